@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from celery_affinity.observe.type_metrics import metrics_of
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from .bench import Bench, BenchmarkError, say

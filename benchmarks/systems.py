@@ -9,7 +9,7 @@ from pathlib import Path
 import redis
 
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import AUTO
 from celery_affinity.server.reader import Reader
 

@@ -20,7 +20,7 @@ import redis
 from celery import _state
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
 from .support.apps import APP, forget_connections

@@ -19,7 +19,7 @@ from ..errors import AffinityError
 from ..observe import keys_in_use
 from ..observe.status import Report, Status
 from ..observe.type_rules import sentence_of_pause
-from ..rules.keys import SCHEMA, Keys
+from ..rules.redis_keys import SCHEMA, Keys
 from ..rules.rows import number_of, text_of
 from ..rules.settings import Settings
 from ..rules.shared_settings import complete

@@ -22,7 +22,7 @@ from ..rules import key_limits, reserves
 from ..rules.affinity import as_affinity, of_task
 from ..rules.key_template import pattern_of
 from ..rules.keyed import Rule
-from ..rules.keys import Keys
+from ..rules.redis_keys import Keys
 from ..rules.settings import PREFIX, Settings
 from ..rules.spelling import closest
 from ..transport import urls

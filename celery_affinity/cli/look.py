@@ -14,7 +14,7 @@ from ..observe.claim_order import Next, next_jobs
 from ..observe.job_lists import held
 from ..observe.status import Report
 from ..operate import values
-from ..rules.keys import decode, encode
+from ..rules.redis_keys import decode, encode
 from ..rules.score import MICRO
 from . import text_of_explain, text_of_jobs, text_of_status
 from .broker import AS_JSON, reader_of, show

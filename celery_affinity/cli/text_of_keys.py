@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ..observe.keys import Holder, Key
+from ..observe.key_facts import Holder, Key
 from ..observe.keys_in_use import Found, Shown
 from ..rules.patterns import precedence
 from .words import duration, many, mode, moment, paragraph, table

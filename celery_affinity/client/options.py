@@ -25,7 +25,7 @@ from ..rules.key_template import Arguments, Field, Taken, complaint, parsed, tak
 from ..rules.keyed import Rule
 from ..rules.merging import Merge
 from ..rules.settings import PREFIX, Settings
-from . import job_rules, merge_functions
+from . import merge_functions, stated_rules
 from .of_app import rules_by_name, settings_of
 
 #: Options that may be misspelt.
@@ -106,7 +106,7 @@ def _wrong_rule(options: Options, stamps: Collection[str]) -> str | None:
     if not any(name in options for name in KEYS):
         return None
     try:
-        job_rules.checked({name: options.get(name) for name in KEYS if name not in stamps})
+        stated_rules.checked({name: options.get(name) for name in KEYS if name not in stamps})
     except OptionError as exc:
         return str(exc)
     return None

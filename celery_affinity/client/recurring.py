@@ -23,7 +23,7 @@ from ..rules.recurring_call import RecurringCall
 from ..rules.score import MICRO
 from ..rules.settings import HIGHER_FIRST, PREFIX
 from ..server.replies import DueCall
-from . import job_rules, misspelt
+from . import misspelt, stated_rules
 from .envelope import as_job
 from .of_app import is_ours, settings_of, tasks_of
 from .stamp import PROPERTY
@@ -86,7 +86,7 @@ def _matching(app: Celery, name: str, signature: Signature) -> tuple[str, str]:
     if not type_ or not settings.schedules(type_):
         raise OptionError(f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues), got: {type_!r}")
     asked = as_affinity(routed.get("affinity"))
-    rule = job_rules.decide(task_name, task, routed, asked=asked, left=None, own=of_task(task), settings=settings)
+    rule = stated_rules.decide(task_name, task, routed, asked=asked, left=None, own=of_task(task), settings=settings)
     rules = "" if rule is None else rule.text(signature.args, signature.kwargs)
     merge = merge_in(rules)
     if merge is None:

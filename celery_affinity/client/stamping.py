@@ -25,20 +25,20 @@ from ..rules.settings import Settings
 from . import (
     destination,
     first_try,
-    job_rules,
     misspelt,
     publishing_app,
+    stated_rules,
     unpublished_retry,  # noqa: F401  # watches retries
 )
 from .accepted_work import is_fresh
 from .destination import Routed
 from .following_ids import new_publish_id
-from .job_rules import JobRule
 from .of_app import is_ours, settings_of, tasks_of
 from .passed_on import pass_on
 from .publishing_app import Sender
 from .queue_binding import bind_once
 from .stamp import PROPERTY, Message, Stamp, as_counted, moment
+from .stated_rules import JobRule
 
 #: Options that make the rules of a job.
 OF_RULES = frozenset(name for name, option in call_options.OPTIONS.items() if option.field == "rules")
@@ -134,7 +134,7 @@ class Sending(str):
         """Log that *message* is about to be sent to a *queue* that knows no keys, if its job was to have one."""
         rule = self._decide(self._wished(message), message, settings_of(self.app))
         if rule is not None and (rule.rule or rule.merge):
-            job_rules.warn_of_queue(self.task_name, queue)
+            stated_rules.warn_of_queue(self.task_name, queue)
 
     def _rules(self, wish: "_Wish", message: Message, settings: Settings) -> str:
         """Return the rules of the job, "" for none, and have `rule` make those of like calls."""
@@ -144,15 +144,15 @@ class Sending(str):
         if rule.is_fixed:
             return rule.text((), {})
         if self.called_with is not None:
-            return rule.text(*job_rules.arguments_in(self.task_name, self.called_with))
-        return rule.text(*job_rules.read(self.task_name, message))
+            return rule.text(*stated_rules.arguments_in(self.task_name, self.called_with))
+        return rule.text(*stated_rules.read(self.task_name, message))
 
     def _decide(self, wish: "_Wish", message: Message, settings: Settings) -> JobRule | None:
         options = message["properties"]
         said = wish.asked.has_rules or wish.own.has_rules or wish.first_try or settings.task_rules
         if not said and options.keys().isdisjoint(OF_RULES):
             return None  # most calls
-        return job_rules.decide(
+        return stated_rules.decide(
             self.task_name,
             tasks_of(self.app).get(self.task_name),
             options,

@@ -19,13 +19,13 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from ..client import job_rules, revokes
+from ..client import revokes, stated_rules
 from ..client.of_app import settings_of, tasks_of
 from ..client.stamp import Message, Stamp, as_counted, marked, moment
 from ..rules.call_options import left_in
 from ..rules.job_fields import Job
-from ..rules.keys import decode
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
+from ..rules.redis_keys import decode
 from ..server.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ def _rules(app: Celery, task_name: str, message: Mapping[str, Any]) -> str:
     if not settings.task_rules:
         return ""
     try:
-        return job_rules.by_name(task_name, tasks_of(app).get(task_name), message, settings)
+        return stated_rules.by_name(task_name, tasks_of(app).get(task_name), message, settings)
     except Exception as exc:  # any: a function of the user's may make the key
         # Its producer cannot be told. Without its key the job may run beside another; as a dead letter it never would.
         logger.warning("A message of task %r is scheduled without its key in affinity_task_rules: %s", task_name, exc)

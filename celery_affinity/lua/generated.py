@@ -1,8 +1,8 @@
 """Lua made from the tables of `rules`: keys, the fields of a job, settings, and the numbers of both twins."""
 
-from ..rules import job_fields, keys, protocol, shared_settings
+from ..rules import job_fields, protocol, redis_keys, shared_settings
 from ..rules.job_fields import FIELDS
-from ..rules.keys import KEYS
+from ..rules.redis_keys import KEYS
 
 _REDIS_TYPES = ("hash", "zset", "list", "string")
 _ARGUMENTS = "abc"
@@ -16,9 +16,11 @@ def modules() -> dict[str, str]:
 def _protocol() -> str:
     numbers = {
         **protocol.NUMBERS,
-        "SCHEMA": keys.SCHEMA,
-        "WITHDRAWN": keys.encode(keys.WITHDRAWN),  # before a type, in a profile: withdrawn from it for a moment
-        "SEVERAL": keys.SEVERAL.decode(),  # instead of the job of a task that has several
+        "SCHEMA": redis_keys.SCHEMA,
+        "WITHDRAWN": redis_keys.encode(
+            redis_keys.WITHDRAWN
+        ),  # before a type, in a profile: withdrawn from it for a moment
+        "SEVERAL": redis_keys.SEVERAL.decode(),  # instead of the job of a task that has several
     }
     return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items())
 

@@ -12,7 +12,7 @@ from hashlib import sha1
 from pathlib import Path
 from typing import Protocol
 
-from ..rules.keys import SCHEMA
+from ..rules.redis_keys import SCHEMA
 from .library import ARROWS, Argument, assembled
 
 #: Arrows that a server whose memory is full may refuse: they bring jobs. It runs all others.

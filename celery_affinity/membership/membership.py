@@ -33,7 +33,7 @@ from .lease import Lease
 from .lookahead import Lookahead
 from .recalled import Recalled
 from .reconciling import Reconciling
-from .telling import Telling
+from .reporting import Telling
 
 logger = logging.getLogger(__name__)
 

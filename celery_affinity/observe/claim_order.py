@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from heapq import merge, nsmallest
 from itertools import islice
 
-from ..rules.keys import decode
+from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO, Place, Terms, Weights, overtakes, score
 from ..rules.shared_settings import complete, weights

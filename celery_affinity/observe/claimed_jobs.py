@@ -9,7 +9,7 @@ from typing import NamedTuple
 from redis.exceptions import NoPermissionError
 
 from ..rules.beats import has_been_said
-from ..rules.keys import decode
+from ..rules.redis_keys import decode
 from ..rules.rows import text_of
 from ..server.reader import Command, Reader
 from .job_row import JobRow

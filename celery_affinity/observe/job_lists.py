@@ -13,8 +13,8 @@ from math import isfinite
 from typing import NamedTuple
 
 from ..errors import OptionError, refuse
-from ..rules.keys import encode
 from ..rules.protocol import ENDED_KEPT_S
+from ..rules.redis_keys import encode
 from ..rules.rows import text_of
 from ..rules.score import MICRO
 from ..rules.shared_settings import complete

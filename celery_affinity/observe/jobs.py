@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..rules.keys import SEVERAL, decode, encode
 from ..rules.marks import is_batch
 from ..rules.merging import merge_key_in
+from ..rules.redis_keys import SEVERAL, decode, encode
 from ..rules.rows import text_of
 from ..rules.score import MICRO, Weights
 from ..rules.shared_settings import complete
@@ -18,7 +18,7 @@ from ..server.reader import Command, Reader
 from . import how_long
 from .claimed_jobs import Held, held
 from .job_row import JobRow, parsed, read_jobs
-from .keys import rules_in
+from .key_facts import rules_in
 from .merged_calls import calls_of
 
 #: States in which a job stays as it is. The others change by themselves.

@@ -9,7 +9,7 @@ from collections import Counter
 
 from ..rules.rows import text_of
 from ..server.reader import Lane, Reader
-from .keys import Facts, facts_of, limit_of, limits_in_force, rates_of
+from .key_facts import Facts, facts_of, limit_of, limits_in_force, rates_of
 
 #: Number of keys that are looked at, since the cost of an observer must not grow with the keys; and how many of them
 #: follow each other, in the order of the index.

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, fields
 
 from ..rules import overtaking
 from ..rules.bounds import Bound
-from ..rules.keys import decode
 from ..rules.metrics import BOUNDS_S, OTHER_ENDS, RUNS, Times
 from ..rules.protocol import LARGEST_BATCH_COUNTED
+from ..rules.redis_keys import decode
 from ..rules.shared_settings import weights
 from ..server.reader import Reader
 from .dead_letters import REASONS

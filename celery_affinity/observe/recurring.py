@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from redis.exceptions import NoPermissionError
 
-from ..rules.keys import decode
+from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Reader

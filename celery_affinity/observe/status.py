@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..rules.bounds import Bound, of_type
-from ..rules.keys import decode, encode, unmarked
 from ..rules.protocol import BATCH_SIZE, DROPPED_OF, REFUSED_OF
+from ..rules.redis_keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Reader, as_text

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..rules.keys import decode
+from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Reader

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..rules.keys import decode, encode
+from ..rules.redis_keys import decode, encode
 from ..rules.score import MICRO
 from ..rules.type_name import did_you_mean
 from ..server.reader import Reader
-from .keys import encoded
+from .key_facts import encoded
 
 Kind = Literal["type", "key", "all"]
 

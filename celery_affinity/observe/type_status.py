@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..rules.bounds import Bound
-from ..rules.keys import decode
+from ..rules.redis_keys import decode
 from ..server.reader import Backlog
 from .reserves import Reserved
 from .trend import Trend

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..rules import overtaking
-from ..rules.keys import decode, encode, unmarked
+from ..rules.redis_keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Command, Lane, Reader
 from .claim_order import Group, Order, ahead, order_now
-from .keys import facts_of, rules_in
+from .key_facts import facts_of, rules_in
 from .overdue_slots import OverdueJob, overdue_jobs
 from .reserves import why_kept_back as why_kept_back_by_reserve
 from .type_rules import Pause, limits_of, paused_types, pauses_of, sentence_of_pause

@@ -6,8 +6,8 @@ from typing import Any
 from celery import Celery
 
 from ..client.envelope import read
-from ..client.job_rules import arguments_in
 from ..client.revokes import decoded
+from ..client.stated_rules import arguments_in
 from ..errors import OptionError, refuse
 from ..observe.job_lists import Filter
 from ..rules.key_template import Arguments, Field, OfCall, parsed, taken_by

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .keys import encode
+from .redis_keys import encode
 
 
 @dataclass(frozen=True)

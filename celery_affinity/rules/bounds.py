@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ..errors import SettingError
 from . import patterns
-from .keys import encode
 from .protocol import LONGEST_NUMBER
+from .redis_keys import encode
 
 REFUSE, DROP_OLDEST, DROP_NEWEST = "refuse", "drop-oldest", "drop-newest"
 

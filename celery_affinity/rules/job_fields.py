@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..errors import OptionError, refuse
-from . import keys, marks
+from . import marks, redis_keys
 from .bounds import Bound
 from .job_rules import parts_of
 from .protocol import (
@@ -180,11 +180,11 @@ class Job:
         try:
             self.arguments = (
                 self.id,
-                keys.encode(self.type),
+                redis_keys.encode(self.type),
                 "demand" if self.on_demand else "queued",
                 self.priority,
                 self.delay_us,
-                keys.encode(self.task_id),
+                redis_keys.encode(self.task_id),
                 self.task_name,
                 "" if self.expires_us is None else self.expires_us,
                 " ".join(self.stamps),

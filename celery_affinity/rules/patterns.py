@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from urllib.parse import quote
 
-from .keys import encode
+from .redis_keys import encode
 
 #: Characters that are shown as they are: all that can be seen but the sign of an escape, and the comma, by which
 #: somebody may want to separate settings.

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from ..errors import refuse
-from . import keys
+from . import redis_keys
 from .protocol import LEAST_STALE_US, LONGEST_KEY, LONGEST_NUMBER, MOST_SIGNATURE
 
 #: From what an interval counts: from the moment at which a call becomes pending, or from the end of a run that
@@ -57,7 +57,7 @@ class RecurringCall:
     @property
     def arguments(self) -> tuple[str | int, ...]:
         """What the script `recur` takes of a call."""
-        name, type_ = keys.encode(self.name), keys.encode(self.type)
+        name, type_ = redis_keys.encode(self.name), redis_keys.encode(self.type)
         return name, type_, self.merge_key, self.stale_after_us, self.since, self.task, self.signature
 
     @property
@@ -70,7 +70,7 @@ class RecurringCall:
 
 def is_name(value: object) -> bool:
     """Return whether *value* can name a recurring call."""
-    return isinstance(value, str) and value != "" and _is_text(value) and len(keys.encode(value)) <= LONGEST_KEY
+    return isinstance(value, str) and value != "" and _is_text(value) and len(redis_keys.encode(value)) <= LONGEST_KEY
 
 
 def _is_text(value: str) -> bool:

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from ..errors import OptionError, refuse
 from .key_template import parsed
-from .keys import encode
 from .protocol import LONGEST_KEY
+from .redis_keys import encode
 from .spelling import closest
 
 #: A function that makes a key of a call's positional and keyword arguments; None: the call has no key.

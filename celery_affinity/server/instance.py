@@ -8,7 +8,7 @@ import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from ..errors import SchemaError
-from ..rules.keys import SCHEMA, Keys
+from ..rules.redis_keys import SCHEMA, Keys
 from .passing import refuses_writes
 
 #: Pattern of a version in INFO that may stand in a log: short, and without blanks.

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 
 import redis
 
-from ..rules.keys import SEVERAL, Keys, encode, marked, unmarked
 from ..rules.protocol import MAX_PRIORITY
+from ..rules.redis_keys import SEVERAL, Keys, encode, marked, unmarked
 from ..rules.rows import LARGEST, number_of, text_of
 from .connections import pipelined
 from .connections.kept import Reply

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..errors import QueueFull
 from ..lua.library import Argument
-from ..rules import job_fields, keys
+from ..rules import job_fields, redis_keys
 from ..rules.job_fields import Job
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED
 from ..rules.recurring_call import RecurringCall as RecurringCall  # what a caller of `Scheduler.recur` makes
@@ -57,7 +57,9 @@ class Claim(NamedTuple):
             mode, _, priority = further[1].partition(".")
             urgency = mode == "demand", int(priority)
         expires_us = None if expires == "-" else int(expires)
-        return cls(job_id, fence, keys.decode(type_), int(deliveries), int(enqueued), message, expires_us, urgency)
+        return cls(
+            job_id, fence, redis_keys.decode(type_), int(deliveries), int(enqueued), message, expires_us, urgency
+        )
 
 
 def parsed_claims(parts: Sequence[bytes]) -> list[Claim]:
@@ -101,8 +103,8 @@ class Joining:
     @property
     def encoded_types(self) -> list[str]:
         """The types of the profile. A type that the worker withdrew from counts: withdrawing makes no specialist."""
-        types = {*self.types, *map(keys.withdrawn, self.withdrawn)}
-        return sorted(map(keys.encode, types))
+        types = {*self.types, *map(redis_keys.withdrawn, self.withdrawn)}
+        return sorted(map(redis_keys.encode, types))
 
     @property
     def profile(self) -> str:
@@ -133,7 +135,7 @@ class Published(NamedTuple):
             return cls(False, True, served.decode())
         if state == IS_FULL:
             type_, pending, most = served.decode().split(" ")
-            return cls(False, True, full=QueueFull(keys.decode(type_), int(pending), int(most)))
+            return cls(False, True, full=QueueFull(redis_keys.decode(type_), int(pending), int(most)))
         return cls(bool(state), bool(served), merged=state == IS_MERGED)
 
     def check(self, job: Job) -> None:
@@ -182,7 +184,7 @@ class TypeSums(NamedTuple):
     def words(self) -> list[Argument]:
         """The sums as the arrow takes them."""
         fields = [word for each in self.grown.items() for word in each]
-        return [keys.encode(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]
+        return [redis_keys.encode(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]
 
 
 class Synced(NamedTuple):
@@ -249,7 +251,7 @@ class DueCall(NamedTuple):
     def parse(cls, row: Sequence[bytes]) -> "DueCall":
         """Return the call in a row of `due`."""
         name, due, task, signature = map(text_of, row)
-        return cls(keys.decode(name), due, task, signature)
+        return cls(redis_keys.decode(name), due, task, signature)
 
 
 class Caller(NamedTuple):
@@ -279,7 +281,9 @@ class Callers(NamedTuple):
         """Return the page in a reply of `callers`."""
         rows = zip(found[::4], found[1::4], found[2::4], found[3::4], strict=True)
         callers = [
-            Caller(job_id.decode(errors="surrogateescape"), keys.decode(text_of(task)), number_of(published), message)
+            Caller(
+                job_id.decode(errors="surrogateescape"), redis_keys.decode(text_of(task)), number_of(published), message
+            )
             for job_id, task, published, message in rows
         ]
         return cls(None if after < 0 else after, number_of(primary), callers)
@@ -312,8 +316,8 @@ class Ending(NamedTuple):
             return cls(
                 job_id.decode(),
                 how.decode(),
-                keys.decode(type_.decode()),
-                keys.decode(task_id.decode()),
+                redis_keys.decode(type_.decode()),
+                redis_keys.decode(task_id.decode()),
                 name.decode(),
                 int(deliveries),
                 int(since_us) / 1e6,

@@ -12,8 +12,8 @@ from redis.exceptions import BusyLoadingError, NoPermissionError, NoScriptError,
 
 from ..lua.library import Argument, Arrow, arrow
 from ..lua.ways import Library, Way, library
-from ..rules.keys import Keys
 from ..rules.protocol import LONGEST_NAME, MOST_GAINED
+from ..rules.redis_keys import Keys
 from .calls import Call, pages
 from .passing import passes
 from .reader import Reader

@@ -9,7 +9,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ..rules.keys import Keys
+from ..rules.redis_keys import Keys
 from ..server import instance
 from ..server.connections.in_flight import InFlight
 from ..server.connections.kept import KeptClient

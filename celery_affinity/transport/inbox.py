@@ -27,7 +27,7 @@ from .connections import REPLY_TIMEOUT_S, ConnectedChannel
 from .qos import QoS
 
 if TYPE_CHECKING:
-    from ..membership.telling import Telling  # a producer reads nothing, and need not load it
+    from ..membership.reporting import Telling  # a producer reads nothing, and need not load it
 
 logger = logging.getLogger(__name__)
 

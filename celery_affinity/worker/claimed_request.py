@@ -13,7 +13,7 @@ from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
 from ..clock import now_s
 from ..membership.held import is_claim, job_in
-from ..membership.telling import Telling
+from ..membership.reporting import Telling
 from ..rules.keyed import Exclusive, option_of
 from ..rules.marks import is_batch
 from ..transport.consumed import WAIT

@@ -13,7 +13,7 @@ from ..client.of_app import settings_of
 from ..membership.held import RETURNED
 from ..membership.lookahead import STARTS_WITHIN_S
 from ..membership.membership import Membership
-from ..rules.keys import decode
+from ..rules.redis_keys import decode
 from ..server import received
 from ..server.replies import LONGEST_FENCE, Claim
 from ..threads.repeating import Repeating

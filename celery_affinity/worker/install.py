@@ -7,7 +7,7 @@ from ..client import options
 from ..client.of_app import is_ours, settings_of
 from ..errors import TransportError
 from ..guard.guard import Kin, orphans_end
-from ..rules.keys import Keys
+from ..rules.redis_keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
 from . import (

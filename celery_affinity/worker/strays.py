@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from celery.worker import state
 
 from ..membership.held import ACKED, Held
-from ..membership.telling import Telling
+from ..membership.reporting import Telling
 from . import unclaimed
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ RETURNED = (
     "observe.waiting.Slots",
     "observe.waiting.Block",
     "observe.waiting_for_key.KeyWait",
-    "observe.keys.Key",
-    "observe.keys.Holder",
-    "observe.keys.Starts",
+    "observe.key_facts.Key",
+    "observe.key_facts.Holder",
+    "observe.key_facts.Starts",
     "observe.claim_order.Group",
 )
 

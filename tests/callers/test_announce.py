@@ -10,7 +10,7 @@ from celery import Celery, chord
 from celery.exceptions import ChordError, TaskRevokedError
 from celery.result import AsyncResult
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.apps import APP
 from ..support.fleet import wait_for_state

@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 from celery.result import AsyncResult
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.apps import APP
 from ..support.fleet import in_time, wait_for_state

@@ -13,7 +13,7 @@ from celery_affinity.callers import chord_parts
 from celery_affinity.callers.known_ends import Failed, Succeeded
 from celery_affinity.callers.sharing import LOST_AFTER_S, Batch, share, share_later
 from celery_affinity.callers.teller import Teller
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.scripted_fleet import ScriptedFleet

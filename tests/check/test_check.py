@@ -16,7 +16,7 @@ from celery_affinity.check import LEVELS, check
 from celery_affinity.check import gather as gather_module
 from celery_affinity.check.gather import gather
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.transport import reach
 

@@ -7,7 +7,7 @@ import pytest
 from celery_affinity.check import LEVELS, Facts, Level, check
 from celery_affinity.check.facts import Answer, App, Backend, Fleet, Full, Member, Name, Results, Server, Setting
 from celery_affinity.cli.check import exit_code
-from celery_affinity.rules.keys import SCHEMA
+from celery_affinity.rules.redis_keys import SCHEMA
 
 VERSIONS = {"celery_affinity": "1.0", "celery": "5.7.0", "python": "3.12.1"}
 APP = App(name="shop", versions=VERSIONS, declared={"pdf": ("task shop.render",)})

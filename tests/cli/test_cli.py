@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 import pytest
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.apps import APP
 from ..support.processes import run_celery, start_worker, wait_until

@@ -6,7 +6,7 @@ import time
 import pytest
 from wcwidth import wcswidth
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.command import affinity

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import celery_affinity
-from celery_affinity.rules.keys import Keys, withdrawn
+from celery_affinity.rules.redis_keys import Keys, withdrawn
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP

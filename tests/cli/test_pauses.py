@@ -5,7 +5,7 @@ import json
 import pytest
 
 from celery_affinity import Exclusive
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.command import affinity

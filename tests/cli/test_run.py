@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP

@@ -7,7 +7,7 @@ import pytest
 
 from celery_affinity.observe.scale import scale_of, scales
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP

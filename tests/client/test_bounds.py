@@ -11,7 +11,7 @@ from celery._state import _task_stack
 
 from celery_affinity import Affinity, Bound, Merge, PublishError, QueueFull, publish_many
 from celery_affinity.client.accepted_work import telling_an_end
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.many_calls import arguments, messages, task
 

@@ -5,7 +5,7 @@ from celery import chain, chord, group
 from kombu import Exchange, Queue
 
 from celery_affinity import Affinity
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support import since
 from ..support.destinations import CONFS, OURS, by_beat, called, follows, many, retry, then

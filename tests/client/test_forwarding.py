@@ -3,7 +3,7 @@
 import celery
 import pytest
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.processes import start_worker
 

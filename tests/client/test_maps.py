@@ -4,7 +4,7 @@ import pytest
 from celery import Celery
 
 from celery_affinity import Affinity
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 MADE = {
     "map": (lambda task: task.map([1, 2]).apply_async, 1),

@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 
 from celery_affinity import Affinity, Exclusive, Merge, OptionError, publish_many
-from celery_affinity.client import job_rules
+from celery_affinity.client import stated_rules
 from celery_affinity.client.options import check_app
 from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.rules.job_rules import as_kept
@@ -156,7 +156,7 @@ def test_what_no_call_can_fill_is_refused_at_the_decorator(app, new_task):
 def test_a_queue_that_is_not_scheduled_merges_nothing_and_a_warning_says_so_once(valkey, redis_client, caplog):
     app = Celery("lists", broker=valkey.url, set_as_current=False)
     app.conf.update(broker_transport="celery_affinity:Transport", affinity_queues=["pdf"])
-    job_rules.warn_of_queue.cache_clear()
+    stated_rules.warn_of_queue.cache_clear()
     for _ in range(2):
         app.send_task("far", merge_key="k")
     for message in map(json.loads, redis_client.lrange("celery", 0, -1)):

@@ -8,7 +8,7 @@ from kombu.utils.json import loads
 from celery_affinity import Affinity, OptionError
 from celery_affinity.client import envelope
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 

@@ -12,7 +12,7 @@ from kombu import pools
 from kombu.exceptions import OperationalError
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.processes import wait_until
 

@@ -11,7 +11,7 @@ from kombu import Exchange, Queue
 from celery_affinity import OptionError, TaskIds, publish_many
 from celery_affinity.client import publish_many as many
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 

@@ -14,7 +14,7 @@ from kombu import Connection, pools
 
 from celery_affinity import Affinity, publish_many
 from celery_affinity.client.publishing_app import that_made
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 #: App -> settings, options of its task "render", and the place where a call without options is to wait.
 APPS = {

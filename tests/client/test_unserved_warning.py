@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError
 
 import celery_affinity
 from celery_affinity.client import unserved_warning
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.processes import Process, start_worker

@@ -17,7 +17,7 @@ from kombu.utils.json import dumps
 
 from celery_affinity import Affinity
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.apps import STEPS, forget_connections

@@ -5,9 +5,9 @@ from itertools import count
 
 from celery_affinity.rules import bounds, job_fields
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import encode
 from celery_affinity.rules.marks import has_key, merges
 from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
+from celery_affinity.rules.redis_keys import encode
 from tests.conformance.reference.replies import NONE
 
 from .mirror import KEYS, payload, profile

@@ -7,9 +7,9 @@ from fractions import Fraction
 from math import ceil
 
 from celery_affinity.rules.job_rules import Rate
-from celery_affinity.rules.keys import encode
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.protocol import AT_ONCE_US
+from celery_affinity.rules.redis_keys import encode
 from tests.conformance.reference import keyed
 
 from .mirror import KEYS

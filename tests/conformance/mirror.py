@@ -10,11 +10,11 @@ import re
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
-from celery_affinity.rules import keys
+from celery_affinity.rules import redis_keys
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.job_rules import as_kept
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import METRICS_KEPT_S
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.replies import Joining
 from tests.conformance.reference import keyed
 
@@ -30,7 +30,7 @@ KEYS = Keys()
 
 # After every step the same few names are asked for.
 key = cache(KEYS.key)
-encode, decode = cache(keys.encode), cache(keys.decode)
+encode, decode = cache(redis_keys.encode), cache(redis_keys.decode)
 
 CONF_OF = key("conf_of", "")
 METRICS = key("metrics", "")

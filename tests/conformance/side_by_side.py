@@ -2,8 +2,8 @@
 
 import redis
 
-from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import ENDED_KEPT_S
+from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.score import MICRO
 from tests.conformance.reference.reference import Reference
 from tests.conformance.reference.replies import NONE

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.lua.ways import library
-from celery_affinity.rules.keys import Keys, decode, encode
+from celery_affinity.rules.redis_keys import Keys, decode, encode
 from celery_affinity.rules.score import MICRO, Place, Terms, Weights, overtakes, score
 from celery_affinity.rules.slot import FreeWorker, choose
 

@@ -12,7 +12,7 @@ from celery_affinity.client.of_app import settings_of
 from celery_affinity.client.recurring import of_signature
 from celery_affinity.dispatcher.recurring_calls import RecurringCalls
 from celery_affinity.observe.recurring import recurring_rows
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.processes import wait_until

@@ -13,7 +13,7 @@ from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import ARROWS
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.acl_users import PAGE, USERS, publish, refused, run_as, version_of

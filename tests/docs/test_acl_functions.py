@@ -8,8 +8,8 @@ import pytest
 import redis
 
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.reserves import encoded
 from celery_affinity.server.scheduler import Scheduler
 

@@ -7,7 +7,7 @@ import redis
 
 from celery_affinity.lua.library import arrow
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import End, Joining

@@ -11,7 +11,7 @@ from celery_affinity.client.of_app import settings_of
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.bounds import Bound
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings, load
 from celery_affinity.server.reader import Reader
 

@@ -12,7 +12,7 @@ import yaml
 
 from celery_affinity.observe.metric_list import as_text
 from celery_affinity.observe.metrics import read_metrics
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.exported import labels_in, labels_of_metrics

@@ -11,7 +11,7 @@ import sys
 import httpx
 import pytest
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.pages import blocks

@@ -7,7 +7,7 @@ import pytest
 
 from celery_affinity.cli import text_of_explain
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.pages import blocks

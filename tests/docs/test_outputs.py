@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from celery_affinity.cli import affinity
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.score import MICRO
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import RecurringCall

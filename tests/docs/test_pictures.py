@@ -9,7 +9,7 @@ from celery_affinity.cli import text_of_jobs, text_of_status
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.score import MICRO
 from celery_affinity.rules.slot import choose
 from docs.pages.all_of_them import DOCS, made

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import load
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.reader import Reader

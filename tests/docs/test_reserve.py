@@ -10,7 +10,7 @@ from celery_affinity.cli import text_of_explain, text_of_status
 from celery_affinity.errors import SettingError
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings, load
 from celery_affinity.rules.shared_settings import shared
 

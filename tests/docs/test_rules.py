@@ -1,7 +1,7 @@
 """The page on how rules compose shows the lines that `explain` prints."""
 
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 

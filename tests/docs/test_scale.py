@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from celery_affinity.cli.scale import scale_in
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import asgi
 

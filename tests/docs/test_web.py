@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.processes import Process, start_worker, wait_until

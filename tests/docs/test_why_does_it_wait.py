@@ -14,7 +14,7 @@ from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
 from celery_affinity.observe.type_rules import address
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.scheduler import Scheduler

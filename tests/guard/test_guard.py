@@ -10,7 +10,7 @@ import redis
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.guard.pulse import STALLED_AFTER_S
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.apps import APP
 from ..support.fleet import in_time

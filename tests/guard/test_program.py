@@ -8,7 +8,7 @@ from pathlib import Path
 from celery_affinity.guard import guard
 from celery_affinity.guard.guard import Guard, Kin
 from celery_affinity.guard.pulse import Pulse
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 DIRECTORY = str(Path(guard.__file__).parent)

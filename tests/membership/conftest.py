@@ -9,7 +9,7 @@ import redis
 
 from celery_affinity.membership.held import ACKED
 from celery_affinity.membership.outbox import Outbox
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
 

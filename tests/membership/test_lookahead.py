@@ -82,7 +82,7 @@ def test_by_work_a_type_whose_task_has_a_rate_limit_is_not_taken_ahead(is_limite
     tag = telling.claims.hold(claim("a"))
     telling.claims.bind(tag, SimpleNamespace(name="mail", id="one"))
     telling.claims.start(tag).started_s = 0.0
-    monkeypatch.setattr("celery_affinity.membership.telling.time.monotonic", lambda: 0.001)
+    monkeypatch.setattr("celery_affinity.membership.reporting.time.monotonic", lambda: 0.001)
     monkeypatch.setattr(telling._host, "limits_rate_of", lambda task: is_limited)
     telling.end(tag)
     assert telling.lookahead.room(slots=1).costs == ahead

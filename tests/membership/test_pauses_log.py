@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from celery_affinity.membership.pauses_log import PausesLog
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 

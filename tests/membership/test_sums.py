@@ -10,9 +10,9 @@ from celery_affinity.membership import sums as module
 from celery_affinity.membership.held import ACKED, FAILED, REJECTED, REVOKED
 from celery_affinity.membership.membership import Membership
 from celery_affinity.membership.sums import Sums
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.metrics import times_of
 from celery_affinity.rules.protocol import MOST_METRICS, MOST_TYPES
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
 

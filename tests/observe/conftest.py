@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedReader, ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet

@@ -6,7 +6,7 @@ import pytest
 
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.dead_letters import Filter
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 

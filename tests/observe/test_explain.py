@@ -7,7 +7,7 @@ from celery_affinity.cli import text_of_explain
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.waiting import Block
 from celery_affinity.rules import overtaking
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.score import MICRO, Weights
 from celery_affinity.server.reader import Reader
 

@@ -14,7 +14,7 @@ import yaml
 from celery_affinity import cli
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe.status import MOST_CLAIMS_READ, Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.versions import SOURCE

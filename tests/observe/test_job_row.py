@@ -1,7 +1,7 @@
 """A job's hash, parsed: missing fields and foreign values are no reason to show nothing."""
 
 from celery_affinity.observe.job_row import read_jobs
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 

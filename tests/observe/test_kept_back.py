@@ -13,8 +13,8 @@ from celery_affinity.observe.explain import explain
 from celery_affinity.observe.keys_in_use import show
 from celery_affinity.observe.metrics import Metrics
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.rules.protocol import USUAL_BOUNDS
+from celery_affinity.rules.redis_keys import KEYS, Keys
 
 RULES = "key=city%3AHH limit=1"
 

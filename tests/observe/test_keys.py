@@ -1,7 +1,7 @@
 """Keys in use: found by their waiting jobs and by the jobs that workers hold, with bounded reads."""
 
 from celery_affinity.observe import keys_in_use
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_key import encoded_key
 
 

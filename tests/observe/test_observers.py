@@ -13,7 +13,7 @@ from celery_affinity.observe.flower import merged
 from celery_affinity.observe.metric_list import as_text
 from celery_affinity.observe.metrics import read_metrics
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.redis_keys import KEYS, Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 

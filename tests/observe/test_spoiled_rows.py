@@ -6,7 +6,7 @@ from celery_affinity.cli import text_of_dead, text_of_explain, text_of_jobs, tex
 from celery_affinity.observe import dead_letters, explain, inspect_lists
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 

@@ -7,7 +7,7 @@ from celery_affinity.cli import text_of_status
 from celery_affinity.dispatcher.trend_notes import TrendNotes
 from celery_affinity.observe import trend
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 NOTES = Keys().key("trend")
 

@@ -3,7 +3,7 @@
 import pytest
 
 import celery_affinity
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP

@@ -4,7 +4,7 @@ import threading
 
 import redis
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.scripted_fleet import ScriptedFleet

@@ -3,8 +3,8 @@
 import pytest
 
 from celery_affinity.observe.status import Batches, Report
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import LARGEST_BATCH_COUNTED
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet

@@ -21,8 +21,8 @@ from celery_affinity.lua.library import arrow as find
 from celery_affinity.membership.membership import Membership
 from celery_affinity.rules import protocol
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_TYPES
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import Claim, End, Joining

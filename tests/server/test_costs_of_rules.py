@@ -3,8 +3,8 @@
 import pytest
 
 from celery_affinity.lua.library import arrow
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_CLAIMS, MOST_GAINED
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.replies import End
 
 from ..support.counting import Counting

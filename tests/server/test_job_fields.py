@@ -12,7 +12,7 @@ from celery_affinity.errors import OptionError
 from celery_affinity.lua.library import arrow
 from celery_affinity.rules import job_fields
 from celery_affinity.rules.job_fields import FIELDS, Job
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from tests.conformance.reference import model
 

@@ -3,9 +3,9 @@
 import pytest
 
 from celery_affinity.lua.library import arrow
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_FORGOTTEN, MOST_SHARED
 from celery_affinity.rules.recurring_call import RecurringCall
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
 from ..support.counting import Counting

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import KEYS, Keys, withdrawn
+from celery_affinity.rules.redis_keys import KEYS, Keys, withdrawn
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import Joining

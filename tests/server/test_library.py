@@ -13,7 +13,7 @@ from celery_affinity import lua
 from celery_affinity.lua import generated
 from celery_affinity.lua.library import ARROWS, arrow, assembled
 from celery_affinity.lua.ways import BRING_JOBS
-from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.redis_keys import KEYS, Keys
 from celery_affinity.rules.settings import SettingError
 from celery_affinity.server.scheduler import Scheduler
 

@@ -6,8 +6,8 @@ from celery_affinity.observe import dead_letters, jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.job_fields import Job
 from celery_affinity.rules.job_rules import as_kept, merge_in
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_SHARED
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.replies import End
 
 from ..support.clocked import ClockedScheduler

@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server import old_libraries
 from celery_affinity.server.old_libraries import OldLibraries, delete_idle
 from celery_affinity.server.scheduler import Scheduler

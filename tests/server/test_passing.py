@@ -5,7 +5,7 @@ import redis
 from redis._parsers.base import BaseParser
 
 from celery_affinity.embedded.server import EmbeddedServer, _free_port
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.passing import passes, refuses_writes
 from celery_affinity.server.scheduler import Scheduler
 

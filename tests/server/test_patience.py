@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.score import MICRO
 from celery_affinity.server.reader import Reader
 

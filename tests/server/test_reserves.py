@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.rules.bounds import Bound
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.reserves import encoded
 
 from ..support.clocked import ClockedScheduler

@@ -9,7 +9,7 @@ import redis
 
 from celery_affinity import SettingError
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server import runtime_settings

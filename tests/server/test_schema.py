@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity import SchemaError
-from celery_affinity.rules.keys import SCHEMA, Keys
+from celery_affinity.rules.redis_keys import SCHEMA, Keys
 from celery_affinity.server import instance
 from celery_affinity.server.scheduler import Scheduler
 

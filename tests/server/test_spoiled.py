@@ -3,8 +3,8 @@
 import pytest
 import redis
 
-from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.rules.protocol import MOST_SPOILED
+from celery_affinity.rules.redis_keys import KEYS, Keys
 
 from ..support.apps import APP
 from ..support.busy_fleet import Scene

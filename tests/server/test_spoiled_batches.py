@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.rules.keys import Keys, encode
+from celery_affinity.rules.redis_keys import Keys, encode
 from celery_affinity.server.replies import End
 
 from ..support.clocked import ClockedScheduler

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 
 def lose(fleet, *key):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.rules.keys import KEYS, Keys
+from celery_affinity.rules.redis_keys import KEYS, Keys
 
 SUMS = ("members", "slots", "free_slots", "profiles", "capacity", "serving", "free", "beats", "joined")
 

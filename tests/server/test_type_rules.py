@@ -2,8 +2,8 @@
 
 import pytest
 
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_RESUMED, MOST_SIGNED, TICKERS
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.scripted_fleet import ScriptedFleet

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 import redis
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from .apps import APP

@@ -3,7 +3,7 @@
 import re
 
 from celery_affinity.lua.library import assembled
-from celery_affinity.rules.keys import KEYS
+from celery_affinity.rules.redis_keys import KEYS
 
 _FILE = re.compile(r"^do -- (.+)\n(?s:(.*?))^end\n(?=do -- |\Z)", re.MULTILINE)
 _FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\((?s:.*?)^end$|^function ([\w.]+)\(.*\) end.*$", re.MULTILINE)

@@ -13,7 +13,7 @@ from celery import Celery
 
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from .apps import APP

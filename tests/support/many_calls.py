@@ -5,7 +5,7 @@ from kombu.message import Message
 from kombu.serialization import prepare_accept_content
 
 from celery_affinity.client import envelope
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 
 def task(app, **options):

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 from celery_affinity.membership.claims import Claims
 from celery_affinity.membership.lease import Lease
 from celery_affinity.membership.lookahead import Lookahead
-from celery_affinity.membership.telling import Telling
+from celery_affinity.membership.reporting import Telling
 from celery_affinity.rules.ahead import NOTHING
 
 

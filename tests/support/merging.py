@@ -2,7 +2,7 @@
 
 import json
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from .processes import start_worker, wait_until

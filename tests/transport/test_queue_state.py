@@ -7,7 +7,7 @@ from celery import Celery
 from kombu import pools
 from kombu.exceptions import ChannelError
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import Joining

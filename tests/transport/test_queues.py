@@ -9,7 +9,7 @@ from celery.exceptions import TaskRevokedError
 from celery_affinity.client import of_app
 from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.errors import OptionError
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 
 from ..support.apps import APP

@@ -7,7 +7,7 @@ import pytest
 from celery import Celery
 
 from celery_affinity.errors import SettingError, TransportError
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.apps import APP
 from ..support.processes import run_celery

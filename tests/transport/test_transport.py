@@ -16,7 +16,7 @@ from redis.exceptions import NoScriptError
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.transport.channel import Channel
 

@@ -11,7 +11,7 @@ import redis
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import page
 

@@ -11,7 +11,7 @@ from celery import chain
 from celery.exceptions import TaskRevokedError, WorkerLostError
 
 from celery_affinity import Exclusive, Rate
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.keys_left import keys_of_rules
 from ..support.processes import wait_until

@@ -4,7 +4,7 @@ import sys
 from collections import Counter
 
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.apps import APP

@@ -14,7 +14,7 @@ from kombu import Connection
 
 from celery_affinity.client.passed_on import inheriting
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.apps import APP, parity

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.processes import wait_until

@@ -6,7 +6,7 @@ from celery.exceptions import TaskRevokedError
 
 from celery_affinity import QueueFull
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.fleet import in_time, wait_for_state

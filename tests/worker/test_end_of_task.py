@@ -9,7 +9,7 @@ import pytest
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.apps import APP

@@ -10,8 +10,8 @@ from celery.worker.request import Request
 from celery_affinity.callers.failure import words
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.protocol import MOST_WHY_BYTES
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.fleet import POOLS, Pools, closing

@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.observe.type_metrics import metrics_of
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.fleet import in_time

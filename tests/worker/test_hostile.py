@@ -10,7 +10,7 @@ import pytest
 
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.apps import APP

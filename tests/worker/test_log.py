@@ -10,7 +10,7 @@ import redis
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.instance import product_in
 from celery_affinity.server.reader import Reader
 from celery_affinity.worker import introduction

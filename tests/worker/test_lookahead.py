@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
 from ..support.fleet import in_time

@@ -11,7 +11,7 @@ from celery import Celery, chain, chord, group
 from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
 
 from celery_affinity.observe import dead_letters
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.fleet import POOLS_IN_TIME

@@ -10,7 +10,7 @@ from celery.exceptions import InvalidTaskError, Reject, TaskRevokedError, TimeLi
 from celery_affinity import jobs
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.worker import merged_run
 

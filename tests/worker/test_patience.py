@@ -5,7 +5,7 @@ import time
 import pytest
 
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.merging import APP, SOON_S, Merging

@@ -6,7 +6,7 @@ import time
 import pytest
 from celery import Celery
 
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.transport.reach import explain
 
 from ..support import since

@@ -9,7 +9,7 @@ import pytest
 from celery_affinity import recur, stop
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.recurring import recurring_rows
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.command import affinity

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import wraps
 
-from ...rules.keys import SCHEMA
+from ...rules.redis_keys import SCHEMA
 from ..facts import Facts, Server
 from ..finding import Finding, ended
 

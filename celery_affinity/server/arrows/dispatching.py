@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from ...lua.library import arrow
-from ...rules import keys as key_names
+from ...rules import redis_keys as key_names
 from ...rules.job_fields import Job
 from ...rules.protocol import MOST_SHARED
 from ...rules.rows import number_of, text_of

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...lua.library import arrow
-from ...rules import keys as key_names
+from ...rules import redis_keys as key_names
 from ...rules.protocol import MOST_PURGED
 from ...rules.rows import text_of
 from ...rules.score import MICRO

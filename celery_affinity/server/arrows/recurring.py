@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...errors import OptionError
 from ...lua.library import arrow
-from ...rules import keys as key_names
+from ...rules import redis_keys as key_names
 from ...rules.job_fields import Job
 from ...rules.protocol import MOST_ALIKE
 from ...rules.rows import text_of

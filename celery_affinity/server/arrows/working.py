@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...lua.library import arrow
-from ...rules import keys as key_names
+from ...rules import redis_keys as key_names
 from ...rules.ahead import NOTHING, Ahead
 from ...rules.rows import number_of, text_of
 from .. import calls

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Collection
 
 from celery_affinity.rules.job_rules import JobRules, Rate, limit_set, parse
-from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TICK_US
+from celery_affinity.rules.redis_keys import encode
 
 from . import type_rules, workers
 from .model import Cohort, Job

@@ -3,8 +3,8 @@
 from collections.abc import Set
 
 from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.keys import encode
 from celery_affinity.rules.protocol import MARK, MOST_MOVES
+from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.slot import free_slots
 
 from . import claims, keyed, placing, type_rules

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from celery_affinity.rules import reserves
-from celery_affinity.rules.keys import decode, encode
 from celery_affinity.rules.protocol import MAX_PRIORITY
+from celery_affinity.rules.redis_keys import decode, encode
 from celery_affinity.rules.reserves import Reserve
 
 from . import keyed, placing

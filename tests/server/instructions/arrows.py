@@ -10,8 +10,8 @@ import redis
 
 from celery_affinity.client.stamp import marked
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.metrics import field, sum_field
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import Claim, End, Joining, Running, TypeSums

@@ -10,7 +10,7 @@ import socket
 from functools import wraps
 from itertools import count
 
-from celery_affinity.membership.telling import Telling
+from celery_affinity.membership.reporting import Telling
 from celery_affinity.worker.end_of_task import EndOfTask
 
 from .typed import app, early, late  # noqa: F401  # they are part of it

@@ -11,7 +11,7 @@ from time import monotonic, sleep
 import redis
 
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from .app import WORKER_TIMEOUT_S

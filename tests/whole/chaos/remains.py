@@ -11,9 +11,9 @@ import redis
 
 from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.keys import KEYS, Keys
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.protocol import ENDED_KEPT_S, MARK, MERGES
+from celery_affinity.rules.redis_keys import KEYS, Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 

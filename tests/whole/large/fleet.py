@@ -13,9 +13,9 @@ from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_METRICS
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import complete, shared
 from celery_affinity.server.reader import Reader

@@ -13,7 +13,7 @@ import redis
 from celery_affinity.client.stamp import marked
 from celery_affinity.lua.library import arrow
 from celery_affinity.rules.job_fields import Job
-from celery_affinity.rules.keys import Keys
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.replies import End
 from celery_affinity.server.scheduler import Scheduler
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from celery_affinity.rules import marks
-from celery_affinity.rules.keys import withdrawn
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_PURGED
+from celery_affinity.rules.redis_keys import withdrawn
 
 from .. import batches, callers, come_back, ends, find_by, keyed, merging, patience, placing, recurring, type_rules
 from ..model import Cohort, Job

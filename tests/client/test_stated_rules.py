@@ -12,7 +12,7 @@ from celery.signals import before_task_publish
 from kombu import Producer
 
 from celery_affinity import Affinity, Exclusive, OptionError, Rate, publish_many
-from celery_affinity.client import job_rules
+from celery_affinity.client import stated_rules
 from celery_affinity.client.stamp import PROPERTY
 
 from ..support.messages import running
@@ -479,7 +479,7 @@ def test_a_message_that_kombu_alone_publishes_has_the_tasks_key(app, producer, e
 def test_a_queue_that_is_not_scheduled_knows_no_keys_and_a_warning_says_so_once(valkey, redis_client, caplog):
     app = Celery("lists", broker=valkey.url)
     app.conf.update(broker_transport="celery_affinity:Transport", affinity_queues=["pdf"])
-    job_rules.warn_of_queue.cache_clear()  # another test's app has tasks of this name too
+    stated_rules.warn_of_queue.cache_clear()  # another test's app has tasks of this name too
     app.send_task("far", exclusive=False)
     assert not caplog.text
     for _ in range(2):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..rules.job_rules import JobRules, Rate, in_full, limit_set, parse
 from ..rules.keyed import are_rules
-from ..rules.keys import decode, encode
+from ..rules.redis_keys import decode, encode
 from ..rules.rows import number_of, text_of
 from ..rules.rule_key import encoded_key
 from ..rules.score import MICRO
