@@ -12,7 +12,7 @@ import redis
 
 from celery_affinity.client.stamp import marked
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import Claim, End, Joining
@@ -127,7 +127,7 @@ class Fleet:
         self._published += 1
         rules, priority, on_demand = self.large.shape(type_)
         self._scheduler.publish(
-            Job(
+            NewJob(
                 marked(f"measured{self._published}", rules),
                 type_,
                 "x" * 700,

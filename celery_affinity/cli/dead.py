@@ -7,7 +7,7 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..observe import dead_letters
-from ..observe.dead_letters import Filter
+from ..observe.dead_letters import LetterFilter
 from ..operate.values import why_hidden
 from . import text_of_dead as text
 from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
@@ -55,7 +55,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_Chosen]) -> None:
     """List dead letters, the newest first."""
     with reader_of(ctx) as reader:
-        found = dead_letters.find(reader, Filter(**chosen), limit)
+        found = dead_letters.find(reader, LetterFilter(**chosen), limit)
     show(found, lambda found: text.letters(found, is_filtered=any(chosen.values())), json=as_json)
 
 
@@ -68,7 +68,9 @@ def show_dead(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Show a dead letter, by the id of its task or of its job, with the arguments of the call."""
     with reader_of(ctx) as reader:
         hidden = why_hidden(ctx.obj.app)
-        shown = [dead_letters.show(reader, letter, hidden) for letter in dead_letters.find(reader, Filter(ids=(id_,)))]
+        shown = [
+            dead_letters.show(reader, letter, hidden) for letter in dead_letters.find(reader, LetterFilter(ids=(id_,)))
+        ]
     if not shown:
         raise click.ClickException(f"no dead letter has the task id or job id {id_!r}")
     show(shown, lambda shown: "\n\n".join(map(text.letter, shown)), json=as_json)
@@ -78,8 +80,8 @@ _ALL = click.option("--all", "all_", is_flag=True, help="All dead letters.")
 _IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
 
 
-def _filter_of(ids: tuple[str, ...], all_: bool, chosen: _Chosen) -> Filter:
-    which = Filter(ids, **chosen)
+def _filter_of(ids: tuple[str, ...], all_: bool, chosen: _Chosen) -> LetterFilter:
+    which = LetterFilter(ids, **chosen)
     if which.is_empty != all_:
         raise click.UsageError("give ids of tasks or jobs, filters, or --all")
     return which

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ..observe.dead_letters import DeadLetter, Shown
+from ..observe.dead_letters import DeadLetter, LetterDetails
 from .words import many, moment, paragraph, table
 
 #: Largest number of characters of an error in a table.
@@ -28,7 +28,7 @@ def _letter_row(letter: DeadLetter, has_calls: bool) -> tuple[str, ...]:
     return moment(letter.ended_s), letter.reason, *calls, letter.type, letter.task, letter.task_id, why
 
 
-def letter(shown: Shown) -> str:
+def letter(shown: LetterDetails) -> str:
     """Return a dead letter as a few lines."""
     found = shown.letter
     is_gone = "gone: the server no longer has it, so the job cannot be replayed"

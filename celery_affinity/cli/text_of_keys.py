@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ..observe.key_facts import Holder, Key
-from ..observe.keys_in_use import Found, Shown
+from ..observe.keys_in_use import Found, KeyDetails
 from ..rules.patterns import precedence
 from .words import duration, many, mode, moment, paragraph, table
 
@@ -27,7 +27,7 @@ def _keys(found: Found) -> str:
     return shown if found.are_all else f"{shown}\n\nthere may be more: give a PATTERN, or a higher --limit"
 
 
-def key(shown: Shown) -> str:
+def key(shown: KeyDetails) -> str:
     """Return all that is known of one key as a few lines."""
     found = shown.key
     groups = [

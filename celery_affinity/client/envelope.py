@@ -12,7 +12,7 @@ from kombu.utils.json import dumps, loads
 
 from ..errors import OptionError
 from ..rules.bounds import of_type
-from ..rules.job_fields import Job
+from ..rules.job_fields import NewJob
 from . import revokes
 from .stamp import Message, Stamp
 
@@ -34,10 +34,10 @@ _SAY_NOTHING: dict[str, Any] = {
 }
 
 
-def as_job(queue: str, message: Message, stamp: Stamp) -> Job:
+def as_job(queue: str, message: Message, stamp: Stamp) -> NewJob:
     """Return the job of *message* in *queue*. Raises OptionError if a field of it is not accepted."""
     headers, type_ = message["headers"], stamp.type or queue
-    return Job(
+    return NewJob(
         stamp.job_id(queue),
         type_,
         as_text(message, stamp),

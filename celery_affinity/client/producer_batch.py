@@ -10,7 +10,7 @@ from typing import Protocol
 import redis
 from kombu.exceptions import BatchPublishError
 
-from ..rules.job_fields import Job
+from ..rules.job_fields import NewJob
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Published
 from ..server.scheduler import Scheduler
@@ -21,14 +21,14 @@ from .stamp import Message
 Command = tuple[str, tuple[object, ...]]
 
 
-class _OfMessage(list["Job | Command"]):
+class _OfMessage(list["NewJob | Command"]):
     """The jobs and commands of one message, while it is routed."""
 
     def add(self, name: str, *args: object) -> None:
         """Add a command of kombu's."""
         self.append((name, args))
 
-    def add_job(self, job: Job) -> None:
+    def add_job(self, job: NewJob) -> None:
         self.append(job)
 
 
@@ -52,8 +52,8 @@ class PublishBatch:
     def __init__(self, channel: Channel, max_size: int) -> None:
         self.channel = channel
         self.max_size = max_size
-        self._jobs: list[Job] = []
-        self._sent: list[Job] = []
+        self._jobs: list[NewJob] = []
+        self._sent: list[NewJob] = []
         self._in_flight = InFlight(channel.pool)
         self._waits = channel.pool.max_connections == 1
         self._commands: list[Command] = []
@@ -67,7 +67,7 @@ class PublishBatch:
         if self._size and self._size + len(of_message) > self.max_size:
             self._send()
         for each in of_message:
-            if isinstance(each, Job):
+            if isinstance(each, NewJob):
                 self._jobs.append(each)
             else:
                 self._commands.append(each)

@@ -19,7 +19,7 @@ from celery.utils.saferepr import saferepr
 from kombu import compression, serialization
 
 from ..errors import OptionError, PublishError, QueueFull
-from ..rules.job_fields import Job
+from ..rules.job_fields import NewJob
 from ..server.calls import TOGETHER
 from . import unserved_warning
 from .envelope import as_job, shortened, written
@@ -207,7 +207,7 @@ class _Pattern:
             return _TOGETHER
         return max(1, min(TOGETHER, bound.most // _PART_OF_BOUND))
 
-    def job(self, call: _Call, ids: TaskIds) -> Job:
+    def job(self, call: _Call, ids: TaskIds) -> NewJob:
         """Return the job of another call."""
         message, stamp = self._message, self._stamp
         task_id, publish_id = ids.of(call.number), f"{ids.publish_id} {call.number}"
@@ -248,7 +248,7 @@ class _Pattern:
         return self._channel.encode_body(body, self._encoding)[0]
 
 
-def _send(task: Any, producer: Any, jobs: list[Job], published: int, ids: TaskIds, options: dict[str, Any]) -> None:
+def _send(task: Any, producer: Any, jobs: list[NewJob], published: int, ids: TaskIds, options: dict[str, Any]) -> None:
     """Publish jobs, and again after a lost connection, by the app's ``task_publish_retry``. Raises PublishError."""
     conf = task.app.conf
     retry = conf.task_publish_retry if options.get("retry") is None else options["retry"]

@@ -15,7 +15,7 @@ from kombu.utils.json import dumps, loads
 
 from ..errors import OptionError, refuse
 from ..rules.affinity import as_affinity, of_task
-from ..rules.job_fields import Job
+from ..rules.job_fields import NewJob
 from ..rules.job_rules import merge_in
 from ..rules.protocol import MOST_SIGNATURE
 from ..rules.recurring import Recurring, check_name, check_since, check_stale_after
@@ -107,7 +107,7 @@ def _written(name: str, signature: Signature) -> str:
 # -- an entry that is due
 
 
-def job_of(app: Celery, due: DueCall) -> Job:
+def job_of(app: Celery, due: DueCall) -> NewJob:
     """Return the job of an entry that is due: the same id each time that this firing is repeated.
 
     ``due.due`` "": nobody repeats it. A firing is the least urgent of calls, unless its signature says more. Raises

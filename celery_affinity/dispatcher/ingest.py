@@ -23,7 +23,7 @@ from ..client import revokes, stated_rules
 from ..client.of_app import settings_of, tasks_of
 from ..client.stamp import Message, Stamp, as_counted, marked, moment
 from ..rules.call_options import left_in
-from ..rules.job_fields import Job
+from ..rules.job_fields import NewJob
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
 from ..rules.redis_keys import decode
 from ..server.scheduler import Scheduler
@@ -108,7 +108,7 @@ class Ingest:
             )
             return 0
 
-    def _as_job(self, queue: str, message: bytes) -> Job:
+    def _as_job(self, queue: str, message: bytes) -> NewJob:
         # The id is random, not a hash: two equal messages are two jobs. The script sees to it that none is moved twice.
         job_id = secrets.token_urlsafe(15)
         try:
@@ -118,10 +118,10 @@ class Ingest:
         except Exception as exc:  # any: a worker would stumble over the same message
             # Left in its list, the message would hold up all others behind it. A stock worker drops it, and breaks.
             logger.warning("A message of queue %r cannot be read and becomes a dead letter: %r", queue, exc)
-            return Job(job_id, queue, message, readable=False)
+            return NewJob(job_id, queue, message, readable=False)
 
 
-def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
+def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
     """Return the job that a message asks for. Raises any exception for a message that Celery did not send."""
     message = loads(bytes_to_str(raw))
     headers, properties = message.get("headers") or {}, message["properties"]
@@ -132,7 +132,7 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> Job:
     rules = _rules(app, task_name, message)
     job_id = marked(job_id, rules)
     stamp = Stamp(job_id, queue, priority, plain, moment(said.get("eta"), app), moment(said.get("expires"), app))
-    return Job(
+    return NewJob(
         job_id,
         queue,
         raw,
@@ -160,7 +160,7 @@ def _rules(app: Celery, task_name: str, message: Mapping[str, Any]) -> str:
         return ""
 
 
-def _check_texts(job: Job) -> None:
+def _check_texts(job: NewJob) -> None:
     """Raise UnicodeEncodeError if a text of *job* has no UTF-8 form: JSON can spell lone surrogates."""
     for value in job.arguments:
         if isinstance(value, str):

@@ -1,7 +1,7 @@
 """The claims of a worker, and the acks and ends still to be told: three tables behind one lock. No method waits.
 
 Tasks end in the event loop, in pool threads or in the middle of a shutdown; here their ends are only written down.
-`outbox` sends them, and `telling` says when and from which thread. The lock is reentrant, as others of a worker:
+`outbox` sends them, and `reporting` says when and from which thread. The lock is reentrant, as others of a worker:
 Celery does a cold shutdown in a signal's handler, which may interrupt the thread that has the lock.
 """
 

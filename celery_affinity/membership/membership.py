@@ -33,7 +33,7 @@ from .lease import Lease
 from .lookahead import Lookahead
 from .recalled import Recalled
 from .reconciling import Reconciling
-from .reporting import Telling
+from .reporting import Reporting
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Membership:
         self.capacity = Capacity(pool, self.claims)
         self.lookahead = Lookahead(settings.lookahead, settings.lookahead_ms / 1_000)
         self.recalled = Recalled()
-        self.telling = Telling(scheduler, self.claims, self.lookahead, pool=pool, host=host, beats=self._beats)
+        self.reporting = Reporting(scheduler, self.claims, self.lookahead, pool=pool, host=host, beats=self._beats)
         self._reconciling = Reconciling(settings, self.claims, self.capacity, host=host, beats=self._beats)
         #: Types of which the worker takes no job for a moment, as the server was told.
         self.withdrawn: frozenset[str] = frozenset()
@@ -90,7 +90,7 @@ class Membership:
 
     @property
     def scheduler(self) -> Scheduler:
-        return self.telling.scheduler
+        return self.reporting.scheduler
 
     @property
     def guard_pid(self) -> int | None:
@@ -105,7 +105,7 @@ class Membership:
     @property
     def returned(self) -> int:
         """Number of jobs that the worker has given back so far."""
-        return self._reconciling.returned + self.telling.outbox.returned
+        return self._reconciling.returned + self.reporting.outbox.returned
 
     # -- joining and serving
 
@@ -139,9 +139,9 @@ class Membership:
         return is_new
 
     def _use(self, scheduler: Scheduler) -> None:
-        if scheduler is not self.telling.scheduler:
-            self.telling.scheduler.close()
-        self.telling.scheduler = scheduler
+        if scheduler is not self.reporting.scheduler:
+            self.reporting.scheduler.close()
+        self.reporting.scheduler = scheduler
 
     def _join(self) -> bool:
         self._rejoin = False
@@ -178,7 +178,7 @@ class Membership:
         if self._pulse.turn():
             self._resumed = True
             self._beats.wake()
-        self.telling.abandon_what_is_late()
+        self.reporting.abandon_what_is_late()
 
     def notice_slots(self) -> None:
         """Wake the beats if the pool has grown or shrunk, or if other slots are taken without a claim than before."""
@@ -208,11 +208,11 @@ class Membership:
                 self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
             except (RedisError, OSError) as exc:
                 # Each worker's Celery remembers the revoke, and refuses the task when it comes.
-                self.telling.note_trouble(exc)
+                self.reporting.note_trouble(exc)
 
     def look_at_the_loop(self, patience_s: float) -> None:
         """Give back what has not started, from another thread, if the event loop has not turned for *patience_s*."""
-        if self._pulse.age_s > patience_s and self.telling.do_without_the_loop():
+        if self._pulse.age_s > patience_s and self.reporting.do_without_the_loop():
             self._beats.wake()
 
     # -- giving back, draining and leaving
@@ -250,7 +250,7 @@ class Membership:
             self.renounce()
         except (RedisError, OSError) as exc:
             # Claims that the next sync of a draining worker does not name go back as well.
-            self.telling.note_trouble(exc)
+            self.reporting.note_trouble(exc)
         self._beats.wake()
 
     def leave(self) -> bool:
@@ -259,7 +259,7 @@ class Membership:
         self._dispatcher.stop()
         self._beats.stop()
         try:
-            self.telling.flush_all()
+            self.reporting.flush_all()
             self._hand_over_sums()
             self._reconciling.returned += self.scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
@@ -283,7 +283,7 @@ class Membership:
         # later waits for the next beat, or its job would come here again at once.
         given_up = self.claims.given_up()
         try:
-            self.telling.flush_all()
+            self.reporting.flush_all()
             if not self.claims.is_closed and (self._rejoin or self.capacity.unwanted != self.withdrawn):
                 self._join()
             self._say_whether_the_loop_turns()
@@ -292,9 +292,9 @@ class Membership:
             self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
             self._hand_over_sums()
         except (RedisError, OSError) as exc:
-            self.telling.note_trouble(exc)
+            self.reporting.note_trouble(exc)
             return _RETRY_S
-        self.telling.note_answer()
+        self.reporting.note_answer()
         return None if again_s is None else min(again_s, self._settings.heartbeat_interval)
 
     def _tend_guard(self) -> None:
@@ -305,8 +305,8 @@ class Membership:
         """Report that the event loop stands still, or turns again, sooner than the guard: there may be no guard."""
         if self._pulse.stands_still:
             self.scheduler.beat(self.id, turns=False)
-            if self.telling.do_without_the_loop():
-                self.telling.flush_all()
+            if self.reporting.do_without_the_loop():
+                self.reporting.flush_all()
         elif self._resumed:
             self._resumed = False  # first: the loop may stand still again meanwhile
             try:

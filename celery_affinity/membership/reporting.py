@@ -1,6 +1,6 @@
 """The moment and the thread in which the server is told what became of claims.
 
-The end of a task goes one way: `Telling.end` has it written down (`claims`) and, in the event loop's thread, sent at
+The end of a task goes one way: `Reporting.end` has it written down (`claims`) and, in the event loop's thread, sent at
 once (`outbox`). While no event loop turns, or the server does not answer, the thread of the beats tells.
 """
 
@@ -24,7 +24,7 @@ from .outbox import Outbox
 logger = logging.getLogger(__name__)
 
 
-class Telling:
+class Reporting:
     """Tells *scheduler*, which may be replaced, of *claims*: the acks, ends and returns of their jobs."""
 
     def __init__(

@@ -15,7 +15,7 @@ from ..server.reader import Command, Reader
 from .job_row import JobRow
 
 
-class Held(NamedTuple):
+class ClaimedJob(NamedTuple):
     """A claimed job: *state*, "claimed" or "running", *since_us* of that (server's clock), and *note* for people."""
 
     state: str
@@ -23,7 +23,7 @@ class Held(NamedTuple):
     note: str | None = None
 
 
-def held(reader: Reader, runs: Sequence[JobRow], heartbeat_us: int) -> tuple[dict[str, str], dict[str, Held]]:
+def held(reader: Reader, runs: Sequence[JobRow], heartbeat_us: int) -> tuple[dict[str, str], dict[str, ClaimedJob]]:
     """Return the names of workers by id, and what is known of each claimed job of *runs* by its id.
 
     *runs*: jobs that have, or had, a worker. One round trip; a second one if a job has just been claimed.
@@ -33,14 +33,14 @@ def held(reader: Reader, runs: Sequence[JobRow], heartbeat_us: int) -> tuple[dic
     claimed = [run for run in runs if run.state == "claimed"]
     unsure = [run for run in claimed if run.started_us is None and not run.acked]
     names, unread = _of_workers(reader, list(dict.fromkeys(run.worker for run in runs)), {run.worker for run in unsure})
-    found = {run.job_id: Held("running", run.started_us or run.claimed_us) for run in claimed}
+    found = {run.job_id: ClaimedJob("running", run.started_us or run.claimed_us) for run in claimed}
     now_us = reader.now_us() if unsure else 0
     for run in unsure:
         found[run.job_id] = _unsure(run, unread, now_us, heartbeat_us)
     return names, found
 
 
-def _unsure(run: JobRow, unread: Collection[str] | None, now_us: int, heartbeat_us: int) -> Held:
+def _unsure(run: JobRow, unread: Collection[str] | None, now_us: int, heartbeat_us: int) -> ClaimedJob:
     if unread is None:
         note = "whether its worker has read it is not for this user: no right to inboxes"
     elif f"{run.job_id} {run.fence}" in unread:
@@ -48,8 +48,8 @@ def _unsure(run: JobRow, unread: Collection[str] | None, now_us: int, heartbeat_
     elif has_been_said(now_us - run.claimed_us, heartbeat_us):  # that its task started, if so
         note = "its worker has it and has not started it: a rate limit, or a full pool"
     else:
-        return Held("running", run.claimed_us)
-    return Held("claimed", run.claimed_us, note)
+        return ClaimedJob("running", run.claimed_us)
+    return ClaimedJob("claimed", run.claimed_us, note)
 
 
 def _of_workers(

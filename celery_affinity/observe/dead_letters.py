@@ -47,7 +47,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True)
-class Shown:
+class LetterDetails:
     """A dead letter with the *headers* of its message that explain the call; of merged calls, those of the oldest.
 
     *enqueued_s*: Unix time. *message_bytes*: length of that message, 0 if the message is gone.
@@ -60,7 +60,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Filter:
+class LetterFilter:
     """A choice of letters: those that match all given fields. *task*: a name or a pattern.
 
     *ids*: of jobs or tasks; each of several calls that merged stands for their run.
@@ -86,7 +86,7 @@ class Filter:
         )
 
 
-def find(reader: Reader, which: Filter, limit: int | None = None) -> list[DeadLetter]:
+def find(reader: Reader, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
     """Return the letters that *which* admits, the newest first, *limit* at most."""
     found, now_s = [], reader.now_us() / MICRO
     for letter in _of_ids(reader, which.ids) if which.ids else _all(reader):
@@ -97,12 +97,12 @@ def find(reader: Reader, which: Filter, limit: int | None = None) -> list[DeadLe
     return found
 
 
-def not_found(reader: Reader, which: Filter) -> list[str]:
+def not_found(reader: Reader, which: LetterFilter) -> list[str]:
     """Return those of the ids of *which* that name no letter that *which* admits."""
     return [each for each in which.ids if not find(reader, replace(which, ids=(each,)), 1)]
 
 
-def show(reader: Reader, letter: DeadLetter, hidden: str | None = None) -> Shown:
+def show(reader: Reader, letter: DeadLetter, hidden: str | None = None) -> LetterDetails:
     """Return *letter* with the facts that the job's hash and the message add. *hidden*: says why no arguments."""
     (job,) = read_jobs(reader, [letter.job_id])
     (call,) = _calls(reader, [letter.job_id])
@@ -110,7 +110,7 @@ def show(reader: Reader, letter: DeadLetter, hidden: str | None = None) -> Shown
     headers = _headers(reader, call.first)
     if hidden is not None:
         headers = {name: value for name, value in headers.items() if name not in _ARGUMENTS} | {"arguments": hidden}
-    return Shown(letter, job.enqueued_us / MICRO, message_bytes, headers)
+    return LetterDetails(letter, job.enqueued_us / MICRO, message_bytes, headers)
 
 
 def headers_of(reader: Reader, job_id: str) -> dict[str, object]:

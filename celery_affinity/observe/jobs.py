@@ -16,7 +16,7 @@ from ..rules.shared_settings import complete
 from ..rules.unreadable import is_text
 from ..server.reader import Command, Reader
 from . import how_long
-from .claimed_jobs import Held, held
+from .claimed_jobs import ClaimedJob, held
 from .job_row import JobRow, parsed, read_jobs
 from .key_facts import rules_in
 from .merged_calls import calls_of
@@ -148,7 +148,7 @@ class Described(NamedTuple):
 
     job: Job
     run: JobRow
-    held: Held | None
+    held: ClaimedJob | None
 
 
 def with_runs(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..rules.job_rules import JobRules, Rate, in_full, limit_set, parse
+from ..rules.job_rules import JobRules, StatedRate, in_full, limit_set, parse
 from ..rules.keyed import are_rules
 from ..rules.redis_keys import decode, encode
 from ..rules.rows import number_of, text_of
@@ -162,15 +162,15 @@ def limit_of(key: str, limits: str, stated: Collection[str]) -> int | None:
     return given if given is not None else min((int(each) for each in stated if each.isdecimal()), default=None)
 
 
-def rates_of(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int) -> dict[str, tuple[Rate, int]]:
+def rates_of(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int) -> dict[str, tuple[StatedRate, int]]:
     """Return the slowest rate that tasks *stated* of each key that has one, and the time until all its starts are free.
 
     That time is in µs.
     """
-    rates: dict[str, Rate] = {}
+    rates: dict[str, StatedRate] = {}
     for key, texts in stated.items():
         found = [match for each in texts if (match := _RATE.fullmatch(each))]
-        its = [Rate(int(match[1]), int(match[2])) for match in found]
+        its = [StatedRate(int(match[1]), int(match[2])) for match in found]
         if its:
             rates[key] = min(its, key=lambda rate: (rate.tokens / rate.period_us, rate))
     times = reader.ask([("zscore", reader.key("rates"), key) for key in rates])

@@ -50,7 +50,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Shown:
+class KeyDetails:
     """A *key* with what each task *stated* of it (a limit, or a rate: starts/µs), some *holders*, and who waits."""
 
     key: Key
@@ -87,7 +87,7 @@ def _under_limits(reader: Reader, pattern: str) -> list[TypeUnderLimit]:
     return [TypeUnderLimit(each.type, each.limit, each.running, jobs.get(encode(each.type), 0)) for each in limits]
 
 
-def show(reader: Reader, key: str) -> Shown | None:
+def show(reader: Reader, key: str) -> KeyDetails | None:
     """Return all that is known of *key*, as people write it; None if no job holds it or waits for it."""
     name = encoded(key)
     now_us = reader.now_us()
@@ -97,7 +97,7 @@ def show(reader: Reader, key: str) -> Shown | None:
     in_force = weights(reader.hash("settings"))
     facts = facts_of(reader, [name])[name]
     lengths = reader.ask([("zcard", reader.key("sublane", name, each.type, each.name)) for each in facts.sublanes])
-    return Shown(
+    return KeyDetails(
         key=found,
         stated=facts.stated,
         holders=holders_of(reader, name, _MOST_HOLDERS, now_us),

@@ -155,7 +155,7 @@ class Jobs:
         if job.state != "dead" or job.job_id is None:
             return Change(id, job.state, False, _CANNOT_BE_RETRIED.get(job.state, "it has not ended"))
         with self._reach() as scheduler:
-            letters = dead_letters.find(scheduler.reader, dead_letters.Filter((job.job_id,)))
+            letters = dead_letters.find(scheduler.reader, dead_letters.LetterFilter((job.job_id,)))
             replayed = scheduler.replay([letter.job_id for letter in letters])
         with_it = f", with the other {job.calls - 1} of its run" if job.calls > 1 else ""
         note = f"published again{with_it}" if replayed else "its message is gone"

@@ -26,7 +26,7 @@ from ..client.stamping import Capture
 from ..errors import OptionError, refuse
 from ..rules import type_name
 from ..rules.call_options import OPTIONS, is_short_text
-from ..rules.job_fields import Job
+from ..rules.job_fields import NewJob
 from ..rules.type_name import is_type
 from ..server import idempotency
 from ..server.idempotency import Made
@@ -113,7 +113,7 @@ def submit(
         return _publish(scheduler, app, request, ids, jobs)
 
 
-def _publish(scheduler: Scheduler, app: Celery, request: Request, ids: Ids, jobs: list[Job]) -> tuple[str, bool]:
+def _publish(scheduler: Scheduler, app: Celery, request: Request, ids: Ids, jobs: list[NewJob]) -> tuple[str, bool]:
     if request.name is None:
         for published, job in zip(scheduler.publish(*jobs), jobs, strict=True):
             published.check(job)
@@ -131,7 +131,7 @@ def _repeated(request: Request, before: Made) -> tuple[str, bool]:
     return before.task_id, False
 
 
-def _jobs(app: Celery, request: Request, ids: Ids, connection: Connection) -> list[Job]:
+def _jobs(app: Celery, request: Request, ids: Ids, connection: Connection) -> list[NewJob]:
     """Return the jobs of the message that Celery makes of *request*; none if Celery has sent it."""
     if app.conf.task_always_eager:
         raise OptionError("task_always_eager runs tasks where they are called: nothing can be submitted")

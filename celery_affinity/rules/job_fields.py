@@ -1,7 +1,7 @@
 """The fields of a job in one table: accepted values, the place in the job's hash, and who sets each.
 
 A field goes into names of keys, lists of words and sums that every worker reads, so one bad field would stop them all:
-publishers check it, and so do the scripts, before anything is written. `Job` has a value for each field, from a call
+publishers check it, and so do the scripts, before anything is written. `NewJob` has a value for each field, from a call
 (`client.envelope.as_job`) or from stock Celery's list (`dispatcher.ingest`). Lua that deals with all fields is made
 from the table; the functions' check is ``lua/jobs/job_check.lua``, which a test compares with the patterns here.
 """
@@ -151,7 +151,7 @@ def refused(name: str, arguments: Sequence[object]) -> OptionError:
 
 
 @dataclass(slots=True)  # not frozen: each publish makes one, and a frozen one takes three times as long to make
-class Job:
+class NewJob:
     """A job to publish. *delay_us*: time until the job is due. *expires_us*: time until it ends if it still waits.
 
     *stamps*: words by which the job can be revoked, as `revokes.stamp` writes them. *rules*: the job's key, as `keyed`
@@ -195,7 +195,7 @@ class Job:
             said = (self.type, self.task_id, self.stamps)
             raise OptionError(f"type, task id and stamps of a job must be texts in UTF-8, got: {said!r}") from exc
 
-    def checked(self) -> "Job":
+    def checked(self) -> "NewJob":
         """Return the job. Raises OptionError if a field is not accepted: the script would refuse the job."""
         name = bad(self.arguments)
         if name is not None:
@@ -203,6 +203,6 @@ class Job:
         return self
 
 
-def kept(job: Job) -> dict[str, Any]:
+def kept(job: NewJob) -> dict[str, Any]:
     """Return what *job* has for the fields that its hash has unchanged."""
     return {name: getattr(job, name) for name, field in FIELDS.items() if field.kept}

@@ -13,7 +13,7 @@ from .patterns import matches
 from .protocol import USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
 
 
-class Rate(NamedTuple):
+class StatedRate(NamedTuple):
     """*tokens* jobs of a key may start in *period_us*: at once, or each after its share of the period."""
 
     tokens: int
@@ -36,11 +36,11 @@ class JobRules(NamedTuple):
     """The rules of one job. *key*: encoded. *stated*: the limit, jobs that may hold the key; or the rate."""
 
     key: str
-    stated: int | Rate
+    stated: int | StatedRate
     keeps_order: bool = False
 
 
-class Merge(NamedTuple):
+class StatedMerge(NamedTuple):
     """How a call merges. *key*: encoded. *most*: calls of one run, and *most_bytes* of their messages together.
 
     *wait_us*: how long the first call, and each further one, has the run wait for more, and *at_most_us* all together.
@@ -54,14 +54,14 @@ class Merge(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def merge_in(text: str) -> Merge | None:
+def merge_in(text: str) -> StatedMerge | None:
     """Return how the job merges whose rules are *text*, which `job_fields.FIELDS` accepts, or `as_kept`; None: not."""
     if not text.startswith("merge="):
         return None
     said = dict(word.split("=", 1) for word in parts_of(text)[0].split(" "))
     wait_us, _, at_most_us = said.get("wait", "0/0").partition("/")
     most, most_bytes = said.get("most", USUAL_MOST), said.get("bytes", USUAL_MOST_BYTES)
-    return Merge(said["merge"], int(most), int(most_bytes), int(wait_us), int(at_most_us))
+    return StatedMerge(said["merge"], int(most), int(most_bytes), int(wait_us), int(at_most_us))
 
 
 def as_kept(text: str) -> str:
@@ -101,7 +101,7 @@ def parse(text: str) -> JobRules | None:
     name, _, numbers = word.partition("=")
     if name == "rate":
         tokens, _, period_us = numbers.partition("/")
-        return JobRules(key.removeprefix("key="), Rate(int(tokens), int(period_us)))
+        return JobRules(key.removeprefix("key="), StatedRate(int(tokens), int(period_us)))
     return JobRules(key.removeprefix("key="), int(numbers), bool(order))
 
 

@@ -9,7 +9,7 @@ from ..lua.library import Argument, Arrow, arrow
 from ..rules import bounds
 from ..rules.ahead import Ahead
 from ..rules.bounds import Bound
-from ..rules.job_fields import Job
+from ..rules.job_fields import NewJob
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
 from ..rules.recurring_call import RecurringCall
 from .connections.in_flight import InFlight
@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 TOGETHER = 25
 
 
-def publishing(jobs: Iterable[Job]) -> Iterator[Call]:
+def publishing(jobs: Iterable[NewJob]) -> Iterator[Call]:
     """Yield the calls that publish *jobs*, in their order. The jobs of a call all have a bound, or none has one."""
     publish = arrow("publish")
     arguments: list[Argument] = []
@@ -50,7 +50,7 @@ def _with_bounds(arguments: list[Argument], bounded: dict[str, Bound]) -> list[A
     return [*arguments, bounds.in_words(bounded)] if bounded else arguments
 
 
-def ingesting(list_: str, jobs: Iterable[Job]) -> list[Call]:
+def ingesting(list_: str, jobs: Iterable[NewJob]) -> list[Call]:
     """Return a call for each of *jobs*, whose messages are in a list of stock Celery."""
     ingest = arrow("ingest")
     return [(ingest, ingest.arguments(job.arguments, list=list_, readable=int(job.readable))) for job in jobs]

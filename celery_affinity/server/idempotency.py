@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from redis.exceptions import WatchError
 
-from ..rules.job_fields import Job
+from ..rules.job_fields import NewJob
 from ..rules.rows import text_of
 from . import calls
 from .replies import Published
@@ -37,7 +37,7 @@ def made(scheduler: Scheduler, name: str) -> Made | None:
     return _parsed(scheduler.client.get(key_of(scheduler, name)))
 
 
-def publish_once(scheduler: Scheduler, name: str, request: Made, jobs: Sequence[Job], keep_s: float) -> Made | None:
+def publish_once(scheduler: Scheduler, name: str, request: Made, jobs: Sequence[NewJob], keep_s: float) -> Made | None:
     """Publish *jobs*, and keep *request* for *keep_s* seconds; None. Both, or neither if it was made before: Made.
 
     Raises OptionError if a job is refused; then the request was not made.
@@ -72,7 +72,7 @@ def publish_once(scheduler: Scheduler, name: str, request: Made, jobs: Sequence[
     raise WatchError(f"other requests with the Idempotency-Key {name!r} are under way")
 
 
-def _check(published: Sequence[Published], jobs: Sequence[Job]) -> None:
+def _check(published: Sequence[Published], jobs: Sequence[NewJob]) -> None:
     for each, job in zip(published, jobs, strict=True):
         each.check(job)
 

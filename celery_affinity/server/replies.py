@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..errors import QueueFull
 from ..lua.library import Argument
 from ..rules import job_fields, redis_keys
-from ..rules.job_fields import Job
+from ..rules.job_fields import NewJob
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED
 from ..rules.recurring_call import RecurringCall as RecurringCall  # what a caller of `Scheduler.recur` makes
 from ..rules.rows import number_of, text_of
@@ -138,7 +138,7 @@ class Published(NamedTuple):
             return cls(False, True, full=QueueFull(redis_keys.decode(type_), int(pending), int(most)))
         return cls(bool(state), bool(served), merged=state == IS_MERGED)
 
-    def check(self, job: Job) -> None:
+    def check(self, job: NewJob) -> None:
         """Raise OptionError if *job* was refused; QueueFull if it found no room."""
         if self.full is not None:
             raise self.full

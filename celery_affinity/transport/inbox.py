@@ -27,7 +27,7 @@ from .connections import REPLY_TIMEOUT_S, ConnectedChannel
 from .qos import QoS
 
 if TYPE_CHECKING:
-    from ..membership.reporting import Telling  # a producer reads nothing, and need not load it
+    from ..membership.reporting import Reporting  # a producer reads nothing, and need not load it
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ class Inbox(Protocol):
     """The worker behind a channel: it receives what the server puts into its inbox, and decides what is consumed."""
 
     @property
-    def telling(self) -> "Telling":
-        """The way to tell the server of the worker's claims; `telling.claims.inbox` is the key of the inbox."""
+    def reporting(self) -> "Reporting":
+        """The way to tell the server of the worker's claims; `reporting.claims.inbox` is the key of the inbox."""
 
     def schedules(self, queue: str) -> bool:
         """Return whether a queue is scheduled; if not, the channel reads its lists."""
@@ -126,7 +126,7 @@ class InboxChannel(ConnectedChannel):
         self._polls_inbox_alone = True  # an ack in another thread must see either this, or the lists in the command
         lists = self._lists_to_read()
         self._polls_inbox_alone = not lists
-        claims = self.inbox.telling.claims
+        claims = self.inbox.reporting.claims
         connection.send_command("BRPOP", claims.inbox, self._nudges, *lists, timeout or _INBOX_TIMEOUT_S)
 
     def _lists_to_read(self) -> list[str]:
@@ -142,7 +142,7 @@ class InboxChannel(ConnectedChannel):
     @property
     def _nudges(self) -> str:
         assert self.inbox is not None, "a worker reads"
-        return self.scheduler.keys.key("nudges", self.inbox.telling.claims.worker)
+        return self.scheduler.keys.key("nudges", self.inbox.reporting.claims.worker)
 
     def resume_lists(self) -> None:
         """Read lists again if the wait under way has left them out, and prefetch allows them now."""
@@ -168,7 +168,7 @@ class InboxChannel(ConnectedChannel):
         if not reply:
             raise Empty
         name, item = bytes_to_str(reply[0]), reply[1]
-        if name == self.inbox.telling.claims.inbox.removeprefix(
+        if name == self.inbox.reporting.claims.inbox.removeprefix(
             self.global_keyprefix
         ):  # kombu's client removes the prefix
             if not self.is_closing:  # else the next sync notices that the job never arrived
@@ -190,7 +190,7 @@ class InboxChannel(ConnectedChannel):
             if not str(exc).startswith("WRONGTYPE"):
                 raise
             # Somebody overwrote the inbox, or a list of kombu's. Another process may have repaired the inbox first.
-            self.scheduler.repair([self.inbox.telling.claims.worker])
+            self.scheduler.repair([self.inbox.reporting.claims.worker])
             if any(self.scheduler.client.type(each) not in (b"list", b"none") for each in self._lists_to_read()):
                 raise  # the key is one of kombu's own lists
             return None
@@ -224,23 +224,23 @@ class InboxChannel(ConnectedChannel):
         letters.
         """
         assert self.inbox is not None, "a worker reads"
-        telling = self.inbox.telling
+        reporting = self.inbox.reporting
         consume = self.connection._callbacks.get(claim.type)
-        if consume is None or telling.claims.drained:
-            telling.settle(tag, RETURNED)
+        if consume is None or reporting.claims.drained:
+            reporting.settle(tag, RETURNED)
             return
         try:
             settings = settings_of(publishing_app.that_made(self.connection.client))
             message = consumed.of_claim(claim, tag, settings)
-            telling.claims.count_wait(tag, on_demand=bool(mode_of(message["properties"])))
+            reporting.claims.count_wait(tag, on_demand=bool(mode_of(message["properties"])))
             consume(message)
         except received.LOST:
             raise  # not kombu's own list of errors, by which even a KeyError is a lost connection
         except Exception as exc:
             logger.exception("Job %s of type %r cannot be read and becomes a dead letter", claim.job_id, claim.type)
             why = words(exc)
-            telling.settle(tag, REJECTED, why)
-            telling.end(tag, FAILED, why)  # whatever Celery made of the job so far
+            reporting.settle(tag, REJECTED, why)
+            reporting.end(tag, FAILED, why)  # whatever Celery made of the job so far
 
     def close(self) -> None:
         self.is_closing = True  # first: kombu reads what is under way, and cancels the consumers

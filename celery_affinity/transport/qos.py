@@ -57,6 +57,6 @@ class QoS(stock.QoS):
     def _settle(self, delivery_tag: str, outcome: str) -> None:
         inbox = self.channel.inbox
         if inbox is not None:
-            held = inbox.telling.claims.find(delivery_tag)
+            held = inbox.reporting.claims.find(delivery_tag)
             is_refused = held is not None and held.request is None
-            inbox.telling.settle(delivery_tag, outcome, why_refused() if is_refused else "")
+            inbox.reporting.settle(delivery_tag, outcome, why_refused() if is_refused else "")

@@ -27,7 +27,7 @@ from .routes import (
     types,
     workers,
 )
-from .security import Guard
+from .security import Gate
 from .site import Site
 from .tokens import Tokens
 
@@ -40,7 +40,7 @@ def build(
         raise SettingError(f"allow and names must be lists, got: {allow!r}, {names!r}")
     app.loader.import_default_modules()
     app.finalize()
-    return Guard(routes_of(app, allow), None if tokens is None else Tokens(tokens), read_only, names)
+    return Gate(routes_of(app, allow), None if tokens is None else Tokens(tokens), read_only, names)
 
 
 def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:

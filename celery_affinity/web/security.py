@@ -57,7 +57,7 @@ class _NoError(Exception):
         self.status, self.headers = status, headers
 
 
-class Guard:
+class Gate:
     """Lets good requests through to *inner*. See `celery_affinity.web.asgi` for the rest."""
 
     def __init__(self, inner: ASGIApp, tokens: Tokens | None, read_only: bool, names: Iterable[str]) -> None:

@@ -43,7 +43,7 @@ class CancelledRequest(ClaimedRequest):
         Raises WorkerTerminate in the solo pool: the shutdown interrupts the task, and so ends it.
         """
         stops = not (self.task.acks_late and options.get("emit_retry", True))  # else the connection was lost
-        self._is_cancelled = self._telling is not None
+        self._is_cancelled = self._reporting is not None
         self._is_left_behind = stops and self._is_cancelled
         try:
             super().cancel(pool, signal, **options)
@@ -80,8 +80,8 @@ class CancelledRequest(ClaimedRequest):
     def end_cut_short(self) -> None:
         """Have the job be pending again; leave an acked one to the end of the worker."""
         task_ready(self)
-        if self._telling is not None and self._is_given_back:
-            self._telling.settle(self._tag, RETURNED)
-            self._telling.end(self._tag, RETURNED)
-        elif self._telling is not None and not self.acknowledged:
-            self._telling.end(self._tag)
+        if self._reporting is not None and self._is_given_back:
+            self._reporting.settle(self._tag, RETURNED)
+            self._reporting.end(self._tag, RETURNED)
+        elif self._reporting is not None and not self.acknowledged:
+            self._reporting.end(self._tag)

@@ -13,7 +13,7 @@ from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
 from ..clock import now_s
 from ..membership.held import is_claim, job_in
-from ..membership.reporting import Telling
+from ..membership.reporting import Reporting
 from ..rules.keyed import Exclusive, option_of
 from ..rules.marks import is_batch
 from ..transport.consumed import WAIT
@@ -38,30 +38,30 @@ def _is_limit(limit: object) -> bool:
 class ClaimedRequest(_Request):
     """A mixin for ``celery.worker.request.Request``. The request of an unclaimed message takes a slot, and no more."""
 
-    _telling: Telling | None = None
+    _reporting: Reporting | None = None
     _tag: str
 
     def __init__(self, message: Any, **options: Any) -> None:
         inbox: Inbox | None = getattr(message.channel, "inbox", None)
         tag = message.delivery_tag
-        telling = inbox.telling if inbox is not None and is_claim(tag) else None
-        if telling is not None:
+        reporting = inbox.reporting if inbox is not None and is_claim(tag) else None
+        if reporting is not None:
             # Celery by itself would ack in a later turn of the loop, perhaps after the end of the task is told.
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
         super().__init__(message, **options)
         self._check_what_celery_takes_on_trust()
-        if telling is not None:
+        if reporting is not None:
             self._tag = tag
             is_of_a_batch = is_batch(job_in(tag))
             if is_of_a_batch:
                 self._check_that_it_can_run_all_calls()
-            self._telling = telling
+            self._reporting = reporting
             self._show_its_eta()
             self._say_until_when()
             if is_of_a_batch:
                 self._say_whether_events_are_sent()
             self._say_when_it_waited()
-            telling.claims.bind(tag, self)
+            reporting.claims.bind(tag, self)
         else:
             unclaimed.add(self)
 
@@ -106,8 +106,8 @@ class ClaimedRequest(_Request):
 
     def _say_until_when(self) -> None:
         """Have a retry, which this host publishes, expire when this job does, whatever the clock here says."""
-        assert self._telling is not None, "it is a claim"
-        left_us = self._telling.claims.left_us(self._tag)
+        assert self._reporting is not None, "it is a claim"
+        left_us = self._reporting.claims.left_us(self._tag)
         if left_us is not None:
             properties = self.request_dict["properties"]
             kept = properties.get(PROPERTY)
@@ -120,9 +120,9 @@ class ClaimedRequest(_Request):
 
     def _say_when_it_waited(self) -> None:
         """Have the process that records the wait know its begin and end by this host's clock, in Unix time, ns."""
-        assert self._telling is not None, "it is a claim"
+        assert self._reporting is not None, "it is a claim"
         wait = self.request_dict["properties"].get(WAIT)
-        held = self._telling.claims.find(self._tag)
+        held = self._reporting.claims.find(self._tag)
         if wait is None or held is None:
             return
         here_us = round((time.monotonic() - held.held_since_s) * 1e6)  # with lookahead, it came some time ago
@@ -131,9 +131,9 @@ class ClaimedRequest(_Request):
 
     def maybe_expire(self) -> Any:
         """Return whether the job has expired since its claim, by the server's clock: this host's may be wrong."""
-        if self._telling is None:
+        if self._reporting is None:
             return super().maybe_expire()
-        left_us = self._telling.claims.left_us(self._tag)
+        left_us = self._reporting.claims.left_us(self._tag)
         if left_us is None and not (self.message.headers or {}).get("expires"):
             # The first version of the protocol has the expiry in the body, which no server reads.
             return super().maybe_expire()

@@ -95,7 +95,7 @@ class EndOfTask(CancelledRequest):
     def _success_was_stored(self) -> Any:
         found = super()._success_was_stored()
         self._is_spared = bool(found)
-        if found and self._telling is not None:
+        if found and self._reporting is not None:
             self._count_its_part(found)
         return found
 
@@ -117,8 +117,8 @@ class EndOfTask(CancelledRequest):
         if self.was_cut_short(error):
             self.end_cut_short()
             return None
-        if self._telling is not None and isinstance(error, NotBegunError):
-            self._telling.settle(self._tag, RETURNED)
+        if self._reporting is not None and isinstance(error, NotBegunError):
+            self._reporting.settle(self._tag, RETURNED)
         try:
             if _LEAVES_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:
                 self._tell_the_first_caller(error)
@@ -133,7 +133,7 @@ class EndOfTask(CancelledRequest):
 
     def _tell_the_first_caller(self, error: Reject) -> None:
         """Store that a merged run was rejected, as the other callers are told: nobody is to wait for ever."""
-        if self._telling is not None and not self._is_fenced and is_batch(job_in(self._tag)):
+        if self._reporting is not None and not self._is_fenced and is_batch(job_in(self._tag)):
             self.task.backend.mark_as_failure(self.id, error, request=self._context, store_result=self.store_errors)
 
     @tells_an_end
@@ -172,11 +172,11 @@ class EndOfTask(CancelledRequest):
         self._revoked_as = EXPIRED if expired else REVOKED
         # Its process may live on for seconds. The server would take the ack for that of all calls of a run: were the
         # worker to die now, none of the others would be run again.
-        self._is_acked_at_its_end = terminated and self._telling is not None and is_batch(job_in(self._tag))
+        self._is_acked_at_its_end = terminated and self._reporting is not None and is_batch(job_in(self._tag))
         try:
             return super()._announce_revoked(reason, terminated, signum, expired)
         except Exception:
-            if self._telling is None:
+            if self._reporting is None:
                 raise  # the dispatcher, which tells ends without a worker, tells this one again
             logger.exception("Task %s[%s] is revoked, but this could not be announced", self.name, self.id)
             self.acknowledge()  # else the job would come again and again, until the result backend works
@@ -206,10 +206,10 @@ class EndOfTask(CancelledRequest):
         try:
             super().on_accepted(pid, time_accepted)
         finally:
-            if self._telling is not None:
-                self._telling.started(self._tag)
+            if self._reporting is not None:
+                self._reporting.started(self._tag)
                 self._call_off_unless_it_may_start()  # the event may have waited for a broker that was down
-                if self._telling.claims.is_void(self._tag):
+                if self._reporting.claims.is_void(self._tag):
                     self.fence()
                 elif state.should_terminate and forks(self._pool):
                     # Celery cancels the tasks that it knows to run, and would wait for the end of this one.
@@ -220,12 +220,12 @@ class EndOfTask(CancelledRequest):
 
         `runs` leaves out a body that is called off.
         """
-        if self._telling is None or forks(self._pool):
+        if self._reporting is None or forks(self._pool):
             return
         if state.should_terminate:
             self.is_called_off = True
             logger.info("Task %s[%s] is not started: the worker stops", self.name, self.id)
-        elif not self._telling.may_start(self._tag):
+        elif not self._reporting.may_start(self._tag):
             self.is_called_off = True
             logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
 
@@ -272,7 +272,7 @@ class EndOfTask(CancelledRequest):
         return given
 
     def _give_up_unless_it_may_start(self) -> None:
-        if self._telling is not None and not self._telling.may_start(self._tag):
+        if self._reporting is not None and not self._reporting.may_start(self._tag):
             logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
             task_ready(self)
             raise TaskRevokedError(self.id)  # Celery goes on without the task
@@ -281,20 +281,20 @@ class EndOfTask(CancelledRequest):
         """Free the slot. *failure*: an exception, bare or as Celery's hooks get it; None if the task ended well."""
         if self in active_requests or self in reserved_requests:
             task_ready(self)  # Celery's own hook failed before this
-        if self._telling is None:
+        if self._reporting is None:
             return
         error = None if failure is None or self._is_spared else error_of(failure)
         if self._is_acked_at_its_end:
             self._is_acked_at_its_end = False
             self.acknowledge()
         if self._revoked_as:
-            self._telling.end(self._tag, self._revoked_as)
+            self._reporting.end(self._tag, self._revoked_as)
         elif error is not None:
-            self._telling.end(self._tag, FAILED, words(error))
+            self._reporting.end(self._tag, FAILED, words(error))
         elif is_ignored(failure):
-            self._telling.end(self._tag, IGNORED)
+            self._reporting.end(self._tag, IGNORED)
         else:
-            self._telling.end(self._tag)
+            self._reporting.end(self._tag)
 
 
 def _ending_on_success(generated: Any) -> Any:

@@ -35,7 +35,7 @@ class Following:
     """
 
     def __init__(self, consumer: "Consumer", members: Membership, host: WorkerHost) -> None:
-        self.telling = members.telling
+        self.reporting = members.reporting
         self.schedules = settings_of(consumer.app).schedules
         self._consumer = consumer
         self._members, self._host = members, host
@@ -67,7 +67,7 @@ class Following:
             self._watch.start()
 
     def _give_back_if_it_stands_still(self) -> None:
-        if self._lookahead or self.telling.outbox.is_telling:  # a reply that nobody reads brings more
+        if self._lookahead or self.reporting.outbox.is_telling:  # a reply that nobody reads brings more
             self._members.look_at_the_loop(STARTS_WITHIN_S)
 
     def stop(self) -> None:
@@ -100,7 +100,7 @@ class Following:
                 self._members.tick()
             case ["back", at_most, *types] if at_most.isdecimal() and len(at_most) <= _LONGEST_NUMBER:
                 for tag in self._lookahead.give_back(set(map(decode, types)), int(at_most)):
-                    self.telling.settle(tag, RETURNED)
+                    self.reporting.settle(tag, RETURNED)
             case ["paused", what, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
                 self._recall(what, int(fence))
             case _:
@@ -112,7 +112,7 @@ class Following:
         kind, _, name = what.partition(":")
         types = self._members.capacity.types if kind == "*" else (decode(name),) if kind == "type" else ()
         for tag in self._lookahead.give_back(types, len(self._lookahead)):
-            self.telling.settle(tag, RETURNED)
+            self.reporting.settle(tag, RETURNED)
 
     # -- replies
 
@@ -123,15 +123,15 @@ class Following:
         self._hold_what_arrived()
         if self._lookahead:
             self._give_back_what_is_late()
-        self.telling.tell()
+        self.reporting.tell()
         if self._start_what_follows() and not pools.writes_at_once(self._consumer.pool):
             self._host.wake()
 
     def reply(self) -> None:
         """Start the jobs that a reply brings, and tell first the ends that came meanwhile."""
-        self._arrived.extend(self.telling.receive())
+        self._arrived.extend(self.reporting.receive())
         self._hold_what_arrived()
-        self.telling.tell()
+        self.reporting.tell()
         self._start_what_follows()
 
     def receive_elsewhere(self, claims: list[Claim]) -> None:
@@ -155,17 +155,17 @@ class Following:
             self._hold(self._arrived.popleft())
 
     def _hold(self, claim: Claim) -> None:
-        claims = self.telling.claims
+        claims = self.reporting.claims
         tag = claims.hold(claim)
         if tag is None:
             return
         if claims.drained:  # the job was on its way; here it would wait behind a long task, and then not start
-            self.telling.settle(tag, RETURNED)
+            self.reporting.settle(tag, RETURNED)
         else:
             self._lookahead.add(claim, tag)
 
     def _start(self, claim: Claim) -> None:
-        tag = self.telling.claims.hold(claim)
+        tag = self.reporting.claims.hold(claim)
         if tag is not None:
             self._hand_over(claim, tag)
 
@@ -173,7 +173,7 @@ class Following:
         assert self._channel is not None, "begun"
         recalled = self._members.recalled
         if recalled and recalled.has(claim.job_id, claim.type, claim.fence):
-            self.telling.settle(tag, RETURNED)
+            self.reporting.settle(tag, RETURNED)
         else:
             self._channel.consume(claim, tag)
 
@@ -199,7 +199,7 @@ class Following:
     def _give_back_what_is_late(self) -> None:
         """Give back the jobs that longer tasks hold up, and have the loop turn when others may be late."""
         for tag in self._lookahead.give_back_what_is_late():
-            self.telling.settle(tag, RETURNED)
+            self.reporting.settle(tag, RETURNED)
         now_s = time.monotonic()
         if self._lookahead and now_s >= self._looks_again_s:
             self._looks_again_s = now_s + STARTS_WITHIN_S

@@ -200,7 +200,7 @@ def _forget_idle_time(bucket: "TokenBucket") -> None:
 
 
 def _is_claimed(request: Request) -> bool:
-    return getattr(request, "_telling", None) is not None
+    return getattr(request, "_reporting", None) is not None
 
 
 def _remove_claims(bucket: "TokenBucket") -> list[Any]:

@@ -58,7 +58,7 @@ class Reconnecting:
             return ensure(waiting, max_retries, *pauses, **options)
 
         connection.ensure_connection = ensuring
-        self._known = self._members.telling.returns
+        self._known = self._members.reporting.returns
         try:
             return self._ensure_connected(connection)
         finally:
@@ -68,11 +68,11 @@ class Reconnecting:
         """Wait *pause_s*, or until the server is back; not at all if the server came back during the last try."""
         until_s = monotonic() + pause_s
         self._members.ask()
-        while self._members.telling.returns == self._known and monotonic() < until_s:
+        while self._members.reporting.returns == self._known and monotonic() < until_s:
             maybe_shutdown()
             self._read_ends()
             sleep(_POLL_S)
-        self._known = self._members.telling.returns
+        self._known = self._members.reporting.returns
 
     def _read_ends(self) -> None:
         try:

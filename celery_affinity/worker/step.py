@@ -91,7 +91,7 @@ class AffinityStep(bootsteps.StartStopStep):
             kin=consumer.controller.affinity_kin,
         )
         self._following = host.following = Following(consumer, members, host)
-        host.strays = Strays(consumer, members.telling)
+        host.strays = Strays(consumer, members.reporting)
         self._limits = Limits(consumer, members, self._following)
         patches.patch(consumer, members, host)
         if self.slots.blocks_the_loop:
@@ -162,7 +162,7 @@ class AffinityStep(bootsteps.StartStopStep):
         # First no thread wakes the loop any more: the beats' thread tells the ends that the loop was to tell.
         loop, self._host.loop = self._host.loop, None
         if self.membership is not None:
-            self.membership.telling.outbox.abandon()
+            self.membership.reporting.outbox.abandon()
         if loop is not None:
             loop.close()
 
@@ -219,7 +219,7 @@ class AffinityStep(bootsteps.StartStopStep):
 
         The other calls of each run are run again. Raises NotImplementedError if the pool cannot end a task.
         """
-        runs = {each._tag: each for each in state.active_requests if getattr(each, "_telling", None)}
+        runs = {each._tag: each for each in state.active_requests if getattr(each, "_reporting", None)}
         runs = {tag: each for tag, each in runs.items() if is_batch(job_in(tag)) and each.id not in task_ids}
         found = self.members.scheduler.reader.runs_of(task_ids) if runs else {}
         for run in found.values():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from celery.worker import state
 
 from ..membership.held import ACKED, Held
-from ..membership.reporting import Telling
+from ..membership.reporting import Reporting
 from . import unclaimed
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ class Strays:
     """Frees the slots of claims, and of requests without a claim, that *consumer* has nowhere any more.
 
     A task that runs, for however long, is in the pool. A job that waits is held beyond the slots, in a bucket of a rate
-    limit, or for a pool process. *telling* is told of the ends.
+    limit, or for a pool process. *reporting* is told of the ends.
     """
 
-    def __init__(self, consumer: "Consumer", telling: Telling) -> None:
+    def __init__(self, consumer: "Consumer", reporting: Reporting) -> None:
         self._consumer = consumer
-        self._telling = telling
+        self._reporting = reporting
         self._since_s: dict[Any, float] = {}
 
     def free(self, *, loop_turns: bool) -> float | None:
@@ -63,9 +63,9 @@ class Strays:
 
     def _nowhere(self) -> Iterator[tuple[Any, Held | None]]:
         """Yield requests, or the tags of claims without one, each with its claim."""
-        for tag, held in self._telling.claims.unended():
+        for tag, held in self._reporting.claims.unended():
             if held.request is None:
-                if tag not in self._telling.lookahead:
+                if tag not in self._reporting.lookahead:
                     yield tag, held
             elif not self._is_here(held.request):
                 yield held.request, held
@@ -99,6 +99,6 @@ class Strays:
             "" if held is None or held.outcome == ACKED or held.void else "; it was not acked, so it is pending again",
         )
         if isinstance(each, str):
-            self._telling.end(each)
+            self._reporting.end(each)
         else:
             each.end_unnoticed()

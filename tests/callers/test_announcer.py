@@ -7,7 +7,7 @@ import redis
 
 from celery_affinity.callers import announcer as announcers
 from celery_affinity.callers.announcer import LATE_AFTER_S, THREADS, Announcer
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.replies import Ending
 from celery_affinity.server.scheduler import Scheduler
@@ -197,7 +197,7 @@ def scheduler(redis_client):
 def end(scheduler, *names, message="message"):
     """Have jobs end without a worker."""
     for name in names:
-        scheduler.publish(Job(name, "pdf", message, task_id=name, task_name="task", expires_us=0))
+        scheduler.publish(NewJob(name, "pdf", message, task_id=name, task_name="task", expires_us=0))
 
 
 SPOILED = {

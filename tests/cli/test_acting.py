@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
@@ -22,7 +22,7 @@ def fleet(valkey, redis_client):
 def stamped(fleet):
     """Jobs of two customers."""
     jobs = [
-        Job(
+        NewJob(
             f"{customer}{number}", "pdf", "message", task_id=f"task-{customer}{number}", stamps=[f"customer:{customer}"]
         )
         for customer in ("a%20b", "c")

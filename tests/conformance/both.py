@@ -4,7 +4,7 @@ import zlib
 from itertools import count
 
 from celery_affinity.rules import bounds, job_fields
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.marks import has_key, merges
 from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
 from celery_affinity.rules.redis_keys import encode
@@ -49,7 +49,7 @@ def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps
     if merges(job_id) and zlib.crc32(job_id.encode()) // 3 % 2 and not job_id.startswith("e"):
         task_id = f"task of {job_id} alone"  # a call whose task has another job already is a retry
     message = message_of(job_id)
-    given = Job(
+    given = NewJob(
         job_id,
         type_,
         message,

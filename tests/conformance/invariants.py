@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from math import ceil
 
-from celery_affinity.rules.job_rules import Rate
+from celery_affinity.rules.job_rules import StatedRate
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.protocol import AT_ONCE_US
 from celery_affinity.rules.redis_keys import encode
@@ -83,9 +83,9 @@ def eligible(reference):
             continue
         if is_kept_back(reference, job):
             continue
-        if rules is None or (isinstance(rules.stated, Rate) and job.id in standing):
+        if rules is None or (isinstance(rules.stated, StatedRate) and job.id in standing):
             yield job
-        elif not isinstance(rules.stated, Rate):
+        elif not isinstance(rules.stated, StatedRate):
             kept_for = reference.kept_for.get(rules.key)
             has_room = held[rules.key] < keyed.limit_of(reference, rules.key)
             if has_room and kept_for in (None, job.id):
@@ -102,7 +102,7 @@ def left_to_a_tick(reference):
 def may_wait_for_its_key(reference, rules):
     """Return whether a tick settles the key at once, or at a known time: a turn's end, or what its rate says."""
     is_soon = reference.due_keys[rules.key] == AT_ONCE_US
-    return is_soon or rules.key in reference.turns or isinstance(rules.stated, Rate)
+    return is_soon or rules.key in reference.turns or isinstance(rules.stated, StatedRate)
 
 
 def is_kept_back(reference, job):

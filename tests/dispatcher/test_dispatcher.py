@@ -12,7 +12,7 @@ from celery_affinity.client.of_app import settings_of
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.dispatcher.recurring_calls import RecurringCalls
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -96,7 +96,7 @@ def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
         teller = Teller(watched, "host", lambda: None)
         dispatcher = Dispatcher(scheduler, Announcer(teller), Ingest(watched), RecurringCalls(watched, teller))
         watched.threads.clear()
-        scheduler.publish(Job("ended", "pdf", "message", task_id="ended", task_name="task", expires_us=0))
+        scheduler.publish(NewJob("ended", "pdf", "message", task_id="ended", task_name="task", expires_us=0))
         redis_client.lpush("pdf", wire(eta="2020-01-01T00:00:00"))
         redis_client.zadd(Keys().key("untold"), {"spoiled": 1})
         dispatcher.start()

@@ -8,7 +8,7 @@ import pytest
 
 from celery_affinity.client import of_app, revokes
 from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -175,7 +175,7 @@ def test_two_that_look_at_the_same_messages_move_each_once(jobs, redis_client):
     messages = [wire(f"t{number}") for number in range(10)]
     redis_client.lpush("pdf", *messages)
     one, two = (
-        [Job(f"{who}{number}", "pdf", message, task_id=f"t{number}") for number, message in enumerate(messages)]
+        [NewJob(f"{who}{number}", "pdf", message, task_id=f"t{number}") for number, message in enumerate(messages)]
         for who in ("one", "two")
     )
     assert jobs.scheduler.ingest("pdf", one[:4]) == 4

@@ -10,7 +10,7 @@ from redis.connection import Encoder
 
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.observe import dead_letters, explain
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
@@ -31,7 +31,7 @@ def ingest():
 @given(message=st.binary() | st.builds(json.dumps, MESSAGES).map(str.encode))
 def test_every_message_is_a_job_that_redis_can_have(ingest, message):
     job = ingest._as_job("pdf", message)
-    assert isinstance(job, Job)
+    assert isinstance(job, NewJob)
     assert job.message == message
     encoder = Encoder("utf-8", "strict", decode_responses=False)
     assert all(encoder.encode(value) is not None for value in job.arguments)
@@ -60,7 +60,7 @@ def test_a_poison_message_holds_up_no_list_and_its_bytes_are_kept(redis_client, 
         pass
     assert not redis_client.exists("pdf", "excel")
     reader = Reader(redis_client, Keys())
-    (letter,) = dead_letters.find(reader, dead_letters.Filter(reason="unreadable"))
+    (letter,) = dead_letters.find(reader, dead_letters.LetterFilter(reason="unreadable"))
     assert letter.type == "pdf"
     assert redis_client.get(Keys().key("message", letter.job_id)) == raw
     assert dead_letters.show(reader, letter).message_bytes == len(raw)

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import NamedTuple
 
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.score import MICRO
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -81,7 +81,7 @@ def waits_by_specification_s(slots: Slots, calls: Sequence[Call]) -> list[float]
     while published < len(calls) or ends:
         if published < len(calls) and (not ends or calls[published].at_us <= ends[0][0]):
             now_us = calls[published].at_us
-            fleet.publish([Job(str(published), calls[published].type, "{}")], now_us=now_us)
+            fleet.publish([NewJob(str(published), calls[published].type, "{}")], now_us=now_us)
             published += 1
         else:
             now_us, worker, delivery = heappop(ends)

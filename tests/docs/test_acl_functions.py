@@ -7,7 +7,7 @@ import sys
 import pytest
 import redis
 
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.reserves import encoded
@@ -62,7 +62,7 @@ def test_what_a_producer_may_not_place_a_workers_sync_does(scheduler_of, redis_c
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     slots = 2 * MOST_MOVES
     fleet.join("worker", "pdf", slots=slots)
-    jobs = [Job(f"job-{number}", "pdf", "message") for number in range(slots)]
+    jobs = [NewJob(f"job-{number}", "pdf", "message") for number in range(slots)]
     assert all(each.fresh for each in scheduler_of("producer").publish(*jobs))
     assert len(fleet.claims("worker")) == MOST_MOVES
     fleet.sync("worker", slots=slots)

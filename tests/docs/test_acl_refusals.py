@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from celery_affinity.lua.library import arrow
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -130,7 +130,7 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
         lambda: producer.revoke(["task-waiting"], [], keep_s=60),
         lambda: producer.leave("worker"),
         lambda: producer.recover("worker"),
-        lambda: producer.ingest("pdf", [Job("more", "pdf", "message")]),
+        lambda: producer.ingest("pdf", [NewJob("more", "pdf", "message")]),
         lambda: producer.tell_ends("worker", acks=[("job", "1")], ends=[], sequence=1, inline=False),
         lambda: producer.tell_ends("worker", acks=[], ends=[End("job", "1", "acked")], sequence=1, inline=True),
         lambda: producer.requeue("worker", [("job", "1")], counted=False),

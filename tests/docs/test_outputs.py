@@ -13,7 +13,7 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_affinity.cli import affinity
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.score import MICRO
 from celery_affinity.server.reader import Reader
@@ -63,7 +63,7 @@ def fleet(valkey, redis_client, monkeypatch):
 class Shop(ScriptedFleet):
     def call(self, task_id, type_, task, **fields):
         mark = "!" if "rules" in fields else ""
-        self.scheduler.publish(Job(f"{task_id}{mark}", type_, "{}", task_id=task_id, task_name=task, **fields))
+        self.scheduler.publish(NewJob(f"{task_id}{mark}", type_, "{}", task_id=task_id, task_name=task, **fields))
 
     def fill(self):
         self.scheduler.recur(

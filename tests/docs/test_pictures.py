@@ -8,7 +8,7 @@ import pytest
 from celery_affinity.cli import text_of_jobs, text_of_status
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.score import MICRO
 from celery_affinity.rules.slot import choose
@@ -30,7 +30,7 @@ def test_the_picture_of_top_shows_what_top_prints(valkey, redis_client):
     fleet.join("any-1", "pdf", "excel", slots=2)
 
     def publish(task_id, type_, task, **fields):
-        fleet.scheduler.publish(Job(task_id, type_, "message", task_id=task_id, task_name=task, **fields))
+        fleet.scheduler.publish(NewJob(task_id, type_, "message", task_id=task_id, task_name=task, **fields))
 
     for number in range(9):
         publish(f"invoice-{number}", "pdf", "shop.render")

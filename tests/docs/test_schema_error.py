@@ -33,7 +33,7 @@ class Release:
     def __init__(self, folder, url, schema):
         self.folder, self.url = folder, url
         package = shutil.copytree(os.path.dirname(celery_affinity.__file__), folder / "celery_affinity")
-        keys = package / "rules" / "keys.py"
+        keys = package / "rules" / "redis_keys.py"
         line = f"SCHEMA = {SCHEMA}\n"
         assert line in keys.read_text()
         keys.write_text(keys.read_text().replace(line, f"SCHEMA = {schema}\n"))

@@ -9,11 +9,11 @@ import redis
 
 from celery_affinity.cli import text_of_dead, text_of_explain, text_of_status
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.observe.dead_letters import Filter, find
+from celery_affinity.observe.dead_letters import LetterFilter, find
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
 from celery_affinity.observe.type_rules import address
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -39,7 +39,7 @@ class Shop(ScriptedFleet):
 
     def call(self, task, type_, **fields):
         mark = "!" if "rules" in fields else ""
-        job = Job(f"job-{task}{mark}", type_, "{}", task_id=task, task_name="shop.render", **fields)
+        job = NewJob(f"job-{task}{mark}", type_, "{}", task_id=task, task_name="shop.render", **fields)
         (published,) = self.scheduler.publish(job)
         assert published.fresh
 
@@ -53,7 +53,7 @@ class Shop(ScriptedFleet):
         return [each.why for each in explain(ClockedReader(self.scheduler), task).waiting.blocked_by]
 
     def dead_list(self):
-        return click.unstyle(text_of_dead.letters(find(ClockedReader(self.scheduler), Filter())))
+        return click.unstyle(text_of_dead.letters(find(ClockedReader(self.scheduler), LetterFilter())))
 
 
 def says(name, printed):

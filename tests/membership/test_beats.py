@@ -7,7 +7,7 @@ from celery_affinity.membership.capacity import Capacity
 from celery_affinity.membership.membership import Membership
 from celery_affinity.server.replies import Claim
 
-from ..support.members import Host, Pool, claims_of, telling_of
+from ..support.members import Host, Pool, claims_of, reporting_of
 
 
 def membership_with(claims, sync):
@@ -15,7 +15,7 @@ def membership_with(claims, sync):
     members, calls = Membership.__new__(Membership), []
     members.claims, members.capacity = claims, Capacity(Pool(2), claims)
     members.capacity.types = ("mail", "pdf")
-    members.telling = telling_of(claims)
+    members.reporting = reporting_of(claims)
     members.withdrawn, members._rejoin, members._resumed = frozenset(), False, False
     members._guard, members._host, members._beats = None, Host(), Mock()
     members._pulse = SimpleNamespace(stands_still=False)

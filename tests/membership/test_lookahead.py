@@ -11,7 +11,7 @@ from celery_affinity.rules.ahead import NOTHING, Ahead
 from celery_affinity.rules.settings import AUTO
 from celery_affinity.server.replies import Claim
 
-from ..support.members import telling_of
+from ..support.members import reporting_of
 
 WORK_S = 0.02
 
@@ -77,15 +77,15 @@ def test_by_work_the_types_are_those_that_ended_last():
 
 @pytest.mark.parametrize(("is_limited", "ahead"), [(False, {"pdf": 1_000}), (True, {})])
 def test_by_work_a_type_whose_task_has_a_rate_limit_is_not_taken_ahead(is_limited, ahead, monkeypatch):
-    telling = telling_of(lookahead=AUTO)
-    telling.lookahead.note_length("pdf", 0.001)
-    tag = telling.claims.hold(claim("a"))
-    telling.claims.bind(tag, SimpleNamespace(name="mail", id="one"))
-    telling.claims.start(tag).started_s = 0.0
+    reporting = reporting_of(lookahead=AUTO)
+    reporting.lookahead.note_length("pdf", 0.001)
+    tag = reporting.claims.hold(claim("a"))
+    reporting.claims.bind(tag, SimpleNamespace(name="mail", id="one"))
+    reporting.claims.start(tag).started_s = 0.0
     monkeypatch.setattr("celery_affinity.membership.reporting.time.monotonic", lambda: 0.001)
-    monkeypatch.setattr(telling._host, "limits_rate_of", lambda task: is_limited)
-    telling.end(tag)
-    assert telling.lookahead.room(slots=1).costs == ahead
+    monkeypatch.setattr(reporting._host, "limits_rate_of", lambda task: is_limited)
+    reporting.end(tag)
+    assert reporting.lookahead.room(slots=1).costs == ahead
 
 
 def test_pool_threads_note_lengths_while_the_loop_asks_for_the_room():

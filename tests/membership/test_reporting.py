@@ -10,24 +10,24 @@ import pytest
 from celery_affinity.membership.membership import Membership
 from celery_affinity.server.replies import Claim
 
-from ..support.members import Host, telling_of, told
+from ..support.members import Host, reporting_of, told
 
 
 def test_what_is_told_at_once_wakes_nobody(worker, in_flight):
     (claim,) = told(worker, in_flight)
     host, on_its_way = Host(in_flight), []
-    host.wake = lambda: on_its_way.append(telling.outbox.is_telling) or True
-    telling = telling_of(worker.claims, scheduler=worker.scheduler, host=host)
-    telling.end(worker.claims.hold(claim))
+    host.wake = lambda: on_its_way.append(reporting.outbox.is_telling) or True
+    reporting = reporting_of(worker.claims, scheduler=worker.scheduler, host=host)
+    reporting.end(worker.claims.hold(claim))
     assert on_its_way == [True], "a loop that is to be answered is woken by the reply"
-    telling.receive()
+    reporting.receive()
 
 
 def test_a_loop_that_stands_still_is_done_without_once():
     membership = Membership.__new__(Membership)
     membership._pulse, membership._beats = SimpleNamespace(age_s=0.4), Mock()
-    membership.telling = telling_of()
-    membership.telling.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
+    membership.reporting = reporting_of()
+    membership.reporting.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
     membership.look_at_the_loop(0.5)
     assert not membership._beats.wake.called, "it turned a moment ago"
     membership._pulse.age_s = 0.6
@@ -36,10 +36,10 @@ def test_a_loop_that_stands_still_is_done_without_once():
     assert membership._beats.wake.call_count == 1, "the second time there is nothing new to tell"
 
 
-def _telling(acking, in_flight):
-    telling = telling_of(acking.claims, scheduler=acking.scheduler, host=Host(in_flight))
-    telling.outbox = acking.outbox
-    return telling
+def _reporting(acking, in_flight):
+    reporting = reporting_of(acking.claims, scheduler=acking.scheduler, host=Host(in_flight))
+    reporting.outbox = acking.outbox
+    return reporting
 
 
 def test_an_ack_that_another_thread_is_about_to_tell_is_waited_for(acking, in_flight):
@@ -51,17 +51,17 @@ def test_an_ack_that_another_thread_is_about_to_tell_is_waited_for(acking, in_fl
     while acking.claims.has_acks:
         pass
     threading.Timer(0.1, is_waiting.set).start()
-    _telling(acking, in_flight).ack_now()
+    _reporting(acking, in_flight).ack_now()
     other.join(10)
     assert acking.claims.is_void(acking.tag), "known when the task would start"
 
 
 @pytest.mark.parametrize(("fresh", "waits"), [(True, False), (False, True)])
 def test_a_worker_that_may_soon_be_taken_for_dead_waits_for_the_reply_to_an_ack(acking, in_flight, fresh, waits):
-    telling = _telling(acking, in_flight)
+    reporting = _reporting(acking, in_flight)
     acking.claims.lease.renew(asked_at_s=time.monotonic() - (14 if fresh else 16), timeout_s=30)
-    flush = telling._flush = Mock(wraps=telling._flush)
-    telling.ack_now()
+    flush = reporting._flush = Mock(wraps=reporting._flush)
+    reporting.ack_now()
     assert flush.called == waits
     assert in_flight.is_under_way
     acking.outbox.receive(acking.scheduler)
@@ -71,5 +71,5 @@ def test_a_worker_that_may_soon_be_taken_for_dead_waits_for_the_reply_to_an_ack(
 def test_where_no_loop_reads_replies_an_ack_is_answered_before_its_task_starts(acking):
     """A cold shutdown of the solo pool is such a case. Here the answer is that another worker has the job."""
     acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
-    _telling(acking, in_flight=None).ack_now()
+    _reporting(acking, in_flight=None).ack_now()
     assert acking.claims.is_void(acking.tag)

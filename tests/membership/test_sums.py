@@ -45,7 +45,7 @@ class Worker:
     def membership(self):
         members = Membership.__new__(Membership)
         members.id, members.claims = "worker", SimpleNamespace(sums=self.sums)
-        members.telling = SimpleNamespace(scheduler=self.scheduler)
+        members.reporting = SimpleNamespace(scheduler=self.scheduler)
         return members
 
     def hand_over(self):
@@ -127,7 +127,7 @@ def test_a_worker_that_leaves_hands_over_the_rest_before_the_server_forgets_it(w
     members = worker.membership()
     members._dispatcher = members._beats = Mock()
     members._reconciling, members._guard = SimpleNamespace(returned=0), None
-    members.telling.flush_all = lambda: worker.sums.ran("pdf", "done", 1)
+    members.reporting.flush_all = lambda: worker.sums.ran("pdf", "done", 1)
     assert members.leave()
     assert worker.runs == 2
 

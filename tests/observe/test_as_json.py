@@ -3,7 +3,7 @@
 import json
 
 from celery_affinity.observe.as_json import as_json
-from celery_affinity.observe.dead_letters import DeadLetter, Shown
+from celery_affinity.observe.dead_letters import DeadLetter, LetterDetails
 from celery_affinity.observe.status import Status
 from celery_affinity.observe.type_status import TypeStatus
 
@@ -53,6 +53,6 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
 
 def test_a_report_in_a_report_and_what_a_message_says_are_there_as_well():
     letter = DeadLetter("job", "task", "shop.render", "pdf", "rejected", 1.0, 2, replayable=True)
-    (found,) = as_json([Shown(letter, 0.5, 10, {"retries": 0, "argsrepr": "('a',)"})])
+    (found,) = as_json([LetterDetails(letter, 0.5, 10, {"retries": 0, "argsrepr": "('a',)"})])
     assert found["letter"]["task"] == "shop.render"
     assert found["headers"] == {"retries": 0, "argsrepr": "('a',)"}

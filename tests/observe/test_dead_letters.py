@@ -5,7 +5,7 @@ import json
 import pytest
 
 from celery_affinity.observe import dead_letters
-from celery_affinity.observe.dead_letters import Filter
+from celery_affinity.observe.dead_letters import LetterFilter
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
@@ -156,7 +156,7 @@ def test_many_letters_are_read_in_pages(redis_client, fleet, monkeypatch):
     monkeypatch.setattr(dead_letters, "_PAGE", 3)
     for number in range(8):
         fleet.bury(f"job{number}")
-    assert len(dead_letters.find(Reader(redis_client, Keys()), Filter())) == 8
+    assert len(dead_letters.find(Reader(redis_client, Keys()), LetterFilter())) == 8
     assert len(fleet.scheduler.replay([f"job{number}" for number in range(8)])) == 8
 
 

@@ -64,13 +64,13 @@ def test_a_spoiled_row_does_not_hide_the_others(redis_client, spoiled, garbage):
     assert {each.type: each.pending for each in status.types}["pdf"] == 1
     assert [each.job_id for each in next_jobs(reader, None, 100)] != []
     assert [each.job_id for each in next_jobs(reader, ["pdf"], 5)] == ["waits"]
-    found = dead_letters.find(reader, dead_letters.Filter())
+    found = dead_letters.find(reader, dead_letters.LetterFilter())
     assert {each.job_id for each in found} >= {"buried", "half"}
     assert text_of_dead.letters(found)
     assert all(text_of_dead.letter(dead_letters.show(reader, each)) for each in found)
     assert text_of_status.status(status)
     assert text_of_jobs.upcoming(next_jobs(reader, None, 100))
-    assert dead_letters.find(reader, dead_letters.Filter(ids=["task-buried", "list", "bytes"]))
+    assert dead_letters.find(reader, dead_letters.LetterFilter(ids=["task-buried", "list", "bytes"]))
     assert explain.explain(reader, "task-waits").state == "pending"
     for task in ("task-later", "task-buried", "half", "bytes", "list", "unknown"):
         assert text_of_explain.explanation(explain.explain(reader, task))

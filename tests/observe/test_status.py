@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
@@ -66,7 +66,7 @@ def test_the_stalest_recurring_call_is_told(fleet):
     assert report.status().stale_s is None, "nothing has put one off yet"
     for name in ("suspended", "hh", "b"):
         rules = f"merge={name} most=1000 bytes=1000000"
-        fleet.scheduler.publish(Job(f"{name}+", "route", "message", task_id=name, task_name="reroute", rules=rules))
+        fleet.scheduler.publish(NewJob(f"{name}+", "route", "message", task_id=name, task_name="reroute", rules=rules))
     fleet.scheduler.suspend("suspended", True)
     rows = {row.name: row.matched_ago_s for row in recurring_rows(fleet.scheduler.reader)}
     stale_s = report.status().stale_s

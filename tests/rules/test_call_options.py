@@ -8,7 +8,7 @@ from celery_affinity import Affinity, OptionError
 from celery_affinity.observe.jobs import Job as Shown
 from celery_affinity.rules import call_options
 from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS, PLAIN
-from celery_affinity.rules.job_fields import FIELDS, Job
+from celery_affinity.rules.job_fields import FIELDS, NewJob
 
 ROWS = [pytest.param(name, option, id=name) for name, option in OPTIONS.items()]
 
@@ -24,7 +24,7 @@ def test_a_row_names_fields_that_are_there(name, option):
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_plain_option_is_a_field_of_an_affinity_and_of_a_job(name):
     assert name in {each.name for each in dataclasses.fields(Affinity)}
-    assert name in {each.name for each in dataclasses.fields(Job)}
+    assert name in {each.name for each in dataclasses.fields(NewJob)}
 
 
 def test_the_first_place_that_says_a_plain_option_counts():

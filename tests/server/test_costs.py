@@ -20,7 +20,7 @@ from celery_affinity.lua.library import arrow
 from celery_affinity.lua.library import arrow as find
 from celery_affinity.membership.membership import Membership
 from celery_affinity.rules import protocol
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_TYPES
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
@@ -46,7 +46,7 @@ def publish(scheduler, number, type_="pdf", *, size=1, **fields):
     """Publish jobs, each of a task of its own but for *fields*, without counting it."""
     uncounted = Scheduler(scheduler.client, scheduler.keys)
     given = [{"task_id": f"task{each}", **fields} for each in range(number)]
-    uncounted.publish(*[Job(f"job{each}", type_, "x" * size, **given[each]) for each in range(number)])
+    uncounted.publish(*[NewJob(f"job{each}", type_, "x" * size, **given[each]) for each in range(number)])
 
 
 def inbox(scheduler, worker):
@@ -72,7 +72,7 @@ def test_a_job_of_a_task_that_has_very_many_costs_what_another_does(scheduler, r
         for sequence in range(5):
             scheduler.calls.clear()
             end(scheduler, "worker", inbox(scheduler, "worker"), sequence)  # ten end, ten follow
-            scheduler.publish(Job(f"late{sequence}", "pdf", "x", task_id="the same"))
+            scheduler.publish(NewJob(f"late{sequence}", "pdf", "x", task_id="the same"))
             took_us[number].append(sum(us for *_, us in scheduler.calls))
             scheduler.sync("worker", [], slots=MOST_MOVES, other=0, draining=False)
             redis_client.delete(scheduler.keys.key("claims", "worker"))
@@ -127,7 +127,7 @@ def test_a_message_with_too_many_stamps_is_refused(redis_client, valkey):
 @pytest.mark.parametrize("stamps", [" ".join(f"of:{each}" for each in range(101)), "of:" + "x" * 20_000])
 @pytest.mark.parametrize("arrow", ["publish", "ingest"])
 def test_the_scripts_refuse_it_as_well_before_they_write(scheduler, redis_client, stamps, arrow):
-    job = Job("job", "pdf", "message", stamps=stamps.split())
+    job = NewJob("job", "pdf", "message", stamps=stamps.split())
     redis_client.lpush("list", "message")
     more = {"list": "list", "readable": 1} if arrow == "ingest" else {}
     with suppress(redis.ResponseError):
@@ -175,7 +175,7 @@ def test_what_a_blocked_loop_has_not_read_goes_back_in_such_parts(scheduler):
 
 
 def test_jobs_are_published_in_such_parts(scheduler):
-    scheduler.publish(*[Job(f"job{each}", "pdf", "x" * LARGE) for each in range(6)])
+    scheduler.publish(*[NewJob(f"job{each}", "pdf", "x" * LARGE) for each in range(6)])
     assert scheduler.most("set") == 2
     assert sum(name == "publish" for name, *_ in scheduler.calls) == 3
 
@@ -233,7 +233,7 @@ def test_a_type_that_very_many_profiles_serve_costs_no_more_than_reading_them(sc
     redis_client.zadd(key("serving", "pdf"), {f"profile{each}": 2 for each in range(9_000)})
     redis_client.hset(key("free_slots"), mapping={f"profile{each}": 0 for each in range(9_000)})
     scheduler.calls.clear()
-    (published,) = scheduler.publish(Job("job", "pdf", "message"))
+    (published,) = scheduler.publish(NewJob("job", "pdf", "message"))
     assert published.served
     assert [claim.job_id for claim in inbox(scheduler, "worker")] == ["job"]
     assert scheduler.most() < 60
@@ -243,7 +243,7 @@ def test_of_very_many_free_profiles_some_are_compared(scheduler):
     for number in range(400):
         join(scheduler, f"w{number}", "pdf", f"own{number}")
     scheduler.calls.clear()
-    scheduler.publish(Job("job", "pdf", "message"))
+    scheduler.publish(NewJob("job", "pdf", "message"))
     assert scheduler.most("zrange") < 110
     assert scheduler.most() < 160
     key = scheduler.keys.key
@@ -254,7 +254,7 @@ def test_what_each_of_many_types_is_worth_is_looked_up_once(scheduler):
     types = [f"t{number}" for number in range(100)]
     join(scheduler, "worker", *types, slots=0)
     uncounted = Scheduler(scheduler.client, scheduler.keys)
-    uncounted.publish(*[Job(f"job{type_}", type_, "message") for type_ in types])
+    uncounted.publish(*[NewJob(f"job{type_}", type_, "message") for type_ in types])
     scheduler.calls.clear()
     scheduler.sync("worker", [], slots=MOST_MOVES, other=0, draining=False)
     assert scheduler.most("hget") < 200
@@ -305,7 +305,9 @@ def test_repair_looks_at_some_workers_at_a_time(scheduler):
 def test_repair_looks_at_some_jobs_with_keys_at_a_time(scheduler):
     Scheduler(scheduler.client, scheduler.keys).publish(
         *[
-            Job(f"job{n}!", f"type{n % 4}", "x", priority=n % 11, rules=f"key=key{n % 900} limit=1", task_id=f"task{n}")
+            NewJob(
+                f"job{n}!", f"type{n % 4}", "x", priority=n % 11, rules=f"key=k{n % 900} limit=1", task_id=f"task{n}"
+            )
             for n in range(1200)
         ]
     )
@@ -323,7 +325,7 @@ def test_repair_goes_through_very_many_types_some_at_a_time(scheduler, redis_cli
     """The server says how many types there are in a page of a hash: all of them, if it is a small one."""
     for nth in range(served):
         join(scheduler, f"worker{nth}", f"served{nth}")
-    Scheduler(redis_client, scheduler.keys).publish(*[Job(f"job{nth}", f"type{nth}", "x") for nth in range(waiting)])
+    Scheduler(redis_client, scheduler.keys).publish(*[NewJob(f"job{nth}", f"type{nth}", "x") for nth in range(waiting)])
     heads = scheduler.keys.key("heads")
     spoiled = (0, waiting // 2, waiting - 1)
     redis_client.hset(heads, mapping={f"type{nth}": "queued.0 1 nothing" for nth in spoiled})
@@ -351,7 +353,7 @@ def test_dead_letters_beyond_their_number_go_some_at_a_time(scheduler, redis_cli
         if part == 19:
             scheduler.configure({"dead_max": "0"})
             scheduler.calls.clear()
-        uncounted.publish(*[Job(f"job{part}.{each}", "pdf", "message") for each in range(MOST_MOVES)])
+        uncounted.publish(*[NewJob(f"job{part}.{each}", "pdf", "message") for each in range(MOST_MOVES)])
         ends = [End(claim.job_id, claim.fence, "rejected") for claim in inbox(scheduler, "worker")]
         scheduler.tell_ends("worker", acks=[], ends=ends, sequence=part, inline=False)
     assert scheduler.most() < 1_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.protocol import OTHERS_HAVE_US
 from celery_affinity.server.replies import RecurringCall
 
@@ -13,7 +13,7 @@ STALE_S = 300
 def job(job_id, **fields):
     rules = "merge=HH most=1000 bytes=1000000"
     given = {"task_id": f"task-{job_id}", "task_name": TASK, "rules": rules} | fields
-    return Job(job_id, "route", f"message of {job_id}", **given)
+    return NewJob(job_id, "route", f"message of {job_id}", **given)
 
 
 @pytest.fixture

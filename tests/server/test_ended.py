@@ -89,7 +89,7 @@ def test_a_change_at_run_time_counts_after_a_beat_and_a_minute_has_no_lists(flee
 def test_a_job_that_failed_for_good_is_a_dead_letter_that_runs_again(fleet):
     fleet.join("worker", "pdf", settings={"keep_failed": True})
     run(fleet, "job", outcome="failed ValueError: no such page")
-    (letter,) = dead_letters.find(fleet.scheduler.reader, dead_letters.Filter(reason="failed"))
+    (letter,) = dead_letters.find(fleet.scheduler.reader, dead_letters.LetterFilter(reason="failed"))
     assert (letter.job_id, letter.why, letter.replayable) == ("job", "ValueError: no such page", True)
     assert fleet.scheduler.announce("app", again_s=1) is None, "its caller was told by its worker"
     assert fleet.scheduler.replay(["job"]) == ["job"]

@@ -11,7 +11,7 @@ from celery import Celery
 from celery_affinity.errors import OptionError
 from celery_affinity.lua.library import arrow
 from celery_affinity.rules import job_fields
-from celery_affinity.rules.job_fields import FIELDS, Job
+from celery_affinity.rules.job_fields import FIELDS, NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from tests.conformance.reference import model
@@ -102,7 +102,7 @@ def said(job):
 
 @pytest.mark.parametrize(
     ("job", "called"),
-    [(Job, {"mode": "on_demand"}), (model.Job, {"mode": "on_demand", "delay_us": "enqueued_us"})],
+    [(NewJob, {"mode": "on_demand"}), (model.Job, {"mode": "on_demand", "delay_us": "enqueued_us"})],
     ids=["rules/job_fields", "reference/model"],
 )
 def test_each_field_is_one_of_a_job(job, called):
@@ -112,7 +112,7 @@ def test_each_field_is_one_of_a_job(job, called):
 
 def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
     assert said(
-        Job(
+        NewJob(
             "i1",
             "a b",
             "m",
@@ -142,11 +142,11 @@ def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
 
 def test_what_a_job_does_not_say_is_as_the_table_has_it():
     otherwise = {name: field.otherwise for name, field in FIELDS.items() if field.otherwise is not None}
-    assert said(Job("i1", "pdf", "m")) == {"id": "i1", "type": "pdf", **otherwise, "message": "m"}
+    assert said(NewJob("i1", "pdf", "m")) == {"id": "i1", "type": "pdf", **otherwise, "message": "m"}
 
 
 def test_a_job_has_what_the_table_says_is_kept(redis_client):
-    job = Job("i1", "a b", "m", task_id="t 1", task_name="shop.render")
+    job = NewJob("i1", "a b", "m", task_id="t 1", task_name="shop.render")
     scheduler = Scheduler(redis_client, Keys())
     scheduler.publish(job)
     kept = {field.kept: str(said(job)[name]) for name, field in FIELDS.items() if field.kept}
@@ -200,7 +200,7 @@ def test_a_task_name_that_is_no_utf_8_is_refused(redis_client, name):
 
 def test_the_other_jobs_of_the_call_go_their_way(redis_client):
     scheduler = Scheduler(redis_client, Keys())
-    good, bad = Job("good", "pdf", "m"), Job("bad", "pdf", "m", priority=-5)
+    good, bad = NewJob("good", "pdf", "m"), NewJob("bad", "pdf", "m", priority=-5)
     assert [each.refused for each in scheduler.publish(bad, good, dataclasses.replace(bad, priority="0 1"))] == [
         "priority",
         None,
@@ -223,13 +223,13 @@ def test_a_call_that_lacks_an_argument_writes_nothing(redis_client):
 )
 def test_the_client_names_the_field(field, value):
     with pytest.raises(OptionError, match=field):
-        Job("e1", **{"type": "pdf", "message": "m", field: value}).checked()
+        NewJob("e1", **{"type": "pdf", "message": "m", field: value}).checked()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.5, True, None])
 def test_a_number_that_is_none_is_refused(value):
     with pytest.raises(OptionError, match="priority"):
-        Job("e1", "pdf", "m", priority=value).checked()
+        NewJob("e1", "pdf", "m", priority=value).checked()
 
 
 @pytest.fixture
@@ -254,13 +254,13 @@ def test_a_message_that_says_what_is_not_accepted_is_refused_at_the_caller(app, 
 def test_good_jobs_that_follow_are_claimed(redis_client):
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("worker", "pdf", slots=3)
-    fleet.scheduler.publish(*(Job(f"e{number}", "pdf", "m", priority=-number) for number in range(3)))
+    fleet.scheduler.publish(*(NewJob(f"e{number}", "pdf", "m", priority=-number) for number in range(3)))
     assert fleet.jobs("worker") == ["e0"]
 
 
 def test_all_fields_together_are_judged_as_each_by_itself():
     """A line break in one field may not pass for the border of two."""
-    good = said(Job("id", "pdf", "", task_id="task", task_name="shop.render"))
+    good = said(NewJob("id", "pdf", "", task_id="task", task_name="shop.render"))
     assert job_fields.bad([*good.values()]) is None
     odd = ("", " ", "a b", "a\npdf\nqueued\n1\n0\nt", "queued", "11", "-1", "1" * 19, "\n", "é", "x" * 300)
     for name, value in itertools.product(CHECKED, odd):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import KEYS, Keys, withdrawn
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -135,7 +135,7 @@ class Life:
     def publish(self):
         self.number += 1
         jobs = [
-            Job(
+            NewJob(
                 f"j{self.number}.{each}",
                 f"t{self.number - self.random.randint(0, 4)}",
                 "message",

@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.observe import dead_letters, jobs
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.job_rules import as_kept, merge_in
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_SHARED
 from celery_affinity.rules.redis_keys import Keys
@@ -55,7 +55,7 @@ def test_another_merge_key_task_type_or_key_is_another_run(fleet):
     publish(fleet, "a+")
     assert not publish(fleet, "b+", rules="merge=other most=1000 bytes=1000000")[0].merged
     assert not publish(fleet, "c+!", rules=f"{RULES} key=k limit=1")[0].merged
-    made = Job("d+", "pdf", "m", task_name="another.task", rules=RULES), Job("e+", "excel", "m", rules=RULES)
+    made = NewJob("d+", "pdf", "m", task_name="another.task", rules=RULES), NewJob("e+", "excel", "m", rules=RULES)
     assert not any(each.merged for each in fleet.scheduler.publish(*made))
 
 
@@ -133,8 +133,8 @@ def test_a_retry_and_the_retry_of_that_were_published_as_the_first_try_was(fleet
         fleet.scheduler.pause("*")
         fleet.scheduler.advance(5)
         fleet.scheduler.publish(
-            Job("new" + retry, "pdf", "m", task_name="tests.task", rules=RULES),
-            Job(retry, "pdf", "m", task_id="task-a+", task_name="tests.task", rules=RULES, delay_us=delay_us),
+            NewJob("new" + retry, "pdf", "m", task_name="tests.task", rules=RULES),
+            NewJob(retry, "pdf", "m", task_id="task-a+", task_name="tests.task", rules=RULES, delay_us=delay_us),
         )
         fleet.end("worker", claim)
         fleet.scheduler.advance(delay_us / 1e6 + 0.001)
@@ -228,7 +228,7 @@ def test_a_run_that_failed_for_good_is_one_dead_letter_that_runs_again_with_all_
     if acked:
         fleet.ack("worker", batch)
     fleet.end("worker", batch, outcome="failed ValueError: no such page")
-    (letter,) = dead_letters.find(fleet.scheduler.reader, dead_letters.Filter())
+    (letter,) = dead_letters.find(fleet.scheduler.reader, dead_letters.LetterFilter())
     assert (letter.job_id, letter.reason, letter.why) == ("a*", "failed", "ValueError: no such page")
     assert (letter.calls, letter.replayable) == (3, True)
     ending = fleet.scheduler.announce("app", again_s=5)
@@ -247,7 +247,7 @@ def test_a_dead_run_has_all_its_calls_whoever_of_them_was_told(fleet):
     fleet.end("worker", batch, outcome="rejected")
     for told in ([], ["b+"], ["c+"]):
         fleet.scheduler.shared("a*", told)
-        (letter,) = dead_letters.find(fleet.scheduler.reader, dead_letters.Filter())
+        (letter,) = dead_letters.find(fleet.scheduler.reader, dead_letters.LetterFilter())
         found = [explain(fleet.scheduler.reader, f"task-{each}+").calls for each in "abc"]
         found += [each.calls for each in jobs.get_many(fleet.scheduler.reader, ["task-a+", "task-c+", "a*"])]
         assert {letter.calls, *found} == {3}, told
@@ -258,11 +258,11 @@ def test_a_dead_run_is_found_shown_and_dropped_by_each_of_its_calls(fleet):
     fleet.end("worker", batch, outcome="rejected")
     reader = fleet.scheduler.reader
     for id_ in ("a*", "a+", "b+", "task-a+", "task-c+"):
-        (letter,) = dead_letters.find(reader, dead_letters.Filter((id_,)))
+        (letter,) = dead_letters.find(reader, dead_letters.LetterFilter((id_,)))
         assert (letter.job_id, letter.calls, letter.replayable) == ("a*", 3, True)
-    assert dead_letters.find(reader, dead_letters.Filter(("task-c+",), reason="failed")) == []
+    assert dead_letters.find(reader, dead_letters.LetterFilter(("task-c+",), reason="failed")) == []
     assert dead_letters.show(reader, letter).message_bytes == len("message of a+")
-    (letter,) = dead_letters.find(reader, dead_letters.Filter(("task-b+", "task-c+")))
+    (letter,) = dead_letters.find(reader, dead_letters.LetterFilter(("task-b+", "task-c+")))
     assert fleet.scheduler.drop([letter.job_id]) == 1
 
 
@@ -318,7 +318,7 @@ def test_a_burst_of_calls_costs_what_one_costs(fleet):
     """In commands, for each call, however many there are."""
     counting = Counting(fleet.scheduler.client, fleet.scheduler.keys)
     for number in range(300):
-        counting.publish(Job(f"a{number}+", "pdf", "m", task_id=f"t{number}", rules=RULES))
+        counting.publish(NewJob(f"a{number}+", "pdf", "m", task_id=f"t{number}", rules=RULES))
     commands = [sum(times.values()) for _, times, _ in counting.calls]
     assert max(commands[2:]) == min(commands[2:]) < 20
 
@@ -326,8 +326,8 @@ def test_a_burst_of_calls_costs_what_one_costs(fleet):
 def commands_of(scheduler, job_id, rules):
     """Return the commands of the publish, the claim and the release of a job, by script."""
     scheduler.calls.clear()
-    scheduler.publish(Job("first" + job_id, "pdf", "m", task_id="first", rules=rules.replace("city", "other")))
-    scheduler.publish(Job(job_id, "pdf", "m", task_id="t", rules=rules))
+    scheduler.publish(NewJob("first" + job_id, "pdf", "m", task_id="first", rules=rules.replace("city", "other")))
+    scheduler.publish(NewJob(job_id, "pdf", "m", task_id="t", rules=rules))
     found = {"waits": sum(scheduler.calls[-1][1].values())}
     fleet = ScriptedFleet(scheduler)
     fleet.join("worker", "pdf")
@@ -340,7 +340,7 @@ def commands_of(scheduler, job_id, rules):
     scheduler.tell_ends(
         "worker", acks=[], ends=[End(following[0].job_id, following[0].fence, "acked")], sequence=2, inline=True
     )
-    scheduler.publish(Job(job_id + "x" + job_id, "pdf", "m", task_id="t2", rules=rules))
+    scheduler.publish(NewJob(job_id + "x" + job_id, "pdf", "m", task_id="t2", rules=rules))
     found["is placed"] = sum(scheduler.calls[-1][1].values())
     return found
 

@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server import old_libraries
 from celery_affinity.server.old_libraries import OldLibraries, delete_idle
@@ -23,7 +23,7 @@ def both(redis_client):
     redis_client.function_flush()
     ours, other = Scheduler(redis_client, Keys()), OtherVersion(redis_client, Keys())
     ScriptedFleet(ours).join("worker", "pdf")
-    other.publish(Job("job", "pdf", "message"))
+    other.publish(NewJob("job", "pdf", "message"))
     return ours, other
 
 
@@ -43,7 +43,7 @@ def test_a_library_that_nobody_has_called_for_a_day_goes_and_no_other(both, redi
     assert delete_idle(ours) == []
     assert delete_idle(ours, idle_s=0) == [other.library.name]
     assert names(redis_client) == {ours.library.name}
-    assert other.publish(Job("another", "pdf", "message")), "who calls it again brings it back"
+    assert other.publish(NewJob("another", "pdf", "message")), "who calls it again brings it back"
     assert names(redis_client) == {ours.library.name, other.library.name}
 
 

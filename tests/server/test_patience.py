@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.score import MICRO
 from celery_affinity.server.reader import Reader
@@ -297,6 +297,6 @@ def test_a_burst_of_patient_calls_costs_what_one_costs(fleet):
     """In commands, for each call, however many there are."""
     counting = Counting(fleet.scheduler.client, fleet.scheduler.keys)
     for number in range(100):
-        counting.publish(Job(f"a{number}+", "pdf", "m", task_id=f"t{number}", rules=RULES))
+        counting.publish(NewJob(f"a{number}+", "pdf", "m", task_id=f"t{number}", rules=RULES))
     commands = [sum(times.values()) for _, times, _ in counting.calls]
     assert max(commands[2:]) == min(commands[2:]) < 20

@@ -7,7 +7,7 @@ import redis
 
 from celery_affinity.errors import OptionError
 from celery_affinity.observe.recurring import recurring_rows
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.protocol import MOST_ALIKE, MOST_RECHECKED, MOST_SIGNATURE, TICK_US
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
@@ -27,7 +27,7 @@ def entry(name="hh", stale_s=300.0, **fields):
 
 def job(job_id, *, rules=RULES, type_="route", task_name=TASK, **fields):
     given = {"task_id": f"task-{job_id}"} | fields
-    return Job(job_id, type_, f"message of {job_id}", task_name=task_name, rules=rules, **given)
+    return NewJob(job_id, type_, f"message of {job_id}", task_name=task_name, rules=rules, **given)
 
 
 def rows(fleet):
@@ -543,7 +543,7 @@ def test_a_job_of_which_nothing_recurs_pays_one_command_and_a_plain_job_none(red
         counting = Counting(redis_client, Keys())
         counting.recur(declared)
         counting.calls.clear()
-        counting.publish(Job("plain", "route", "m", task_id="t", task_name=TASK))
+        counting.publish(NewJob("plain", "route", "m", task_id="t", task_name=TASK))
         counting.publish(job("call+"))
         found.append([sum(times.values()) for _, times, _ in counting.calls])
     assert found[0] == found[1]

@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.observe.pace import Pace
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.metrics import times_of
 from celery_affinity.rules.protocol import LARGEST_BUCKET, METRICS_KEPT_S, PACE_AVERAGED_OVER
 from celery_affinity.rules.redis_keys import Keys
@@ -153,6 +153,6 @@ def test_each_arrow_keeps_to_its_budget_of_commands(redis_client):
         note("release that claims")
     fleet.join("other", "excel", slots=40)
     for number in range(40):
-        scheduler.publish(Job(f"b{number}", "excel", "message", task_id=f"t{number}"))
+        scheduler.publish(NewJob(f"b{number}", "excel", "message", task_id=f"t{number}"))
         note("publish that is placed")
     assert {name: min(each) for name, each in costs.items()} == BUDGET

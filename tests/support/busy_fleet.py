@@ -6,7 +6,7 @@ import redis
 
 from celery_affinity.client.revokes import stamp
 from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.redis_keys import KEYS, Keys
@@ -121,7 +121,7 @@ class Scene:
 
     def publish(self, type_, number=1, **options):
         jobs = [
-            Job(
+            NewJob(
                 f"j{self.number + nth}",
                 type_,
                 f"message {nth}",
@@ -172,9 +172,9 @@ class Scene:
         self._fill_batches()
         self._fill_recurring()
         # Several jobs of one task, and more jobs than a call looks at.
-        several = [Job(f"again{nth}", "excel", "message", task_id="again", task_name="n") for nth in range(3)]
+        several = [NewJob(f"again{nth}", "excel", "message", task_id="again", task_name="n") for nth in range(3)]
         self.jobs += [job.id for job in several]
-        scheduler.publish(*several, *(Job(f"many{nth}", "none", "message", task_id="many") for nth in range(12)))
+        scheduler.publish(*several, *(NewJob(f"many{nth}", "none", "message", task_id="many") for nth in range(12)))
         scheduler.advance(1)
         scheduler.tick()
         one.read()
@@ -199,7 +199,7 @@ class Scene:
         self.jobs += self.publish("web", 3, rules="key=rate%3Aa rate=1/2000000")
         (first,) = self.publish("web", rules=IN_ORDER)
         three.read()
-        retry = Job("retry!", "web", "message", task_id=f"t{self.number - 1}", delay_us=3_000_000, rules=IN_ORDER)
+        retry = NewJob("retry!", "web", "message", task_id=f"t{self.number - 1}", delay_us=3_000_000, rules=IN_ORDER)
         self.scheduler.publish(retry)
         self.jobs += [retry.id, *self.publish("web", rules=IN_ORDER)]
         end = End(first, three.held.pop(first), "acked")
@@ -235,7 +235,7 @@ class Scene:
             if not (due := scheduler.due("shop", again_s=5)):
                 break
             self.number += 1
-            job = Job(f"j{self.number}+", "web", "message", task_id=f"t{self.number}", task_name="n", rules=MERGING)
+            job = NewJob(f"j{self.number}+", "web", "message", task_id=f"t{self.number}", task_name="n", rules=MERGING)
             scheduler.fire(due.name, due.due, job)
 
     def keys_of(self, name):
@@ -291,7 +291,7 @@ class Scene:
         old += self.publish("web", 3, rules=MERGING)
         self.goes_on()
         scheduler.requeue("w1", [("j1", "1")], counted=True)
-        scheduler.publish(*(Job(f"many{self.number}.{nth}", "none", "message", task_id="many") for nth in range(3)))
+        scheduler.publish(*(NewJob(f"many{self.number}.{nth}", "none", "message", task_id="many") for nth in range(3)))
         scheduler.revoke(["t1", "many", old[0]], [STAMP], keep_s=60)
         scheduler.replay(["j1", "j2", old[1]])
         scheduler.drop(self.dead())

@@ -72,7 +72,7 @@ class Fleet:
         return {worker.name.partition("@")[0] for worker in self.report.status().workers}
 
     def dead(self):
-        return dead_letters.find(Reader(self.redis, Keys()), dead_letters.Filter())
+        return dead_letters.find(Reader(self.redis, Keys()), dead_letters.LetterFilter())
 
     def free_slots(self):
         return sum(worker.free for worker in self.report.status().workers)

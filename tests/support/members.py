@@ -7,7 +7,7 @@ from unittest.mock import Mock
 from celery_affinity.membership.claims import Claims
 from celery_affinity.membership.lease import Lease
 from celery_affinity.membership.lookahead import Lookahead
-from celery_affinity.membership.reporting import Telling
+from celery_affinity.membership.reporting import Reporting
 from celery_affinity.rules.ahead import NOTHING
 
 
@@ -52,8 +52,8 @@ class Host:
         return None
 
 
-def telling_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None, beats=None):
-    return Telling(
+def reporting_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None, beats=None):
+    return Reporting(
         scheduler,
         claims or claims_of(),
         Lookahead(lookahead, 0.02),
@@ -63,9 +63,9 @@ def telling_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None
     )
 
 
-def inbox_of(telling, schedules=lambda queue: True):
+def inbox_of(reporting, schedules=lambda queue: True):
     """Return the part of a worker that a channel sees."""
-    return SimpleNamespace(telling=telling, schedules=schedules, serve=Mock(), turned=Mock())
+    return SimpleNamespace(reporting=reporting, schedules=schedules, serve=Mock(), turned=Mock())
 
 
 def told(worker, in_flight):

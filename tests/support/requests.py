@@ -20,17 +20,17 @@ def _nothing():
     pass
 
 
-def request_of(app, telling, eventer=None, **options):
+def request_of(app, reporting, eventer=None, **options):
     """Return a request of a claimed job whose result backend fails at everything, and its message."""
     task = app.task(name="task", **options)(_nothing)
     task.backend = Mock(**{f"mark_as_{what}.side_effect": LookupError for what in ("revoked", "failure")})
     message = Mock(
         headers={"id": "id", "task": "task"},
         payload=((), {}, {}),
-        delivery_tag=held(telling.claims, 1),
+        delivery_tag=held(reporting.claims, 1),
         delivery_info={},
         properties={},
-        channel=SimpleNamespace(inbox=inbox_of(telling)),
+        channel=SimpleNamespace(inbox=inbox_of(reporting)),
     )
     end_of_task.install(task)
     made = task.Request(message, app=app, task=task, eventer=eventer)

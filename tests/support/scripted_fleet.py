@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from celery_affinity.membership.sums import Sums
 from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.metrics import RUNS
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -46,7 +46,7 @@ class ScriptedFleet:
         if on_demand:
             self.on_demand.add(job)
         (published,) = self.scheduler.publish(
-            Job(
+            NewJob(
                 job,
                 type_,
                 f"message of {job}" if message is None else message,
@@ -63,7 +63,7 @@ class ScriptedFleet:
 
     def made(self, ids, type_, **fields):
         """Return jobs of *type_*, for one call of `publish`."""
-        return [Job(each, type_, f"message of {each}", task_id=f"task-{each}", **fields) for each in ids]
+        return [NewJob(each, type_, f"message of {each}", task_id=f"task-{each}", **fields) for each in ids]
 
     def inbox(self, worker):
         """Read a worker's inbox to its end, as its loop would: what nobody can read is dropped."""

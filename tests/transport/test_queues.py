@@ -14,7 +14,7 @@ from celery_affinity.rules.settings import Settings
 
 from ..support.apps import APP
 from ..support.fleet import PARTLY_SCHEDULED, POOLS_IN_TIME, MixedFleet, in_time
-from ..support.members import claims_of, inbox_of, telling_of
+from ..support.members import claims_of, inbox_of, reporting_of
 from ..support.processes import wait_until
 
 
@@ -113,7 +113,7 @@ def reading(fleet):
     with fleet.app.connection_for_read() as connection:
         channel = connection.default_channel
         claims = claims_of("worker", Keys().key("inbox", "worker"))
-        channel.inbox = inbox_of(telling_of(claims), schedules=lambda queue: queue == "pdf")
+        channel.inbox = inbox_of(reporting_of(claims), schedules=lambda queue: queue == "pdf")
         channel.basic_consume("mail", no_ack=False, callback=lambda message: None, consumer_tag="tag")
         connection.transport.cycle._register_BRPOP(channel)
         wait_until(lambda: fleet.redis.info("clients")["blocked_clients"], 5, "it waits")

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import page
@@ -276,7 +276,7 @@ def _publish(server, type_):
 
 @in_a_browser
 def test_names_of_tasks_are_no_html(busy, look):
-    busy.scheduler.publish(Job("evil", "pdf", "message", task_id="evil", task_name="<img src=x onerror=alert(1)>"))
+    busy.scheduler.publish(NewJob("evil", "pdf", "message", task_id="evil", task_name="<img src=x onerror=alert(1)>"))
     screen = look("#/next")
     screen.sees("<img src=x onerror=alert(1)>")
     assert screen.page.locator("main img").count() == 0

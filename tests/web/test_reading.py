@@ -47,7 +47,7 @@ def test_http_says_what_the_reports_of_commands_say(fleet, web, app):
         "/api/settings": runtime_settings.read(scheduler, settings_of(app)),
         "/api/keys": keys_in_use.find(reader, "*", 100),
         "/api/keys/city:HH": keys_in_use.show(reader, "city:HH"),
-        "/api/dead": dead_letters.find(reader, dead_letters.Filter()),
+        "/api/dead": dead_letters.find(reader, dead_letters.LetterFilter()),
         "/api/pauses": pauses(reader),
         "/api/jobs/task-two": get(reader, "task-two"),
     }

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from celery_affinity.errors import SettingError
-from celery_affinity.web.security import MOST_BYTES, Guard
+from celery_affinity.web.security import MOST_BYTES, Gate
 from celery_affinity.web.tokens import read_tokens
 
 TOKENS = {"r" * 16: "read", "s" * 16: "submit", "a" * 16: "admin"}
@@ -190,7 +190,7 @@ def test_a_body_that_does_not_come_is_given_up(monkeypatch):
 
     headers = [(b"host", b"localhost"), (b"content-length", b"5")]
     scope = {"type": "http", "method": "POST", "path": "/api/jobs", "headers": headers, "client": ("127.0.0.1", 1)}
-    asyncio.run(Guard(inner, None, False, ())(scope, never, send))
+    asyncio.run(Gate(inner, None, False, ())(scope, never, send))
     assert sent[0]["status"] == 408
 
 

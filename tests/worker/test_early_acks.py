@@ -18,7 +18,7 @@ from celery_affinity.server.replies import Claim
 from celery_affinity.worker.host import WorkerHost
 
 from ..support.apps import APP
-from ..support.members import Pool, telling_of
+from ..support.members import Pool, reporting_of
 from ..support.processes import start_worker, wait_until
 from ..support.requests import request_of
 
@@ -106,15 +106,15 @@ def test_the_end_of_a_task_whose_ack_vanished_is_said_as_well(fleet):
 
 
 def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app):
-    telling = telling_of(pool=Pool(blocks_the_loop=True))
-    request, _ = request_of(app, telling)
+    reporting = reporting_of(pool=Pool(blocks_the_loop=True))
+    request, _ = request_of(app, reporting)
     request._pool = SoloPool()
-    number = telling.claims.held()[0].number
-    telling.settle(":".join(number), ACKED)
-    telling.outbox.flush = lambda *_, **__: telling.claims.void([number])
+    number = reporting.claims.held()[0].number
+    reporting.settle(":".join(number), ACKED)
+    reporting.outbox.flush = lambda *_, **__: reporting.claims.void([number])
     request.on_accepted(1, 0.0)
     assert request.is_called_off
-    assert telling.claims.held() == []
+    assert reporting.claims.held() == []
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
@@ -123,11 +123,11 @@ def test_in_a_cold_shutdown_the_reply_to_an_early_ack_is_waited_for(monkeypatch,
     monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
     host = WorkerHost(SimpleNamespace(hub=Mock()))
     host.loop = Mock(is_here=True)
-    telling = telling_of(host=host, pool=Pool(blocks_the_loop=True))
-    telling.outbox.send_acks = sent = Mock(return_value=True)
-    telling.outbox.flush = answered = Mock(return_value=[])
-    tag = telling.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
-    telling.claims.bind(tag, "request")
-    telling.claims.settle(tag, ACKED)
-    telling.started(tag)
+    reporting = reporting_of(host=host, pool=Pool(blocks_the_loop=True))
+    reporting.outbox.send_acks = sent = Mock(return_value=True)
+    reporting.outbox.flush = answered = Mock(return_value=[])
+    tag = reporting.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
+    reporting.claims.bind(tag, "request")
+    reporting.claims.settle(tag, ACKED)
+    reporting.started(tag)
     assert (sent.called, answered.called) == (not is_cold, is_cold)

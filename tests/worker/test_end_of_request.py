@@ -12,7 +12,7 @@ from celery_affinity.membership.held import ACKED, RETURNED, UNSETTLED
 from celery_affinity.worker import runs
 from celery_affinity.worker.pools import still_has
 
-from ..support.members import Pool, telling_of
+from ..support.members import Pool, reporting_of
 from ..support.requests import request_of
 
 
@@ -23,30 +23,30 @@ def app():
 
 
 def test_a_job_that_is_revoked_ends_though_nobody_can_store_that(app):
-    telling = telling_of()
-    revoked, message = request_of(app, telling)
+    reporting = reporting_of()
+    revoked, message = request_of(app, reporting)
     revoked._announce_revoked("revoked", False, None, False)
     assert message.ack_log_error.called, "it does not come again"
-    assert telling.claims.unended() == []
+    assert reporting.claims.unended() == []
     assert revoked.revoked()
 
 
 @pytest.mark.parametrize("acks", [True, False])
 def test_a_task_that_takes_too_long_ends_as_its_author_wishes_though_nobody_can_store_that(app, acks):
-    telling = telling_of()
-    long, message = request_of(app, telling, acks_late=True, acks_on_failure_or_timeout=acks)
+    reporting = reporting_of()
+    long, message = request_of(app, reporting, acks_late=True, acks_on_failure_or_timeout=acks)
     long.on_timeout(soft=False, timeout=1)
     assert (message.ack_log_error.called, message.reject_log_error.called) == (acks, not acks)
-    assert telling.claims.unended() == []
+    assert reporting.claims.unended() == []
 
 
 @pytest.mark.parametrize("error", [LookupError, SystemExit])
 def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
-    telling = telling_of()
-    started, _ = request_of(app, telling, eventer=Mock(enabled=True, **{"send.side_effect": error}), send_events=True)
+    reporting = reporting_of()
+    started, _ = request_of(app, reporting, eventer=Mock(enabled=True, **{"send.side_effect": error}), send_events=True)
     with pytest.raises(error) if error is SystemExit else nullcontext():
         started.on_accepted(1, 0.0)
-    assert len(telling.claims.unended()) == (error is not SystemExit)
+    assert len(reporting.claims.unended()) == (error is not SystemExit)
 
 
 class Late:
@@ -63,9 +63,9 @@ class Late:
         self.begin = lambda: apply_target(target, args, kwargs or {}, **wanted)
 
 
-def give(app, telling, began, eventer=None, **options):
+def give(app, reporting, began, eventer=None, **options):
     """Give a job to a pool; return the job's message and the pool. A body that begins adds to *began*."""
-    made, message = request_of(app, telling, eventer, **options)
+    made, message = request_of(app, reporting, eventer, **options)
     pool = Late()
 
     def trace(*_):
@@ -89,29 +89,29 @@ def is_silent(claims):
 @pytest.mark.parametrize("when", ["before the task is accepted", "while its event is sent"])
 @pytest.mark.parametrize("acks_late", [True, False])
 def test_a_task_does_not_begin_when_its_job_may_be_anothers_by_then(app, happens, when, acks_late):
-    telling, began = telling_of(), []
-    sends = Mock(enabled=True, **{"send.side_effect": lambda *_, **__: happens(telling.claims)})
+    reporting, began = reporting_of(), []
+    sends = Mock(enabled=True, **{"send.side_effect": lambda *_, **__: happens(reporting.claims)})
     eventer = sends if when == "while its event is sent" else None
     options = {"eventer": eventer, "send_events": eventer is not None, "acks_late": acks_late}
-    message, pool = give(app, telling, began, **options)
+    message, pool = give(app, reporting, began, **options)
     if eventer is None:
-        happens(telling.claims)
+        happens(reporting.claims)
     pool.begin()
     assert not began
-    assert telling.claims.unended() == []
+    assert reporting.claims.unended() == []
     assert message.ack_log_error.called == (eventer is not None and not acks_late)
     if happens is is_silent:
-        assert [each.outcome for each in telling.claims._ends.values()] == [RETURNED]
+        assert [each.outcome for each in reporting.claims._ends.values()] == [RETURNED]
 
 
 def test_an_early_ack_that_was_told_is_followed_by_its_task(app):
-    telling, began = telling_of(), []
-    message, pool = give(app, telling, began)
+    reporting, began = reporting_of(), []
+    message, pool = give(app, reporting, began)
 
     def is_told(*_, **__):
-        telling.settle(message.delivery_tag, ACKED)
-        telling.outbox.flush(Mock(), inline=False)
-        is_silent(telling.claims)
+        reporting.settle(message.delivery_tag, ACKED)
+        reporting.outbox.flush(Mock(), inline=False)
+        is_silent(reporting.claims)
 
     message.ack_log_error.side_effect = is_told
     pool.begin()
@@ -119,26 +119,26 @@ def test_an_early_ack_that_was_told_is_followed_by_its_task(app):
 
 
 def test_what_a_green_pool_was_given_is_kept_when_the_worker_drains(app):
-    telling, pool = telling_of(), Late()
-    claimed, _ = request_of(app, telling)
+    reporting, pool = reporting_of(), Late()
+    claimed, _ = request_of(app, reporting)
     assert claimed._apply_result is None
     claimed.is_in_the_pool = runs.while_given
-    assert telling.claims.renounce(Pool(has=lambda each: still_has(pool, each))) == []
+    assert reporting.claims.renounce(Pool(has=lambda each: still_has(pool, each))) == []
     claimed.is_in_the_pool = None  # a request that waits for its ETA, say
-    assert len(telling.claims.renounce(Pool(has=lambda each: still_has(pool, each)))) == 1
+    assert len(reporting.claims.renounce(Pool(has=lambda each: still_has(pool, each)))) == 1
 
 
 @pytest.mark.parametrize("acks_late", [True, False])
 def test_a_greenlet_that_a_lost_connection_or_a_shutdown_ends_is_no_task_that_has_ended_well(app, acks_late):
-    telling = telling_of()
-    request, message = request_of(app, telling, acks_late=acks_late)
+    reporting = reporting_of()
+    request, message = request_of(app, reporting, acks_late=acks_late)
     cls = type("Request", (create_request_cls(type(request), request.task, Mock(), "", None),), {})
     request.__class__ = cls
     request.on_accepted(1, 0.0)
     pool = Mock(**{"terminate_job.side_effect": lambda *_: request.on_success((False, None, None))})
     request.cancel(pool, emit_retry=acks_late)
     assert message.ack_log_error.called != acks_late
-    assert bool(telling.claims.unended()) != acks_late, "an acked job is left for the end of the worker"
+    assert bool(reporting.claims.unended()) != acks_late, "an acked job is left for the end of the worker"
     assert request.task.backend.mark_as_retry.called == acks_late
-    (held,) = telling.claims.held()
+    (held,) = reporting.claims.held()
     assert held.told == UNSETTLED

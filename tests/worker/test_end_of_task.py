@@ -94,7 +94,7 @@ def test_whatever_fails_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redi
         wait_until(lambda: pools.all_slots_are_free() and not pools.claims(), 20, f"all end\n{pools.logs()}")
         wait_until(lambda: pools.ledger.starts() == runs, 10, f"each so often\n{pools.logs()}")
         assert "Connection to broker lost" not in pools.logs()
-        dead = dead_letters.find(Reader(pools.redis, Keys()), dead_letters.Filter(task="*.no_*_for_the_result"))
+        dead = dead_letters.find(Reader(pools.redis, Keys()), dead_letters.LetterFilter(task="*.no_*_for_the_result"))
         assert Counter((each.task.rpartition(".")[2], each.reason) for each in dead) == (
             {
                 ("no_memory_for_the_result", "max_deliveries"): 4,

@@ -15,7 +15,7 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.fleet import POOLS, Pools, closing
-from ..support.members import telling_of
+from ..support.members import reporting_of
 from ..support.processes import wait_until
 from ..support.requests import request_of
 
@@ -89,7 +89,9 @@ def test_each_end_is_called_what_it_was_and_says_why(tmp_path, valkey, redis_cli
             for job, task_id in sent.items()
             if "-retries-" in job or "-is_retried_" in job
         }
-        dead = {each.task_id: (each.reason, each.why) for each in dead_letters.find(reader, dead_letters.Filter())}
+        dead = {
+            each.task_id: (each.reason, each.why) for each in dead_letters.find(reader, dead_letters.LetterFilter())
+        }
     wrong = {job: (end, wanted[job]) for job, end in ended.items() if not _is_as(end, wanted[job])}
     assert wrong == {}
     assert set(tries.values()) <= {("done", "done")}, "a try that is followed by another has not failed"
@@ -150,10 +152,10 @@ class Told:
 
 @pytest.mark.parametrize(("expired", "outcome"), [(False, "revoked"), (True, "expired")])
 def test_what_its_worker_finds_revoked_or_expired_ends_as_that(expired, outcome):
-    telling, told = telling_of(), Told()
+    reporting, told = reporting_of(), Told()
     with Celery("alone", broker="memory://", set_as_current=False) as app:
-        request, message = request_of(app, telling)
-        message.ack_log_error.side_effect = lambda *_: telling.settle(message.delivery_tag, "acked")
+        request, message = request_of(app, reporting)
+        message.ack_log_error.side_effect = lambda *_: reporting.settle(message.delivery_tag, "acked")
         request._announce_revoked(outcome, False, None, expired)
-    telling.outbox.flush(told, inline=True)
+    reporting.outbox.flush(told, inline=True)
     assert told.outcomes == [outcome]

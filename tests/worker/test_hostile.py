@@ -287,7 +287,7 @@ def test_no_message_of_a_stock_producer_ends_a_worker_or_holds_up_others(fleet, 
     fleet.redis.lpush("excel", wire("other"))
     wait_until(lambda: not fleet.redis.exists("pdf", "excel"), 60, "all is taken from the lists")
     fleet.works(worker)
-    found = dead_letters.find(fleet.reader, dead_letters.Filter())
+    found = dead_letters.find(fleet.reader, dead_letters.LetterFilter())
     kept = [fleet.redis.get(Keys().key("message", each.job_id)) for each in found if each.reason == "unreadable"]
     assert {b"garbage", b"\xff", wire(f"bad{HALF}").encode()[:40]} <= {each[:40] for each in kept}
     refused = {each.reason for each in found}

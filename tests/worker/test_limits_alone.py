@@ -19,7 +19,7 @@ from celery_affinity.server.replies import Claim
 from celery_affinity.worker.following import Following
 from celery_affinity.worker.rate_limits import Limits
 
-from ..support.members import Pool, telling_of
+from ..support.members import Pool, reporting_of
 
 
 def consumer_with(bucket, starts):
@@ -78,7 +78,7 @@ class Request(SimpleNamespace):
     __hash__ = object.__hash__
 
     def __init__(self, tag, holds_a_key=False):
-        super().__init__(_tag=tag, _telling=True, id=tag, name="mail", expires=None, holds_a_key=holds_a_key)
+        super().__init__(_tag=tag, _reporting=True, id=tag, name="mail", expires=None, holds_a_key=holds_a_key)
 
 
 def test_what_waits_goes_in_the_order_in_which_it_was_claimed():
@@ -137,11 +137,11 @@ class Worker:
         self.limited.task_buckets["mail"]._tokens = 0
         self.limited.app = Celery(set_as_current=False)
         pool = Pool(slots)
-        self.telling = telling_of(lookahead=8, pool=pool)
-        self.claims = self.telling.claims
+        self.reporting = reporting_of(lookahead=8, pool=pool)
+        self.claims = self.reporting.claims
         self.members = members = Membership.__new__(Membership)
         members._beats, members._rejoin, members._pool = Mock(), False, pool
-        members.claims, members.telling, members.lookahead = self.claims, self.telling, self.telling.lookahead
+        members.claims, members.reporting, members.lookahead = self.claims, self.reporting, self.reporting.lookahead
         members.capacity = Capacity(pool, self.claims)
         members.capacity.types = types
         members.recalled = Recalled()
@@ -174,15 +174,15 @@ class Worker:
 
     def lose_one(self):
         """Void a claim that is ahead: another worker has the job by now."""
-        for claim, *_ in list(self.telling.lookahead._waiting)[:1]:
+        for claim, *_ in list(self.reporting.lookahead._waiting)[:1]:
             self.claims.void([(claim.job_id, claim.fence)])
 
     def end_one(self):
         if self.running:
-            self.telling.end(self.running.pop()._tag)
+            self.reporting.end(self.running.pop()._tag)
 
     def types_ahead(self):
-        return [claim.type for claim, *_ in self.telling.lookahead._waiting]
+        return [claim.type for claim, *_ in self.reporting.lookahead._waiting]
 
 
 @given(

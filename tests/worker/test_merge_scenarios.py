@@ -116,7 +116,7 @@ def test_calls_that_come_back_too_often_are_one_dead_letter_and_fail(merging):
     for each in results:
         with pytest.raises(WorkerLostError):
             each.get(timeout=SOON_S)
-    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter())
+    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
     assert letter.reason == "max_deliveries"
 
 

@@ -151,7 +151,7 @@ def test_each_caller_of_a_run_that_failed_is_found_as_failed_with_the_reason(mer
     wait_until(lambda: {each.id for each in found.list("failed").jobs} == set(ids), SOON_S, f"{found.known_many(ids)}")
     assert {each.state for each in found.known_many(ids)} == {"failed"}
     assert all(each.why.startswith(error) for each in found.known_many(ids)), found.known_many(ids)
-    assert dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter()) == []
+    assert dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter()) == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_run_that_failed_and_is_a_dead_letter_runs_again_for_all_callers(mergi
         with pytest.raises(ValueError, match="3"):
             each.get(timeout=SOON_S)
     wait_until(lambda: merging.runs("failed") == [[linked.id]], SOON_S, "its error is linked")
-    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter())
+    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
     assert (letter.reason, letter.why, letter.calls, letter.replayable) == (reason, "ValueError: 3", 4, True)
     found = jobs(merging.app)
     for each in results:
@@ -344,7 +344,7 @@ def test_a_run_that_is_rejected_for_good_is_the_failure_of_each_caller(merging):
     for each in results:
         with pytest.raises(Reject):
             each.get(timeout=SOON_S)
-    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.Filter())
+    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
     assert (letter.reason, letter.why) == ("rejected", "Reject: HH")
     for each in results:
         job = jobs(merging.app).known(each.id)

@@ -56,7 +56,7 @@ class Fleet:
         self.app.send_task(f"{APP}.pdf", (job,), **{"affinity": "pdf", **options})
 
     def dead(self):
-        return {letter.job_id: letter.reason for letter in dead_letters.find(self.reader, dead_letters.Filter())}
+        return {letter.job_id: letter.reason for letter in dead_letters.find(self.reader, dead_letters.LetterFilter())}
 
     def works(self, job):
         """Wait until a good job has run, and every slot is free again."""

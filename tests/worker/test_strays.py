@@ -7,7 +7,7 @@ import pytest
 from celery_affinity.server.replies import Claim
 from celery_affinity.worker import strays
 
-from ..support.members import telling_of
+from ..support.members import reporting_of
 from ..support.requests import held
 
 
@@ -49,13 +49,13 @@ def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock)
         Requested(),
         Requested("ended"),
     )
-    telling = telling_of(lookahead=10)
-    claims = telling.claims
+    reporting = reporting_of(lookahead=10)
+    claims = reporting.claims
     for fence, each in enumerate((waiting, limited, running, queued_nowhere, ended), start=1):
         held(claims, fence, each)
-    telling.lookahead.add(Claim("job-8", "8", "pdf", 0, 0, b""), held(claims, 8))
+    reporting.lookahead.add(Claim("job-8", "8", "pdf", 0, 0, b""), held(claims, 8))
     forgotten = held(claims, 9)
-    found = strays.Strays(Consumer([waiting], [limited]), telling)
+    found = strays.Strays(Consumer([waiting], [limited]), reporting)
     for clock.s in (0.0, 10.0, 29.0):
         assert found.free(loop_turns=True) is not None, "it looks again soon"
     assert not ended.has_ended
@@ -67,11 +67,11 @@ def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock)
 
 
 def test_nothing_is_a_stray_while_the_event_loop_stands_still(clock):
-    telling = telling_of(lookahead=10)
-    claims = telling.claims
+    reporting = reporting_of(lookahead=10)
+    claims = reporting.claims
     ended = Requested("ended")
     held(claims, 1, ended)
-    found = strays.Strays(Consumer(), telling)
+    found = strays.Strays(Consumer(), reporting)
     found.free(loop_turns=True)
     clock.s = 40.0
     found.free(loop_turns=False)

@@ -14,7 +14,7 @@ from celery_affinity.worker.host import WorkerHost
 
 from ..support import since
 from ..support.fleet import in_time
-from ..support.members import telling_of
+from ..support.members import reporting_of
 from ..support.processes import wait_until
 
 POOLS = ("prefork", "threads", "solo")
@@ -121,10 +121,10 @@ def test_what_a_cold_shutdown_ends_is_left_to_be_counted(monkeypatch, is_cold):
     monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
     host = WorkerHost(SimpleNamespace(hub=Mock()))
     host.loop = Mock(is_here=True)
-    telling = telling_of(host=host)
-    telling.outbox.send = told = Mock()
-    telling.end(telling.claims.hold(Claim("job", "1", "pdf", 0, 0, b"")))
-    telling.tell()
+    reporting = reporting_of(host=host)
+    reporting.outbox.send = told = Mock()
+    reporting.end(reporting.claims.hold(Claim("job", "1", "pdf", 0, 0, b"")))
+    reporting.tell()
     assert told.called != is_cold
 
 

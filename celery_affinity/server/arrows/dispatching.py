@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from ...lua.library import arrow
 from ...rules import redis_keys as key_names
-from ...rules.job_fields import Job
+from ...rules.job_fields import NewJob
 from ...rules.protocol import MOST_SHARED
 from ...rules.rows import number_of, text_of
 from .. import calls
@@ -33,7 +33,7 @@ class Dispatching(Runner):
         filled = [text_of(name) for name in filled]
         return Ticked(next_due_s, due, recovered, dead, bool(untold), bool(recurring), filled)
 
-    def ingest(self, list_: str, jobs: Sequence[Job]) -> int:
+    def ingest(self, list_: str, jobs: Sequence[NewJob]) -> int:
         """Move messages from a list of stock Celery into their lanes. Return how many of *jobs* were still there.
 
         *jobs*: ten at most, of one type, in the order of their messages in the list.

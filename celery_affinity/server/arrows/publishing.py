@@ -7,7 +7,7 @@ from typing import Any
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
-from ...rules.job_fields import Job
+from ...rules.job_fields import NewJob
 from .. import calls
 from ..connections.in_flight import InFlight
 from ..replies import Published
@@ -17,7 +17,7 @@ from ..running import Runner, is_missing
 class Publishing(Runner):
     """Puts jobs into their lanes, and says what became of each."""
 
-    def publish(self, *jobs: Job) -> list[Published]:
+    def publish(self, *jobs: NewJob) -> list[Published]:
         """Put jobs into their lanes, or among the scheduled, in one round trip. A known id changes nothing.
 
         One call of the script takes some of the jobs, and is atomic; if this raises, some jobs may have been published.
@@ -25,7 +25,7 @@ class Publishing(Runner):
         """
         return self.published(self._run_together(list(calls.publishing(jobs))))
 
-    def send_publish(self, in_flight: InFlight, jobs: Sequence[Job]) -> None:
+    def send_publish(self, in_flight: InFlight, jobs: Sequence[NewJob]) -> None:
         """Begin a `publish`; `receive_publish` ends it. The server works on the first jobs while others follow."""
         for call in calls.publishing(jobs):
             in_flight.go_on(self._commands([call]))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ...errors import OptionError
 from ...lua.library import arrow
 from ...rules import redis_keys as key_names
-from ...rules.job_fields import Job
+from ...rules.job_fields import NewJob
 from ...rules.protocol import MOST_ALIKE
 from ...rules.rows import text_of
 from ...rules.score import MICRO
@@ -52,7 +52,7 @@ class Recurring(Publishing):
         """Say that *identity* does not know the task of a recurring call: others may have it at once."""
         self._run(arrow("leave_due"), name=key_names.encode(name), app=key_names.encode(identity))
 
-    def fire(self, name: str, due: str, job: Job) -> Published | None:
+    def fire(self, name: str, due: str, job: NewJob) -> Published | None:
         """Publish the *job* of a recurring call, and set the next time. None if the call is not due any more.
 
         *due*: as the call was handed out; "": a person makes the call, whenever it is due, also while it is suspended.

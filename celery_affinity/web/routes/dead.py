@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from ...observe import dead_letters
-from ...observe.dead_letters import DeadLetter, Filter, Shown
+from ...observe.dead_letters import DeadLetter, LetterDetails, LetterFilter
 from ...server.scheduler import Scheduler
 from ..described import model_of, replies
 from ..replies import RefusedError, reply
@@ -42,13 +42,13 @@ def add(api: APIRouter, site: Site) -> None:
     ) -> Response:
         if reason is not None and reason not in dead_letters.REASONS:
             raise RefusedError(400, f"reason must be one of {', '.join(dead_letters.REASONS)}, got: {reason[:100]!r}")
-        which = Filter((), reason, type, task, older_than_s)
+        which = LetterFilter((), reason, type, task, older_than_s)
         return reply(await site.with_scheduler(_find, which, limit))
 
     @api.get(
         "/api/dead/{id:path}",
         summary="A dead letter, by the id of its task or job, with the arguments of the call",
-        responses=replies(list[model_of(Shown, "ShownDeadLetter")], 404),  # type: ignore[misc]
+        responses=replies(list[model_of(LetterDetails, "ShownDeadLetter")], 404),  # type: ignore[misc]
     )
     async def show(request: Request, id: str) -> Response:
         return reply(_there(await site.with_scheduler(_show, id, why_hidden(site, request)), id))
@@ -74,24 +74,24 @@ def add(api: APIRouter, site: Site) -> None:
         return reply(Dropped(dropped))
 
 
-def _there(found: list[Shown] | list[DeadLetter], id: str) -> list[Shown] | list[DeadLetter]:
+def _there(found: list[LetterDetails] | list[DeadLetter], id: str) -> list[LetterDetails] | list[DeadLetter]:
     if not found:
         raise RefusedError(404, f"no dead letter has the task id or job id {id[:300]!r}")
     return found
 
 
-def _find(scheduler: Scheduler, which: Filter, limit: int | None = None) -> list[DeadLetter]:
+def _find(scheduler: Scheduler, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
     return dead_letters.find(scheduler.reader, which, limit)
 
 
-def _show(scheduler: Scheduler, id: str, hidden: str | None) -> list[Shown]:
-    return [dead_letters.show(scheduler.reader, each, hidden) for each in _find(scheduler, Filter((id,)))]
+def _show(scheduler: Scheduler, id: str, hidden: str | None) -> list[LetterDetails]:
+    return [dead_letters.show(scheduler.reader, each, hidden) for each in _find(scheduler, LetterFilter((id,)))]
 
 
 def _replay(scheduler: Scheduler, id: str) -> tuple[list[str], list[DeadLetter]]:
-    found = _find(scheduler, Filter((id,)))
+    found = _find(scheduler, LetterFilter((id,)))
     return scheduler.replay([each.job_id for each in found]), found
 
 
 def _drop(scheduler: Scheduler, id: str) -> int:
-    return scheduler.drop([each.job_id for each in _find(scheduler, Filter((id,)))])
+    return scheduler.drop([each.job_id for each in _find(scheduler, LetterFilter((id,)))])

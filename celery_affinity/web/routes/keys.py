@@ -26,7 +26,7 @@ def add(api: APIRouter, site: Site) -> None:
     @api.get(
         "/api/keys/{key:path}",
         summary="A key: its limit, its holders, and the jobs that wait for it",
-        responses=replies(model_of(keys_in_use.Shown, "ShownKey"), 404),
+        responses=replies(model_of(keys_in_use.KeyDetails, "ShownKey"), 404),
     )
     async def key(key: str) -> Response:
         found = await site.with_scheduler(_show, key)
@@ -39,5 +39,5 @@ def _find(scheduler: Scheduler, pattern: str, limit: int) -> keys_in_use.Found:
     return keys_in_use.find(scheduler.reader, pattern, limit)
 
 
-def _show(scheduler: Scheduler, key: str) -> keys_in_use.Shown | None:
+def _show(scheduler: Scheduler, key: str) -> keys_in_use.KeyDetails | None:
     return keys_in_use.show(scheduler.reader, key)

@@ -14,7 +14,7 @@ from .model import Cohort, Job
 from .replies import NONE, Published
 
 
-def put(cohort: Cohort, new: job_fields.Job, enqueued_us: int, now_us: int, *, recurring: str = "") -> Published:
+def put(cohort: Cohort, new: job_fields.NewJob, enqueued_us: int, now_us: int, *, recurring: str = "") -> Published:
     """Add a job. *enqueued_us*: when it counts as published. *recurring*: the recurring call that it is a firing of."""
     if new.id in cohort.jobs:
         return Published(IS_KNOWN, NONE, True)

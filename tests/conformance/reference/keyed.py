@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection
 
-from celery_affinity.rules.job_rules import JobRules, Rate, limit_set, parse
+from celery_affinity.rules.job_rules import JobRules, StatedRate, limit_set, parse
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TICK_US
 from celery_affinity.rules.redis_keys import encode
 
@@ -57,7 +57,7 @@ def leave(cohort: Cohort, job: Job, now_us: int) -> None:
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* was claimed, and is no more. With ``keep_order`` its retry is the next one that gets the key."""
     rules = rules_of(job)
-    if rules is None or isinstance(rules.stated, Rate):
+    if rules is None or isinstance(rules.stated, StatedRate):
         return
     retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
     if retry:
@@ -131,7 +131,7 @@ def room_of(cohort: Cohort, key: str, now_us: int) -> int:
     return limit_of(cohort, key) - len(holders(cohort, key)) - (key in cohort.kept_for)
 
 
-def free_at(cohort: Cohort, key: str, rate: Rate, now_us: int) -> int:
+def free_at(cohort: Cohort, key: str, rate: StatedRate, now_us: int) -> int:
     """Return when all starts of *key* are free again, µs; at most a period from now, if the clock was set back."""
     return min(cohort.rates.get(key, 0), now_us + rate.period_us)
 
@@ -143,9 +143,9 @@ def limit_of(cohort: Cohort, key: str) -> int:
     return given if given is not None else min(limits, default=0)
 
 
-def rate_of(cohort: Cohort, key: str) -> Rate | None:
+def rate_of(cohort: Cohort, key: str) -> StatedRate | None:
     """Return the slowest rate that a task of *key* stated last; None for a key that is no rate's."""
-    rates = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, Rate))
+    rates = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, StatedRate))
     return min(rates, key=lambda rate: (rate.tokens / rate.period_us, rate), default=None)
 
 

@@ -1,7 +1,7 @@
 """Calls that merge: which batch a call joins, and which call of a batch is run."""
 
 from celery_affinity.rules import marks
-from celery_affinity.rules.job_rules import Merge, key_part, merge_in
+from celery_affinity.rules.job_rules import StatedMerge, key_part, merge_in
 from celery_affinity.rules.protocol import MOST_MOVES
 
 from . import callers, ends, keyed, patience
@@ -64,7 +64,7 @@ def open_if_none_is(cohort: Cohort, batch: Job) -> None:
         cohort.merging[callers.place(batch)] = batch.id
 
 
-def _open(cohort: Cohort, job: Job, merge: Merge) -> Job | None:
+def _open(cohort: Cohort, job: Job, merge: StatedMerge) -> Job | None:
     """Return the call, or the batch, that *job* is to join; None if none is open, or has room."""
     other = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))
     if other is None or other.state not in ("pending", "scheduled") or other.deliveries:

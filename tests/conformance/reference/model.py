@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from celery_affinity.rules.job_rules import Rate
+from celery_affinity.rules.job_rules import StatedRate
 from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_BYTES
 from celery_affinity.rules.recurring_call import RecurringCall
 
@@ -239,7 +239,7 @@ class Cohort:
     """Recurring calls by name."""
     recurring_of: dict[str, dict[str, str]] = field(default_factory=dict)
     """App -> recurring calls that its own app.conf had last -> a digest of each."""
-    stated: dict[str, dict[str, int | Rate]] = field(default_factory=dict)
+    stated: dict[str, dict[str, int | StatedRate]] = field(default_factory=dict)
     """Key of a rule -> task name -> the limit, or the rate, that the task stated last."""
     open_keys: dict[str, str | None] = field(default_factory=dict)
     """Keys of rules that had room when they were settled last -> the only type that the room is for, None: any."""

@@ -3,14 +3,14 @@
 Meanwhile it is scheduled, or its batch is. The rules of the first call say how long; a tick ends the patience.
 """
 
-from celery_affinity.rules.job_rules import Merge, merge_in
+from celery_affinity.rules.job_rules import StatedMerge, merge_in
 from celery_affinity.rules.protocol import AT_ONCE_US, TICK_US
 
 from . import workers
 from .model import Cohort, Job
 
 
-def begin(cohort: Cohort, call: Job, merge: Merge, now_us: int) -> None:
+def begin(cohort: Cohort, call: Job, merge: StatedMerge, now_us: int) -> None:
     """Have *call*, the first of its kind, wait for more, unless somebody waits for it or it has waited enough."""
     until_us = _until_us(call, now_us)
     if merge.wait_us and not call.on_demand and until_us > now_us and (call.bytes or 0) < merge.most_bytes:
@@ -19,7 +19,7 @@ def begin(cohort: Cohort, call: Job, merge: Merge, now_us: int) -> None:
             workers.have_one_tick(cohort)
 
 
-def go_on(cohort: Cohort, batch: Job, merge: Merge, now_us: int) -> None:
+def go_on(cohort: Cohort, batch: Job, merge: StatedMerge, now_us: int) -> None:
     """A call that merges as *merge* says has joined *batch*: have the batch wait anew, unless it is full or urgent."""
     is_full = (batch.calls or 0) >= merge.most or (batch.bytes or 0) >= merge.most_bytes
     if is_full or batch.on_demand:

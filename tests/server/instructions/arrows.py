@@ -9,7 +9,7 @@ from typing import NamedTuple
 import redis
 
 from celery_affinity.client.stamp import marked
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
@@ -75,9 +75,9 @@ class Fleet:
     def publish(self, number: int = 1) -> None:
         self.scheduler.publish(*[self._job(next(self._numbers)) for _ in range(number)])
 
-    def _job(self, number: int) -> Job:
+    def _job(self, number: int) -> NewJob:
         """Return a job: with several priorities, one of four is on demand."""
-        return Job(
+        return NewJob(
             marked(f"job{number:06}", ""),
             self.types[number % len(self.types)],
             MESSAGE,

@@ -12,7 +12,7 @@ from celery_affinity.lua.library import ARROWS, arrow
 from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_METRICS
 from celery_affinity.rules.redis_keys import Keys
@@ -85,7 +85,7 @@ class LargeFleet:
     def _job(self, number, delay_us=0):
         type_ = self.random.choice(self.types)
         rules, priority, on_demand = self.shape(type_)
-        return Job(
+        return NewJob(
             marked(f"job{number}", rules),
             type_,
             "x" * 700,  # size of Celery's message of a small task
@@ -181,7 +181,7 @@ class LargeFleet:
         rules = "merge=k most=1000 bytes=1000000"
         for number in range(calls):
             job_id = marked(f"call{number}", rules)
-            self.scheduler.publish(Job(job_id, "merging", "x" * 700, task_id=f"call-{number}", rules=rules))
+            self.scheduler.publish(NewJob(job_id, "merging", "x" * 700, task_id=f"call-{number}", rules=rules))
         self.scheduler.resume("type:merging")
         ((batch, fence),) = self.claims("merger")
         after = 0
@@ -202,12 +202,12 @@ class LargeFleet:
         self.scheduler.recur(entries, app="large")
         for number in range(0, calls // 10, 2):
             rules = f"merge=k{number} most=1000 bytes=1000000"
-            self.scheduler.publish(Job(marked(f"r{number}", rules), "recurring", "x", task_name="task", rules=rules))
+            self.scheduler.publish(NewJob(marked(f"r{number}", rules), "recurring", "x", task_name="task", rules=rules))
         time.sleep(1)  # the server's own clock is to say that they are due
         made = 0
         while due := self.scheduler.due("large", again_s=60):
             if made < 100:
-                self.scheduler.fire(due.name, due.due, Job(f"made{made}", "recurring", "x"))
+                self.scheduler.fire(due.name, due.due, NewJob(f"made{made}", "recurring", "x"))
             else:
                 self.scheduler.leave_due("another", due.name)
                 break
@@ -224,7 +224,7 @@ class LargeFleet:
         rules = "merge=k most=1000 bytes=1000000"
         ids = [marked(f"parted{number}", rules) for number in range(calls)]
         for job_id in ids:
-            self.scheduler.publish(Job(job_id, "merging", "x" * 700, task_id=job_id, rules=rules))
+            self.scheduler.publish(NewJob(job_id, "merging", "x" * 700, task_id=job_id, rules=rules))
         self.scheduler.resume("type:merging")
         ((batch, fence),) = self.claims("merger")
         self.scheduler.part(batch, ids[1:], fence=fence)
@@ -268,7 +268,7 @@ class LargeFleet:
         self.client.lpush(name, *messages)
         assert self.scheduler.tick([f"empty {each}" for each in range(399)] + [name]).lists == [name]
         for each, message in enumerate(messages):
-            self.scheduler.ingest(name, [Job(f"stock{each}", self.types[0], message)])
+            self.scheduler.ingest(name, [NewJob(f"stock{each}", self.types[0], message)])
 
     def die(self, worker):
         """Have a worker be silent, with ticks, for longer than its timeout."""

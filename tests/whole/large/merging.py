@@ -12,7 +12,7 @@ import redis
 
 from celery_affinity.client.stamp import marked
 from celery_affinity.lua.library import arrow
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.replies import End
 from celery_affinity.server.scheduler import Scheduler
@@ -59,7 +59,7 @@ class Kind(NamedTuple):
         rules = self.rules(number)
         job_id = marked(f"job{number}", rules)
         message = "x" * _BYTES
-        return Job(job_id, "type0", message, task_id=f"task-{number}", task_name="proj.plan", rules=rules).arguments
+        return NewJob(job_id, "type0", message, task_id=f"task-{number}", task_name="proj.plan", rules=rules).arguments
 
     def cpu_us(self, call, count):
         """Return the server's CPU time of each of *count* that *call* does, µs."""

@@ -24,7 +24,7 @@ from ..replies import NONE, Published
 
 def publish(
     cohort: Cohort,
-    jobs: Sequence[job_fields.Job | str],
+    jobs: Sequence[job_fields.NewJob | str],
     *,
     now_us: int,
     recurring: str = "",
@@ -73,7 +73,7 @@ def _batch_of_fresh(cohort: Cohort, job_id: str, fresh: Collection[str]) -> set[
 # -- ingest: a list of stock Celery -> pending, or scheduled.
 
 
-def ingest(cohort: Cohort, list_: str, job: job_fields.Job, *, readable: bool, now_us: int) -> Published:
+def ingest(cohort: Cohort, list_: str, job: job_fields.NewJob, *, readable: bool, now_us: int) -> Published:
     """Move a message as `publish` does; if it is not *readable*, it is a dead letter.
 
     If it is not the next one in the list, nothing changes. One that says what is refused is not readable.

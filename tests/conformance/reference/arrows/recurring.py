@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from celery_affinity.rules.job_fields import Job
+from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.protocol import IS_KNOWN, IS_REFUSED, MOST_ALIKE, MOST_DUE_LOOKED_AT, OTHERS_HAVE_US, TICK_US
 from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import encode
@@ -114,7 +114,7 @@ def leave_due(cohort: Cohort, name: str, *, app: str, now_us: int) -> bool:
 # -- fire: a recurring call that is due -> pending, or scheduled. Publishes its job, and sets the next time.
 
 
-def fire(cohort: Cohort, name: str, due: str, job: Job | str, *, now_us: int) -> Published | None:
+def fire(cohort: Cohort, name: str, due: str, job: NewJob | str, *, now_us: int) -> Published | None:
     """Publish *job*, as `publish` does, if the call is due at *due* still; "": whenever it is due. None: it is not."""
     entry = cohort.recurring.get(name)
     if entry is None or (due and (due != str(entry.due_us) or entry.handed_out_us is None)):
@@ -126,7 +126,7 @@ def fire(cohort: Cohort, name: str, due: str, job: Job | str, *, now_us: int) ->
         return published
     recurring.set_due(entry, now_us + entry.call.stale_after_us)
     if published.state != IS_KNOWN:
-        assert isinstance(job, Job), "else it is refused"
+        assert isinstance(job, NewJob), "else it is refused"
         entry.made = job.id
         cohort.counters["recurring_fired"] += 1
     return published
