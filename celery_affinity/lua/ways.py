@@ -46,8 +46,8 @@ server.register_function({{
 """
 
 _AS_SCRIPT = """\
-local name = table.remove(ARGV, 1)
 call.begin(KEYS[1])
+local name = table.remove(ARGV, 1)
 if not ({{ {open} }})[name] then
     call.refuse_producers()
 end

@@ -245,6 +245,9 @@ MOST_ALIKE = 20
 #: Texts of one kind whose meanings the functions keep from call to call: types, names of tasks, lanes.
 MOST_KEPT = 1000
 
+#: Types of one fleet of which the functions keep which head goes first: some 1 KB each.
+MOST_COMPARISONS = 10_000
+
 #: Largest number of findings that are kept for a dispatcher's log.
 MOST_SPOILED = 100
 

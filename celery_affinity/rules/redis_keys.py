@@ -30,7 +30,6 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "type -> the first job of each non-empty lane: 'lane enqueued_us job_id'; ! -> which rules of types exist",
     ),
     # The name begins like a lane's: a user who may write lanes, as producers may, may write this key.
-    "leaders": ("lane:leaders", "hash", "type -> cache: which of its lanes go first, and until when that holds"),
     # So do the names of all that rules by key take. No lane has as many parts as these, or a last part like theirs.
     "held": ("lane:key:held:%s", "zset", "key of a rule -> ids of the jobs that hold it, by fencing number"),
     "sublane": (

@@ -38,22 +38,17 @@ METRICS = key("metrics", "")
 #: Fields of a job that are in its hash unchanged; encoding leaves the names of tasks here alone.
 KEPT = [(name, field.kept) for name, field in FIELDS.items() if field.kept]
 
-#: Lua that reads every key in one call, times to live included: a line of JSON for each key. Of `leaders`, which holds
-#: numbers as they are in memory, it reads only the names.
+#: Lua that reads every key in one call, times to live included: a line of JSON for each key.
 READ_ALL = """
 local read = {
     hash = function(key) return redis.call("HGETALL", key) end,
     zset = function(key) return redis.call("ZRANGE", key, 0, -1, "WITHSCORES") end,
     list = function(key) return redis.call("LRANGE", key, 0, -1) end,
     string = function(key) return redis.call("GET", key) end,
-    notes = function(key) return redis.call("HKEYS", key) end,
 }
 local found = {}
 for _, key in ipairs(redis.call("KEYS", "*")) do
     local type = redis.call("TYPE", key).ok
-    if string.find(key, ":leaders$") then
-        type = "notes"
-    end
     found[#found + 1] = cjson.encode({ key, type, redis.call("TTL", key), read[type](key) })
 end
 return table.concat(found, "\\n")
@@ -64,9 +59,6 @@ def read(found):
     """Return the state in *found*, the reply to `READ_ALL`."""
     state = dict(map(_parsed, found.split(b"\n")))
     del state[CLOCK]
-    # The cached heads repeat the heads; a wrong one would show at the next claim.
-    noted, waiting = state.pop(key("leaders"), []), state.get(key("heads"), {})
-    assert set(noted) <= waiting.keys() - {"!"}, "a type has a note and no job that waits"
     free, members = state.get(key("free_slots")), state.get(key("members"), {})
     if free:  # a profile without a free slot is as good as none
         free = {profile: slots for profile, slots in free.items() if slots != "0" or profile not in members}
@@ -113,7 +105,6 @@ _PARSED = {
     "hash": _pairs,
     "zset": lambda flat: {member: score if score == "inf" else int(score) for member, score in _pairs(flat).items()},
     "list": list,
-    "notes": list,
     "string": str,
 }
 

@@ -34,6 +34,7 @@ def lua_score(redis_client):
     script = redis_client.register_script(
         library().modules
         + """
+        call.take_globals()
         local settings = {
             priority_weight = tonumber(ARGV[5]), age_weight = tonumber(ARGV[6]), rarity_weight = tonumber(ARGV[7]),
             on_demand_weight = tonumber(ARGV[8]), on_demand_age_weight = tonumber(ARGV[9]),

@@ -222,21 +222,6 @@ def test_no_job_starts_of_a_key_whose_limit_was_lowered_and_that_no_tick_has_got
     assert len(fleet.jobs("worker")) == 1
 
 
-def test_the_cached_best_head_of_a_type_goes_when_a_key_closes_all_of_its_lanes(fleet):
-    fleet.join("both", "pdf", "excel")
-    for number in range(2):
-        fleet.publish(f"plain-{number}", "excel", priority=10, on_demand=True)
-    for priority in range(5):
-        fleet.publish(f"pdf-{priority}!", "pdf", priority=priority, rules="key=k limit=1")
-    fleet.end("both", *fleet.inbox("both"))
-    best = Keys().key("leaders")
-    assert fleet.scheduler.client.hexists(best, "pdf")
-    fleet.join("index", "index")
-    fleet.publish("holder!", "index", rules="key=k limit=1")
-    assert fleet.jobs("index") == ["holder!"]
-    assert not fleet.scheduler.client.exists(best)
-
-
 def test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides(fleet):
     fleet.scheduler.configure({"limits": "o=2", "key_patience_us": "1"})
     fleet.join("pdf", "pdf")

@@ -47,6 +47,14 @@ def test_a_library_that_nobody_has_called_for_a_day_goes_and_no_other(both, redi
     assert names(redis_client) == {ours.library.name, other.library.name}
 
 
+def test_a_library_of_which_nobody_has_called_an_arrow_yet_says_so_all_the_same(both, redis_client):
+    """As on a replica that has become the primary."""
+    _, other = both
+    redis_client.function_flush()
+    redis_client.function_load(other.library.functions)
+    assert redis_client.fcall(f"{other.library.name}_idle", 0) == 0
+
+
 def test_a_library_of_somebody_else_stays(both, redis_client):
     ours, other = both
     source = "#!lua name=affinity_mine\nredis.register_function('mine', function() return 1 end)"

@@ -225,7 +225,7 @@ def test_by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back(fleet):
 # -- costs
 
 #: Commands of one release with the next claim while no reserve is in force, of a job without rules.
-UNRESERVED = 18
+UNRESERVED = 17
 
 
 def cost_of_a_release(fleet, client, profiles, reserve):
@@ -259,7 +259,7 @@ def test_a_release_costs_some_commands_more_where_a_reserve_concerns_the_type_an
     for profiles in (1, 8, 40):
         assert cost[profiles, " "] == UNRESERVED
         assert cost[profiles, "excel:queued=1"] <= UNRESERVED + 2
-        assert cost[profiles, "pdf:queued=1"] <= UNRESERVED + 21 + min(profiles, 10)
+        assert cost[profiles, "pdf:queued=1"] <= UNRESERVED + 22 + min(profiles, 10)
 
 
 def test_a_call_of_a_bounded_type_that_makes_others_urgent_has_them_start(fleet):

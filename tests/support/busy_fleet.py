@@ -179,7 +179,6 @@ class Scene:
         scheduler.tick()
         one.read()
         one.settle()
-        assert self.keys_of("leaders")
         scheduler.configure({"priority_percentage": "50", "limits": "type%3Aweb=6"})
         scheduler.tick()
         scheduler.configure({"limits": "type%3Anone=50 type%3Aweb=6"})

@@ -86,7 +86,7 @@ function arrows.purge(ARGV)
         redis.call("ZREMRANGEBYRANK", key.lane(type, lane), 0, #ids - 1)
         local first = string.find(heads, lane .. " " .. enqueued .. " " .. first_id, 1, true)
         heads = lanes.with_new_head(type, lane, heads, first, first + #lane + #enqueued + #first_id + 1)
-        lanes.rewrite(type, heads)
+        lanes.write(type, heads)
         for _, id in ipairs(ids) do
             forget(id, type, lane)
         end

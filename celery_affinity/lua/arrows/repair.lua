@@ -43,7 +43,7 @@ end
 
 -- Does what stage 0 does. `names`: what the arrow was called with that failed.
 local function fix_first(thorough, names)
-    repair_single_keys.fix(thorough)
+    repair_single_keys.fix()
     if thorough then
         repair_jobs.fix_named(names)
     end

@@ -7,9 +7,16 @@
 -- `sequence`: the number of a release that carries jobs in its reply. `found`: what a repair says that changes nothing.
 -- What a call does not have is false.
 
+-- Makes globals local: what runs first in a process of the server has them from `its_globals`.
+function call.take_globals()
+    if not redis then
+        redis, string, math, table, tonumber, unpack, ipairs, pairs, next = its_globals()
+    end
+end
+
 -- Begins a call for the cohort whose keys begin with `base`.
 function call.begin(base)
-    redis = its_server()
+    call.take_globals()
     if key.base ~= base then
         key.begin(base)
     end

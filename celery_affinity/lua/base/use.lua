@@ -4,7 +4,8 @@
 
 -- RETURNS for how many seconds nobody has called an arrow.
 function use.idle_s()
-    local now_s = its_server().call("TIME")[1]
+    call.take_globals()
+    local now_s = redis.call("TIME")[1]
     use.last_s = use.last_s or now_s
     return math.max(0, tonumber(now_s) - tonumber(use.last_s))
 end

@@ -117,7 +117,7 @@ function keyed.may_start(id)
     local sublane = type and lane and its.sublanes[type .. " " .. lane]
     if sublane and sublane.standing == id then -- at first: `settle` may leave this sub-lane to a tick
         local heads = redis.call("HGET", key.heads, type) or ""
-        lanes.rewrite(type, key_standing.let_stand(its_key, sublane, "", heads), heads)
+        lanes.write(type, key_standing.let_stand(its_key, sublane, "", heads))
         call.moved[type] = call.moved[type] or false
     end
     key_standing.settle(its_key, false)

@@ -193,7 +193,7 @@ function key_standing.settle(its_key, gains)
     end
     for type, heads in pairs(after) do
         if heads ~= before[type] then
-            lanes.rewrite(type, heads, before[type])
+            lanes.write(type, heads)
         end
     end
     key_rows.write_sublanes(its_key, its)

@@ -1,17 +1,12 @@
 -- best_heads: which head of a type goes first. Heads whose scores grow alike keep their order among themselves: there
 -- are two such groups, the "slow" heads of queued jobs and of on-demand jobs that have reached the cap, and the "fast"
--- heads of on-demand jobs that have not. So what a comparison of all heads found out is cached in key `leaders`. A
--- script that changes the heads of a type deletes or rewrites the type's cache. A cache is believed while the settings
--- are the same and no fast head has reached the cap.
--- Cost: to compare 22 heads costs some 20 times as much as to read their cache.
--- A reason for the length: to write, to believe and to go on with a cache are one subject.
--- Format of a cache: revision of the settings, time at which it was made, time until which it holds, µs; then of the
--- slow heads, and of the fast: points of the best, points of the second best or more, place of the best in the heads.
--- These are numbers since a text would have to be parsed.
-local CACHE = "<ddddddddd"
-local MANY = 80 -- bytes of some two heads, which are compared as fast as a cache is read
+-- heads of on-demand jobs that have not. So what a comparison of all heads found out is kept, and holds for these heads
+-- (one text), these settings, and until a fast head reaches the cap, or the clock is set back.
+-- Cost: to compare 22 heads costs some 20 times as much as to go by an earlier comparison.
 local NONE, NEVER = -1 / 0, -1
 local D = 100 -- with this letter the name of a lane on demand begins
+
+local fleets = kept.cache() -- prefix of a fleet's keys -> type -> the comparison of its heads
 
 -- RETURNS whether the points of a job grow by a whole number each µs: then no rounding changes an order.
 local function grows_evenly(settings)
@@ -36,43 +31,6 @@ function best_heads.is_older(heads, place, others, others_place)
     return score.is_older(tonumber(enqueued), id, tonumber(others_enqueued), others_id)
 end
 
--- RETURNS the place of the head that goes first, and its points by now, from the numbers of a cache.
-local function first_of(heads, settings, made_us, slow, slow_place, fast, fast_place)
-    local since_us = call.now_us - made_us
-    slow = slow + since_us * settings.age_weight
-    fast = fast + since_us * (settings.age_weight + settings.on_demand_age_weight)
-    if fast > slow or (fast == slow and best_heads.is_older(heads, fast_place, heads, slow_place)) then
-        return fast_place, fast
-    end
-    return slow_place, slow
-end
-
--- RETURNS three tables with an entry for each of `types` that has a cache to be believed: the cache, the place of the
--- head that goes first, its points; and a list of all caches, false where a type has none.
-function best_heads.read(types, heads, settings)
-    local caches, places, points = {}, {}, {}
-    local found = lanes.fields(key.leaders, types)
-    for nth, cache in ipairs(found) do
-        if cache then
-            local revision, made_us, until_us, slow, _, slow_place, fast, _, fast_place = struct.unpack(CACHE, cache)
-            if revision == settings.revision and made_us <= call.now_us and call.now_us <= until_us then
-                caches[nth] = cache
-                places[nth], points[nth] =
-                    first_of(heads[types[nth]], settings, made_us, slow, slow_place, fast, fast_place)
-            end
-        end
-    end
-    return caches, places, points, found
-end
-
--- RETURNS the place and the points of the only head, if `heads` has one head.
-function best_heads.only(heads, settings)
-    local lane, enqueued = string.match(heads, "^(%S+) (%S+) %S+$")
-    if lane then
-        return 1, (points_of(lane, call.now_us - tonumber(enqueued), settings))
-    end
-end
-
 -- RETURNS the place of the oldest job in `heads`.
 function best_heads.oldest(heads)
     local first, first_us, first_id
@@ -85,8 +43,10 @@ function best_heads.oldest(heads)
     return first
 end
 
--- Compares all `heads`. RETURNS a cache.
-function best_heads.compare(heads, settings)
+-- Compares all `heads`. RETURNS a comparison: the heads and settings; from when until when it holds, µs; and of the
+-- slow heads, and of the fast: points of the best one, points of the second best or more, place of the best in the
+-- heads.
+local function compare(heads, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
     local until_us = grows_evenly(settings) and math.huge or NEVER
     for place, lane, enqueued, id in string.gmatch(heads, "()(%S+) (%S+) (%S+)") do
@@ -106,54 +66,79 @@ function best_heads.compare(heads, settings)
             until_us = math.min(until_us, enqueued_us + settings.on_demand_age_cap_us)
         end
     end
-    return struct.pack(CACHE, settings.revision, call.now_us, until_us, slow.points, slow.next, slow.place,
-        fast.points, fast.next, fast.place)
+    return {
+        heads = heads, settings = settings, made_us = call.now_us, until_us = until_us,
+        slow = slow.points, next_slow = slow.next, slow_place = slow.place,
+        fast = fast.points, next_fast = fast.next, fast_place = fast.place,
+    }
 end
 
--- RETURNS the place of the head that goes first, and its points by now, by a cache.
-function best_heads.first(cache, heads, settings)
-    local _, made_us, _, slow, _, slow_place, fast, _, fast_place = struct.unpack(CACHE, cache)
-    return first_of(heads, settings, made_us, slow, slow_place, fast, fast_place)
+-- RETURNS the place of the head that goes first by a comparison, and its points by now.
+local function first_by(found, heads, settings)
+    local since_us = call.now_us - found.made_us
+    local slow = found.slow + since_us * settings.age_weight
+    local fast = found.fast + since_us * (settings.age_weight + settings.on_demand_age_weight)
+    if fast > slow
+        or (fast == slow and best_heads.is_older(heads, found.fast_place, heads, found.slow_place)) then
+        return found.fast_place, fast
+    end
+    return found.slow_place, slow
 end
 
--- RETURNS the cache of `heads` in which the next job of its lane has replaced `job`, and which are longer by `longer`;
--- nil if all heads have to be compared. Mostly the next job is the best of its group again.
-function best_heads.after(cache, heads, job, longer, settings)
-    local revision, made_us, until_us, slow, next_slow, slow_place, fast, next_fast, fast_place =
-        struct.unpack(CACHE, cache)
-    local place, lane = job.place, job.lane
-    local next_lane, enqueued = lanes.at(heads, place)
+-- RETURNS the place and the points of the head that goes first of some `heads`.
+function best_heads.first_of_some(heads, settings)
+    return first_by(compare(heads, settings), heads, settings)
+end
+
+-- RETURNS the comparisons that are kept of this fleet's types.
+local function of_fleet()
+    return fleets.of[key.base] or kept.keep(fleets, key.base, kept.cache(protocol.MOST_COMPARISONS))
+end
+
+-- RETURNS whether a comparison holds for these heads and settings by now.
+local function holds(found, heads, settings)
+    return found.heads == heads and found.settings == settings
+        and found.made_us <= call.now_us and call.now_us <= found.until_us
+end
+
+-- RETURNS the place and the points of the head that goes first of all `heads` of `type`.
+function best_heads.first(type, heads, settings)
+    local comparisons = of_fleet()
+    local found = comparisons.of[type]
+    if not found then
+        found = kept.keep(comparisons, type, compare(heads, settings))
+    elseif not holds(found, heads, settings) then
+        found = compare(heads, settings)
+        comparisons.of[type] = found
+    end
+    return first_by(found, heads, settings)
+end
+
+-- `job` was popped from the heads of its type: brings what is kept of them up to date without comparing all. `before`,
+-- `after`: the heads. Mostly the next job of its lane is the best of its group again; else what is kept holds no more.
+function best_heads.popped(job, before, after, settings)
+    local found = of_fleet().of[job.type]
+    if not (found and holds(found, before, settings)) then
+        return
+    end
+    local place, lane, longer = job.place, job.lane, #after - #before
+    local next_lane, enqueued = lanes.at(after, place)
     local age_us = next_lane == lane and call.now_us - tonumber(enqueued) or -1
     if age_us < 0 then
-        return nil
+        return
     end
     local points, is_fast = points_of(lane, age_us, settings)
-    local gained = (call.now_us - made_us) * settings.age_weight
-    slow, next_slow = slow + gained, next_slow + gained
-    gained = gained + (call.now_us - made_us) * settings.on_demand_age_weight
-    fast, next_fast = fast + gained, next_fast + gained
-    if is_fast and place == fast_place and points > next_fast then
-        fast, slow_place = points, slow_place > place and slow_place + longer or slow_place
-    elseif not is_fast and place == slow_place and points > next_slow then
-        slow, fast_place = points, fast_place > place and fast_place + longer or fast_place
+    local gained = (call.now_us - found.made_us) * settings.age_weight
+    local gained_fast = gained + (call.now_us - found.made_us) * settings.on_demand_age_weight
+    local next_slow, next_fast = found.next_slow + gained, found.next_fast + gained_fast
+    local slow, fast = found.slow + gained, found.fast + gained_fast
+    if is_fast and place == found.fast_place and points > next_fast then
+        fast, found.slow_place = points, found.slow_place > place and found.slow_place + longer or found.slow_place
+    elseif not is_fast and place == found.slow_place and points > next_slow then
+        slow, found.fast_place = points, found.fast_place > place and found.fast_place + longer or found.fast_place
     else
-        return nil
+        return
     end
-    return struct.pack(CACHE, revision, call.now_us, until_us, slow, next_slow, slow_place, fast, next_fast,
-        fast_place)
-end
-
--- Writes the cache of `type`, or deletes it if `cache` is nil, or not worth it with these `heads`. `had_one`: whether
--- the type has a cache until now.
-function best_heads.write(type, heads, cache, had_one)
-    if cache and #heads > MANY then
-        local _, _, until_us = struct.unpack(CACHE, cache)
-        if until_us ~= NEVER then
-            redis.call("HSET", key.leaders, type, cache)
-            return
-        end
-    end
-    if had_one then
-        redis.call("HDEL", key.leaders, type)
-    end
+    found.heads, found.made_us = after, call.now_us
+    found.slow, found.next_slow, found.fast, found.next_fast = slow, next_slow, fast, next_fast
 end

@@ -52,7 +52,7 @@ local function pop(waiting, job)
     local after = lanes.pop(job, before)
     waiting.heads[type], waiting.changed[type] = after ~= "" and after or nil, true
     if waiting.choice then
-        waiting.choice:popped(job, #after - #before)
+        waiting.choice:popped(job, before)
     end
 end
 
@@ -83,13 +83,6 @@ local function read_again(waiting)
     end
 end
 
-local function write(waiting)
-    candidates.write_heads(waiting)
-    if waiting.choice then
-        waiting.choice:write()
-    end
-end
-
 -- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free: a table with what `fill` uses.
 -- `left`: types that the call does not choose from, each with a blank behind it. `limits`: of types that have one;
 -- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `changed`: types
@@ -108,7 +101,7 @@ function candidates.of(types, view, settings)
     return {
         types = waiting, heads = heads, left = left, view = view, limits = limits, kept_back = kept_back,
         settings = settings, changed = {},
-        best = best, pop = pop, count = count, read_again = read_again, write = write,
+        best = best, pop = pop, count = count, read_again = read_again, write = candidates.write_heads,
     }
 end
 

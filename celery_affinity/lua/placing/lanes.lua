@@ -46,22 +46,12 @@ local function with_head(heads, first, last, lane, enqueued, id)
     return string.sub(heads, 1, first - 1) .. string.sub(heads, last + 2)
 end
 
--- Writes the heads of `type`, once for all jobs that were popped from its lanes. The caller writes the type's cache in
--- `best_heads`.
+-- Writes the heads of `type`.
 function lanes.write(type, heads)
     if heads == "" then
         redis.call("HDEL", key.heads, type)
-        redis.call("HDEL", key.leaders, type)
     else
         redis.call("HSET", key.heads, type, heads)
-    end
-end
-
--- Writes the heads of `type` and deletes the type's cache in `best_heads`. `before`: the heads until now.
-function lanes.rewrite(type, heads, before)
-    lanes.write(type, heads)
-    if heads ~= "" and before ~= "" then
-        redis.call("HDEL", key.leaders, type)
     end
 end
 
@@ -81,7 +71,7 @@ function lanes.add(id, type, lane, enqueued, heads)
     heads = heads or redis.call("HGET", key.heads, type) or ""
     local after = lanes.with(id, type, lane, enqueued, heads)
     if after ~= heads then
-        lanes.rewrite(type, after, heads)
+        lanes.write(type, after)
     end
 end
 
@@ -125,7 +115,7 @@ function lanes.remove(id, type, lane)
     local heads = redis.call("HGET", key.heads, type) or ""
     local after = lanes.without(id, type, lane, heads)
     if after ~= heads then
-        lanes.rewrite(type, after, heads)
+        lanes.write(type, after)
     end
 end
 

@@ -22,37 +22,23 @@ local function rarity_of(choice, nth)
     if settings.rarity == "free" then
         return score.rarity(choice.view:free_for(type), settings)
     end
-    local rarities = choice.rarities
-    rarities[nth] = rarities[nth] or score.rarity(redis.call("HGET", key.capacity, type) or 1, settings)
-    return rarities[nth]
-end
-
--- Finds out which head of the `nth` type goes first.
-local function find_best(choice, nth)
-    local settings, its_heads = choice.settings, choice.heads[choice.types[nth]]
-    if not choice.caches[nth] then
-        choice.places[nth], choice.points[nth] = best_heads.only(its_heads, settings)
-        if not choice.places[nth] then
-            choice.caches[nth], choice.is_new[nth] = best_heads.compare(its_heads, settings), true
-        end
-    end
-    if choice.caches[nth] then
-        choice.places[nth], choice.points[nth] = best_heads.first(choice.caches[nth], its_heads, settings)
-    end
+    choice.capacities = choice.capacities or lanes.fields(key.capacity, choice.types)
+    return score.rarity(choice.capacities[nth] or 1, settings)
 end
 
 -- RETURNS the place of the head of the `nth` type that goes first, and its score, which may lack the rarity if it is
 -- below `least`.
 local function best_of(choice, nth, by_age, least)
+    local type, settings = choice.types[nth], choice.settings
     if by_age then
-        choice.oldest[nth] = choice.oldest[nth] or best_heads.oldest(choice.heads[choice.types[nth]])
+        choice.oldest[nth] = choice.oldest[nth] or best_heads.oldest(choice.heads[type])
         return choice.oldest[nth], 0
     end
     if not choice.places[nth] then
-        find_best(choice, nth)
+        choice.places[nth], choice.points[nth] = best_heads.first(type, choice.heads[type], settings)
     end
     local its_points = choice.points[nth]
-    if #choice.types > 1 and its_points + score.rarity(1, choice.settings) >= least then
+    if #choice.types > 1 and its_points + score.rarity(1, settings) >= least then
         its_points = its_points + rarity_of(choice, nth)
     end
     return choice.places[nth], its_points
@@ -63,15 +49,11 @@ local function best_open(choice, nth, open, by_age)
     if open == "" then
         return nil
     end
-    local settings = choice.settings
     local place, its_points
     if by_age then
         place, its_points = best_heads.oldest(open), 0
     else
-        place, its_points = best_heads.only(open, settings)
-        if not place then
-            place, its_points = best_heads.first(best_heads.compare(open, settings), open, settings)
-        end
+        place, its_points = best_heads.first_of_some(open, choice.settings)
         its_points = its_points + rarity_of(choice, nth)
     end
     return lanes.place(choice.heads[choice.types[nth]], (lanes.at(open, place))), its_points
@@ -115,40 +97,27 @@ local function first(choice)
     return lanes.job(type, heads, place, nth)
 end
 
--- `job` was popped from the heads of its type, which are longer by `longer` than before.
-local function popped(choice, job, longer)
+-- `job` was popped from the heads of its type, which were `before`.
+local function popped(choice, job, before)
     local nth = job.nth
-    local cache = choice.caches[nth]
-    if cache then
-        choice.caches[nth] =
-            best_heads.after(cache, choice.heads[job.type] or "", job, longer, choice.settings)
-    end
-    choice.places[nth], choice.oldest[nth], choice.is_new[nth] = nil, nil, true
+    best_heads.popped(job, before, choice.heads[job.type] or "", choice.settings)
+    choice.places[nth], choice.oldest[nth] = nil, nil
 end
 
 -- The heads of the `nth` type were read again.
 local function changed(choice, nth)
-    choice.caches[nth], choice.places[nth], choice.oldest[nth], choice.is_new[nth] = nil, nil, nil, true
-end
-
-local function write(choice)
-    for nth in pairs(choice.is_new) do
-        local type = choice.types[nth]
-        best_heads.write(type, choice.heads[type] or "", choice.caches[nth], choice.found[nth])
-    end
+    choice.places[nth], choice.oldest[nth] = nil, nil
 end
 
 -- RETURNS a choice among the jobs of `types`. `heads`: type -> its heads, from which the caller pops jobs, and says so
 -- (`popped`). Within a script time stands still, and all lanes of a type have one rarity: which of its heads goes first
 -- changes only when one of its jobs is popped. `kept_back`: what reserves keep back, which changes with the free slots;
--- nil for nothing. Of each of `types` a choice knows: its cache; the place of the head that goes first (`places`); the
--- points of this head without rarity; whether the cache is to be written (`is_new`); the place of the oldest head.
+-- nil for nothing. Of each of `types` a choice knows: the place of the head that goes first (`places`); the points of
+-- this head without rarity; the place of the oldest head; and of all, once it is needed, the number of their slots.
 function which_job.among(types, heads, view, kept_back)
-    local settings = settings_in_force.for_a_claim()
-    local caches, places, points, found = best_heads.read(types, heads, settings)
     return {
-        types = types, heads = heads, view = view, settings = settings, kept_back = kept_back,
-        caches = caches, places = places, points = points, found = found, is_new = {}, oldest = {}, rarities = {},
-        first = first, popped = popped, changed = changed, write = write,
+        types = types, heads = heads, view = view, settings = settings_in_force.for_a_claim(), kept_back = kept_back,
+        places = {}, points = {}, oldest = {}, capacities = false,
+        first = first, popped = popped, changed = changed,
     }
 end

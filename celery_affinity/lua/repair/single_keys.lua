@@ -1,6 +1,5 @@
 -- repair_single_keys: the keys of which a cohort has one each: settings, what follows from settings, counters, indexes
 -- by time.
-local CACHE_BYTES = 72 -- of the nine numbers that `best_heads` writes
 local MOST_TIMES = 1000 -- entries of an index that have no time
 local WORDS = { ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true }
 local LISTS = { limits = "%S+=%d+ *", reserve = "[^%s:]+:[%w_-]+=%d+%%? *" } -- settings of words like these
@@ -95,8 +94,8 @@ local VALUES = {
     end,
 }
 
--- Fixes them all. `thorough`: also what claims remember of heads.
-function repair_single_keys.fix(thorough)
+-- Fixes them all.
+function repair_single_keys.fix()
     for _, kind in ipairs(protocol.KINDS) do
         if not kind.of_each then
             derived.exists(key.base .. kind.name, kind.kind)
@@ -109,12 +108,4 @@ function repair_single_keys.fix(thorough)
     fix_settings()
     fix_type_rules()
     fix_indexes()
-    if thorough then
-        derived.all("hash", key.leaders, function(cache)
-            return #cache == CACHE_BYTES and cache
-        end)
-        if not call.found then
-            redis.call("UNLINK", key.leaders) -- claims compare the heads again
-        end
-    end
 end

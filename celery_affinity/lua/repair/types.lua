@@ -37,7 +37,7 @@ end
 
 -- Fixes the heads of a type, which may stand in any order.
 local function fix_heads(type)
-    local differ = derived.one("hash", key.heads, type, function(found)
+    derived.one("hash", key.heads, type, function(found)
         local heads, expected = {}, {}
         for _, lane in ipairs(lanes.names()) do
             local head = head_of(type, lane)
@@ -52,9 +52,6 @@ local function fix_heads(type)
         end
         return is_good and found or text ~= "" and text
     end)
-    if differ and not call.found then
-        redis.call("HDEL", key.leaders, type)
-    end
 end
 
 -- Counts the calls of a type that wait in batches, unless very many jobs wait: then another repair does. `places`: the

@@ -2,8 +2,7 @@
 
 from .fault import Fault
 
-_SET_BACK = "tests/server/test_placing.py::test_a_best_head_that_was_cached_is_not_believed_while_the_clock_is_set_back"
-_CACHE_GOES = "tests/server/test_keyed.py::test_the_cached_best_head_of_a_type_goes_when_a_key_closes_all_of_its_lanes"
+_SET_BACK = "tests/server/test_placing.py::test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back"
 
 FAULTS = (
     Fault("placing/fill", "if may_start and fresh and not fresh[id] then", "if false then"),
@@ -22,23 +21,21 @@ FAULTS = (
     Fault("placing/lanes", "enqueued_us < head_us", "enqueued_us <= head_us"),
     Fault("placing/lanes", "lane, enqueued, id)\nend\n", 'lane, enqueued and "1", id)\nend\n'),
     Fault("placing/lanes", 'if heads == "" then', "if false then"),
-    Fault("placing/lanes", 'redis.call("HDEL", key.leaders, type)\n    else', "else", _CACHE_GOES),
-    Fault("placing/lanes", 'if heads ~= "" and before ~= "" then', "if false then"),
     Fault("placing/lanes", "string.sub(heads, last + 2)", '""'),
     Fault("placing/lanes", "math.max(0, first - 2)", "first - 2"),
     Fault("placing/lanes", "elseif last == #heads then", "elseif false then"),
     Fault("placing/which_job", "choice.view:free_for(type), settings)", "choice.view:free_for(type) + 1, settings)"),
     Fault("placing/which_job", 'settings.rarity == "free"', 'settings.rarity ~= "free"'),
-    Fault("placing/which_job", "its_points + score.rarity(1, choice.settings) >= least", "its_points >= least"),
+    Fault("placing/which_job", "its_points + score.rarity(1, settings) >= least", "its_points >= least"),
     Fault(
         "placing/which_job",
-        "    choice.places[nth], choice.oldest[nth], choice.is_new[nth] = nil, nil, true",
-        "    choice.places[nth], choice.is_new[nth] = nil, true",
+        "choice.settings)\n    choice.places[nth], choice.oldest[nth] = nil, nil",
+        "choice.settings)\n    choice.places[nth] = nil",
     ),
     Fault(
         "placing/which_job",
-        "    choice.places[nth], choice.oldest[nth], choice.is_new[nth] = nil, nil, true",
-        "    choice.oldest[nth], choice.is_new[nth] = nil, true",
+        "choice.settings)\n    choice.places[nth], choice.oldest[nth] = nil, nil",
+        "choice.settings)\n    choice.oldest[nth] = nil",
     ),
     Fault(
         "placing/which_job",
@@ -46,17 +43,13 @@ FAULTS = (
         "if by_age and not choice.places[nth] then\n        choice.oldest",
     ),
     Fault(
-        "placing/which_job",
-        "if cache then\n        choice.caches[nth] =",
-        "if cache then\n        local _ =",
-    ),
-    Fault(
         "placing/which_job", "if settings.priority_percentage ~= 100 then", "if settings.priority_percentage > 0 then"
     ),
-    Fault("placing/best_heads", "revision == settings.revision and", ""),
-    Fault("placing/best_heads", "made_us <= call.now_us and", "", _SET_BACK),
-    Fault("placing/best_heads", " and call.now_us <= until_us", ""),
-    Fault("placing/best_heads", "    if had_one then", "    if false then"),
+    Fault("placing/best_heads", " and found.settings == settings", ""),
+    Fault("placing/best_heads", "found.heads == heads and ", ""),
+    Fault("placing/best_heads", "found.made_us <= call.now_us and", "", _SET_BACK),
+    Fault("placing/best_heads", " and call.now_us <= found.until_us", ""),
+    Fault("placing/best_heads", "found.heads, found.made_us = after, call.now_us", "found.heads = after"),
     Fault("placing/best_heads", "local group = is_fast and fast or slow", "local group = slow"),
     Fault("placing/best_heads", "if enqueued_us > call.now_us then", "if false then"),
     Fault("placing/best_heads", "elseif points > group.next then", "elseif false then"),
@@ -67,13 +60,13 @@ FAULTS = (
     ),
     Fault(
         "placing/best_heads",
-        "fast == slow and best_heads.is_older(heads, fast_place, heads, slow_place)",
+        "fast == slow and best_heads.is_older(heads, found.fast_place, heads, found.slow_place)",
         "fast == slow",
     ),
     Fault("placing/best_heads", "next_lane == lane and", "next_lane and"),
-    Fault("placing/best_heads", "place == fast_place and points > next_fast", "place == fast_place"),
-    Fault("placing/best_heads", "place == slow_place and points > next_slow", "place == slow_place"),
-    Fault("placing/best_heads", "slow, next_slow = slow + gained, next_slow + gained", ""),
+    Fault("placing/best_heads", "place == found.fast_place and points > next_fast", "place == found.fast_place"),
+    Fault("placing/best_heads", "place == found.slow_place and points > next_slow", "place == found.slow_place"),
+    Fault("placing/best_heads", "found.slow + gained, found.fast + gained_fast", "found.slow, found.fast"),
     Fault("placing/lanes", "#job.id + 1", "#job.id"),
     Fault("placing/score", "min(age_us, settings.on_demand_age_cap_us)", "age_us"),
     Fault("placing/score", "* MICRO / slots_that_fit", "* MICRO * slots_that_fit"),
