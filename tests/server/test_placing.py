@@ -154,3 +154,13 @@ def test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back(redis
     fleet.scheduler.advance(-100)  # no job is a second old any more
     (claim,) = fleet.end("worker", claim)
     assert claim.job_id == "young-9"
+
+
+def test_a_job_whose_id_looks_like_a_lane_harms_no_other_job(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.publish("queued.1", "pdf")
+    for number, priority in enumerate((3, 1, 1, 3)):
+        fleet.scheduler.advance(1)
+        fleet.publish(f"job{number}", "pdf", priority=priority)
+    fleet.join("worker", "pdf", slots=9)
+    assert fleet.jobs("worker") == ["job0", "job3", "job1", "job2", "queued.1"]

@@ -45,7 +45,8 @@ function enter.put(job, enqueued_us, is_only)
     local due, lane = call.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local is_revoked = is_heard_of and find_by.is_revoked(job.task_id)
-    local is_merging = marks.of(id) == protocol.MERGES and delay_us <= 0 and not (is_expired or is_revoked)
+    local is_merging = job.rules ~= "" and marks.of(id) == protocol.MERGES and delay_us <= 0
+        and not (is_expired or is_revoked)
     local batch, open
     if is_merging then
         batch, open = merging.to_join(type, job.rules, job.task_name, #job.message)
@@ -92,7 +93,7 @@ function enter.put(job, enqueued_us, is_only)
     end
     if batch then
         heads = heads or "" -- others wait
-    elseif marks.has_rules(id) then
+    elseif job.rules ~= "" and marks.has_rules(id) then
         with_rules.wait(id, type, lane, due, job)
     elseif heads or has_type_rules or not is_only then
         lanes.add(id, type, lane, due, heads or "")

@@ -3,6 +3,7 @@
 -- reads all its candidates with one command. Scripts leave these heads a text: a versatile worker has hundreds to
 -- search.
 -- A reason for the length: this is all that writes key `lane` and key `heads`, in the order of what it calls.
+local BLANK = 32 -- the byte
 
 -- RETURNS the name of the lane of jobs with this mode and priority.
 function lanes.name(mode, priority)
@@ -26,10 +27,20 @@ function lanes.is_one(lane)
 end
 
 -- RETURNS where the head of `lane` begins and ends in `heads`, its enqueue time, and its id; nil if the lane has no
--- head. The dot in a lane's name stands for any character in a pattern, and no name has another one there.
+-- head. An id may look like the name of a lane: no time follows it.
 local function find(heads, lane)
-    local first, last, enqueued, id = string.find(" " .. heads, " " .. lane .. " (%S+) (%S+)")
-    return first, last and last - 1, enqueued, id
+    local name, first = lane .. " ", 0
+    while true do
+        first = string.find(heads, name, first + 1, true)
+        if not first then
+            return nil
+        elseif first == 1 or string.byte(heads, first - 1) == BLANK then
+            local _, last, enqueued, id = string.find(heads, "^%S+ (%d+) (%S+)", first)
+            if last then
+                return first, last, enqueued, id
+            end
+        end
+    end
 end
 
 -- RETURNS heads with another head for `lane`, or without one if `enqueued` is nil. The lane's head so far is from
@@ -137,7 +148,7 @@ end
 
 -- RETURNS the place of the head of `lane`.
 function lanes.place(heads, lane)
-    return (string.find(" " .. heads, " " .. lane .. " ", 1, true))
+    return (find(heads, lane))
 end
 
 -- RETURNS whether a head begins at `place`.

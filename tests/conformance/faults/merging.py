@@ -39,8 +39,8 @@ FAULTS = (
         "merging/merging", "local calls = row.calls + 1", 'local calls = 1 + redis.call("ZCARD", key.callers(batch))'
     ),
     Fault("jobs/enter", '"bytes", #job.message\n', '"bytes", 0\n'),
-    Fault("jobs/enter", "and delay_us <= 0 and not (is_expired or is_revoked)", "and delay_us <= 0 and not is_expired"),
-    Fault("jobs/enter", "and delay_us <= 0 and not (is_expired or is_revoked)", "and not (is_expired or is_revoked)"),
+    Fault("jobs/enter", "and not (is_expired or is_revoked)", "and not is_expired"),
+    Fault("jobs/enter", "protocol.MERGES and delay_us <= 0\n", "protocol.MERGES\n"),
     Fault("jobs/enter", "merging.says_rules(job.id, number)", "false"),
     Fault("jobs/enter", '{ "into", batch }', "{}"),
     Fault("jobs/enter", 'batch and "merged" or state', "state"),
