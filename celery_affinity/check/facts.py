@@ -142,7 +142,7 @@ class Member:
     id: str
     name: str
     types: tuple[str, ...]
-    last_beat_s: float = 0.0
+    last_heartbeat_s: float = 0.0
     stalled: bool = False
 
 

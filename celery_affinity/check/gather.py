@@ -226,7 +226,7 @@ def _full(status: Status) -> Iterator[Full]:
 
 def _members(status: Status) -> dict[str, Member]:
     return {
-        each.id: Member(each.id, each.name, tuple(each.types), each.last_beat_s, each.stalled)
+        each.id: Member(each.id, each.name, tuple(each.types), each.last_heartbeat_s, each.stalled)
         for each in status.workers
     }
 

@@ -21,7 +21,7 @@ DRAINED, BUSY, NONE = 0, 1, 2
 #: Time, s, that a worker has for its answer, and the pause between two looks at it.
 _ANSWER_S, _LOOK_EVERY_S = 5.0, 0.5
 
-#: Longest wait, s, until the server knows that a worker drains: the worker says so with a beat.
+#: Longest wait, s, until the server knows that a worker drains: the worker says so with a heartbeat.
 _KNOWN_WITHIN_S = 15.0
 
 

@@ -82,5 +82,5 @@ def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
         notes.append(f"slow: its {each.pace.type} jobs take {each.pace.times:.1f} times as long as on other workers")
     notes += [f"rate limit: takes no {', '.join(each.withdrawn)} jobs for the moment"] if each.withdrawn else []
     note = "; ".join(notes)
-    beat = f"{duration(each.last_beat_s)} ago"
-    return each.name, ",".join(each.types), str(each.slots), str(each.free), beat, note
+    heartbeat = f"{duration(each.last_heartbeat_s)} ago"
+    return each.name, ",".join(each.types), str(each.slots), str(each.free), heartbeat, note

@@ -1,4 +1,4 @@
-"""The guard: a small process that beats for its worker, and reports the worker's death within a second.
+"""The guard: a small process that sends heartbeats for its worker, and reports the worker's death within a second.
 
 The worker itself can do neither while a C call holds the interpreter, a greenlet never yields, or the solo pool is in a
 long task; and no other process sees at once that the worker was killed. This module is the worker's side, which starts
@@ -37,7 +37,7 @@ from {__package__}.program import main
 main()
 """
 
-_ARROWS = ("beat", "recover", "claim")
+_ARROWS = ("heartbeat", "recover", "claim")
 
 #: Lifetime, s, below which a guard counts as failed; and longest pause, s, before another guard is started. The pause
 #: doubles with each failure.
@@ -109,8 +109,8 @@ def _blocked(signals: set[signal.Signals]) -> Iterator[None]:
 class Guard:
     """The guard of this process: the worker with the id *worker* and the node name *name*.
 
-    *interval_s*: the time between two beats. *ends_children*: whether the pool's processes are forks of this process;
-    the guard then ends them after this process' death.
+    *interval_s*: the time between two heartbeats. *ends_children*: whether the pool's processes are forks of this
+    process; the guard then ends them after this process' death.
     """
 
     def __init__(

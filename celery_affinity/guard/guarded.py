@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from .pulse import STALLED_AFTER_S, PulseReader
 
-#: Longest wait, s, for `ps`: the thread that waits is the one that beats.
+#: Longest wait, s, for `ps`: the thread that waits is the one that sends heartbeats.
 _PS_ANSWERS_WITHIN_S = 2.0
 
 

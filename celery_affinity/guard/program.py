@@ -1,11 +1,11 @@
-"""The guard's program, which beats for the worker that started it, and reports that worker's death.
+"""The guard's program, which sends heartbeats for the worker that started it, and reports that worker's death.
 
 `guard` runs the program in an interpreter of its own, with the standard library and the modules imported here alone.
 Lines of JSON on the standard input bring a whole `Charge` first, then each `Change`: arguments and environment would
 show server and password to other users.
 
-The main thread watches the worker and the pipe. The beats have a thread of their own: a server that does not answer
-must not keep a death from being noticed.
+The main thread watches the worker and the pipe. The heartbeats have a thread of their own: a server that does not
+answer must not keep a death from being noticed.
 """
 
 import json
@@ -29,7 +29,7 @@ _LOOK_AGAIN_S = 0.25
 #: Pause, s, between two looks for the parent, on systems where a process cannot be waited for.
 _LOOK_FOR_PARENT_S = 0.25
 
-#: Longest wait, s, of a beat, and of the report of a death, for a connection or a reply.
+#: Longest wait, s, of a heartbeat, and of the report of a death, for a connection or a reply.
 _BEAT_TIMEOUT_S = 2.0
 _REPORT_TIMEOUT_S = 1.0
 
@@ -44,10 +44,10 @@ _log_file: str | None = None
 class Charge(TypedDict):
     """The facts that a guard must know of its worker.
 
-    *worker*: the id; *name*: the node name; *interval_s*: the time between two beats. *pulse*: the descriptor of the
-    `Pulse`; *kin*: both descriptors of the `Kin`. *ends_children*: whether the pool's processes are the worker's forks.
-    *parent*, *session*: process id and session id of the worker. *arrows*: for each arrow that the guard calls the
-    command, to which arguments are added. *loads*: the command that loads these arrows. *log_file*: of the worker.
+    *worker*: the id; *name*: the node name; *interval_s*: the time between two heartbeats. *pulse*: the descriptor of
+    the `Pulse`; *kin*: both descriptors of the `Kin`. *ends_children*: whether the pool's processes are the worker's
+    forks. *parent*, *session*: process id and session id of the worker. *arrows*: for each arrow that the guard calls
+    the command, to which arguments are added. *loads*: the command that loads these arrows. *log_file*: of the worker.
     """
 
     worker: str
@@ -80,11 +80,11 @@ class Arrows:
         self._connection: Connection | None = None
         self._server: Address | None = None
 
-    def beat(self, turns: bool) -> None:
+    def heartbeat(self, turns: bool) -> None:
         """Say that the worker lives, and whether its event loop turns."""
         again = True
         while again:
-            _, again, more = _parts(self._run("beat", self._charge["worker"], int(turns)), 3)
+            _, again, more = _parts(self._run("heartbeat", self._charge["worker"], int(turns)), 3)
             self._go_on(more)
 
     def recover(self) -> int:
@@ -164,7 +164,7 @@ class Watch:
         """
         if not self._goes_on_after(changes):
             return
-        threading.Thread(target=self._beat_or_end, daemon=True).start()
+        threading.Thread(target=self._heartbeat_or_end, daemon=True).start()
         handle = self._worker.handle
         watched = [0] if handle is None else [0, handle]
         while not self._worker.is_gone:
@@ -209,13 +209,13 @@ class Watch:
             _say("%s died; jobs taken back from it: %d", name, recovered)
             told.set()
 
-    def _beat_or_end(self) -> None:
+    def _heartbeat_or_end(self) -> None:
         try:
-            self._beat()
+            self._heartbeat()
         finally:
-            os._exit(1)  # a guard that does not beat is of no use; the worker starts another
+            os._exit(1)  # a guard that sends no heartbeat is of no use; the worker starts another
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         """Beat at each interval, and at once when the worker's event loop stands still or turns again."""
         worker, interval_s = self._worker, self._charge["interval_s"]
         arrows = Arrows(self._charge, _BEAT_TIMEOUT_S)
@@ -230,7 +230,7 @@ class Watch:
                 continue
             if now_s >= next_s or turns != said_it_turns:
                 try:
-                    arrows.beat(turns)
+                    arrows.heartbeat(turns)
                     said_it_turns, next_s, pause_s = turns, now_s + interval_s, _LOOK_AGAIN_S
                 except (OSError, ServerError):
                     time.sleep(pause_s)

@@ -54,5 +54,5 @@ class Host(Protocol):
     def fence(self, claims: list[Held]) -> None:
         """Stop the tasks of jobs that other workers have by now."""
 
-    def beat(self, *, loop_turns: bool) -> float | None:
-        """Do the host's part of a beat. Return the seconds until the next beat is needed; None: there is no hurry."""
+    def heartbeat(self, *, loop_turns: bool) -> float | None:
+        """Do the host's part of a heartbeat. Return the seconds until the next one is needed; None: no hurry."""

@@ -37,7 +37,7 @@ from .reporting import Reporting
 
 logger = logging.getLogger(__name__)
 
-#: Pause, s, before a beat that the server did not answer is repeated.
+#: Pause, s, before a heartbeat that the server did not answer is repeated.
 _RETRY_S = 0.2
 
 
@@ -67,13 +67,15 @@ class Membership:
         self._app = app
         self._settings = settings
         self._pool, self._host = pool, host
-        self._beats = Repeating("affinity-beats", self._beat, settings.heartbeat_interval)
+        self._heartbeats = Repeating("affinity-heartbeats", self._heartbeat, settings.heartbeat_interval)
         self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), Lease(settings.worker_timeout))
         self.capacity = Capacity(pool, self.claims)
         self.lookahead = Lookahead(settings.lookahead, settings.lookahead_ms / 1_000)
         self.recalled = Recalled()
-        self.reporting = Reporting(scheduler, self.claims, self.lookahead, pool=pool, host=host, beats=self._beats)
-        self._reconciling = Reconciling(settings, self.claims, self.capacity, host=host, beats=self._beats)
+        self.reporting = Reporting(
+            scheduler, self.claims, self.lookahead, pool=pool, host=host, heartbeats=self._heartbeats
+        )
+        self._reconciling = Reconciling(settings, self.claims, self.capacity, host=host, heartbeats=self._heartbeats)
         #: Types of which the worker takes no job for a moment, as the server was told.
         self.withdrawn: frozenset[str] = frozenset()
         self._rejoin = False
@@ -133,9 +135,9 @@ class Membership:
         if not self._started:
             self._started = True
             self._warn_of_eviction()
-            self._beats.start()
+            self._heartbeats.start()
             self._dispatcher.start()
-        self._beats.wake()
+        self._heartbeats.wake()
         return is_new
 
     def _use(self, scheduler: Scheduler) -> None:
@@ -171,19 +173,19 @@ class Membership:
             others = tuple(each for each in self.capacity.types if each != type_)
             self.capacity.types = (*others, type_) if serves else others
             self._rejoin = True
-            self._beats.wake()
+            self._heartbeats.wake()
 
     def turned(self) -> None:
         """Record a turn of the event loop."""
         if self._pulse.turn():
             self._resumed = True
-            self._beats.wake()
+            self._heartbeats.wake()
         self.reporting.abandon_what_is_late()
 
     def notice_slots(self) -> None:
-        """Wake the beats if the pool has grown or shrunk, or if other slots are taken without a claim than before."""
+        """Wake the heartbeats if the pool has grown or shrunk, or if slots are taken without a claim."""
         if self.capacity.has_changed():
-            self._beats.wake()
+            self._heartbeats.wake()
 
     def lend(self, waiting: Counter[str], avoided: frozenset[str] = frozenset()) -> None:
         """Lend the slots of claims that wait for a rate limit: *waiting* counts them by type.
@@ -191,11 +193,11 @@ class Membership:
         The worker withdraws from the types *avoided*, even if it serves no others.
         """
         if self.capacity.lend(waiting, avoided):
-            self._beats.wake()
+            self._heartbeats.wake()
 
     def ask(self) -> None:
-        """Have the beats' thread find out whether the server answers."""
-        self._beats.wake()
+        """Have the heartbeats' thread find out whether the server answers."""
+        self._heartbeats.wake()
 
     def tick(self) -> None:
         """Tick now: a job that came after the last tick is due before the next."""
@@ -213,27 +215,27 @@ class Membership:
     def look_at_the_loop(self, patience_s: float) -> None:
         """Give back what has not started, from another thread, if the event loop has not turned for *patience_s*."""
         if self._pulse.age_s > patience_s and self.reporting.do_without_the_loop():
-            self._beats.wake()
+            self._heartbeats.wake()
 
     # -- giving back, draining and leaving
 
     def give_back(self, tags: Sequence[str]) -> None:
         """Give back claims that will not start here."""
         self.claims.give_up(tags)
-        self._beats.wake()
+        self._heartbeats.wake()
 
     def pause(self) -> list[Held]:
         """Take no new job until `resume`, and give back what has not started. Return what was given back."""
         self._rejoin = True  # before anything is given back, or the jobs would come again
         given_up = self.claims.drain(self._pool)
-        self._beats.wake()
+        self._heartbeats.wake()
         return given_up
 
     def resume(self) -> None:
         """Take jobs again."""
         self.claims.drained = False
         self._rejoin = True
-        self._beats.wake()
+        self._heartbeats.wake()
 
     def renounce(self) -> None:
         """Give back the claims that a reconnect dropped (see `Claims.renounce`), their age intact."""
@@ -251,13 +253,13 @@ class Membership:
         except (RedisError, OSError) as exc:
             # Claims that the next sync of a draining worker does not name go back as well.
             self.reporting.note_trouble(exc)
-        self._beats.wake()
+        self._heartbeats.wake()
 
     def leave(self) -> bool:
         """Tell the ends, give back the rest, and go. Return whether the server knows."""
         has_left = False
         self._dispatcher.stop()
-        self._beats.stop()
+        self._heartbeats.stop()
         try:
             self.reporting.flush_all()
             self._hand_over_sums()
@@ -274,13 +276,13 @@ class Membership:
             self._guard.dismiss()
         return has_left
 
-    # -- the beats' thread
+    # -- the heartbeats' thread
 
-    def _beat(self) -> float | None:
+    def _heartbeat(self) -> float | None:
         self._tend_guard()
-        again_s = self._host.beat(loop_turns=not self._pulse.stands_still)
+        again_s = self._host.heartbeat(loop_turns=not self._pulse.stands_still)
         # Before the join: it tells why claims were given up, such as a type that is avoided. A claim that is given up
-        # later waits for the next beat, or its job would come here again at once.
+        # later waits for the next heartbeat, or its job would come here again at once.
         given_up = self.claims.given_up()
         try:
             self.reporting.flush_all()
@@ -304,13 +306,13 @@ class Membership:
     def _say_whether_the_loop_turns(self) -> None:
         """Report that the event loop stands still, or turns again, sooner than the guard: there may be no guard."""
         if self._pulse.stands_still:
-            self.scheduler.beat(self.id, turns=False)
+            self.scheduler.heartbeat(self.id, turns=False)
             if self.reporting.do_without_the_loop():
                 self.reporting.flush_all()
         elif self._resumed:
             self._resumed = False  # first: the loop may stand still again meanwhile
             try:
-                self.scheduler.beat(self.id, turns=True)
+                self.scheduler.heartbeat(self.id, turns=True)
             except BaseException:
                 self._resumed = True
                 raise
@@ -325,7 +327,7 @@ class Membership:
             self._dispatcher.declare_again()
 
     def _hand_over_sums(self) -> None:
-        """Hand over what was added up of the jobs here. What the server refuses is handed over with the next beat.
+        """Hand over what was added up of the jobs here. What the server refuses is handed over with the next heartbeat.
 
         Raises a redis error if the server does not answer.
         """

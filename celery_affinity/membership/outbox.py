@@ -47,11 +47,11 @@ class _SentAcks:
 
 
 class Outbox:
-    """Tells the server the news of *claims*. Wakes *beats* when the server refuses some acks, and for urgent sums."""
+    """Tells the server the news of *claims*. Wakes *heartbeats* for refused acks and urgent sums."""
 
-    def __init__(self, claims: Claims, beats: Repeating) -> None:
+    def __init__(self, claims: Claims, heartbeats: Repeating) -> None:
         self._claims = claims
-        self._beats = beats
+        self._heartbeats = heartbeats
         #: Lock of the batch and the acks on their way. A thread that needs the claims' lock, too, takes this one first.
         self._lock = threading.RLock()  # reentrant: see `claims`
         #: Lock of the thread that tells. The event loop's thread holds it from `send` to `receive`.
@@ -108,14 +108,14 @@ class Outbox:
         self._batch = None
         self.returned += self._claims.forget(batch.ends)
         if self._claims.sums.are_urgent:
-            self._beats.wake()
+            self._heartbeats.wake()
 
     def _check_acked(self, acks: dict[str, Held], acked: int) -> None:
         """Void *acks* if the server took none. If the server took some and not all, a sync tells which are void."""
         if acked < len(acks):
             if not acked:
                 self._claims.void(held.number for held in acks.values())
-            self._beats.wake()  # a sync tells what else is void
+            self._heartbeats.wake()  # a sync tells what else is void
 
     # -- acks whose reply nobody waits for
 

@@ -21,18 +21,20 @@ logger = logging.getLogger(__name__)
 
 
 class Reconciling:
-    """Makes the *claims* of a worker agree with the server's, with further *beats* if one is not enough.
+    """Makes the *claims* of a worker agree with the server's, with further *heartbeats* if one is not enough.
 
     *host* stops the tasks whose claims have become another worker's. Each method raises a redis error if the server
     does not answer.
     """
 
-    def __init__(self, settings: Settings, claims: Claims, capacity: Capacity, *, host: Host, beats: Repeating) -> None:
+    def __init__(
+        self, settings: Settings, claims: Claims, capacity: Capacity, *, host: Host, heartbeats: Repeating
+    ) -> None:
         self._settings = settings
         self._settings_log = SettingsLog(settings)
         self._pauses_log = PausesLog()
         self._claims, self._capacity = claims, capacity
-        self._host, self._beats = host, beats
+        self._host, self._heartbeats = host, heartbeats
         #: Number of jobs that a sync took back, or that this worker gave back.
         self.returned = 0
 
@@ -97,7 +99,7 @@ class Reconciling:
         given_back = self._claims.refuse(asked)
         if given_back:
             logger.info("Giving back %d job(s) that never arrived", len(given_back))
-            self._beats.wake()  # one sync asks about some of the lost jobs
+            self._heartbeats.wake()  # one sync asks about some of the lost jobs
         self.requeue(scheduler, given_back)
 
     def requeue(self, scheduler: Scheduler, numbers: list[tuple[str, str]]) -> None:

@@ -1,7 +1,7 @@
 """The moment and the thread in which the server is told what became of claims.
 
 The end of a task goes one way: `Reporting.end` has it written down (`claims`) and, in the event loop's thread, sent at
-once (`outbox`). While no event loop turns, or the server does not answer, the thread of the beats tells.
+once (`outbox`). While no event loop turns, or the server does not answer, the thread of the heartbeats tells.
 """
 
 import logging
@@ -28,13 +28,20 @@ class Reporting:
     """Tells *scheduler*, which may be replaced, of *claims*: the acks, ends and returns of their jobs."""
 
     def __init__(
-        self, scheduler: Scheduler, claims: Claims, lookahead: Lookahead, *, pool: Pool, host: Host, beats: Repeating
+        self,
+        scheduler: Scheduler,
+        claims: Claims,
+        lookahead: Lookahead,
+        *,
+        pool: Pool,
+        host: Host,
+        heartbeats: Repeating,
     ) -> None:
         self.scheduler = scheduler
         self.claims = claims
         self.lookahead = lookahead
-        self.outbox = Outbox(claims, beats)
-        self._pool, self._host, self._beats = pool, host, beats
+        self.outbox = Outbox(claims, heartbeats)
+        self._pool, self._host, self._heartbeats = pool, host, heartbeats
         self._in_trouble = False
         #: Number of times that the server was found to answer again.
         self.returns = 0
@@ -80,7 +87,7 @@ class Reporting:
 
     def _call_teller(self) -> None:
         if self._in_trouble or not self._host.wake():
-            self._beats.wake()
+            self._heartbeats.wake()
 
     # -- the event loop
 
@@ -119,7 +126,7 @@ class Reporting:
         return NOTHING if self.lookahead.is_off else self.lookahead.room(self._pool.size())
 
     def abandon_what_is_late(self) -> None:
-        """Have the beats' thread tell again if a reply is overdue."""
+        """Have the heartbeats' thread tell again if a reply is overdue."""
         if self.outbox.is_late:
             self.outbox.abandon()
             self.note_trouble(ReplyTimeoutError("no reply to what was sent"))
@@ -157,7 +164,7 @@ class Reporting:
             self.note_trouble(exc)
             return []
 
-    # -- the beats' thread
+    # -- the heartbeats' thread
 
     def flush_all(self) -> None:
         """Tell all acks and ends, and wait for the replies. Raises a redis error if the server does not answer."""
@@ -175,11 +182,11 @@ class Reporting:
         return gives_back or takes_over
 
     def note_trouble(self, exc: BaseException) -> None:
-        """Have the beats' thread tell from now on, until `note_answer`: the server does not answer."""
+        """Have the heartbeats' thread tell from now on, until `note_answer`: the server does not answer."""
         if not self._in_trouble:
             logger.warning("The broker does not answer; jobs that end meanwhile will be reported when it does: %s", exc)
             self._in_trouble = True
-            self._beats.wake()
+            self._heartbeats.wake()
 
     def note_answer(self) -> None:
         """Have the event loop tell again: the server has answered."""

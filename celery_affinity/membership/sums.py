@@ -1,7 +1,7 @@
 """What observers are told of a worker's jobs: added up here until the server has counted it.
 
-Waits, times in a slot and ends are added up by type. Each beat hands the sums over, in pages, each with a number by
-which a repeated page counts once. A page whose reply did not come is repeated, unless the server has forgotten the
+Waits, times in a slot and ends are added up by type. Each heartbeat hands the sums over, in pages, each with a number
+by which a repeated page counts once. A page whose reply did not come is repeated, unless the server has forgotten the
 worker meanwhile, and with it the number: then the page is dropped, since nobody knows whether it was counted. So a
 server counts nothing twice, and may miss what a worker had not handed over when it was killed.
 """
@@ -17,10 +17,10 @@ from ..rules.pace import Pace, averaged
 from ..rules.protocol import MOST_METRICS, MOST_TYPES
 from ..server.replies import TypeSums
 
-#: Factor by which a type's jobs take longer than before, or shorter, if their average is handed over before the beat.
+#: Factor by which a type's jobs take longer than before, or shorter, whose average is handed over at once.
 _HAS_CHANGED = 4
 
-#: Shortest pause, s, between two times that changed averages are handed over before the beat.
+#: Shortest pause, s, between two times that changed averages are handed over before the heartbeat.
 _PAUSE_S = 1.0
 
 
@@ -75,7 +75,7 @@ class Sums:
         self._pages: list[Page] = []
         self._number = 0
         self._handed_over_s = 0.0
-        #: Whether the sums have what observers, and workers that look ahead, are to know before the next beat.
+        #: Whether the sums have what observers, and workers that look ahead, are to know before the next heartbeat.
         self.are_urgent = False
 
     def waited(self, type_: str, on_demand: bool, waited_us: int) -> None:
@@ -112,7 +112,7 @@ class Sums:
 
         The caller says what was `answered` to each before it takes the next.
         """
-        self.are_urgent = False  # what fails now is tried again with the next beat
+        self.are_urgent = False  # what fails now is tried again with the next heartbeat
         yield from self._to_try()
         if not self._pages:
             self._fill_pages()

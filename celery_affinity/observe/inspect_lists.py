@@ -6,7 +6,7 @@ from typing import Any
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 
-from ..rules.beats import is_late
+from ..rules.heartbeats import is_late
 from ..rules.rows import text_of
 from ..rules.shared_settings import complete
 from ..server.reader import Reader
@@ -30,14 +30,14 @@ Arguments = Callable[[Json], tuple[object, object]]
 
 def spokesman(reader: Reader) -> str | None:
     """Return the id of the worker that lists the jobs in Redis: the first to join of those able to answer, or None."""
-    beat_us = int(complete(reader.hash("settings"))["heartbeat_interval_us"])
+    heartbeat_us = int(complete(reader.hash("settings"))["heartbeat_interval_us"])
     now_us = reader.now_us()
     first = 0
     while ids := _ids(reader.ask_one("zrange", reader.key("joined"), first, first + _PAGE - 1)):
         rows = reader.ask([("hmget", reader.key("worker", each), ["accepting", "stalled"]) for each in ids])
-        beats = reader.ask([("zscore", reader.key("beats"), each) for each in ids])
-        for worker, (accepting, stalled), seen_us in zip(ids, rows, beats, strict=True):
-            if accepting == b"1" and stalled is None and not is_late(now_us - (seen_us or 0), beat_us):
+        heartbeats = reader.ask([("zscore", reader.key("heartbeats"), each) for each in ids])
+        for worker, (accepting, stalled), seen_us in zip(ids, rows, heartbeats, strict=True):
+            if accepting == b"1" and stalled is None and not is_late(now_us - (seen_us or 0), heartbeat_us):
                 return worker
         first += _PAGE
     return None

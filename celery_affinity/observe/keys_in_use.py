@@ -131,7 +131,7 @@ class _Look:
 
     def _held(self) -> Iterator[str]:
         read = self._reader
-        workers = list(read.large_zset("beats"))
+        workers = list(read.large_zset("heartbeats"))
         ids: list[str] = []
         for worker, number in zip(workers, read.held(workers), strict=True):
             if len(ids) + number > _MOST_CLAIMS:

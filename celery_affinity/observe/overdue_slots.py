@@ -32,7 +32,7 @@ class OverdueJob:
 
 def overdue_jobs(reader: Reader, profiles: Sequence[str], now_us: int) -> list[OverdueJob]:
     """Return the overdue jobs of the workers with these *profiles*, the longest first."""
-    workers = [text_of(worker) for worker in reader.ask_one("zrange", reader.key("beats"), 0, _MOST_WORKERS)]
+    workers = [text_of(worker) for worker in reader.ask_one("zrange", reader.key("heartbeats"), 0, _MOST_WORKERS)]
     if len(workers) > _MOST_WORKERS:
         return []
     rows = reader.ask([("hmget", reader.key("worker", worker), ["profile", "name"]) for worker in workers])

@@ -27,11 +27,11 @@ MOST_CLAIMS_READ = 1000
 class WorkerStatus:
     """A live worker.
 
-    *last_beat_s*: time since the last heartbeat. *withdrawn*: types that the worker refuses for the moment, because too
-    many of their jobs wait there for a rate limit. *stalled*: the event loop stands still. *lent*: slots held by
-    rate-limited jobs and usable by other jobs; *free* includes them. *held*: jobs that the worker holds. *pace*: how
-    long its recent jobs take beside those of the same type on other workers; None if it has ended too few jobs, or no
-    other worker of its types has ended enough.
+    *last_heartbeat_s*: time since the last heartbeat. *withdrawn*: types that the worker refuses for the moment,
+    because too many of their jobs wait there for a rate limit. *stalled*: the event loop stands still. *lent*: slots
+    held by rate-limited jobs and usable by other jobs; *free* includes them. *held*: jobs that the worker holds.
+    *pace*: how long its recent jobs take beside those of the same type on other workers; None if it has ended too few
+    jobs, or no other worker of its types has ended enough.
     """
 
     name: str
@@ -40,7 +40,7 @@ class WorkerStatus:
     slots: int
     free: int
     draining: bool
-    last_beat_s: float
+    last_heartbeat_s: float
     withdrawn: list[str]
     stalled: bool = False
     lent: int = 0
@@ -167,10 +167,10 @@ class Report:
 
     def _workers(self, profiles: dict[str, str], now_us: int) -> list[WorkerStatus]:
         read = self._reader
-        beats = read.large_zset("beats")
-        raws = read.ask([("hgetall", read.key("worker", worker)) for worker in beats])
+        heartbeats = read.large_zset("heartbeats")
+        raws = read.ask([("hgetall", read.key("worker", worker)) for worker in heartbeats])
         # Without those that left between the two calls.
-        rows = {worker: as_text(raw) for worker, raw in zip(beats, raws, strict=True) if raw}
+        rows = {worker: as_text(raw) for worker, raw in zip(heartbeats, raws, strict=True) if raw}
         by_worker = paces(rows)
         workers = []
         for worker, row in rows.items():
@@ -183,7 +183,7 @@ class Report:
                     slots=number_of(row.get("slots")),
                     free=number_of(row.get("free")),
                     draining=row.get("accepting") == "0",
-                    last_beat_s=max(0.0, now_us - beats[worker]) / 1e6,
+                    last_heartbeat_s=max(0.0, now_us - heartbeats[worker]) / 1e6,
                     withdrawn=[decode(unmarked(type_)) for type_ in types if type_ != unmarked(type_)],
                     stalled=row.get("stalled") == "1",
                     lent=max(0, -number_of(row.get("other"))),

@@ -151,10 +151,10 @@ TICK_US = 1_400_000
 #: Age of the last tick, µs, from which on every worker ticks, not only the tickers.
 TICKED_LATELY_US = 2_000_000
 
-#: Age of the last tick, µs, from which on nobody was there to hear beats: every worker gets a fresh timeout.
+#: Age of the last tick, µs, from which on nobody was there to hear heartbeats: every worker gets a fresh timeout.
 SILENCE_COUNTS_US = 3_000_000
 
-#: Time, µs, written as the last beat of a worker whose jobs are being recovered: no later beat stops the recovery.
+#: Time, µs, written as the last heartbeat of a worker whose jobs are being recovered: no later one stops the recovery.
 GIVEN_UP_US = 0
 
 #: Time, µs, at which something is due that the next tick is to do, even if the clock is set back before that tick.
@@ -198,7 +198,7 @@ ENDED_KEPT_S = 60
 #: Seconds for which task ids and stamps stay revoked: as long as Celery's workers remember them (``REVOKE_EXPIRES``).
 REVOKED_KEPT_S = 10_800
 
-#: Seconds for which the settings in an app.conf are known after the last beat of its last worker: a month.
+#: Seconds for which the settings in an app.conf are known after the last heartbeat of its last worker: a month.
 CONF_KEPT_S = 2_592_000
 
 # -- ends that somebody has to tell

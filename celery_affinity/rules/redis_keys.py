@@ -167,7 +167,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "members": ("members", "hash", "profile -> number of its workers"),
     "worker": ("worker:%s", "hash", "a live worker: node name, profile, slots, free slots"),
     "names": ("names", "hash", "node name -> the worker that used it last"),
-    "beats": ("beats", "zset", "workers, by the time of their last sign of life, µs"),
+    "heartbeats": ("heartbeats", "zset", "workers, by the time of their last sign of life, µs"),
     "joined": ("joined", "zset", "workers, by the time when they joined, µs"),
     "claims": ("claims:%s", "hash", "worker: id of each job that it holds -> fencing number"),
     "inbox": ("inbox:%s", "list", "worker -> claimed jobs that it has not read, the oldest at the right end"),

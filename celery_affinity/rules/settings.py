@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionError, SettingError
-from . import beats, bounds, key_limits, reserves, spelling
+from . import bounds, heartbeats, key_limits, reserves, spelling
 from .affinity import Affinity, of_name
 from .bounds import Bound
 from .key_limits import NONE
@@ -232,7 +232,7 @@ class Settings:
             self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
         )
         object.__setattr__(self, "recurring", {name: _call(name, said) for name, said in self.recurring.items()})
-        if beats.is_too_short(self.worker_timeout, self.heartbeat_interval):
+        if heartbeats.is_too_short(self.worker_timeout, self.heartbeat_interval):
             raise SettingError(
                 f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
                 f"or one late heartbeat would look like a death, got: {self.heartbeat_interval!r}"

@@ -7,7 +7,7 @@ from functools import cache
 from typing import cast
 
 from ..errors import SettingError
-from ..rules import beats
+from ..rules import heartbeats
 from ..rules.key_limits import NONE_AT_RUN_TIME
 from ..rules.settings import CHANGEABLE, PREFIX, Settings, Value, changeable, parse_change
 from ..rules.shared_settings import NAME_IN_REDIS, from_redis, is_setting, shared, to_redis
@@ -96,7 +96,7 @@ def reset(scheduler: Scheduler, own: Settings, words: Iterable[str]) -> list[Run
 
 def _check_together(own: Settings, values: Mapping[str, Value]) -> None:
     timeout_s, interval_s = values["worker_timeout"], own.heartbeat_interval
-    if isinstance(timeout_s, str) or beats.is_too_short(timeout_s, interval_s):
+    if isinstance(timeout_s, str) or heartbeats.is_too_short(timeout_s, interval_s):
         raise SettingError(
             f"{PREFIX}worker_timeout must be at least twice {PREFIX}heartbeat_interval ({interval_s} s), "
             f"or one late heartbeat would look like a death, got: {timeout_s!r}"

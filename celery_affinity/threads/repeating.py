@@ -61,6 +61,6 @@ class Repeating:
             try:
                 pause_s = self._call()
             except Exception:
-                # A thread that ended here would end a worker's beats: the healthy worker would be taken for dead.
+                # A thread that ended here would end a worker's heartbeats: the healthy worker would be taken for dead.
                 logger.exception("%s: a call failed; the next one is in %g s", self._name, _PAUSE_AFTER_ERROR_S)
                 pause_s = _PAUSE_AFTER_ERROR_S

@@ -62,6 +62,6 @@ class WorkerHost:
                 self._consumer.timer.call_after(_CATCHES_UP_S, held.request.fence)
         self.wake()
 
-    def beat(self, *, loop_turns: bool) -> float | None:
+    def heartbeat(self, *, loop_turns: bool) -> float | None:
         """Free slots of claims that run nowhere."""
         return None if self.strays is None else self.strays.free(loop_turns=loop_turns)

@@ -1,9 +1,9 @@
 """A reconnect as soon as the server answers: Celery's own pauses between its tries grow to half a minute.
 
-While the server is down, the beats' thread calls it several times a second. A consumer that reconnects waits for the
-word of that thread instead of sleeping. Meanwhile nobody turns the event loop, so the ends of tasks in pool processes
-are read here: the beats' thread tells the server these ends before the connection of the event loop is back, which
-takes a second and more.
+While the server is down, the heartbeats' thread calls it several times a second. A consumer that reconnects waits for
+the word of that thread instead of sleeping. Meanwhile nobody turns the event loop, so the ends of tasks in pool
+processes are read here: the heartbeats' thread tells the server these ends before the connection of the event loop is
+back, which takes a second and more.
 """
 
 import logging
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Interval, s, at which a waiting consumer looks for the word of the beats' thread, and for ends of tasks.
+#: Interval, s, at which a waiting consumer looks for the word of the heartbeats' thread, and for ends of tasks.
 _POLL_S = 0.05
 
 #: Factor of the pauses that kombu gets: kombu would sleep through the real ones, so they are waited for here.
@@ -29,7 +29,7 @@ _SMALLER = 1e-6
 
 
 class Reconnecting:
-    """Makes *consumer* wait for its server by the word of the beats' thread of *members*."""
+    """Makes *consumer* wait for its server by the word of the heartbeats' thread of *members*."""
 
     def __init__(self, consumer: "Consumer", members: Membership) -> None:
         self._consumer = consumer

@@ -159,7 +159,7 @@ class AffinityStep(bootsteps.StartStopStep):
             logger.info(introduction.of_leaving(self.membership.returned - self._returned_before))
 
     def _close_loop(self) -> None:
-        # First no thread wakes the loop any more: the beats' thread tells the ends that the loop was to tell.
+        # First no thread wakes the loop any more: the heartbeats' thread tells the ends that the loop was to tell.
         loop, self._host.loop = self._host.loop, None
         if self.membership is not None:
             self.membership.reporting.outbox.abandon()

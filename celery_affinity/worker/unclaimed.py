@@ -7,7 +7,7 @@ from celery.worker.request import Request
 from celery.worker.state import reserved_requests
 
 _unclaimed: WeakSet[Request] = WeakSet()
-_lock = threading.RLock()  # beats count the requests, in a thread of their own
+_lock = threading.RLock()  # heartbeats count the requests, in a thread of their own
 
 
 def add(request: Request) -> None:

@@ -59,7 +59,7 @@ def test_a_fleet_with_a_stock_worker_and_one_in_another_namespace(valkey, redis_
     elsewhere = start_worker(
         "tests.support.apps.elsewhere", valkey.url, ["index"], name="else", pool="threads", env=QUIET
     )
-    wait_until(lambda: redis_client.exists(Keys().key("beats")), 30, "ours joins")
+    wait_until(lambda: redis_client.exists(Keys().key("heartbeats")), 30, "ours joins")
     stock.wait_ready(30)
     elsewhere.wait_ready(30)
     with Celery("old", broker=valkey.url, set_as_current=False) as producer:
@@ -196,7 +196,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     app = new_app(server.url, affinity_rarity="free")
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf")
-    fleet.scheduler.beat("two", turns=False)
+    fleet.scheduler.heartbeat("two", turns=False)
     fleet.publish("waits", "drawing")
     fleet.publish("later", "pdf", delay_s=60)
     fleet.bury("bad", "excel")

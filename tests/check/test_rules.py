@@ -90,7 +90,7 @@ CASES = [
     ("stock-worker", fleet(answers=(ANSWER, STOCK)), "stock@h consumes pdf with"),
     ("worker-elsewhere", fleet(answers=(ANSWER, replace(ANSWER, id="id2", namespace="other"))), "'other'"),
     ("worker-mute", fleet(answers=()), "one@h"),
-    ("worker-silent", member(last_beat_s=20), "20 s ago"),
+    ("worker-silent", member(last_heartbeat_s=20), "20 s ago"),
     ("worker-stalled", member(stalled=True), "one@h stands still"),
     ("worker-idle", fleet(members=(ONE, Member("id2", "two@h", ("celery",))), answers=(
         ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("celery",)))), "two@h serves celery"),
@@ -212,7 +212,7 @@ def test_what_is_no_finding():
         server(kind="redis", version=(7, 0, 0)),
         server(clock_here_s=2.0),
         answers(clock_ahead_s=-3.0),
-        member(last_beat_s=11.0),
+        member(last_heartbeat_s=11.0),
         app(options=("visibility_timeout",), void={"worker_prefetch_multiplier": 1}, schedules_all=False),
         fleet(members=(ONE, Member("id2", "two@h", ())), answers=(  # drained, or with queues that are not scheduled
             ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("mail",)))),

@@ -48,7 +48,7 @@ def test_what_an_app_gets_wrong_is_said_in_a_line(valkey, command, env, said):
 def test_two_workers_of_one_name_are_told(valkey, redis_client):
     for number in range(2):
         worker = start_worker(APP, valkey.url, ["pdf"], name="same", pool="solo", env={"LEDGER": os.devnull})
-        wait_until(lambda count=number + 1: redis_client.zcard(Keys().key("beats")) == count, 20, worker.log())
+        wait_until(lambda count=number + 1: redis_client.zcard(Keys().key("heartbeats")) == count, 20, worker.log())
     worker.wait_for("Another worker with node name", 10)
 
 

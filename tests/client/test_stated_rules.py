@@ -201,11 +201,11 @@ def test_a_signature_a_retry_and_an_eager_call_refuse_what_a_call_does(app, excl
 
 
 def test_a_beat_entry_says_it(app, exclusive):
-    options = {"exclusive": Exclusive("beat:{city}", 2)}
+    options = {"exclusive": Exclusive("heartbeat:{city}", 2)}
     app.conf.beat_schedule = {"nightly": {"task": "proj.reroute", "schedule": 60, "args": ("HH",), "options": options}}
     scheduler = beat.Scheduler(app=app)
     scheduler.apply_async(scheduler.schedule["nightly"], advance=False)
-    assert rules(app) == "key=beat%3AHH limit=2"
+    assert rules(app) == "key=heartbeat%3AHH limit=2"
 
 
 def test_a_handler_of_celerys_signal_may_say_it(app, exclusive):

@@ -194,9 +194,9 @@ class Both(SideBySide):
         self.step("count", reply, *(word for each in sums for word in each.words), worker=worker, number=number)
         self.compare()
 
-    def _beat(self, worker, turns):
-        reply = self.reference.beat(worker, turns=turns, now_us=self.now_us)
-        self.step("beat", [reply.known, reply.again, Named(reply.more)], worker=worker, turns=int(turns))
+    def _heartbeat(self, worker, turns):
+        reply = self.reference.heartbeat(worker, turns=turns, now_us=self.now_us)
+        self.step("heartbeat", [reply.known, reply.again, Named(reply.more)], worker=worker, turns=int(turns))
         self.compare(reply.more)
 
     def _recover(self, worker):

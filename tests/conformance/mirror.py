@@ -351,7 +351,7 @@ def _expect_worker(worker, entry):
         entry(["worker", worker.id], name, value)
     for job, fence in worker.claims.items():
         entry(["claims", worker.id], job, str(fence))
-    entry(["beats"], worker.id, worker.seen_us)
+    entry(["heartbeats"], worker.id, worker.seen_us)
     entry(["joined"], worker.id, worker.joined_us)
     if worker.free:
         entry(["free", profile(worker.types)], worker.id, worker.free_since_us)

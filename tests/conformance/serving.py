@@ -66,13 +66,13 @@ class Serving(Both):
         self._sync(worker, held, now_slots or 0, other, draining)
 
     @often(2, index=indexes, beyond_us=draw.sampled_from([-1, 0, 1]))
-    def sync_one_beat_later(self, index, beyond_us):
+    def sync_one_heartbeat_later(self, index, beyond_us):
         """Sync, naming nothing, when the worker's last claim is just old enough to be asked about."""
         known = self.reference.workers.get(self.pick_worker(index))
         if known and known.claims:
             claimed_us = max(self.reference.jobs[job_id].claimed_us for job_id in known.claims)
-            beat_us = int(self.reference.settings.get("heartbeat_interval_us"))
-            self.pass_time(max(0, claimed_us + beat_us + beyond_us - self.now_us))
+            heartbeat_us = int(self.reference.settings.get("heartbeat_interval_us"))
+            self.pass_time(max(0, claimed_us + heartbeat_us + beyond_us - self.now_us))
             self._sync(known.id, [], known.slots, known.other, draining=False)
 
     @often(5, index=indexes, sums=draw.lists(some_sums, max_size=3))
@@ -88,8 +88,8 @@ class Serving(Both):
             self._count(worker, number - earlier, sums)
 
     @often(5, index=indexes, turns=draw.booleans())
-    def beat(self, index, turns):
-        self._beat(self.pick_worker(index), turns)
+    def heartbeat(self, index, turns):
+        self._heartbeat(self.pick_worker(index), turns)
 
     @often(2, index=indexes)
     def recover(self, index):

@@ -189,7 +189,7 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
             if self.owed:
                 self.go_on(given)  # until the worker holds more than one call takes back
             self._recover(worker)
-            self._beat(worker, turns=True)
+            self._heartbeat(worker, turns=True)
         self._leave(worker)
         for type_ in given:
             self._purge(type_)

@@ -90,7 +90,7 @@ PATIENT = (
 )
 #: End of a job's id: whether the job merges, and has a key.
 marks = draw.sampled_from(["", "", "", "!", "!", "+", "+", "+!"])
-#: µs, on both sides of every limit of time: a tick lately, a silence that counts, a beat, a timeout; and back.
+#: µs, on both sides of every limit of time: a tick lately, a silence that counts, a heartbeat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(
     [_S, _S, _S, _S + 1, 3 * _S, 3 * _S, 3 * _S + 1, 5 * _S, 5 * _S, 5 * _S + 1, 64 * _S, _S // 2, 1, -_S]

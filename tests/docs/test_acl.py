@@ -42,7 +42,7 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
     )
     for worker in workers:
         worker.wait_ready(30)
-    wait_until(lambda: redis_client.zcard(Keys().key("beats")) == 2, 30, "both join")
+    wait_until(lambda: redis_client.zcard(Keys().key("heartbeats")) == 2, 30, "both join")
     producers = (
         "app.send_task(pdf.name, ('due',), queue='pdf', ignore_result=True, countdown=1)",
         "app.send_task(pdf.name, ('later',), queue='pdf', ignore_result=True, countdown=600, expires=900)",

@@ -50,7 +50,7 @@ NOT_FOR_PRODUCERS = (
     ),
     *("PSUBSCRIBE /0.celeryev/*", "GET {base}message:1", "LRANGE {base}inbox:1 0 -1", "BRPOP {base}inbox:1 0"),
     *("RPOP {base}inbox:1", "HSET {base}settings a b", "HSET {base}capacity a 1", "SET {base}schema 9"),
-    *("ZADD {base}serving:pdf 1 x", "SET {base}revoked:1 1", "ZADD {base}joined 1 x", "ZADD {base}beats 1 x"),
+    *("ZADD {base}serving:pdf 1 x", "SET {base}revoked:1 1", "ZADD {base}joined 1 x", "ZADD {base}heartbeats 1 x"),
     *(
         "ZADD {base}dead 1 x",
         "DEL {base}heads",
@@ -135,7 +135,7 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
         lambda: producer.tell_ends("worker", acks=[], ends=[End("job", "1", "acked")], sequence=1, inline=True),
         lambda: producer.requeue("worker", [("job", "1")], counted=False),
         lambda: producer.sync("worker", [], slots=1, other=0, draining=False),
-        lambda: producer.beat("worker", turns=False),
+        lambda: producer.heartbeat("worker", turns=False),
         lambda: producer.tick(),
         lambda: producer.announce("app", again_s=1),
         lambda: producer.told(["job"]),

@@ -37,8 +37,8 @@ AT_ONCE_S = 3
 )
 def test_a_worker_that_can_say_nothing_for_two_timeouts_is_not_taken_for_dead(fleet, pool, task):
     timeout_s = 2
-    fleet.start("watcher", "index", pool="solo", timeout_s=timeout_s, beat_s=0.5)
-    mute = fleet.start("mute", "pdf", pool=pool, timeout_s=timeout_s, beat_s=0.5)
+    fleet.start("watcher", "index", pool="solo", timeout_s=timeout_s, heartbeat_s=0.5)
+    mute = fleet.start("mute", "pdf", pool=pool, timeout_s=timeout_s, heartbeat_s=0.5)
     fleet.tasks[task].delay("held", 2 * timeout_s + 2).get(timeout=20)
     wait_until(fleet.all_slots_are_free, 10, "its end is known, and its slot is free")
     fleet.tasks["pdf"].delay("next").get(timeout=10)
@@ -47,18 +47,18 @@ def test_a_worker_that_can_say_nothing_for_two_timeouts_is_not_taken_for_dead(fl
 
 
 def test_without_a_guard_a_worker_that_holds_the_interpreter_looks_dead(fleet):
-    fleet.start("watcher", "index", pool="solo", timeout_s=2, beat_s=0.5)
-    mute = fleet.start("mute", "pdf", pool="threads", timeout_s=2, beat_s=0.5, GUARD="0")
+    fleet.start("watcher", "index", pool="solo", timeout_s=2, heartbeat_s=0.5)
+    mute = fleet.start("mute", "pdf", pool="threads", timeout_s=2, heartbeat_s=0.5, GUARD="0")
     assert not psutil.Process(mute.pid).children()
     fleet.tasks["hold_the_interpreter"].delay("held", 6)
     wait_until(lambda: fleet.ledger.starts()["held"] == 2, 15, "it runs again")
 
 
 def test_a_suspended_worker_is_taken_for_dead_as_its_guard_says_nothing_for_it(fleet):
-    suspended = fleet.start("suspended", "pdf", pool="threads", timeout_s=2, beat_s=0.5)
+    suspended = fleet.start("suspended", "pdf", pool="threads", timeout_s=2, heartbeat_s=0.5)
     fleet.tasks["late"].delay("job", 30)
     wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
-    fleet.start("other", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
+    fleet.start("other", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     suspended.signal(signal.SIGSTOP)
     wait_until(lambda: fleet.ledger.starts()["job"] == 2, 10, "it runs elsewhere")
     guard_of(suspended)
@@ -141,7 +141,7 @@ def test_what_a_task_has_sent_off_for_good_is_spared(fleet):
 
 
 def test_a_guard_that_dies_is_replaced(fleet):
-    worker = fleet.start("worker", "pdf", pool="solo", beat_s=0.5)
+    worker = fleet.start("worker", "pdf", pool="solo", heartbeat_s=0.5)
     first = guard_of(worker)
     first.kill()
     worker.wait_for("The guard ended with code -9: starting another", 10)
@@ -179,11 +179,11 @@ def test_a_signal_to_the_whole_group_leaves_the_guard_on_duty_until_the_worker_i
 
 
 def test_a_guard_is_small(fleet):
-    guard = guard_of(fleet.start("worker", "pdf", pool="solo", beat_s=0.5))
+    guard = guard_of(fleet.start("worker", "pdf", pool="solo", heartbeat_s=0.5))
     wait_until(lambda: guard.memory_info().rss > 8e6, 5, "it has started")
-    beats = Keys().key("beats")
-    seen = fleet.redis.zrange(beats, 0, 0, withscores=True)
-    wait_until(lambda: fleet.redis.zrange(beats, 0, 0, withscores=True) != seen, 5, "a beat")
+    heartbeats = Keys().key("heartbeats")
+    seen = fleet.redis.zrange(heartbeats, 0, 0, withscores=True)
+    wait_until(lambda: fleet.redis.zrange(heartbeats, 0, 0, withscores=True) != seen, 5, "a heartbeat")
     used = guard.cpu_times()
     assert guard.memory_info().rss < 30e6
     assert used.user + used.system < 1
@@ -209,7 +209,7 @@ def test_no_secret_stands_in_the_guards_arguments(tmp_path):
         assert "swordfish" not in " ".join(guard_of(worker).cmdline())
         worker.kill()
         client = redis.Redis.from_url(server.url)
-        wait_until(lambda: not client.zcard(Keys().key("beats")), AT_ONCE_S, worker.log())
+        wait_until(lambda: not client.zcard(Keys().key("heartbeats")), AT_ONCE_S, worker.log())
 
 
 # -- a loop that stands still

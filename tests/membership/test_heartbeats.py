@@ -1,4 +1,4 @@
-"""What one beat of a worker tells, and in which order."""
+"""What one heartbeat of a worker tells, and in which order."""
 
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -11,13 +11,13 @@ from ..support.members import Host, Pool, claims_of, reporting_of
 
 
 def membership_with(claims, sync):
-    """Return a worker that serves "mail" and "pdf", and the calls of its beats: joins, and jobs that are given back."""
+    """Return a worker that serves "mail" and "pdf", and the calls of its heartbeats: joins, and jobs given back."""
     members, calls = Membership.__new__(Membership), []
     members.claims, members.capacity = claims, Capacity(Pool(2), claims)
     members.capacity.types = ("mail", "pdf")
     members.reporting = reporting_of(claims)
     members.withdrawn, members._rejoin, members._resumed = frozenset(), False, False
-    members._guard, members._host, members._beats = None, Host(), Mock()
+    members._guard, members._host, members._heartbeats = None, Host(), Mock()
     members._pulse = SimpleNamespace(stands_still=False)
     members._settings = SimpleNamespace(heartbeat_interval=5)
     members._dispatcher = Mock()
@@ -33,7 +33,7 @@ def membership_with(claims, sync):
     return members, calls
 
 
-def test_a_claim_that_is_given_up_during_a_beat_goes_back_only_once_its_type_is_avoided():
+def test_a_claim_that_is_given_up_during_a_heartbeat_goes_back_only_once_its_type_is_avoided():
     claims = claims_of()
     tag = claims.hold(Claim("job", "7", "mail", 0, 0, b""))
 
@@ -44,10 +44,10 @@ def test_a_claim_that_is_given_up_during_a_beat_goes_back_only_once_its_type_is_
         return SimpleNamespace(known=True, ticker=False)
 
     members, calls = membership_with(claims, sync)
-    members._beat()
+    members._heartbeat()
     assert calls == [("given back", [])], "the server would place the job here again"
-    assert members._beats.wake.called
-    members._beat()
+    assert members._heartbeats.wake.called
+    members._heartbeat()
     assert calls[1:] == [("join without", ["mail"]), ("given back", [("job", "7")])]
 
 
@@ -64,5 +64,5 @@ def test_a_worker_that_stops_says_so_before_it_gives_anything_back():
     members._rejoin = True
     members.drain()
     assert calls == ["draining", ("given back", [("job", "7")])], "else the server would place the job here again"
-    members._beat()
+    members._heartbeat()
     assert calls[2:] == ["draining", ("given back", [])], "and a join would have it place others"

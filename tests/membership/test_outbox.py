@@ -104,7 +104,7 @@ def test_the_end_follows_an_ack_whose_reply_nobody_has_read(acking, in_flight):
     assert [claim.job_id for claim in acking.ends(in_flight)] == ["third"]
     assert not in_flight.is_under_way
     assert not acking.outbox.has_news
-    assert not acking.beats.wake.called
+    assert not acking.heartbeats.wake.called
 
 
 def test_nobody_waits_for_the_reply_to_the_end_after_that_to_the_ack(acking, in_flight, monkeypatch):
@@ -205,7 +205,7 @@ def test_an_ack_that_does_not_count_is_noticed(acking, in_flight):
     acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
     assert acking.sends(in_flight)
     assert acking.outbox.receive(acking.scheduler) == []
-    assert acking.beats.wake.called, "a sync tells what else is void"
+    assert acking.heartbeats.wake.called, "a sync tells what else is void"
     assert acking.claims.is_void(acking.tag)
     assert not acking.is_acked()
 

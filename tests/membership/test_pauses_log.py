@@ -16,17 +16,17 @@ def scheduler(redis_client):
 
 @pytest.fixture
 def logged(scheduler, caplog):
-    """Have a worker of the type pdf beat; return what it logs."""
+    """Have a worker of the type pdf heartbeat; return what it logs."""
     caplog.set_level(logging.INFO, logger="celery_affinity")
     log = PausesLog()
 
-    def beat(types=("pdf",)):
+    def heartbeat(types=("pdf",)):
         caplog.clear()
         revision = int(scheduler.client.hget(scheduler.keys.key("settings"), "revision") or 0)
         log.update(scheduler.reader, revision, types)
         return [(record.levelname, record.getMessage()) for record in caplog.records]
 
-    return beat
+    return heartbeat
 
 
 def test_a_pause_is_logged_once_when_it_begins_and_once_when_it_ends(scheduler, logged):

@@ -1,4 +1,4 @@
-"""Threads that tell of a claim: the event loop's, at once or before a task blocks it, or the thread of the beats."""
+"""Threads that tell of a claim: the event loop's, at once or before a task blocks it, or the heartbeats' thread."""
 
 import threading
 import time
@@ -25,15 +25,15 @@ def test_what_is_told_at_once_wakes_nobody(worker, in_flight):
 
 def test_a_loop_that_stands_still_is_done_without_once():
     membership = Membership.__new__(Membership)
-    membership._pulse, membership._beats = SimpleNamespace(age_s=0.4), Mock()
+    membership._pulse, membership._heartbeats = SimpleNamespace(age_s=0.4), Mock()
     membership.reporting = reporting_of()
     membership.reporting.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
     membership.look_at_the_loop(0.5)
-    assert not membership._beats.wake.called, "it turned a moment ago"
+    assert not membership._heartbeats.wake.called, "it turned a moment ago"
     membership._pulse.age_s = 0.6
     for _ in range(2):
         membership.look_at_the_loop(0.5)
-    assert membership._beats.wake.call_count == 1, "the second time there is nothing new to tell"
+    assert membership._heartbeats.wake.call_count == 1, "the second time there is nothing new to tell"
 
 
 def _reporting(acking, in_flight):

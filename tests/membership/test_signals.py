@@ -41,7 +41,7 @@ def waker():
 
 
 def repeating():
-    return (beats := Repeating("beats", Mock(), 5.0))._news, beats.wake
+    return (heartbeats := Repeating("heartbeats", Mock(), 5.0))._news, heartbeats.wake
 
 
 def unclaimed_requests():

@@ -125,7 +125,7 @@ def test_sums_that_may_have_been_counted_are_dropped_when_the_server_has_forgott
 def test_a_worker_that_leaves_hands_over_the_rest_before_the_server_forgets_it(worker):
     worker.sums.ran("pdf", "done", 1)
     members = worker.membership()
-    members._dispatcher = members._beats = Mock()
+    members._dispatcher = members._heartbeats = Mock()
     members._reconciling, members._guard = SimpleNamespace(returned=0), None
     members.reporting.flush_all = lambda: worker.sums.ran("pdf", "done", 1)
     assert members.leave()

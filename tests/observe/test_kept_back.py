@@ -316,7 +316,7 @@ def test_a_job_behind_a_retry_that_goes_first(fleet, reader):
 
 def test_a_job_behind_a_type_that_has_its_turn(fleet, reader):
     rules = "key=city%3AHH limit=1"
-    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody beats
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody sends heartbeats
     fleet.join("worker", "pdf")
     fleet.join("other", "excel")
     fleet.publish("busy", "excel")

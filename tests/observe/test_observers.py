@@ -37,7 +37,7 @@ SHORT = {
     "metrics": {"HGETALL"},
     "trend": {"LRANGE"},
     "scheduled|dead": {"ZCARD"},
-    "beats": {"ZSCAN", "ZRANGE"},
+    "heartbeats": {"ZSCAN", "ZRANGE"},
     "serving": {"ZRANGE"},
     "worker|job|settings|counters": {"HGETALL", "HGET", "HMGET"},
     "claims": {"HLEN", "HKEYS"},
@@ -134,7 +134,7 @@ def test_no_command_reads_all_of_what_may_be_much(observer, fleet, commands_of):
             assert words[-2:] == ["COUNT", "100"], words
         elif name == "HMGET":
             assert len(words) <= 101, words
-        elif kind == "beats":
+        elif kind == "heartbeats":
             assert 0 <= int(words[2]) <= 100, words
         elif kind in ("lane", "kept_back", "sublane", "held") and name == "ZRANGE":
             assert 0 <= int(words[2]) < 20, words

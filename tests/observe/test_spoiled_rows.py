@@ -38,12 +38,12 @@ def _spoil(client, garbage):
     client.hset(key("counters"), "odd", garbage)
     client.hset(key("clock"), "ticked", garbage)
     client.hset(key("settings"), "heartbeat_interval_us", garbage)
-    for name in ("beats", "joined", "dead", "scheduled"):
+    for name in ("heartbeats", "joined", "dead", "scheduled"):
         client.zadd(key(name), {garbage: 1})
     for name in ("worker", "job"):
         client.hset(key(name, text), mapping={"state": garbage, "slots": garbage, "name": garbage})
         client.hset(key(name, "half"), mapping={"state": "dead", "slots": garbage, "ended": garbage})
-    for name in ("dead", "beats", "joined", "scheduled"):
+    for name in ("dead", "heartbeats", "joined", "scheduled"):
         client.zadd(key(name), {"half": 2, "a text": 3, "list": 4})
     client.set(key("job", "a text"), garbage)
     client.set(key("worker", "a text"), garbage)

@@ -169,7 +169,7 @@ def test_what_a_blocked_loop_has_not_read_goes_back_in_such_parts(scheduler):
     join(scheduler, "worker", "pdf", slots=8)
     publish(scheduler, 8, size=LARGE)
     scheduler.calls.clear()
-    scheduler.beat("worker", turns=False)
+    scheduler.heartbeat("worker", turns=False)
     assert scheduler.most("rpop") == 2
     assert scheduler.client.zcard(scheduler.keys.key("lane", "pdf", "queued.0")) == 8
 
@@ -266,7 +266,7 @@ def test_a_tick_takes_out_so_many_dead_workers_as_have_some_types(scheduler, red
     key = scheduler.keys.key
     seconds, micros = redis_client.time()
     now_us = seconds * 1_000_000 + micros
-    redis_client.zadd(key("beats"), {f"w{number}": now_us - 60_000_000 + number for number in range(4)})
+    redis_client.zadd(key("heartbeats"), {f"w{number}": now_us - 60_000_000 + number for number in range(4)})
     redis_client.hset(key("clock"), mapping={"ticked": now_us, "grace": now_us - 60_000_000})
     assert scheduler.tick().dead_workers == 2
     assert scheduler.tick().dead_workers == 2

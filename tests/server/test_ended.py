@@ -75,7 +75,7 @@ def test_a_job_is_listed_no_more_from_the_moment_at_which_it_is_forgotten(fleet)
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("ended"))
 
 
-def test_a_change_at_run_time_counts_after_a_beat_and_a_minute_has_no_lists(fleet):
+def test_a_change_at_run_time_counts_after_a_heartbeat_and_a_minute_has_no_lists(fleet):
     fleet.join("worker", "pdf")
     run(fleet, "early")
     with pytest.raises(OptionError, match="others have lists if affinity_keep is above 60 s"):

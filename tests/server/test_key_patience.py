@@ -16,7 +16,7 @@ PATIENCE_S = 30
 def fleet(redis_client):
     """Have a worker for videos, which have the key, and one for reports, whose slot is never free while the key is."""
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
-    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody beats
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody sends heartbeats
     fleet.join("videos", "video")
     fleet.join("reports", "report")
     for number in range(200):

@@ -82,7 +82,7 @@ def test_a_loop_that_turns_again_goes_on_with_no_type_that_only_its_own_slots_co
     fleet.join("worker", "pdf", slots=30)
     fleet.publish("holder!", "pdf", rules="key=a limit=1")
     (claim,) = fleet.inbox("worker")
-    fleet.scheduler.beat("worker", turns=False)
+    fleet.scheduler.heartbeat("worker", turns=False)
     for number in range(MOST_MOVES + 1):
         fleet.publish(f"pdf{number}", "pdf")
     fleet.publish("excel", "excel")

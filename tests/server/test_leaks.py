@@ -91,7 +91,7 @@ def test_a_type_that_its_last_worker_withdrew_from_leaves_nothing(fleet, redis_c
     check_what_is_left(redis_client)
 
 
-def test_what_is_known_of_an_app_ends_a_month_after_its_last_beat(fleet, redis_client):
+def test_what_is_known_of_an_app_ends_a_month_after_its_last_heartbeat(fleet, redis_client):
     for number in range(50):
         joining = Joining(f"w{number}", "name", ["pdf"], 1, app=f"app {number}")
         fleet.scheduler.join(joining, shared(Settings()))
@@ -175,7 +175,7 @@ class Life:
             self.scheduler.join(joining, shared(Settings()))
 
     def stand_still(self):
-        self.scheduler.beat(self.worker(), turns=self.random.random() < 0.5)
+        self.scheduler.heartbeat(self.worker(), turns=self.random.random() < 0.5)
 
     def revoke(self):
         self.scheduler.revoke(self.random.choice([[f"task{self.number}"], ["the same"]]), ["of:a"], keep_s=10)

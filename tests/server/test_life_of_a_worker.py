@@ -86,7 +86,7 @@ def test_an_outage_or_a_failover_to_another_clock_is_nobodys_death(fleet, second
     assert fleet.claims("worker")
 
 
-def test_a_worker_that_beats_is_never_taken_for_dead(fleet):
+def test_a_worker_that_heartbeats_is_never_taken_for_dead(fleet):
     fleet.publish("job", "pdf")
     fleet.join("worker", "pdf")
     for _ in range(20):
@@ -112,30 +112,30 @@ def test_leaving_returns_what_is_held(fleet, redis_client):
     fleet.join("one", "pdf")
     fleet.join("two", "pdf")
     fleet.scheduler.leave("one")
-    assert redis_client.zrange(Keys().key("beats"), 0, -1) == [b"two"]
+    assert redis_client.zrange(Keys().key("heartbeats"), 0, -1) == [b"two"]
     (claim,) = fleet.inbox("two")
     assert (claim.job_id, claim.deliveries) == ("job", 0)
 
 
-def test_a_guards_beats_keep_a_worker_that_says_nothing_itself(fleet):
+def test_a_guards_heartbeats_keep_a_worker_that_says_nothing_itself(fleet):
     fleet.publish("job", "pdf")
     fleet.join("worker", "pdf")
     for _ in range(20):
         _silence(fleet, 5)
-        assert fleet.scheduler.beat("worker", turns=True)
+        assert fleet.scheduler.heartbeat("worker", turns=True)
     assert fleet.claims("worker")
-    assert not fleet.scheduler.beat("stranger", turns=True)
+    assert not fleet.scheduler.heartbeat("stranger", turns=True)
     _silence(fleet, 31)
-    assert not fleet.scheduler.beat("worker", turns=True), "it is dead"
+    assert not fleet.scheduler.heartbeat("worker", turns=True), "it is dead"
 
 
-def test_a_late_beat_does_not_stop_a_recovery_that_is_under_way(fleet):
+def test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way(fleet):
     for number in range(60):
         fleet.publish(f"job{number:02}", "pdf")
     fleet.join("dead", "pdf", slots=60)
     again, recovered, _ = fleet.scheduler._run(arrow("recover"), worker="dead")
     assert (again, recovered) == (1, MOST_MOVES)
-    assert not fleet.scheduler.beat("dead", turns=True)
+    assert not fleet.scheduler.heartbeat("dead", turns=True)
     assert len(fleet.claims("dead")) == 60 - MOST_MOVES
     fleet.scheduler.advance(1)
     _silence(fleet, 31)
@@ -148,13 +148,13 @@ def test_a_worker_whose_loop_stands_still_gets_no_job_and_what_it_has_not_read_g
     fleet.join("stuck", "pdf", slots=3)
     read = Claim.parse(fleet.scheduler.client.rpop(Keys().key("inbox", "stuck")))
     fleet.join("other", "pdf", "excel")
-    fleet.scheduler.beat("stuck", turns=False)
+    fleet.scheduler.heartbeat("stuck", turns=False)
     assert fleet.claims("stuck") == {"read": read.fence}
     (elsewhere,) = fleet.inbox("other")
     assert (elsewhere.job_id, elsewhere.deliveries) == ("unread", 0)
     fleet.publish("new", "pdf")
     assert fleet.state("new") == "pending"
-    fleet.scheduler.beat("stuck", turns=True)
+    fleet.scheduler.heartbeat("stuck", turns=True)
     assert fleet.jobs("stuck") == ["new"]
 
 
@@ -163,19 +163,19 @@ def test_a_loop_that_takes_its_next_job_inline_turns_again(fleet):
         fleet.publish(job, "pdf")
     fleet.join("solo", "pdf")
     (claim,) = fleet.inbox("solo")
-    fleet.scheduler.beat("solo", turns=False)
+    fleet.scheduler.heartbeat("solo", turns=False)
     assert fleet.end("solo", claim, inline=False) == []
     assert fleet.claims("solo") == {}, "another thread's word proves nothing"
-    fleet.scheduler.beat("solo", turns=True)
+    fleet.scheduler.heartbeat("solo", turns=True)
     (claim,) = fleet.inbox("solo")
-    fleet.scheduler.beat("solo", turns=False)
+    fleet.scheduler.heartbeat("solo", turns=False)
     (following,) = fleet.end("solo", claim, inline=True)
     assert following.job_id == "third"
 
 
 def test_a_worker_that_joins_again_turns_again(fleet):
     fleet.join("worker", "pdf")
-    fleet.scheduler.beat("worker", turns=False)
+    fleet.scheduler.heartbeat("worker", turns=False)
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     assert fleet.jobs("worker") == ["job"]
@@ -189,7 +189,7 @@ def test_a_reported_death_brings_every_job_back_at_once_and_what_was_acked_is_lo
     fleet.scheduler.tell_ends("dead", acks=[(first.job_id, first.fence)], ends=[], sequence=1, inline=False)
     assert fleet.scheduler.recover("dead") == 120
     assert fleet.state(first.job_id) == "dead"
-    assert redis_client.zcard(Keys().key("beats")) == 0
+    assert redis_client.zcard(Keys().key("heartbeats")) == 0
     fleet.join("healthy", "pdf", slots=200)
     again = fleet.inbox("healthy")
     assert len(again) == 119
@@ -212,7 +212,7 @@ def test_a_worker_whose_pool_shrank_to_nothing_can_leave(fleet, redis_client):
     fleet.join("worker", "pdf", slots=1)
     fleet.sync("worker", slots=0)
     fleet.scheduler.leave("worker")
-    assert redis_client.zcard(Keys().key("beats")) == 0
+    assert redis_client.zcard(Keys().key("heartbeats")) == 0
 
 
 def test_a_namesake_is_named(fleet):

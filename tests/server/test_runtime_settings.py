@@ -235,7 +235,7 @@ def test_a_bad_command_says_what_is_accepted(valkey, fleet, words, message):
 def test_workers_log_what_changes_and_which_apps_disagree(valkey, fleet, redis_client):
     env = {"LEDGER": "/dev/null", "HEARTBEAT_INTERVAL": "0.2"}
     first = start_worker(APP, valkey.url, ["pdf"], pool="solo", env=env)
-    wait_until(lambda: redis_client.zcard(Keys().key("beats")) == 1, 20, first.log())
+    wait_until(lambda: redis_client.zcard(Keys().key("heartbeats")) == 1, 20, first.log())
     change(fleet, age_weight=8)
     first.wait_for("affinity_age_weight is now 8 (changed at run time); it was 16", 10)
 

@@ -186,7 +186,7 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
     client.flushall()
     env = {"LEDGER": str(ledger.path), "HEARTBEAT_INTERVAL": "0.5", "WORKER_TIMEOUT": "3"}
     worker = start_worker(APP, valkey.url, ["pdf", "excel"], env=env)
-    wait_until(lambda: client.exists(key("beats")), 30, f"it joins\n{worker.log()}")
+    wait_until(lambda: client.exists(key("heartbeats")), 30, f"it joins\n{worker.log()}")
     (id_,) = (each.decode() for each in client.zrange(key("joined"), 0, -1))
     (profile,) = (each.decode() for each in client.hkeys(key("members")))
     pdf, excel = typed_app.tasks["tests.support.apps.typed.pdf"], typed_app.tasks["tests.support.apps.typed.excel"]
@@ -197,7 +197,7 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
             "the free slots": lambda: client.hset(key("free_slots"), profile, "x"),
             "the schedule": lambda: client.zadd(key("scheduled"), {"ghost": 0}),
             "what is to be told": lambda: client.zadd(key("untold"), {"ghost": 0}),
-            "the workers' times": lambda: client.zadd(key("beats"), {"ghost": 1}),
+            "the workers' times": lambda: client.zadd(key("heartbeats"), {"ghost": 1}),
             "the heads": lambda: client.hset(key("heads"), "pdf", "x"),
             "the worker": lambda: client.delete(key("worker", id_)),
             "the counters": lambda: _another_type(client, key("counters"), "hash"),

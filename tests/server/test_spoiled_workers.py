@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.rules.redis_keys import KEYS, Keys
 
-SUMS = ("members", "slots", "free_slots", "profiles", "capacity", "serving", "free", "beats", "joined")
+SUMS = ("members", "slots", "free_slots", "profiles", "capacity", "serving", "free", "heartbeats", "joined")
 
 
 @pytest.fixture

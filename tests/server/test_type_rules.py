@@ -86,7 +86,9 @@ def test_a_pause_that_is_over_puts_no_further_signs(fleet):
 
 
 @pytest.mark.parametrize("number", [3 * MOST_RESUMED, 7 * MOST_RESUMED], ids=["a small hash", "a large one"])
-def test_when_everything_goes_on_types_beyond_the_first_hundred_go_on_with_the_beats_of_their_workers(fleet, number):
+def test_when_everything_goes_on_types_beyond_the_first_hundred_go_on_with_the_heartbeats_of_their_workers(
+    fleet, number
+):
     types = [f"type-{each:03}" for each in range(number)]
     fleet.join("worker", *types, slots=len(types))
     fleet.scheduler.pause("*")

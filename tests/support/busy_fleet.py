@@ -66,7 +66,7 @@ class Worker:
 
     def work(self):
         """Beat, and run all claims."""
-        self.scheduler.beat(self.name, turns=True)
+        self.scheduler.heartbeat(self.name, turns=True)
         self.sync()
         self.read()
         while self.held:

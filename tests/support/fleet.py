@@ -50,7 +50,7 @@ class Fleet:
         self.app = typed_app
         self.tasks = {name.rpartition(".")[2]: task for name, task in typed_app.tasks.items() if name.startswith(APP)}
 
-    def start(self, name, *queues, pool="prefork", concurrency=1, timeout_s=30, beat_s=5.0, **env):
+    def start(self, name, *queues, pool="prefork", concurrency=1, timeout_s=30, heartbeat_s=5.0, **env):
         worker = start_worker(
             APP,
             self.url,
@@ -61,7 +61,7 @@ class Fleet:
             env={
                 "LEDGER": str(self.ledger.path),
                 "WORKER_TIMEOUT": str(timeout_s),
-                "HEARTBEAT_INTERVAL": str(beat_s),
+                "HEARTBEAT_INTERVAL": str(heartbeat_s),
                 **env,
             },
         )

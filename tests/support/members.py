@@ -48,18 +48,18 @@ class Host:
     def wake_in(self, pause_s):
         pass
 
-    def beat(self, *, loop_turns):
+    def heartbeat(self, *, loop_turns):
         return None
 
 
-def reporting_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None, beats=None):
+def reporting_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None, heartbeats=None):
     return Reporting(
         scheduler,
         claims or claims_of(),
         Lookahead(lookahead, 0.02),
         pool=pool or Pool(),
         host=host or Host(),
-        beats=beats or Mock(),
+        heartbeats=heartbeats or Mock(),
     )
 
 

@@ -80,7 +80,7 @@ class ScriptedFleet:
         return claims
 
     def hand_over(self, *workers):
-        """Hand over what the workers, or all, added up of their jobs, as the beats of a real worker do."""
+        """Hand over what the workers, or all, added up of their jobs, as the heartbeats of a real worker do."""
         for worker, claim in self.came:
             waited_us = self._claimed_us(claim) - claim.enqueued_us
             self.sums[worker].waited(claim.type, claim.job_id in self.on_demand, waited_us)

@@ -90,7 +90,7 @@ def test_a_scheduled_job_gets_the_slot_when_what_no_claim_shows_is_over(fleet):
     fleet.send("job", "pdf")
     (status,) = fleet.report.status().types
     assert status.pending == 1
-    wait_until(lambda: fleet.ledger.ends()["job"], 7, "it does not wait for the next beat, 5 s later")
+    wait_until(lambda: fleet.ledger.ends()["job"], 7, "it does not wait for the next heartbeat, 5 s later")
     assert fleet.started() == ["long", "job"]
 
 

@@ -22,15 +22,15 @@ def let_go():
     let_go.set()
 
 
-def test_a_beat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
+def test_a_heartbeat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
     monkeypatch.setattr(repeating, "_PATIENCE_S", 0.05)
     begun = threading.Event()
 
-    def beat():
+    def heartbeat():
         begun.set()
         let_go.wait(30)
 
-    hanging = Repeating("hanging", beat, 60)
+    hanging = Repeating("hanging", heartbeat, 60)
     hanging.start()
     hanging.wake()
     assert begun.wait(10)

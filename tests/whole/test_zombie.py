@@ -12,7 +12,7 @@ TIMEOUT_S = 2
 
 
 def start(fleet, name, pool):
-    return fleet.start(name, "pdf", pool=pool, timeout_s=TIMEOUT_S, beat_s=0.5)
+    return fleet.start(name, "pdf", pool=pool, timeout_s=TIMEOUT_S, heartbeat_s=0.5)
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent"))

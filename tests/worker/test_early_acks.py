@@ -76,7 +76,7 @@ def test_a_worker_that_is_suspended_around_its_ack_for_too_long_starts_nothing_t
     zombie = start(fleet, "pdf", f"suspended {when}", WORKER_TIMEOUT="2")
     job = send(fleet, "pdf", "job")
     wait_until(lambda: is_stopped(zombie), 10, "it is suspended")
-    fleet.start("healthy", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
+    fleet.start("healthy", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     wait_until(lambda: fleet.ledger.starts()["job"] or lost(fleet) == {job.id}, 15, "it is taken for dead")
     zombie.signal(signal.SIGCONT)
     wait_until(lambda: fleet.names() == {"pdf", "healthy"} and fleet.all_slots_are_free(), 15, "it is back")

@@ -1,4 +1,4 @@
-"""Real workers hand over what they add up of their jobs: first averages at once, the rest with beats and at the end."""
+"""Real workers hand over what they add up of their jobs: first averages at once, the rest with heartbeats."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from celery_affinity.server.reader import Reader
 from ..support.fleet import in_time
 from ..support.processes import wait_until
 
-#: Interval of beats, s: much longer than any wait here.
+#: Interval of heartbeats, s: much longer than any wait here.
 LONG_S = 120
 
 
@@ -38,8 +38,8 @@ def counted(redis_client):
 
 
 @pytest.mark.parametrize("pool", in_time("solo", "threads", "prefork"))
-def test_the_first_average_of_a_type_is_known_before_the_next_beat_and_the_rest_at_the_end(fleet, counted, pool):
-    worker = fleet.start("one", "pdf", pool=pool, timeout_s=3 * LONG_S, beat_s=LONG_S)
+def test_the_first_average_of_a_type_is_known_before_the_next_heartbeat_and_the_rest_at_the_end(fleet, counted, pool):
+    worker = fleet.start("one", "pdf", pool=pool, timeout_s=3 * LONG_S, heartbeat_s=LONG_S)
     assert counted.average_us is None
     fleet.tasks["pdf"].delay("first", 0.3).get(timeout=20)
     wait_until(lambda: counted.average_us, 20, "the average")
@@ -53,8 +53,8 @@ def test_the_first_average_of_a_type_is_known_before_the_next_beat_and_the_rest_
     assert (counted.runs, counted.waits) == (3, 3)
 
 
-def test_beats_hand_over_what_was_added_up(fleet, counted):
-    fleet.start("one", "pdf", pool="solo", beat_s=1)
+def test_heartbeats_hand_over_what_was_added_up(fleet, counted):
+    fleet.start("one", "pdf", pool="solo", heartbeat_s=1)
     for number in range(5):
         fleet.tasks["pdf"].delay(f"job-{number}").get(timeout=20)
     wait_until(lambda: (counted.runs, counted.waits) == (5, 5), 20, "all are counted")

@@ -140,7 +140,7 @@ class Worker:
         self.reporting = reporting_of(lookahead=8, pool=pool)
         self.claims = self.reporting.claims
         self.members = members = Membership.__new__(Membership)
-        members._beats, members._rejoin, members._pool = Mock(), False, pool
+        members._heartbeats, members._rejoin, members._pool = Mock(), False, pool
         members.claims, members.reporting, members.lookahead = self.claims, self.reporting, self.reporting.lookahead
         members.capacity = Capacity(pool, self.claims)
         members.capacity.types = types

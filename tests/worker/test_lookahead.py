@@ -168,7 +168,7 @@ def test_each_job_runs_once_and_no_slot_is_lost(fleet, pool, concurrency):
 
 
 #: Worker timeout and heartbeat interval, s, so long that no heartbeat helps before the test has ended.
-NO_BEATS = {"timeout_s": 300, "beat_s": 60}
+NO_BEATS = {"timeout_s": 300, "heartbeat_s": 60}
 
 
 def _one_long_and_many_behind_it(fleet, pool, **options):

@@ -39,8 +39,8 @@ def told(fleet, worker):
 
 
 def test_what_waits_in_redis_is_listed_once_for_the_fleet_as_celery_lists_it(fleet):
-    first = start(fleet, "first", "pdf", pool="threads", beat_s=0.5)
-    start(fleet, "second", "pdf", pool="threads", beat_s=0.5)
+    first = start(fleet, "first", "pdf", pool="threads", heartbeat_s=0.5)
+    start(fleet, "second", "pdf", pool="threads", heartbeat_s=0.5)
     eta = datetime.now(UTC) + timedelta(hours=1)
     later = fleet.tasks["pdf"].apply_async(("later",), {"seconds": 0.5}, eta=eta, priority=3)
     even_later = fleet.tasks["pdf"].apply_async(("even later",), countdown=7200)
@@ -126,7 +126,7 @@ def test_inspect_affinity_on_the_command_line(fleet):
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_a_drained_worker_goes_on_with_what_runs_and_takes_nothing_until_it_is_told_to(fleet, pool):
-    worker = start(fleet, "worker", "mail", "pdf", pool=pool, concurrency=2, beat_s=0.5, RATE_LIMIT="1/m")
+    worker = start(fleet, "worker", "mail", "pdf", pool=pool, concurrency=2, heartbeat_s=0.5, RATE_LIMIT="1/m")
     mails = [fleet.tasks["mail"].delay(f"mail-{number}") for number in range(3)]
     running = fleet.tasks["late"].delay("running", 4)
     wait_until(lambda: set(fleet.ledger.starts()) == {"mail-0", "running"}, 10, "both run")
@@ -159,7 +159,9 @@ def test_our_commands_say_so_in_a_worker_of_another_transport(fleet):
 
 
 def test_the_server_learns_at_once_how_the_pool_grows_and_shrinks(fleet):
-    start(fleet, "worker", "pdf", pool="prefork", concurrency=1, timeout_s=120, beat_s=60)  # no beat tells its size
+    start(
+        fleet, "worker", "pdf", pool="prefork", concurrency=1, timeout_s=120, heartbeat_s=60
+    )  # no heartbeat tells its size
     assert ask(fleet, "pool_grow", n=2) == {"ok": "pool will grow"}
     wait_until(lambda: told(fleet, "worker").slots == 3, 10, "it has three slots")
     results = [fleet.tasks["pdf"].delay(f"job-{number}", 3) for number in range(3)]
@@ -176,7 +178,7 @@ def test_the_server_learns_at_once_how_the_pool_grows_and_shrinks(fleet):
 
 def test_autoscale_grows_for_what_there_is_to_do_shrinks_after_it_and_can_be_changed(fleet):
     env = {"LEDGER": str(fleet.ledger.path), "AUTOSCALE_KEEPALIVE": "1"}
-    env |= {"WORKER_TIMEOUT": "120", "HEARTBEAT_INTERVAL": "60"}  # no beat tells its size
+    env |= {"WORKER_TIMEOUT": "120", "HEARTBEAT_INTERVAL": "60"}  # no heartbeat tells its size
     worker = start_worker(APP, fleet.url, ["pdf"], name="worker", extra=["--autoscale", "3,1"], env=env)
     worker.wait_ready(30)
     wait_until_it_listens(fleet.app, "worker")

@@ -229,7 +229,7 @@ def test_an_exporter_that_hangs_holds_its_task_and_nothing_else(traced):
     begun_us = traced.scheduler.reader.now_us()
     wait_until(lambda: traced.scheduler.reader.now_us() > begun_us + 6_000_000, SOON_S, "more than the timeout of 5 s")
     (worker,) = traced.status().workers
-    assert worker.last_beat_s < 5
+    assert worker.last_heartbeat_s < 5
     assert not worker.stalled
 
 

@@ -45,8 +45,8 @@ def test_a_rare_job_starts_at_once_while_the_specialists_are_busy(fleet):
 
 @pytest.mark.parametrize("pool", in_time(*POOLS))
 def test_a_job_longer_than_the_worker_timeout_is_not_run_twice(fleet, pool):
-    fleet.start("long", "pdf", pool=pool, timeout_s=2, beat_s=0.5)
-    fleet.start("other", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
+    fleet.start("long", "pdf", pool=pool, timeout_s=2, heartbeat_s=0.5)
+    fleet.start("other", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     sleeping = [fleet.tasks["late"].delay("sleeping-1", 5), fleet.tasks["late"].delay("sleeping-2", 5)]
     for result in sleeping:
         result.get(timeout=20)
@@ -59,8 +59,8 @@ def test_a_job_longer_than_the_worker_timeout_is_not_run_twice(fleet, pool):
 
 
 def test_killed_workers_late_jobs_run_once_more_elsewhere_in_their_place_and_early_ones_are_lost(fleet):
-    fleet.start("ticker", "index", pool="solo", timeout_s=2, beat_s=0.5)
-    doomed = fleet.start("doomed", "pdf", pool="threads", concurrency=3, timeout_s=2, beat_s=0.5)
+    fleet.start("ticker", "index", pool="solo", timeout_s=2, heartbeat_s=0.5)
+    doomed = fleet.start("doomed", "pdf", pool="threads", concurrency=3, timeout_s=2, heartbeat_s=0.5)
     late = [fleet.tasks["late"].delay(f"late-{number}", 30) for number in range(2)]
     early = fleet.tasks["early"].delay("early", 30)
     wait_until(lambda: len(fleet.ledger.starts()) == 3, 10, "all three run")
@@ -68,7 +68,7 @@ def test_killed_workers_late_jobs_run_once_more_elsewhere_in_their_place_and_ear
     younger = fleet.tasks["late"].delay("younger", 0)
     doomed.kill()
     wait_until(lambda: "doomed" not in fleet.names(), 20, "its death is noticed")
-    fleet.start("healthy", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
+    fleet.start("healthy", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     for result in (*late, younger):
         result.get(timeout=20)
     wait_until(fleet.all_slots_are_free, 10, "the slot is free again")
@@ -107,7 +107,7 @@ def test_a_cold_shutdown_gives_back_what_runs_and_says_how_much(fleet):
     worker.signal(signal.SIGQUIT)
     worker.wait(20)
     assert "Restoring 5 unacknowledged message(s)" in worker.log()
-    assert "A beat failed" not in worker.log(), "the pool is gone before the worker is"
+    assert "A heartbeat failed" not in worker.log(), "the pool is gone before the worker is"
     fleet.start("next", "pdf", pool="threads", concurrency=6)
     assert [result.get(timeout=20) for result in late] == [f"late-{n}" for n in range(5)]
     assert fleet.ledger.starts() == {**{f"late-{n}": 2 for n in range(5)}, "early": 1}
@@ -129,11 +129,11 @@ def test_what_a_cold_shutdown_ends_is_left_to_be_counted(monkeypatch, is_cold):
 
 
 def test_a_suspended_workers_late_ack_changes_nothing(fleet):
-    zombie = fleet.start("zombie", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
+    zombie = fleet.start("zombie", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     result = fleet.tasks["late"].delay("job", 3)
     wait_until(lambda: fleet.ledger.starts()["job"], 10, "it runs")
     zombie.signal(signal.SIGSTOP)
-    fleet.start("healthy", "pdf", pool="solo", timeout_s=2, beat_s=0.5)
+    fleet.start("healthy", "pdf", pool="solo", timeout_s=2, heartbeat_s=0.5)
     result.get(timeout=20)
     zombie.signal(signal.SIGCONT)
     wait_until(lambda: fleet.ledger.ends()["job"] == 2, 10, "the zombie ends its own")

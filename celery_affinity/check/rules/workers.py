@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import wraps
 
-from ...rules import beats
+from ...rules import heartbeats
 from ..facts import App, Facts, Fleet
 from ..finding import Finding, listed
 from .server import CLOCK_S, apart
@@ -84,10 +84,10 @@ def worker_elsewhere(fleet: Fleet, app: App) -> Iterator[Finding]:
 @of_fleet
 def worker_silent(fleet: Fleet) -> Iterator[Finding]:
     for member in fleet.members:
-        if beats.is_late(member.last_beat_s, fleet.heartbeat_s):
+        if heartbeats.is_late(member.last_heartbeat_s, fleet.heartbeat_s):
             yield Finding(
                 "worker-silent",
-                f"Worker {member.name} was last heard of {member.last_beat_s:.0f} s ago; heartbeats are due every "
+                f"Worker {member.name} was last heard of {member.last_heartbeat_s:.0f} s ago; heartbeats are due every "
                 f"{fleet.heartbeat_s:g} s. After affinity_worker_timeout its jobs go to other workers.",
                 "Check whether its machine is gone, suspended, cut off, or out of CPU.",
             )

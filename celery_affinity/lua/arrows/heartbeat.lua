@@ -1,9 +1,9 @@
--- beat: a worker's guard says that the worker lives, and whether its event loop turns. While the loop stands still, no
--- job is placed on the worker, and its unread jobs are pending again; the jobs that it has read it keeps.
+-- heartbeat: a worker's guard says that the worker lives, and whether its event loop turns. While the loop stands still,
+-- no job is placed on the worker, and its unread jobs are pending again; the jobs that it has read it keeps.
 -- RETURNS {known, again, more}; known 0: the worker is unknown, or its jobs are being recovered, and nothing has
 -- changed. again 1: call again, more jobs are unread. more: as `fill` returns it.
 -- Cost: O(1); when the loop stands still, O(moves * log n), at most MOST_MOVES of them in one call, and some MB.
-function arrows.beat(ARGV)
+function arrows.heartbeat(ARGV)
     local worker = ARGV[1]
     local turns = ARGV[2] == "1" -- whether the event loop turns
 
@@ -25,11 +25,11 @@ function arrows.beat(ARGV)
         return types
     end
 
-    local seen = redis.call("ZSCORE", key.beats, worker)
+    local seen = redis.call("ZSCORE", key.heartbeats, worker)
     if not seen or tonumber(seen) == protocol.GIVEN_UP_US then
         return { 0, 0, "" }
     end
-    redis.call("ZADD", key.beats, call.now, worker)
+    redis.call("ZADD", key.heartbeats, call.now, worker)
     local settings = settings_in_force.read()
     local types = {}
     if not turns then

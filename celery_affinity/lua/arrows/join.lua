@@ -30,7 +30,7 @@ function arrows.join(ARGV)
     redis.call("HSET", key.names, name, worker)
     redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other,
         "app", app)
-    redis.call("ZADD", key.beats, call.now, worker)
+    redis.call("ZADD", key.heartbeats, call.now, worker)
     redis.call("ZADD", key.joined, "NX", call.now, worker)
     workers.say_what_is_kept(worker)
     workers.attach(worker, profile, types)

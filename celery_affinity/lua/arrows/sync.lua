@@ -1,6 +1,6 @@
--- sync: a worker beats, and says which claims it holds. Only the worker can say that it does not have a claim: a claim
--- that it does not name is asked about, and comes back only when the worker renounces it, unless the claim is still
--- unread.
+-- sync: a worker's heartbeat, which says the claims that it holds. Only the worker can say that it does not have a
+-- claim: a claim that it does not name is asked about, and comes back only when the worker renounces it, unless the
+-- claim is still unread.
 -- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision, now, returned}
 -- known 0: join again. ticker 1: tick for the fleet. more: as `fill` returns it. asked: claims that the worker did not
 -- name. void: claims that the worker named, and that are no longer its own. revision: number of the settings in force.
@@ -21,7 +21,7 @@ function arrows.sync(ARGV)
     if not accepting or (accepting == "0" and not draining) then
         return { 0, 0, "", {}, {}, 0, call.now_us, 0 }
     end
-    redis.call("ZADD", key.beats, call.now, worker)
+    redis.call("ZADD", key.heartbeats, call.now, worker)
     redis.call("HSET", key.worker(worker), "other", other)
     if app then
         settings_in_force.keep(app)

@@ -103,7 +103,7 @@ function arrows.tick(ARGV)
             return 0, 0
         end
         local types_left = protocol.MOST_TYPES -- of the workers that are forgotten, but for the last one
-        local silent = redis.call("ZRANGEBYSCORE", key.beats, "-inf", call.text(silent_since), "LIMIT", 0,
+        local silent = redis.call("ZRANGEBYSCORE", key.heartbeats, "-inf", call.text(silent_since), "LIMIT", 0,
             protocol.MOST_MOVES)
         for _, worker in ipairs(silent) do
             types_left = types_left - #workers.types_of(worker)

@@ -43,8 +43,8 @@ function dead_workers.take_back(worker, most, types, settings, is_dead)
     workers.close(worker)
     local ids, ahead
     if is_dead then
-        -- It stays dead until all its jobs are back, in further calls: no late beat changes that.
-        redis.call("ZADD", key.beats, protocol.GIVEN_UP_US, worker)
+        -- It stays dead until all its jobs are back, in further calls: no late heartbeat changes that.
+        redis.call("ZADD", key.heartbeats, protocol.GIVEN_UP_US, worker)
         ids, ahead = some_and_those_ahead(worker, most)
     else
         ids = some_of(worker, most)

@@ -147,7 +147,7 @@ function workers.remove(worker)
     if name and redis.call("HGET", key.names, name) == worker then
         redis.call("HDEL", key.names, name)
     end
-    redis.call("ZREM", key.beats, worker)
+    redis.call("ZREM", key.heartbeats, worker)
     redis.call("ZREM", key.joined, worker)
     redis.call("UNLINK", key.worker(worker), key.claims(worker), key.inbox(worker), key.nudges(worker))
 end

@@ -21,7 +21,7 @@ end
 local function fix_worker(worker)
     local holds, row = derived.exists(key.claims(worker), "hash"), row_of(worker)
     if not row then
-        derived.one("zset", key.beats, worker, holds and derived.any_time)
+        derived.one("zset", key.heartbeats, worker, holds and derived.any_time)
         derived.one("zset", key.joined, worker, holds and derived.any_time)
         return true, nil, 0, holds
     end
@@ -29,7 +29,7 @@ local function fix_worker(worker)
     return derived.each({
         { "hash", key.worker(worker), "free", left },
         { "hash", key.worker(worker), "terms", free_slots.terms_of(row) },
-        { "zset", key.beats, worker, derived.any_time },
+        { "zset", key.heartbeats, worker, derived.any_time },
         { "zset", key.joined, worker, derived.any_time },
         { "zset", key.free(profile), worker, left > 0 and derived.any_time },
         { "hash", key.profiles, profile, row[TYPES] },
@@ -50,7 +50,7 @@ local function do_agree()
         slots_left = slots_left - (derived.whole(slots[profile]) or 0 / 0) * texts.number_of_words(types)
         members[profile] = nil
     end
-    return workers_left == 0 and slots_left == 0 and not next(members) and redis.call("ZCARD", key.beats) == number
+    return workers_left == 0 and slots_left == 0 and not next(members) and redis.call("ZCARD", key.heartbeats) == number
         and redis.call("HLEN", key.names) <= number
 end
 
@@ -100,7 +100,8 @@ local function fix_sums()
         end
     end
     for _, some in ipairs({
-        redis.call("ZRANGE", key.beats, 0, -1), redis.call("ZRANGE", key.joined, 0, -1), redis.call("HVALS", key.names),
+        redis.call("ZRANGE", key.heartbeats, 0, -1), redis.call("ZRANGE", key.joined, 0, -1),
+        redis.call("HVALS", key.names),
     }) do
         for _, worker in ipairs(some) do
             if known[worker] == nil then

@@ -134,13 +134,13 @@ class Working(Runner):
         """
         return bool(self._run(arrow("count"), worker=worker, number=number, rest=flat(each.words for each in sums)))
 
-    def beat(self, worker: str, *, turns: bool) -> bool:
+    def heartbeat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
 
         While the loop does not turn, the worker gets no job, and the jobs in its inbox go back.
         """
         while True:
-            known, again, more = self._run(arrow("beat"), worker=worker, turns=int(turns))
+            known, again, more = self._run(arrow("heartbeat"), worker=worker, turns=int(turns))
             self._go_on(more)
             if not again:
                 return bool(known)

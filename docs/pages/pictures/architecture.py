@@ -15,7 +15,7 @@ def draw() -> str:
         606,
         "The parts of celery_affinity",
         "Publishers write jobs into Redis or Valkey, which holds all state and runs the scripts that place jobs. A worker "
-        "reads jobs from its inbox and tells their ends. Its dispatcher ticks, and its guard, a process of its own, beats "
+        "reads jobs from its inbox and tells their ends. Its dispatcher ticks, and its guard, a process of its own, heartbeats "
         "for it. Commands, the web page, Flower and Prometheus only read.",
     )
     _publishers(drawing)
@@ -49,7 +49,7 @@ def _machine(drawing: Drawing) -> None:
         drawing.arrow([(x, 340), (x, 446)] if is_down else [(x, 446), (x, 340)], "green" if is_down else "soft")
         drawing.text(x + 8, 384, words, "code")
     drawing.arrow([(320, 446), (320, 340)])
-    drawing.text(328, 384, "beat, recover", "code")
+    drawing.text(328, 384, "heartbeat, recover", "code")
     drawing.text(416, 580, "the worker's machine", "small fill-soft", "end")
     drawing.box(30, 446, 236, 112, "fill-panel line-green")
     drawing.text(44, 470, "Worker", "bold")

@@ -33,7 +33,7 @@ class Reference(Cohort):
     join = fleet.join
     sync = fleet.sync
     count = fleet.count
-    beat = fleet.beat
+    heartbeat = fleet.heartbeat
     leave = fleet.leave
     # or is dead.
     recover = fleet.recover

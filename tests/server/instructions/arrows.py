@@ -113,7 +113,7 @@ class Fleet:
         return ack
 
     def count(self) -> None:
-        """Hand over what a worker adds up between two beats: of each type the waits of two sizes, and times of two."""
+        """Hand over what a worker adds up between two heartbeats: of each type waits of two sizes, and times of two."""
         self._sequence += 1
         kinds = ("queued", "done")
         grown = {field(kind, size): 5 for kind in kinds for size in (3, 4)} | dict.fromkeys(map(sum_field, kinds), 400)
@@ -154,7 +154,7 @@ def busy(client: redis.Redis) -> Arrows:
     fleet = Fleet(client, pending=20, slots=SLOTS)
     yield Arrow("sync of 8 jobs", fleet.sync)
     yield Arrow("count", fleet.count, calls=SMALL_CALLS)
-    yield Arrow("beat", lambda: fleet.scheduler.beat(fleet.workers[0], turns=True), calls=SMALL_CALLS)
+    yield Arrow("heartbeat", lambda: fleet.scheduler.heartbeat(fleet.workers[0], turns=True), calls=SMALL_CALLS)
     yield Arrow("tick", fleet.scheduler.tick, calls=SMALL_CALLS)
 
 

@@ -270,7 +270,7 @@ def fill_memory(on: Field) -> None:
 
 def _relieve(on: Field) -> None:
     client = on.durable().client
-    silent_s = max(worker.last_beat_s for worker in Report(Reader(client, Keys())).status().workers)
+    silent_s = max(worker.last_heartbeat_s for worker in Report(Reader(client, Keys())).status().workers)
     on.ledger.note("relief", "server", pending=_pending(on), silent_s=silent_s)
     client.config_set("maxmemory", 0)
 

@@ -41,7 +41,7 @@ MAY_STAY = {
     *("job", "message", "task", "jobs_of_task", "callers", "told_callers", "dead", "ended", "worker"),
     *("revoked", "revoked_stamp", "idempotency", "spoiled", "batched", "nudges", "ahead"),
     *("recurring", "recurring_call", "recurs", "signature", "recurring_of"),
-    *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "beats", "joined"),
+    *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("fence", "clock", "schema", "settings", "conf", "conf_of", "claim_number"),
     *("durations", "metrics", "trend", "trend_turn", "counters"),
 }
@@ -175,7 +175,7 @@ def _look_at_dead_letters(client: redis.Redis, remains: Remains) -> None:
 def _look_at_slots(client: redis.Redis, remains: Remains, slots: int) -> None:
     """Compare the counts with the rows and claims of workers."""
     key = Keys().key
-    workers = [worker.decode() for worker in client.zrange(key("beats"), 0, -1)]
+    workers = [worker.decode() for worker in client.zrange(key("heartbeats"), 0, -1)]
     rows = {worker: _text(client.hgetall(key("worker", worker))) for worker in workers}
     by_profile: dict[str, int] = {}
     by_type: dict[str, int] = {}
@@ -198,7 +198,7 @@ def _look_at_slots(client: redis.Redis, remains: Remains, slots: int) -> None:
 
 
 def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
-    live = {worker.decode() for worker in client.zrange(Keys().key("beats"), 0, -1)}
+    live = {worker.decode() for worker in client.zrange(Keys().key("heartbeats"), 0, -1)}
     patterns = {
         name: re.compile(re.escape(Keys().base) + re.escape(template).replace("%s", "([^:]*)"))
         for name, (template, _, _) in KEYS.items()

@@ -48,7 +48,7 @@ class Scale:
     limit: int = 0
 
     def __str__(self):
-        workers = f", {self.workers:,} more workers that join and beat" if self.workers else ""
+        workers = f", {self.workers:,} more workers that join and heartbeat" if self.workers else ""
         keys = f", {self.keys:,} exclusive key{'s' if self.keys > 1 else ''}" if self.keys else ""
         limit = f" with a limit of {self.limit:,} each" if self.limit else ""
         return f"{self.jobs:,} jobs of {self.types:,} types{limit}{keys}{workers}"

@@ -113,7 +113,7 @@ class LargeFleet:
         self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), shared(Settings()))
 
     def crowd(self, workers):
-        """Have many small workers join, and each beat once."""
+        """Have many small workers join, and each heartbeat once."""
         for number in range(workers):
             self.join(f"small{number}", self.random.sample(self.types, self.random.randint(1, 3)), 1)
             if number % 100 == 0:
@@ -141,7 +141,7 @@ class LargeFleet:
                 self.publish_later(60)
                 self.scheduler.tick()
         for turns in (False, True):
-            self.scheduler.beat("versatile", turns=turns)
+            self.scheduler.heartbeat("versatile", turns=turns)
         self.join("killed", self.served, 60)
         self.scheduler.recover("killed")
         found = [job_id for job_id, _ in self.claims("versatile")[:20]]
@@ -273,7 +273,7 @@ class LargeFleet:
     def die(self, worker):
         """Have a worker be silent, with ticks, for longer than its timeout."""
         now_us = self.reader.now_us()
-        self.client.zadd(Keys().key("beats"), {worker: now_us - 60_000_000})
+        self.client.zadd(Keys().key("heartbeats"), {worker: now_us - 60_000_000})
         self.client.hset(Keys().key("clock"), mapping={"ticked": now_us, "grace": now_us - 60_000_000})
         self.scheduler.tick()
 

@@ -174,9 +174,9 @@ def priorities(side):
 
 
 @scenario
-def beat(side):
+def heartbeat(side):
     command = [sys.executable, "-m", "celery", "-A", APP, "beat", "--scheduler", "celery.beat:Scheduler"]
-    process = Process(f"beat-{side.name}", command, side.environment())
+    process = Process(f"heartbeat-{side.name}", command, side.environment())
     try:
         return set(side.records("ticks", 3))
     finally:

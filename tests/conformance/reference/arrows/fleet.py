@@ -1,4 +1,4 @@
-"""A worker comes, lives and goes, or is dead: join, sync, count, beat, leave, recover."""
+"""A worker comes, lives and goes, or is dead: join, sync, count, heartbeat, leave, recover."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -52,7 +52,7 @@ def join(
     return Joined(more, namesake if namesake != worker_id else None, replaced, void_up_to, now_us)
 
 
-# -- sync: a worker beats, and says what it holds. Only the worker itself gives a claim back.
+# -- sync: a worker's heartbeat, which says what it holds. Only the worker itself gives a claim back.
 
 
 def sync(
@@ -165,10 +165,10 @@ def _average(cohort: Cohort, type_: str, number: int, sum_us: int) -> None:
         cohort.durations_us[type_] = before_us + (sum_us - number * before_us) // max(number, AVERAGED_OVER)
 
 
-# -- beat: a worker's guard says that the worker lives, and whether its event loop turns.
+# -- heartbeat: a worker's guard says that the worker lives, and whether its event loop turns.
 
 
-def beat(cohort: Cohort, worker_id: str, *, turns: bool, now_us: int) -> Beaten:
+def heartbeat(cohort: Cohort, worker_id: str, *, turns: bool, now_us: int) -> Beaten:
     """Keep a worker alive. While its event loop does not turn, it gets no job, and the unread ones go back."""
     worker = cohort.workers.get(worker_id)
     if worker is None or worker.seen_us == GIVEN_UP_US:

@@ -58,7 +58,7 @@ export function workers() {
       { name: "serves", value: (row) => row.types.join(", "), kind: "long" },
       { name: "busy slots", value: slots, key: (row) => `${row.slots} ${row.free}` },
       { name: "longest run", value: (row) => row.longest, kind: "long" },
-      { name: "last heartbeat", value: (row) => `${duration(row.last_beat_s)} ago`, kind: "number" },
+      { name: "last heartbeat", value: (row) => `${duration(row.last_heartbeat_s)} ago`, kind: "number" },
       { name: "note", value: notes, kind: "note" },
       { name: "", value: draining, key: (row) => [row.draining, row.types.length === 0, alone(row, row.all)] },
     ],
