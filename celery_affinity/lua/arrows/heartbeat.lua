@@ -1,5 +1,5 @@
--- heartbeat: a worker's guard says that the worker lives, and whether its event loop turns. While the loop stands still,
--- no job is placed on the worker, and its unread jobs are pending again; the jobs that it has read it keeps.
+-- heartbeat: a worker's guard says that the worker lives, and whether its event loop turns. While the loop stands
+-- still, no job is placed on the worker, and its unread jobs are pending again; the jobs that it has read it keeps.
 -- RETURNS {known, again, more}; known 0: the worker is unknown, or its jobs are being recovered, and nothing has
 -- changed. again 1: call again, more jobs are unread. more: as `fill` returns it.
 -- Cost: O(1); when the loop stands still, O(moves * log n), at most MOST_MOVES of them in one call, and some MB.
