@@ -131,7 +131,11 @@ class RefusingProxy:
         return asyncio.run_coroutine_threadsafe(tell(), self._loop).result(10)
 
     async def _serve(self, client_reader, client):
-        server_reader, server = await asyncio.open_connection(HOST, self._server_port)
+        try:
+            server_reader, server = await asyncio.open_connection(HOST, self._server_port)
+        except BaseException:
+            client.transport.abort()  # or its writer would complain of the closed loop, in another test
+            raise
         pair = _Pair(self, client, server)
         self._pairs.add(pair)
         ways = [asyncio.ensure_future(each) for each in (pair.commands(client_reader), pair.replies(server_reader))]
@@ -147,6 +151,7 @@ class RefusingProxy:
     def close(self):
         async def end():
             self._listener.close()
+            await asyncio.sleep(0)  # a task that is cancelled before its first turn closes nothing
             for pair in tuple(self._pairs):
                 pair.client.transport.abort()
             others = asyncio.all_tasks() - {asyncio.current_task()}
