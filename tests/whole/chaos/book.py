@@ -145,6 +145,7 @@ class Book:
     def _on_merged(self, event: Event) -> None:
         run = self._run(event)
         run.calls, run.given = tuple(event.facts["calls"].split(",")), tuple(event.facts["given"].split(","))
+        run.task = event.facts["task"]
         self.merged_runs.append(run)
         for token in dict.fromkeys(run.calls):
             self.call(token).runs.append(run)

@@ -22,6 +22,8 @@ class Run:
     """Of a run of merged calls: their tokens, the first call's first."""
     given: tuple[str, ...] = ()
     """Tokens that such a run was given."""
+    task: str = ""
+    """Task id of the call whose message such a run is: Celery's tracer stores the end of this call."""
 
 
 @dataclass(slots=True)

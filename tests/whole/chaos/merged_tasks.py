@@ -106,7 +106,7 @@ def _noted_run(request, own: list[str]) -> Iterator[dict]:
     calls = request.affinity.calls
     texts = [text for call in calls for text in (call.kwargs.get("tokens") or call.args[0])] or own
     tokens = [Token.of(text) for text in texts]
-    with _noted(request, "merged", calls=",".join(texts), given=",".join(own)) as run:
+    with _noted(request, "merged", task=request.id, calls=",".join(texts), given=",".join(own)) as run:
         time.sleep(max(token.seconds for token in tokens))
         _arm(tokens)
         yield {"run": run, "tokens": texts}

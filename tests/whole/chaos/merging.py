@@ -143,9 +143,9 @@ def _own(run: Run, book: Book) -> list[Window]:
 
 
 def _is_own_end_lost(call: MergedCall, book: Book) -> bool:
-    """Whether *call* was the first of its run, whose result Celery's tracer stores, and that could not be stored."""
+    """Whether its run had the message of *call*, so that Celery's tracer stores the result, which it could not do."""
     return any(
-        run.calls[0] == call.token and window.meets(run.start, told_by(run, book))
+        run.task == call.task and window.meets(run.start, told_by(run, book))
         for run in call.runs
         for window in (*book.results_away, *book.is_full, *_own(run, book))
     )
@@ -196,8 +196,8 @@ def _judge_chord(callback: str, calls: list[MergedCall], book: Book, remains: Re
 
 
 def _may_miss_its_part(call: MergedCall, book: Book) -> bool:
-    """Whether *call* was the first of a run that was disturbed after its end: Celery's own, on any broker."""
-    return _is_own_end_lost(call, book) or any(run.calls[0] == call.token and why_again(run, book) for run in call.runs)
+    """Whether a run had the message of *call*, and was disturbed after its end: Celery's own, on any broker."""
+    return _is_own_end_lost(call, book) or any(run.task == call.task and why_again(run, book) for run in call.runs)
 
 
 def told(call: MergedCall, remains: Remains) -> str:

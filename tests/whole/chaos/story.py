@@ -40,11 +40,12 @@ class Story:
         self.note("call", token, **{"task": f"task-{token}", "name": name, "type": "pdf", **facts})
         self.note("call_accepted", token)
 
-    def run_calls(self, calls, start, end=None, worker=WORKER, pid=CHILD, outcome="done", given=None):
-        """Run calls as one. Return the run."""
+    def run_calls(self, calls, start, end=None, worker=WORKER, pid=CHILD, outcome="done", given=None, message_of=None):
+        """Run calls as one, by the message of the first or of another. Return the run."""
         run = f"{pid}.{len(self.events)}"
         self.at = start
         tokens = {"calls": ",".join(calls), "given": ",".join(calls if given is None else given)}
+        tokens["task"] = f"task-{message_of or calls[0]}"
         self.note("merged", "batch", pid, run=run, worker=worker, **tokens)
         if end is not None:
             self.at = end
