@@ -28,3 +28,6 @@ DEFAULT_QUEUE_MAY_BE_UNDECLARED = _CELERY_5_7
 
 #: Before, `map` and `starmap` are called without their own options.
 MAPS_HAVE_OPTIONS = _CELERY_5_7
+
+#: In 5.6 alone, a revoke stores REVOKED at once, for a running task as well, whatever its pool can end.
+RUNNING_IS_REVOKED_AT_ONCE = celery.VERSION[:2] == (5, 6)
