@@ -245,7 +245,8 @@ MOST_ALIKE = 20
 #: Texts of one kind whose meanings the functions keep from call to call: types, names of tasks, lanes.
 MOST_KEPT = 1000
 
-#: Types of one fleet of which the functions keep which head goes first: some 1 KB each.
+#: Fleets on one server, and types of each, of which the functions keep which head goes first: some 1 KB for a type.
+MOST_FLEETS = 20
 MOST_COMPARISONS = 10_000
 
 #: Largest number of findings that are kept for a dispatcher's log.

@@ -6,7 +6,7 @@
 local NONE, NEVER = -1 / 0, -1
 local D = 100 -- with this letter the name of a lane on demand begins
 
-local fleets = kept.cache() -- prefix of a fleet's keys -> type -> the comparison of its heads
+local fleets = kept.cache(protocol.MOST_FLEETS) -- prefix of a fleet's keys -> type -> the comparison of its heads
 
 -- RETURNS whether the points of a job grow by a whole number each µs: then no rounding changes an order.
 local function grows_evenly(settings)
