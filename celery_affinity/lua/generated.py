@@ -17,9 +17,8 @@ def _protocol() -> str:
     numbers = {
         **protocol.NUMBERS,
         "SCHEMA": redis_keys.SCHEMA,
-        "WITHDRAWN": redis_keys.encode(
-            redis_keys.WITHDRAWN
-        ),  # before a type, in a profile: withdrawn from it for a moment
+        # Before a type, in a profile: withdrawn from it for a moment.
+        "WITHDRAWN": redis_keys.encode(redis_keys.WITHDRAWN),
         "SEVERAL": redis_keys.SEVERAL.decode(),  # instead of the job of a task that has several
     }
     return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items())

@@ -51,13 +51,13 @@ class Reporting:
     def settle(self, tag: str, outcome: str, why: str = "") -> None:
         """Have the server know what became of a message (see `Claims.settle`)."""
         if self.claims.settle(tag, outcome, why):
-            self._call_teller()
+            self._call_for_a_report()
 
     def may_start(self, tag: str) -> bool:
         """Return whether the task of a claim may start; if not, the job may be given back (see `Claims.may_start`)."""
         may = self.claims.may_start(tag)
         if not may and self.claims.has_news:
-            self._call_teller()
+            self._call_for_a_report()
         return may
 
     def started(self, tag: str) -> None:
@@ -77,7 +77,7 @@ class Reporting:
         if held.started_s is not None and held.request is not None:
             self._note_length(held.type, held.request.name, time.monotonic() - held.started_s)
         self.tell()  # the server works while the event loop goes on with its turn
-        self._call_teller()
+        self._call_for_a_report()
 
     def _note_length(self, type_: str, task: str, seconds: float) -> None:
         if self._host.limits_rate_of(task):
@@ -85,7 +85,7 @@ class Reporting:
         else:
             self.lookahead.note_length(type_, seconds)
 
-    def _call_teller(self) -> None:
+    def _call_for_a_report(self) -> None:
         if self._in_trouble or not self._host.wake():
             self._heartbeats.wake()
 

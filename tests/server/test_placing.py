@@ -164,3 +164,14 @@ def test_a_job_whose_id_looks_like_a_lane_harms_no_other_job(redis_client):
         fleet.publish(f"job{number}", "pdf", priority=priority)
     fleet.join("worker", "pdf", slots=9)
     assert fleet.jobs("worker") == ["job0", "job3", "job1", "job2", "queued.1"]
+
+
+@pytest.mark.parametrize("name", ["demand.1", "xdemand.1"])
+def test_an_id_that_looks_like_a_job_on_demand_keeps_nobody_from_looking_ahead(redis_client, name):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf")
+    fleet.publish("first", "pdf")
+    fleet.publish("urgent", "pdf", priority=1)
+    for job in (name, "second", "third", "fourth"):
+        fleet.publish(job, "pdf")
+    assert len(fleet.end("worker", *fleet.inbox("worker"), most_ahead=8)) == 5

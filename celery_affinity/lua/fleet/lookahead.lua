@@ -54,7 +54,7 @@ end
 -- RETURNS whether a job on demand is among those of `waiting`.
 local function has_on_demand(waiting)
     for _, type in ipairs(waiting.types) do
-        if string.find(waiting.heads[type], "demand.", 1, true) then
+        if lanes.has_demand(waiting.heads[type]) then
             return true
         end
     end

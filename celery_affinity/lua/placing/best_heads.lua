@@ -74,8 +74,8 @@ local function compare(heads, settings)
 end
 
 -- RETURNS the place of the head that goes first by a comparison, and its points by now.
-local function first_by(found, heads, settings)
-    local since_us = call.now_us - found.made_us
+local function first_by(found)
+    local since_us, heads, settings = call.now_us - found.made_us, found.heads, found.settings
     local slow = found.slow + since_us * settings.age_weight
     local fast = found.fast + since_us * (settings.age_weight + settings.on_demand_age_weight)
     if fast > slow
@@ -87,7 +87,7 @@ end
 
 -- RETURNS the place and the points of the head that goes first of some `heads`.
 function best_heads.first_of_some(heads, settings)
-    return first_by(compare(heads, settings), heads, settings)
+    return first_by(compare(heads, settings))
 end
 
 -- RETURNS the comparisons that are kept of this fleet's types.
@@ -111,7 +111,7 @@ function best_heads.first(type, heads, settings)
         found = compare(heads, settings)
         comparisons.of[type] = found
     end
-    return first_by(found, heads, settings)
+    return first_by(found)
 end
 
 -- `job` was popped from the heads of its type: brings what is kept of them up to date without comparing all. `before`,

@@ -7,7 +7,7 @@ local function some_of(waiting, heads)
     local some, left = {}, {}
     for _, has_demand in ipairs({ true, false }) do
         for _, type in ipairs(waiting) do
-            if (string.find(heads[type], "demand.", 1, true) ~= nil) == has_demand then
+            if lanes.has_demand(heads[type]) == has_demand then
                 local list = #some < protocol.MOST_CHOSEN_FROM and some or left
                 list[#list + 1] = type
             end

@@ -136,6 +136,11 @@ function lanes.kind(lane)
     return mode == "demand", tonumber(priority)
 end
 
+-- RETURNS whether one of the heads is of a job on demand. The pattern is slow, and an id may hold the text elsewhere.
+function lanes.has_demand(heads)
+    return string.find(heads, "demand.", 1, true) ~= nil and string.find(heads, "%f[%S]demand%.%d+ %d") ~= nil
+end
+
 -- RETURNS an iterator over lane, enqueue time and id of each head.
 function lanes.each(heads)
     return string.gmatch(heads, "(%S+) (%S+) (%S+)")
