@@ -2,6 +2,7 @@
 
 import pytest
 
+from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
@@ -174,4 +175,5 @@ def test_an_id_that_looks_like_a_job_on_demand_keeps_nobody_from_looking_ahead(r
     fleet.publish("urgent", "pdf", priority=1)
     for job in (name, "second", "third", "fourth"):
         fleet.publish(job, "pdf")
-    assert len(fleet.end("worker", *fleet.inbox("worker"), most_ahead=8)) == 5
+    ahead = Ahead(work_us=20_000, costs={"pdf": 1_000})  # such a worker gives way to jobs on demand
+    assert len(fleet.end("worker", *fleet.inbox("worker"), may_hold=ahead)) == 5
