@@ -167,7 +167,7 @@ def test_a_job_whose_id_looks_like_a_lane_harms_no_other_job(redis_client):
     assert fleet.jobs("worker") == ["job0", "job3", "job1", "job2", "queued.1"]
 
 
-@pytest.mark.parametrize("name", ["demand.1", "xdemand.1"])
+@pytest.mark.parametrize("name", ["demand.1", "a-demand.1"])
 def test_an_id_that_looks_like_a_job_on_demand_keeps_nobody_from_looking_ahead(redis_client, name):
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
