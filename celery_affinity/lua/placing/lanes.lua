@@ -136,9 +136,10 @@ function lanes.kind(lane)
     return mode == "demand", tonumber(priority)
 end
 
--- RETURNS whether one of the heads is of a job on demand. The pattern is slow, and an id may hold the text elsewhere.
+-- RETURNS whether one of the heads is of a job on demand. The text alone may be part of an id.
 function lanes.has_demand(heads)
-    return string.find(heads, "demand.", 1, true) ~= nil and string.find(heads, "%f[%S]demand%.%d+ %d") ~= nil
+    return string.find(heads, "demand.", 1, true) ~= nil
+        and (string.find(heads, "^demand%.") or string.find(heads, " demand%.%d+ %d")) ~= nil
 end
 
 -- RETURNS an iterator over lane, enqueue time and id of each head.

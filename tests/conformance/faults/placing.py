@@ -3,6 +3,7 @@
 from .fault import Fault
 
 _SET_BACK = "tests/server/test_placing.py::test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back"
+_NO_DEMAND = "tests/server/test_placing.py::test_an_id_that_looks_like_a_job_on_demand_keeps_nobody_from_looking_ahead"
 
 FAULTS = (
     Fault("placing/fill", "if may_start and fresh and not fresh[id] then", "if false then"),
@@ -68,6 +69,8 @@ FAULTS = (
     Fault("placing/best_heads", "place == found.slow_place and points > next_slow", "place == found.slow_place"),
     Fault("placing/best_heads", "found.slow + gained, found.fast + gained_fast", "found.slow, found.fast"),
     Fault("placing/lanes", "#job.id + 1", "#job.id"),
+    Fault("placing/lanes", 'string.find(heads, "^demand%.") or', ""),
+    Fault("placing/lanes", '" demand%.%d+ %d"', '"demand%."', _NO_DEMAND),
     Fault("placing/score", "min(age_us, settings.on_demand_age_cap_us)", "age_us"),
     Fault("placing/score", "* MICRO / slots_that_fit", "* MICRO * slots_that_fit"),
     Fault("placing/score", "if age_us < 0 then", "if false then"),

@@ -67,14 +67,18 @@ class DurableServer:
 
     def lose_power(self) -> None:
         """End the process, and lose the writes that its policy has not brought to the disk yet: at most."""
-        # The sizes are samples: the cut may take a little more.
-        forgets_s = EVERYSEC_S + 2 * _SAMPLE_S if self.policy == "everysec" else 0.0
+        forgets_s, size = 0.0, None
+        if self.policy == "everysec":
+            # The sizes are samples, and a busy machine takes few: the cut takes what was written since one of them.
+            now_s = monotonic()
+            synced = [sample for sample in tuple(self._sizes) if sample[0] <= now_s - EVERYSEC_S]
+            sampled_s, size = synced[-1] if synced else (0.0, 0)
+            forgets_s = now_s - sampled_s + 2 * _SAMPLE_S
         self._ledger.note("kill", self._name, target=self._server.pid)
-        at = self._ledger.note("down", self._name, how="power lost", forgets_s=forgets_s)
+        self._ledger.note("down", self._name, how="power lost", forgets_s=forgets_s)
         self._server.kill()
-        if forgets_s:
-            synced = [size for sampled_at, size in tuple(self._sizes) if sampled_at <= at - EVERYSEC_S]
-            os.truncate(self._file(), synced[-1] if synced else 0)
+        if size is not None:
+            os.truncate(self._file(), size)
 
     def lose_data(self) -> None:
         """End the process, and have it come back empty."""
