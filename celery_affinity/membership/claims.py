@@ -67,6 +67,12 @@ class Claims:
             if tag in self._held:
                 self._held[tag].request = request
 
+    def unbind(self, tag: str) -> None:
+        """Take the request from the claim again: its job waits for a slot, and may be given back."""
+        with self._lock:
+            if tag in self._held:
+                self._held[tag].request = None
+
     def settle(self, tag: str, outcome: str, why: str = "") -> bool:
         """Record what became of the message. Return whether there is something new to tell the server.
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Collection
+from itertools import islice
 
 from ..rules.ahead import NOTHING, Ahead
 from ..rules.settings import AUTO
@@ -115,6 +116,16 @@ class Lookahead:
             self._between_starts_s += (between_s - self._between_starts_s) * _SHARE_OF_THE_LAST
         self._last_start_s = now_s if self._waiting else None  # without others to start, a pause says nothing
         return claim, tag
+
+    def first(self, count: int) -> list[tuple[Claim, str]]:
+        """Return the *count* jobs that are to start next, in their order."""
+        with self._lock:
+            return [(claim, tag) for claim, tag, _ in islice(self._waiting, count)]
+
+    def discard(self, tag: str) -> None:
+        """Remove a job that does not wait any more: it has ended without a start."""
+        with self._lock:
+            self._waiting = deque(each for each in self._waiting if each[1] != tag)
 
     def give_back(self, types: Collection[str], at_most: int) -> list[str]:
         """Remove jobs of *types*, the last first. Return their tags: they will not start here."""

@@ -76,7 +76,8 @@ class Reporting:
             return
         if held.started_s is not None and held.request is not None:
             self._note_length(held.type, held.request.name, time.monotonic() - held.started_s)
-        self.tell()  # the server works while the event loop goes on with its turn
+        if not self.lookahead or self._pool.blocks_the_loop:  # else the jobs that are held start first
+            self.tell()  # the server works while the event loop goes on with its turn
         self._call_for_a_report()
 
     def _note_length(self, type_: str, task: str, seconds: float) -> None:

@@ -217,11 +217,11 @@ class InboxChannel(ConnectedChannel):
         else:
             self.inbox.obey(sign)
 
-    def consume(self, claim: Claim, tag: str) -> None:
+    def consume(self, claim: Claim, tag: str, *, has_slot: bool = True) -> None:
         """Hand a claimed job, held under *tag*, to the consumer of its queue.
 
         A job whose queue has no consumer here, or not now, is given back; one that cannot be read goes to the dead
-        letters.
+        letters. Without a slot its wait goes on, and is counted later.
         """
         assert self.inbox is not None, "a worker reads"
         reporting = self.inbox.reporting
@@ -232,7 +232,8 @@ class InboxChannel(ConnectedChannel):
         try:
             settings = settings_of(publishing_app.that_made(self.connection.client))
             message = consumed.of_claim(claim, tag, settings)
-            reporting.claims.count_wait(tag, on_demand=bool(mode_of(message["properties"])))
+            if has_slot:
+                reporting.claims.count_wait(tag, on_demand=bool(mode_of(message["properties"])))
             consume(message)
         except received.LOST:
             raise  # not kombu's own list of errors, by which even a KeyError is a lost connection

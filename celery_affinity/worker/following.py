@@ -7,6 +7,7 @@ before the first of them starts; each starts when a slot is free, in the order o
 import time
 from collections import deque
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..client.of_app import settings_of
@@ -20,6 +21,8 @@ from ..threads.repeating import Repeating
 from ..transport.channel import AffinityChannel
 from . import pools
 from .host import WorkerHost
+from .made_ahead import MadeAhead
+from .slots import Slots
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
@@ -34,12 +37,13 @@ class Following:
     The event loop's thread calls all methods but `receive_elsewhere`.
     """
 
-    def __init__(self, consumer: "Consumer", members: Membership, host: WorkerHost) -> None:
+    def __init__(self, consumer: "Consumer", members: Membership, host: WorkerHost, slots: Slots) -> None:
         self.reporting = members.reporting
         self.schedules = settings_of(consumer.app).schedules
         self._consumer = consumer
-        self._members, self._host = members, host
+        self._members, self._host, self._slots = members, host, slots
         self._lookahead = members.lookahead
+        self._made = MadeAhead(consumer, members.claims)
         self._arrived: deque[Claim] = deque()
         self._channel: AffinityChannel | None = None
         self._heeds_consumers = False
@@ -52,13 +56,18 @@ class Following:
         """Read the inbox on *channel*: at the start, and after each reconnect."""
         self._channel = channel
         self._heeds_consumers = True
-        self._lookahead.clear()  # a lost connection made Celery drop the jobs, as all others
+        self.drop()  # a lost connection made Celery drop the jobs, as all others
         channel.inbox = self
 
     def pause(self) -> None:
         """Start nothing more until `begin`. The worker still wants consumers that are cancelled meanwhile."""
-        self._lookahead.clear()
+        self.drop()
         self._heeds_consumers = False
+
+    def drop(self) -> None:
+        """Start none of the jobs that wait for a slot: they were given back, or will be."""
+        self._lookahead.clear()
+        self._made.clear()
 
     def watch_the_loop(self) -> None:
         """Give back the jobs beyond the slots if a task blocks the event loop, which then hears no request for them."""
@@ -99,8 +108,7 @@ class Following:
             case ["tick"]:
                 self._members.tick()
             case ["back", at_most, *types] if at_most.isdecimal() and len(at_most) <= _LONGEST_NUMBER:
-                for tag in self._lookahead.give_back(set(map(decode, types)), int(at_most)):
-                    self.reporting.settle(tag, RETURNED)
+                self._return(self._lookahead.give_back(set(map(decode, types)), int(at_most)))
             case ["paused", what, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
                 self._recall(what, int(fence))
             case _:
@@ -111,28 +119,48 @@ class Following:
         self._members.recalled.add(what, fence)
         kind, _, name = what.partition(":")
         types = self._members.capacity.types if kind == "*" else (decode(name),) if kind == "type" else ()
-        for tag in self._lookahead.give_back(types, len(self._lookahead)):
-            self.reporting.settle(tag, RETURNED)
+        self._return(self._lookahead.give_back(types, len(self._lookahead)))
 
     # -- replies
 
     def turn(self) -> None:
-        """Tell the ends since the last turn of the event loop, and start the jobs that follow."""
+        """Start the jobs that follow, tell the ends since the last turn of the event loop, and make requests ahead."""
         self._members.turned()
         self._members.notice_slots()
         self._hold_what_arrived()
         if self._lookahead:
             self._give_back_what_is_late()
-        self.reporting.tell()
-        if self._start_what_follows() and not pools.writes_at_once(self._consumer.pool):
-            self._host.wake()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Start jobs, tell ends and make requests ahead: nothing that can wait holds up a start."""
+        if self._slots.blocks_the_loop:  # the start is the whole task, and the server can work meanwhile
+            self.reporting.tell()
+            if self._start_what_follows():
+                self._host.wake()
+        elif self._start_what_follows() and pools.writes_at_once(self._consumer.pool):
+            self._host.wake()  # for the rest: first the pool writes
+        else:
+            self.reporting.tell()
+            self._make_what_starts_next()
+
+    def _make_what_starts_next(self) -> None:
+        """Make the requests of as many jobs that are held as the pool has slots."""
+        if len(self._made) >= len(self._lookahead):
+            return
+        for claim, tag in self._lookahead.first(self._slots.size()):
+            if tag not in self._made and not self._made.make(tag, partial(self._consume_ahead, claim, tag)):
+                self._lookahead.discard(tag)
+
+    def _consume_ahead(self, claim: Claim, tag: str) -> None:
+        assert self._channel is not None, "begun"
+        self._channel.consume(claim, tag, has_slot=False)
 
     def reply(self) -> None:
-        """Start the jobs that a reply brings, and tell first the ends that came meanwhile."""
+        """Start the jobs that a reply brings, and tell the ends that came meanwhile."""
         self._arrived.extend(self.reporting.receive())
         self._hold_what_arrived()
-        self.reporting.tell()
-        self._start_what_follows()
+        self._go_on()
 
     def receive_elsewhere(self, claims: list[Claim]) -> None:
         """Have the event loop start jobs of a reply to another thread, if the loop turns (see `watch_the_loop`)."""
@@ -173,9 +201,14 @@ class Following:
         assert self._channel is not None, "begun"
         recalled = self._members.recalled
         if recalled and recalled.has(claim.job_id, claim.type, claim.fence):
-            self.reporting.settle(tag, RETURNED)
-        else:
+            self._return([tag])
+        elif not self._made.start(tag):
             self._channel.consume(claim, tag)
+
+    def _return(self, tags: Collection[str]) -> None:
+        self._made.drop(tags)
+        for tag in tags:
+            self.reporting.settle(tag, RETURNED)
 
     def _start_what_follows(self) -> int:
         """Start the jobs that arrived, as far as there are slots. Return how many."""
@@ -198,8 +231,7 @@ class Following:
 
     def _give_back_what_is_late(self) -> None:
         """Give back the jobs that longer tasks hold up, and have the loop turn when others may be late."""
-        for tag in self._lookahead.give_back_what_is_late():
-            self.reporting.settle(tag, RETURNED)
+        self._return(self._lookahead.give_back_what_is_late())
         now_s = time.monotonic()
         if self._lookahead and now_s >= self._looks_again_s:
             self._looks_again_s = now_s + STARTS_WITHIN_S
@@ -213,4 +245,5 @@ class Following:
         """Give back the jobs of *types* that wait here for a slot: the worker wants no more jobs of these types."""
         tags = self._lookahead.give_back(types, len(self._lookahead)) if types else []
         if tags:
+            self._made.drop(tags)
             self._members.give_back(tags)

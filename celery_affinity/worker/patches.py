@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 PATCHED = (
     "Blueprint.start",
     "Connection.ensure_connection",
+    "Consumer._limit_task",
     "Consumer._schedule_bucket_request",
     "Consumer.call_soon",
     "Consumer.connection_for_read",

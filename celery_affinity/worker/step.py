@@ -90,7 +90,7 @@ class AffinityStep(bootsteps.StartStopStep):
             recurring=RecurringCalls(consumer.app, teller),
             kin=consumer.controller.affinity_kin,
         )
-        self._following = host.following = Following(consumer, members, host)
+        self._following = host.following = Following(consumer, members, host, self.slots)
         host.strays = Strays(consumer, members.reporting)
         self._limits = Limits(consumer, members, self._following)
         patches.patch(consumer, members, host)
@@ -206,7 +206,7 @@ class AffinityStep(bootsteps.StartStopStep):
     def drain(self) -> tuple[int, int]:
         """Take no new job until `Membership.resume`. Return the numbers of jobs given back, and of jobs that go on."""
         self.limits.close()
-        self.members.lookahead.clear()
+        self.following.drop()
         given_up = self.members.pause()
         for held in given_up:
             if held.request is not None:

@@ -10,7 +10,7 @@ import pytest
 from celery_affinity.membership.membership import Membership
 from celery_affinity.server.replies import Claim
 
-from ..support.members import Host, reporting_of, told
+from ..support.members import Host, Pool, reporting_of, told
 
 
 def test_what_is_told_at_once_wakes_nobody(worker, in_flight):
@@ -21,6 +21,21 @@ def test_what_is_told_at_once_wakes_nobody(worker, in_flight):
     reporting.end(worker.claims.hold(claim))
     assert on_its_way == [True], "a loop that is to be answered is woken by the reply"
     reporting.receive()
+
+
+@pytest.mark.parametrize(
+    ("ahead", "blocks", "at_once"), [(False, False, True), (True, False, False), (True, True, True)]
+)
+def test_an_end_is_told_at_once_unless_another_job_is_to_start_first(worker, in_flight, ahead, blocks, at_once):
+    (claim,) = told(worker, in_flight)
+    pool = Pool(blocks_the_loop=blocks)
+    reporting = reporting_of(worker.claims, scheduler=worker.scheduler, host=Host(in_flight), pool=pool, lookahead=4)
+    if ahead:
+        reporting.lookahead.add(claim._replace(job_id="another"), "another:1")
+    reporting.end(worker.claims.hold(claim))
+    assert reporting.outbox.is_telling is at_once
+    if at_once:
+        reporting.receive()
 
 
 def test_a_loop_that_stands_still_is_done_without_once():

@@ -1,5 +1,7 @@
 """Real workers hand over what they add up of their jobs: first averages at once, the rest with heartbeats."""
 
+import json
+
 import pytest
 
 from celery_affinity.observe.type_metrics import metrics_of
@@ -58,3 +60,11 @@ def test_heartbeats_hand_over_what_was_added_up(fleet, counted):
     for number in range(5):
         fleet.tasks["pdf"].delay(f"job-{number}").get(timeout=20)
     wait_until(lambda: (counted.runs, counted.waits) == (5, 5), 20, "all are counted")
+
+
+def test_jobs_whose_requests_were_made_ahead_are_counted_once(fleet, counted):
+    for number in range(40):
+        fleet.tasks["pdf"].delay(f"job-{number}")
+    fleet.start("one", "pdf", heartbeat_s=1, CONF=json.dumps({"affinity_lookahead": 8}))
+    wait_until(lambda: counted.runs == 40, 20, "all are counted")
+    assert counted.waits == 40

@@ -1,39 +1,17 @@
 """Rate limits in a worker without a pool and without a server: jobs that start, wait, or go back."""
 
-from itertools import count
-from types import MethodType, SimpleNamespace
-from unittest.mock import Mock
+from types import SimpleNamespace
 
 import pytest
-from celery import Celery
-from celery.worker.consumer import Consumer
 from hypothesis import given
 from hypothesis import strategies as st
 from kombu.utils.limits import TokenBucket
 
-from celery_affinity.membership.capacity import Capacity
 from celery_affinity.membership.held import RETURNED, Held
-from celery_affinity.membership.membership import Membership
 from celery_affinity.membership.recalled import Recalled
-from celery_affinity.server.replies import Claim
-from celery_affinity.worker.following import Following
 from celery_affinity.worker.rate_limits import Limits
 
-from ..support.members import Pool, reporting_of
-
-
-def consumer_with(bucket, starts):
-    """Return the part of Celery's consumer that has token buckets, with *bucket* for "mail"."""
-    consumer = SimpleNamespace(
-        task_buckets={"mail": bucket},
-        timer=Mock(),
-        _limit_order=0,
-        reset_rate_limits=None,
-        on_task_request=starts,
-    )
-    for name in ("_schedule_bucket_request", "_limit_move_to_pool", "_limit_task"):
-        setattr(consumer, name, MethodType(getattr(Consumer, name), consumer))
-    return consumer
+from ..support.worker_alone import Request, Worker, consumer_with
 
 
 class Bucket:
@@ -72,13 +50,6 @@ class Bucket:
 
     def waiting(self):
         return [request._tag for request, _ in self.bucket.contents]
-
-
-class Request(SimpleNamespace):
-    __hash__ = object.__hash__
-
-    def __init__(self, tag, holds_a_key=False):
-        super().__init__(_tag=tag, _reporting=True, id=tag, name="mail", expires=None, holds_a_key=holds_a_key)
 
 
 def test_what_waits_goes_in_the_order_in_which_it_was_claimed():
@@ -128,70 +99,14 @@ def test_a_job_with_a_key_waits_for_a_token_that_is_near():
     assert (limits.waiting(), limits.given_back, limits.avoided) == (["d", "c", "b"], [], frozenset())
 
 
-class Worker:
-    """The parts of a worker that decide which jobs start, with a limited type, "mail"; no pool, no server."""
-
-    def __init__(self, slots, types):
-        self.running = []
-        self.limited = consumer_with(TokenBucket(0.001), starts=self.running.append)
-        self.limited.task_buckets["mail"]._tokens = 0
-        self.limited.app = Celery(set_as_current=False)
-        pool = Pool(slots)
-        self.reporting = reporting_of(lookahead=8, pool=pool)
-        self.claims = self.reporting.claims
-        self.members = members = Membership.__new__(Membership)
-        members._heartbeats, members._rejoin, members._pool = Mock(), False, pool
-        members.claims, members.reporting, members.lookahead = self.claims, self.reporting, self.reporting.lookahead
-        members.capacity = Capacity(pool, self.claims)
-        members.capacity.types = types
-        members.recalled = Recalled()
-        self.host = SimpleNamespace(loop=Mock(), wake=Mock())
-        self.following = Following(self.limited, members, self.host)
-        self.following.begin(SimpleNamespace(consume=self.consume))
-        self.slots, self.limits = slots, Limits(self.limited, members, self.following)
-        self.numbers = count(1)
-
-    def claim(self, type_):
-        number = next(self.numbers)
-        return Claim(f"job{number}", str(number), type_, 0, 0, b"")
-
-    def hold(self, type_):
-        self.following._hold(self.claim(type_))
-
-    def consume(self, claim, tag):
-        if claim.type == "mail":
-            self.limited._limit_task(Request(tag), self.limited.task_buckets["mail"], 1)
-        elif self.claims.may_start(tag):
-            self.limited.on_task_request(Request(tag))
-
-    def turn(self):
-        """Let the loop turn until nothing wakes it any more."""
-        self.host.wake.called = True
-        while self.host.wake.called:
-            self.host.wake.reset_mock()
-            self.following._start_what_has_a_slot()
-        assert len(self.running) <= self.slots
-
-    def lose_one(self):
-        """Void a claim that is ahead: another worker has the job by now."""
-        for claim, *_ in list(self.reporting.lookahead._waiting)[:1]:
-            self.claims.void([(claim.job_id, claim.fence)])
-
-    def end_one(self):
-        if self.running:
-            self.reporting.end(self.running.pop()._tag)
-
-    def types_ahead(self):
-        return [claim.type for claim, *_ in self.reporting.lookahead._waiting]
-
-
 @given(
     slots=st.integers(1, 4),
     types=st.sampled_from([("mail", "pdf"), ("mail",)]),
     moves=st.lists(st.sampled_from(["mail", "pdf", "pdf", "end", "lose", "inbox"]), max_size=24),
+    makes=st.booleans(),
 )
-def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types, moves):
-    worker = Worker(slots, types)
+def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types, moves, makes):
+    worker = Worker(slots, types, makes=makes)
     for move in moves:
         if move == "end":
             worker.end_one()
@@ -212,9 +127,10 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
         assert given_back <= ({"mail"} if len(types) > 1 else set()), "only what others may start sooner"
 
 
+@pytest.mark.parametrize("makes", [False, True])
 @pytest.mark.parametrize("before", ["a drain", "a cancelled consumer"])
-def test_what_is_ahead_and_will_not_start_here_goes_back_though_all_slots_are_busy(before):
-    worker = Worker(1, ("mail", "pdf"))
+def test_what_is_ahead_and_will_not_start_here_goes_back_though_all_slots_are_busy(before, makes):
+    worker = Worker(1, ("mail", "pdf"), makes=makes)
     worker.hold("pdf")
     worker.turn()
     assert len(worker.running) == 1

@@ -1,0 +1,107 @@
+"""The parts of a worker that decide which jobs start: no pool, no server, a type "mail" with a rate limit."""
+
+from itertools import count
+from types import MethodType, SimpleNamespace
+from unittest.mock import Mock
+
+from celery import Celery
+from celery.worker.consumer import Consumer
+from kombu.utils.limits import TokenBucket
+
+from celery_affinity.membership.capacity import Capacity
+from celery_affinity.membership.membership import Membership
+from celery_affinity.membership.recalled import Recalled
+from celery_affinity.server.replies import Claim
+from celery_affinity.worker.following import Following
+from celery_affinity.worker.rate_limits import Limits
+
+from .members import Pool, reporting_of
+
+
+def consumer_with(bucket, starts):
+    """Return the part of Celery's consumer that has token buckets, with *bucket* for "mail"."""
+    consumer = SimpleNamespace(
+        task_buckets={"mail": bucket},
+        timer=Mock(),
+        _limit_order=0,
+        reset_rate_limits=None,
+        on_task_request=starts,
+    )
+    for name in ("_schedule_bucket_request", "_limit_move_to_pool", "_limit_task"):
+        setattr(consumer, name, MethodType(getattr(Consumer, name), consumer))
+    return consumer
+
+
+class Request(SimpleNamespace):
+    __hash__ = object.__hash__
+
+    def __init__(self, tag, *, name="mail", holds_a_key=False):
+        super().__init__(_tag=tag, _reporting=True, id=tag, name=name, expires=None, holds_a_key=holds_a_key)
+        self.request_dict = {"properties": {}}
+
+
+class Worker:
+    """The parts of a worker that decide which jobs start, with a limited type, "mail"; no pool, no server."""
+
+    def __init__(self, slots, types, *, makes=False):
+        self.running, self.makes = [], makes
+        self.limited = consumer_with(TokenBucket(0.001), starts=self.run)
+        self.limited.task_buckets["mail"]._tokens = 0
+        self.limited.app = Celery(set_as_current=False)
+        pool = Pool(slots)
+        self.reporting = reporting_of(lookahead=8, pool=pool)
+        self.claims = self.reporting.claims
+        self.members = members = Membership.__new__(Membership)
+        members._heartbeats, members._rejoin, members._pool = Mock(), False, pool
+        members.claims, members.reporting, members.lookahead = self.claims, self.reporting, self.reporting.lookahead
+        members.capacity = Capacity(pool, self.claims)
+        members.capacity.types = types
+        members.recalled = Recalled()
+        self.host = SimpleNamespace(loop=Mock(), wake=Mock())
+        self.following = Following(self.limited, members, self.host, pool)
+        self.following.begin(SimpleNamespace(consume=self.consume))
+        self.slots, self.limits = slots, Limits(self.limited, members, self.following)
+        self.numbers = count(1)
+
+    def claim(self, type_):
+        number = next(self.numbers)
+        return Claim(f"job{number}", str(number), type_, 0, 0, b"")
+
+    def hold(self, type_):
+        self.following._hold(self.claim(type_))
+
+    def consume(self, claim, tag, *, has_slot=True):
+        if has_slot:
+            self.claims.count_wait(tag, on_demand=False)
+        request = Request(tag, name=claim.type)
+        self.claims.bind(tag, request)
+        if claim.type == "mail":
+            self.limited._limit_task(request, self.limited.task_buckets["mail"], 1)
+        else:
+            self.limited.on_task_request(request)
+
+    def run(self, request):
+        if self.claims.may_start(request._tag):
+            self.running.append(request)
+
+    def turn(self):
+        """Let the loop turn until nothing wakes it any more."""
+        self.host.wake.called = True
+        while self.host.wake.called:
+            self.host.wake.reset_mock()
+            self.following._start_what_has_a_slot()
+        if self.makes:
+            self.following._make_what_starts_next()
+        assert len(self.running) <= self.slots
+
+    def lose_one(self):
+        """Void a claim that is ahead: another worker has the job by now."""
+        for claim, *_ in list(self.reporting.lookahead._waiting)[:1]:
+            self.claims.void([(claim.job_id, claim.fence)])
+
+    def end_one(self):
+        if self.running:
+            self.reporting.end(self.running.pop()._tag)
+
+    def types_ahead(self):
+        return [claim.type for claim, *_ in self.reporting.lookahead._waiting]

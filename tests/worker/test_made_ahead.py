@@ -1,0 +1,123 @@
+"""Requests that are made while tasks run: a start is not held up, and a job can still go back."""
+
+import json
+import re
+
+import pytest
+from kombu.utils.limits import TokenBucket
+
+from celery_affinity.membership.held import EXPIRED
+
+from ..support.fleet import in_time
+from ..support.processes import wait_until
+from ..support.worker_alone import Worker
+
+
+def one_runs_and(*types):
+    """Return a worker of one slot, which is taken, and for which jobs of *types* wait."""
+    worker = Worker(1, ("pdf", "mail"), makes=True)
+    for type_ in ("pdf", *types):
+        worker.hold(type_)
+    worker.turn()
+    assert len(worker.running) == 1
+    return worker
+
+
+def made(worker):
+    return list(worker.following._made._requests.values())
+
+
+def test_as_many_requests_are_made_as_there_are_slots_and_none_of_them_has_one():
+    worker = one_runs_and("pdf", "pdf")
+    (request,) = made(worker)
+    ((_, tag),) = worker.reporting.lookahead.first(1)
+    assert request._tag == tag
+    held = worker.claims.find(tag)
+    assert (held.request, held.slot_since_s) == (None, None)
+    worker.end_one()
+    worker.turn()
+    assert worker.running == [request], "and none is made twice"
+    assert held.request is request
+    assert held.slot_since_s is not None, "its wait is counted"
+
+
+@pytest.mark.parametrize("has_a_token", [False, True])
+def test_a_limit_that_is_set_after_the_making_holds(has_a_token):
+    worker = one_runs_and("pdf")
+    (request,) = made(worker)
+    bucket = worker.limited.task_buckets["pdf"] = TokenBucket(0.001)
+    bucket._tokens = int(has_a_token)
+    worker.end_one()
+    worker.turn()
+    waiting = [each for each, _ in bucket.contents]
+    assert (worker.running, waiting) == (([request], []) if has_a_token else ([], [request]))
+
+
+def test_a_limit_that_is_gone_since_the_making_does_not_hold():
+    worker = one_runs_and("mail")
+    (request,) = made(worker)
+    worker.limited.task_buckets["mail"] = None
+    worker.end_one()
+    worker.turn()
+    assert worker.running == [request]
+
+
+def test_a_job_that_ends_when_its_request_is_made_waits_no_more():
+    worker = one_runs_and()
+
+    def consume(claim, tag, **options):
+        worker.reporting.end(tag, EXPIRED)
+
+    worker.following._channel.consume = consume
+    worker.hold("pdf")
+    worker.following._make_what_starts_next()
+    assert not worker.reporting.lookahead
+    assert worker.claims.unfinished() == 1
+
+
+class Pool:
+    def __init__(self, does, blocks_the_loop, writes):
+        self.blocks_the_loop = blocks_the_loop
+        self.size = lambda: 1
+        self._pool = type("", (), {"on_poll_start": lambda self: does("write")})() if writes else None
+
+
+@pytest.mark.parametrize(
+    ("blocks", "writes", "order"),
+    [
+        (False, True, ["start", "write", "wake"]),  # the pool writes first; the rest is for the next turn
+        (False, False, ["start", "tell", "make"]),
+        (True, False, ["tell", "start", "wake"]),
+    ],
+    ids=["prefork", "threads", "solo"],
+)
+def test_what_can_wait_does_not_hold_up_a_start(blocks, writes, order):
+    worker, did = one_runs_and("pdf", "pdf", "pdf"), []
+    worker.end_one()
+    following = worker.following
+    following._slots = worker.limited.pool = Pool(did.append, blocks, writes)
+    following._hand_over = lambda claim, tag: did.append("start")
+    following.reporting.tell = lambda: did.append("tell")
+    following._made.make = lambda tag, consume: did.append("make") or True
+    worker.host.wake = lambda: did.append("wake")
+    following._go_on()
+    assert did[:3] == order
+    following._go_on()
+    assert "tell" in did
+
+
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
+def test_a_request_that_was_made_and_cannot_start_goes_back_and_the_task_runs_elsewhere(fleet, pool):
+    options = {"CONF": json.dumps({"affinity_lookahead": 8})}
+    for number in range(12):
+        fleet.tasks["late"].delay(f"before-{number}", 0)
+    fleet.tasks["late"].delay("long", 30)
+    behind = [fleet.tasks["late"].delay(f"behind-{number}", 0).id for number in range(3)]
+    holder = fleet.start("holder", "pdf", pool=pool, **options)
+    wait_until(lambda: fleet.ledger.starts()["long"], 20, "the long one runs")
+    wait_until(lambda: re.search(rf"Task \S+\[{behind[0]}\] received", holder.log()), 10, "the next request is made")
+    fleet.start("idle", "pdf", pool="solo", **options)
+    wait_until(lambda: all(fleet.ledger.starts()[f"behind-{number}"] for number in range(3)), 10, "the other runs them")
+    assert set(fleet.ledger.starts().values()) == {1}
+    replies = fleet.app.control.broadcast("reserved", reply=True, timeout=10, limit=2)
+    assert [answer for reply in replies for answer in reply.values()] == [[], []], "Celery forgets what went back"
