@@ -16,10 +16,10 @@ from redis.utils import HIREDIS_AVAILABLE
 
 from ..client import misspelt, recurring
 from ..client.of_app import is_ours, rules_by_name, settings_of, type_by_name
-from ..client.options import of_annotations, of_beat, of_routes, wrong_in, wrong_with_app
+from ..client.options import options_in_annotations, options_in_beat, options_in_routes, wrong_in, wrong_with_app
 from ..errors import AffinityError, OptionError
 from ..rules import key_limits, reserves
-from ..rules.affinity import as_affinity, of_task
+from ..rules.affinity import affinity_of, as_affinity
 from ..rules.key_template import pattern_of
 from ..rules.keyed import Rule
 from ..rules.redis_keys import Keys
@@ -128,7 +128,7 @@ def _settings(app: Celery, refused: list[str]) -> Settings:
 
 
 def _not_recurring(app: Celery) -> Iterator[str]:
-    for name, found in recurring.of_conf(app):
+    for name, found in recurring.calls_in_conf(app):
         if isinstance(found, OptionError):
             yield f"{PREFIX}recurring[{name!r}]: {found}"
 
@@ -136,7 +136,7 @@ def _not_recurring(app: Celery) -> Iterator[str]:
 def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
     """Return misspelt options of tasks, routes, annotations and beat_schedule entries. Other errors go to *refused*."""
     scheduled = "*" in own.queues
-    beat = (wrong_in(where, options, scheduled=scheduled) for where, options in of_beat(app.conf))
+    beat = (wrong_in(where, options, scheduled=scheduled) for where, options in options_in_beat(app.conf))
     found = [*wrong_with_app(app), *chain.from_iterable(beat)]
     refused.extend(str(each) for each in found if not each.misspelt)
     return [str(each) for each in found if each.misspelt]
@@ -208,7 +208,7 @@ def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: lis
     except Exception:  # a router of the user's may look at arguments, or want a queue that is not declared
         options = {}
     try:
-        affinities = [as_affinity(options.get("affinity")), of_task(task)]
+        affinities = [as_affinity(options.get("affinity")), affinity_of(task)]
     except AffinityError as exc:
         refused.append(f"task {name}: {exc}")
         return None
@@ -218,8 +218,8 @@ def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: lis
 
 def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the options in task_routes and in beat_schedule entries, each with its place."""
-    yield from of_routes(app.conf)
-    yield from of_beat(app.conf)
+    yield from options_in_routes(app.conf)
+    yield from options_in_beat(app.conf)
 
 
 def _type_of_options(options: Mapping[str, Any], where: str, refused: list[str]) -> str | None:
@@ -258,7 +258,7 @@ def _no_tasks(app: Celery, own: Settings) -> Iterator[Name]:
         for pattern in names:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in tasks):
                 yield Name(f"{setting}[{pattern!r}]", closest(pattern, tasks))
-    for of_options in (of_routes, of_annotations):
+    for of_options in (options_in_routes, options_in_annotations):
         everywhere = {where for where, _ in of_options(app.conf)}
         somewhere = {where for name in app.tasks for where, _ in of_options(app.conf, name)}
         for where in sorted(everywhere - somewhere):
@@ -279,7 +279,7 @@ def _rules(app: Celery, own: Settings) -> Iterator[tuple[str, Rule]]:
     """Yield the rules by key of tasks, and those that names of tasks have, each with that name."""
     for name, task in sorted(app.tasks.items()):
         with suppress(AffinityError):  # said by `_type_of_task`
-            rule = of_task(task).rule
+            rule = affinity_of(task).rule
             if rule:
                 yield name, rule
     yield from ((pattern, named.rule) for pattern, named in own.task_rules.items() if named.rule)
@@ -292,7 +292,7 @@ def _merges_twice(app: Celery, own: Settings) -> Iterator[tuple[str, str]]:
     """Yield the tasks that merge, and whose calls a class of another package keeps from it, each with that class."""
     for name, task in sorted(app.tasks.items()):
         with suppress(AffinityError):  # said by `_type_of_task`
-            if of_task(task).merge or rules_by_name(name, own).merge:
+            if affinity_of(task).merge or rules_by_name(name, own).merge:
                 yield from ((name, found) for found in map(_named, type(task).__mro__) if found in _OF_OTHERS)
 
 

@@ -6,7 +6,7 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..observe import job_lists
-from ..observe.job_lists import Page
+from ..observe.job_lists import JobsPage
 from ..observe.jobs import Job
 from ..operate.filters import Filters
 from .broker import AS_JSON, reader_of, show
@@ -99,7 +99,7 @@ def list_jobs(
     show(found, lambda page: _page(page, nothing), json=as_json)
 
 
-def _page(page: Page, nothing: str) -> str:
+def _page(page: JobsPage, nothing: str) -> str:
     lines = [table_of(page.jobs) if page.jobs else nothing if page.cursor is None else f"{nothing}, so far"]
     if page.cursor is not None:
         why = f"{job_lists.MOST:,} jobs were read" if page.partial else many(len(page.jobs), "job")

@@ -4,7 +4,7 @@ import json
 
 from ..observe.claim_order import Group
 from ..observe.explain import Explanation
-from ..observe.waiting import Slots, Waiting
+from ..observe.waiting import SlotsOfTypes, Waiting
 from ..operate.values import Values
 from .words import about, duration, many, mode, moment, paragraph, printable
 
@@ -149,5 +149,5 @@ def _group(group: Group) -> str:
     return f"{group.jobs} of {group.type} priority {group.priority}{demand}{kept_back}"
 
 
-def _slots(each: Slots) -> str:
+def _slots(each: SlotsOfTypes) -> str:
     return f"[{' '.join(each.types)}]: {many(each.slots, 'slot')} on {many(each.workers, 'worker')}, {each.free} free"

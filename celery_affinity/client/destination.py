@@ -148,7 +148,7 @@ def route(
         queue = options.get("queue")
         type_ = str(queue) if type(queue) is OfFirstTry else None
     else:
-        type_ = of_task(app, *_task_that_runs(app, task, name, *rest))
+        type_ = type_of_task(app, *_task_that_runs(app, task, name, *rest))
     if type_ is not None:
         options = {**_elsewhere(options), "queue": type_}
     routed = route_as_celery(router, options, name, *rest)
@@ -205,12 +205,12 @@ def route_late(app: Celery, name: str, options: Options) -> None:
         return
     type_ = as_affinity(options.get("affinity")).type
     if type_ is None and _is_default(app, options):
-        type_ = of_task(app, tasks_of(app).get(name), name)
+        type_ = type_of_task(app, tasks_of(app).get(name), name)
     if type_ is not None:
         _replace(options, app.amqp.router.expand_destination(type_))
 
 
-def of_task(app: Celery, task: Task | None, name: str) -> str | None:
+def type_of_task(app: Celery, task: Task | None, name: str) -> str | None:
     """Return the type of *task*, None if it has none. Raises OptionError, SettingError."""
     return as_affinity(getattr(task, "affinity", None)).type or type_by_name(name, settings_of(app))
 

@@ -11,7 +11,7 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
 
 from ..errors import OptionError
-from ..rules.bounds import of_type
+from ..rules.bounds import bound_of
 from ..rules.job_fields import NewJob
 from . import revokes
 from .stamp import Message, Stamp
@@ -48,7 +48,7 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> NewJob:
         expires_us=stamp.expires_us(),
         stamps=revokes.stamps_of(headers),
         rules=stamp.rules,
-        bound=of_type(type_, stamp.bounds) if stamp.bounds else None,
+        bound=bound_of(type_, stamp.bounds) if stamp.bounds else None,
         **stamp.plain,
     ).checked()
 

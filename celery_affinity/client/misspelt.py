@@ -31,8 +31,8 @@ from .options import (
     KNOWN,
     Options,
     attributes,
-    of_annotations,
-    of_routes,
+    options_in_annotations,
+    options_in_routes,
     schedules_all,
     unfilled,
     unfilled_by_task,
@@ -187,7 +187,8 @@ def _check_task(task: Any) -> None:
         raise OptionError(words)
     if found:
         annotated = next(
-            (where for where, each in of_annotations(task.app.conf, task.name) if wrong(each, of_task=True)), None
+            (where for where, each in options_in_annotations(task.app.conf, task.name) if wrong(each, of_task=True)),
+            None,
         )
         raise OptionError(f"{annotated or f'task {task.name}'}: {found}")
     setattr(type(task), _SEEN, True)
@@ -210,7 +211,7 @@ def check_call(app: Celery, name: str, options: Options) -> None:
 
 def _where(app: Celery, name: str, found: str) -> str:
     """Return, in words, the place of the option that *found* complains about."""
-    for where, route in of_routes(app.conf, name):
+    for where, route in options_in_routes(app.conf, name):
         if wrong_name(route) == found:
             return where
     has_functions = any(not isinstance(each, MapRoute) for each in app.amqp.routes or ())

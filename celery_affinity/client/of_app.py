@@ -10,7 +10,7 @@ from celery import Celery
 from celery.app.task import Task
 
 from ..rules import settings as settings_module
-from ..rules.affinity import NOTHING, Affinity, of_task
+from ..rules.affinity import NOTHING, Affinity, affinity_of
 from ..rules.merging import Merge
 from ..rules.settings import Settings
 
@@ -54,7 +54,7 @@ def rules_by_name(name: str, settings: Settings) -> Affinity:
 
 def merge_of(task: Task) -> Merge | None:
     """Return how calls of *task* merge: as the task says, or else as its name does; None if they do not."""
-    return of_task(task).merge or rules_by_name(task.name, settings_of(task.app)).merge
+    return affinity_of(task).merge or rules_by_name(task.name, settings_of(task.app)).merge
 
 
 @lru_cache(maxsize=4096)

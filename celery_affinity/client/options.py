@@ -18,10 +18,9 @@ from kombu import Producer
 
 from ..errors import OptionError, SettingError
 from ..rules import spelling
-from ..rules.affinity import as_affinity
-from ..rules.affinity import of_task as affinity_of
+from ..rules.affinity import affinity_of, as_affinity
 from ..rules.call_options import KEYS, OPTIONS
-from ..rules.key_template import Arguments, Field, Taken, complaint, parsed, taken_by
+from ..rules.key_template import Arguments, Taken, TemplateField, complaint, parsed, taken_by
 from ..rules.keyed import Rule
 from ..rules.merging import Merge
 from ..rules.settings import PREFIX, Settings
@@ -177,7 +176,7 @@ def schedules_all(app: Celery) -> bool:
 # -- options in an app's configuration
 
 
-def of_routes(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
+def options_in_routes(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
     """Yield the routes of ``task_routes``, each after its place in words; with *name*, those of that task."""
     for pairs in _each(conf.task_routes):
         for pair in pairs.items() if isinstance(pairs, Mapping) else pairs if isinstance(pairs, list | tuple) else ():
@@ -187,7 +186,7 @@ def of_routes(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Option
                 yield f"task_routes {shown!r}", route if isinstance(route, Mapping) else {"queue": route}
 
 
-def of_annotations(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
+def options_in_annotations(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
     """Yield the options in ``task_annotations``, each after its place in words; with *name*, those of that task."""
     for each in _each(conf.task_annotations):
         for task, options in each.items() if isinstance(each, Mapping) else ():
@@ -195,7 +194,7 @@ def of_annotations(conf: Conf, name: str | None = None) -> Iterator[tuple[str, O
                 yield f"task_annotations {task!r}", options
 
 
-def of_beat(conf: Conf) -> Iterator[tuple[str, Options]]:
+def options_in_beat(conf: Conf) -> Iterator[tuple[str, Options]]:
     """Yield the options of the entries of ``beat_schedule``, each after its place in words."""
     for name, entry in (conf.beat_schedule or {}).items():
         options = entry.get("options") if isinstance(entry, Mapping) else getattr(entry, "options", None)
@@ -227,14 +226,14 @@ class Wrong(NamedTuple):
 def wrong_with_app(app: Celery) -> Iterator[Wrong]:
     """Yield complaints about routes, annotations and tasks of *app*, which is finalized."""
     scheduled = schedules_all(app)
-    annotated = list(of_annotations(app.conf))
+    annotated = list(options_in_annotations(app.conf))
     said = {name for _, options in annotated for name in options}
     tasks = [
         (f"task {name}", {name: value for name, value in attributes(task).items() if name not in said})
         for name, task in sorted(app.tasks.items())
         if not name.startswith("celery.")
     ]
-    for where, options in of_routes(app.conf):
+    for where, options in options_in_routes(app.conf):
         yield from wrong_in(where, options, scheduled=scheduled)
     for where, options in (*annotated, *tasks):
         yield from wrong_in(where, options, scheduled=scheduled, of_task=True)
@@ -278,7 +277,7 @@ def wrong_in(where: str, options: Options, *, scheduled: bool, of_task: bool = F
 def _looks_like_a_template(key: object) -> bool:
     """Return whether *key*, in a configuration, is not what its author means: one key of that name for all calls."""
     with suppress(OptionError):
-        return isinstance(key, str) and any(isinstance(part, Field) for part in parsed("exclusive", key))
+        return isinstance(key, str) and any(isinstance(part, TemplateField) for part in parsed("exclusive", key))
     return False
 
 

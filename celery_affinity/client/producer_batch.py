@@ -32,7 +32,7 @@ class _OfMessage(list["NewJob | Command"]):
         self.append(job)
 
 
-class Channel(Protocol):
+class BatchChannel(Protocol):
     """The part of `transport.channel.Channel` that a batch uses."""
 
     pool: redis.ConnectionPool
@@ -49,7 +49,7 @@ class PublishBatch:
     awaited when the next is full: the server works on one while Celery makes the other.
     """
 
-    def __init__(self, channel: Channel, max_size: int) -> None:
+    def __init__(self, channel: BatchChannel, max_size: int) -> None:
         self.channel = channel
         self.max_size = max_size
         self._jobs: list[NewJob] = []

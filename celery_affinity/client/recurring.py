@@ -14,7 +14,7 @@ from celery.canvas import Signature
 from kombu.utils.json import dumps, loads
 
 from ..errors import OptionError, refuse
-from ..rules.affinity import as_affinity, of_task
+from ..rules.affinity import affinity_of, as_affinity
 from ..rules.job_fields import NewJob
 from ..rules.job_rules import merge_in
 from ..rules.protocol import MOST_SIGNATURE
@@ -33,7 +33,7 @@ from .stamping import Capture
 _NOT_ACCEPTED = ("eta", "countdown", "task_id")
 
 
-def of_signature(
+def call_of_signature(
     app: Celery, name: str, signature: Signature, *, stale_after: float, since: str = "enqueue"
 ) -> RecurringCall:
     """Return the entry for a call of *signature* that recurs. Raises OptionError if it cannot."""
@@ -61,11 +61,14 @@ def of_signature(
     )
 
 
-def of_conf(app: Celery) -> Iterator[tuple[str, RecurringCall | OptionError]]:
+def calls_in_conf(app: Celery) -> Iterator[tuple[str, RecurringCall | OptionError]]:
     """Yield each name in ``affinity_recurring`` with its entry, or with what is wrong with it."""
     for name, said in settings_of(app).recurring.items():
         try:
-            yield name, of_signature(app, name, _signature(app, said), stale_after=said.stale_after, since=said.since)
+            yield (
+                name,
+                call_of_signature(app, name, _signature(app, said), stale_after=said.stale_after, since=said.since),
+            )
         except OptionError as exc:
             yield name, exc
 
@@ -86,7 +89,9 @@ def _matching(app: Celery, name: str, signature: Signature) -> tuple[str, str]:
     if not type_ or not settings.schedules(type_):
         raise OptionError(f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues), got: {type_!r}")
     asked = as_affinity(routed.get("affinity"))
-    rule = stated_rules.decide(task_name, task, routed, asked=asked, left=None, own=of_task(task), settings=settings)
+    rule = stated_rules.decide(
+        task_name, task, routed, asked=asked, left=None, own=affinity_of(task), settings=settings
+    )
     rules = "" if rule is None else rule.text(signature.args, signature.kwargs)
     merge = merge_in(rules)
     if merge is None:

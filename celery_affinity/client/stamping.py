@@ -19,7 +19,7 @@ from celery.signals import before_task_publish
 from kombu import Connection
 
 from ..rules import call_options
-from ..rules.affinity import Affinity, as_affinity, check_priority, of_task
+from ..rules.affinity import Affinity, affinity_of, as_affinity, check_priority
 from ..rules.bounds import Bound
 from ..rules.settings import Settings
 from . import (
@@ -168,7 +168,7 @@ class Sending(str):
             properties = message["properties"]
             affinity = properties.get("affinity")
             left = self.former if self.body is not None else first_try.left_by(task, message)
-            option, own = as_affinity(affinity), of_task(task)
+            option, own = as_affinity(affinity), affinity_of(task)
             if self.task_name in destination.MAPS:
                 own = self._of_mapped_task()
             if self.is_routed:
@@ -184,11 +184,11 @@ class Sending(str):
         body = self.called_with
         name = destination.mapped_by(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
         task = tasks_of(self.app).get(name) if name else None
-        return replace(of_task(task), exclusive=None, rate=None, merge=None)
+        return replace(affinity_of(task), exclusive=None, rate=None, merge=None)
 
     def _type_of_task(self, task: Any, properties: Mapping[str, Any]) -> str | None:
         """Return the type of a task that is published with kombu alone. Any place but the default counts more."""
-        type_ = destination.of_task(self.app, task, self.task_name)
+        type_ = destination.type_of_task(self.app, task, self.task_name)
         place = properties.get("delivery_info")
         if type_ is None or not isinstance(place, Mapping):
             return type_
@@ -204,8 +204,8 @@ class Sending(str):
         """
         # Another priority than at the beginning: a handler of before_task_publish has set it.
         celerys = self.priority if in_message == (self.priority or 0) else in_message
-        of_task = wish.own.priority
-        own = (of_task, celerys) if celerys == wish.of_task else (celerys, of_task)
+        ours = wish.own.priority
+        own = (ours, celerys) if celerys == wish.of_task else (celerys, ours)
         return check_priority(_first([wish.asked.priority, *own]) or 0)
 
 
@@ -282,7 +282,7 @@ def begin(message: Message, connection: Connection) -> Sending | None:
         if sending.body is message["body"]:
             return sending
         message["properties"][PROPERTY] = sending.former
-    sending = of_message(message, connection)
+    sending = sending_of(message, connection)
     if sending is not None:
         sending.body = message["body"]
     return sending
@@ -296,7 +296,7 @@ def end(sending: Sending, message: Message) -> None:
         message["properties"][PROPERTY] = sending.former
 
 
-def of_message(message: Message, connection: Connection) -> Sending | None:
+def sending_of(message: Message, connection: Connection) -> Sending | None:
     """Return the call that publishes *message* on *connection*; None if the message is no task's."""
     properties: dict[str, Any] = message["properties"]
     former = properties.get(PROPERTY)

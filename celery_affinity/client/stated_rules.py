@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from celery.app.task import Task
 
 from ..errors import OptionError, refuse
-from ..rules.affinity import Affinity, of_task_alone
+from ..rules.affinity import Affinity, only_tasks_merge
 from ..rules.call_options import KEYS
 from ..rules.job_rules import joined, parts_of
 from ..rules.key_template import Arguments, OfCall, filled, taken_by
-from ..rules.keyed import Rule, literal, of_call, option_of
+from ..rules.keyed import Rule, literal, option_of, rule_of_call
 from ..rules.merging import Merge, merge_key
 from ..rules.settings import Settings
 from . import revokes
@@ -91,7 +91,7 @@ def decide(
     OptionError for options that are not accepted.
     """
     if asked.merge is not None:
-        raise of_task_alone(asked.merge)
+        raise only_tasks_merge(asked.merge)
     kept = rules_in(left)
     kept_merging, kept_key = (None, None) if kept is None else parts_of(kept)
     named = rules_by_name(task_name, settings)
@@ -137,7 +137,7 @@ def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], ke
 
 def checked(options: Mapping[str, Any]) -> Rule | str | None:
     """Return what *options* of a call say, a rule or an exclusive key; None for nothing. Raises OptionError."""
-    exclusive, rate = (of_call(option, options.get(option)) for option in KEYS)
+    exclusive, rate = (rule_of_call(option, options.get(option)) for option in KEYS)
     if exclusive and rate:
         raise OptionError(f"a job has one key: exclusive= or rate=, got: {exclusive!r} and {rate!r}")
     return exclusive or rate

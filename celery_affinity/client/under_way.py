@@ -26,26 +26,26 @@ _BY_CODE = {inspect.unwrap(function).__code__: (function.__qualname__, names) fo
 _PACKAGE = __name__.partition(".")[0]
 
 
-class Call(NamedTuple):
+class PublishCall(NamedTuple):
     """A call. *function*: its name, if it is one of `READ`. *values*: what was read of it."""
 
     function: str
     values: dict[str, Any]
 
 
-NONE = Call("", {})
+NONE = PublishCall("", {})
 
 
-def calls() -> list[Call]:
+def calls() -> list[PublishCall]:
     """Return the calls on the stack, the innermost first, without those of this package that come before all others."""
     frames = (frame for frame, _ in walk_stack(inspect.currentframe()))
     return [_read(frame) for frame in dropwhile(_is_ours, frames)]
 
 
-def _read(frame: FrameType) -> Call:
+def _read(frame: FrameType) -> PublishCall:
     function, names = _BY_CODE.get(frame.f_code, ("", ()))
     known = frame.f_locals if names else {}
-    return Call(function, {name: known[name] for name in names if name in known})
+    return PublishCall(function, {name: known[name] for name in names if name in known})
 
 
 def _is_ours(frame: FrameType) -> bool:

@@ -86,7 +86,7 @@ class RecurringCalls:
 
     def _declare(self, scheduler: Scheduler) -> None:
         entries: list[RecurringCall] = []
-        for name, found in recurring.of_conf(self._app):
+        for name, found in recurring.calls_in_conf(self._app):
             if isinstance(found, RecurringCall):
                 entries.append(found)
             else:

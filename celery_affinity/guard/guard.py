@@ -21,7 +21,7 @@ from pathlib import Path
 from ..lua.library import arrow
 from ..server.scheduler import Scheduler
 from .address import address_of, has_provider
-from .program import Change, Charge
+from .program import Charge, GuardNews
 from .pulse import Pulse
 from .redis_client import Address
 
@@ -179,7 +179,7 @@ class Guard:
     @staticmethod
     def _end(process: "subprocess.Popen[bytes]") -> None:
         with suppress(OSError):
-            Guard._send(process, Change(leave=True))
+            Guard._send(process, GuardNews(leave=True))
         assert process.stdin is not None, "opened by _start"
         with suppress(OSError):
             process.stdin.close()
@@ -270,14 +270,14 @@ class Guard:
 
     def _tell_server(self, server: Address) -> None:
         self._told = server
-        self._tell(Change(server=server))
+        self._tell(GuardNews(server=server))
 
-    def _tell(self, message: Charge | Change) -> None:
+    def _tell(self, message: Charge | GuardNews) -> None:
         assert self._process is not None
         self._send(self._process, message)
 
     @staticmethod
-    def _send(process: "subprocess.Popen[bytes]", message: Charge | Change) -> None:
+    def _send(process: "subprocess.Popen[bytes]", message: Charge | GuardNews) -> None:
         assert process.stdin is not None, "opened by _start"
         unsent = memoryview(json.dumps(message).encode() + b"\n")
         while unsent:

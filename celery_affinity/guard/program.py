@@ -1,7 +1,7 @@
 """The guard's program, which sends heartbeats for the worker that started it, and reports that worker's death.
 
 `guard` runs the program in an interpreter of its own, with the standard library and the modules imported here alone.
-Lines of JSON on the standard input bring a whole `Charge` first, then each `Change`: arguments and environment would
+Lines of JSON on the standard input bring a whole `Charge` first, then each `GuardNews`: arguments and environment would
 show server and password to other users.
 
 The main thread watches the worker and the pipe. The heartbeats have a thread of their own: a server that does not
@@ -64,7 +64,7 @@ class Charge(TypedDict):
     log_file: str | None
 
 
-class Change(TypedDict, total=False):
+class GuardNews(TypedDict, total=False):
     """News for a guard: another server, or that the worker leaves in good order."""
 
     server: Address
@@ -157,7 +157,7 @@ class Watch:
         self._charge = charge
         self._worker = Guarded(charge["parent"], charge["session"], charge["pulse"], charge["kin"])
 
-    def run(self, changes: Iterable[Change], more: Callable[[], list[Change] | None]) -> None:
+    def run(self, changes: Iterable[GuardNews], more: Callable[[], list[GuardNews] | None]) -> None:
         """Guard until the worker leaves or dies.
 
         *changes* came with the charge. *more* returns further changes, None when the worker can send no more.
@@ -179,7 +179,7 @@ class Watch:
                 break
         self._report()
 
-    def _goes_on_after(self, changes: Iterable[Change]) -> bool:
+    def _goes_on_after(self, changes: Iterable[GuardNews]) -> bool:
         """Adopt *changes*. Return False if the worker leaves."""
         for change in changes:
             if "leave" in change:

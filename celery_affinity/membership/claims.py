@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from ..server.replies import Claim, Running
-from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, Request, tag_of
+from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, TaskRequest, tag_of
 from .host import Pool
 from .lease import Lease
 from .server_clock import ServerClock
@@ -61,7 +61,7 @@ class Claims:
             here_us = round((held.slot_since_s - held.held_since_s) * 1e6)  # with lookahead, it came some time ago
             self.sums.waited(held.type, on_demand, held.waited_us + here_us)
 
-    def bind(self, tag: str, request: Request) -> None:
+    def bind(self, tag: str, request: TaskRequest) -> None:
         """Say that *request* runs the claim: from here on the claim ends when the request does."""
         with self._lock:
             if tag in self._held:

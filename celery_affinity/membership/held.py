@@ -50,7 +50,7 @@ def is_claim(delivery_tag: str) -> bool:
     return _SEPARATOR in delivery_tag
 
 
-class Request(Protocol):
+class TaskRequest(Protocol):
     """Celery's request for the task of a claim, with the methods that the mixin `EndOfTask` adds."""
 
     id: str
@@ -79,7 +79,7 @@ class Held:
     type: str
     expires_us: int | None = None
     waited_us: int = 0
-    request: Request | None = None
+    request: TaskRequest | None = None
     outcome: str = UNSETTLED
     how: str = ""
     why: str = ""

@@ -58,7 +58,7 @@ class _Type:
 
 
 @dataclass(eq=False)
-class Page:
+class SumsPage:
     """Sums of one call. *unanswered*: calls without a reply, so that nobody knows whether the server counted them."""
 
     number: int
@@ -72,7 +72,7 @@ class Sums:
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: see `claims`
         self._types: dict[str, _Type] = {}
-        self._pages: list[Page] = []
+        self._pages: list[SumsPage] = []
         self._number = 0
         self._handed_over_s = 0.0
         #: Whether the sums have what observers, and workers that look ahead, are to know before the next heartbeat.
@@ -107,7 +107,7 @@ class Sums:
 
     # -- handing over
 
-    def pages(self) -> Iterator[Page]:
+    def pages(self) -> Iterator[SumsPage]:
         """Yield the pages to hand over: those that were not counted before, then, if all were, the sums until now.
 
         The caller says what was `answered` to each before it takes the next.
@@ -118,12 +118,12 @@ class Sums:
             self._fill_pages()
             yield from self._to_try()
 
-    def _to_try(self) -> Iterator[Page]:
+    def _to_try(self) -> Iterator[SumsPage]:
         for page in list(self._pages):
             page.unanswered += 1
             yield page
 
-    def answered(self, page: Page, *, is_known: bool) -> None:
+    def answered(self, page: SumsPage, *, is_known: bool) -> None:
         """Record the reply to the call that handed *page* over: a server that knows the worker has counted it."""
         page.unanswered -= 1
         with self._lock:
@@ -144,7 +144,7 @@ class Sums:
                     continue
                 if room <= 0:
                     self._number += 1
-                    self._pages.append(Page(self._number))
+                    self._pages.append(SumsPage(self._number))
                     room = MOST_METRICS
                 self._pages[-1].sums.append(its.handed_over(type_))
                 room -= len(self._pages[-1].sums[-1].grown)

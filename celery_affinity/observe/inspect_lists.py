@@ -51,7 +51,7 @@ def scheduled(reader: Reader, arguments: Arguments, hostname: str) -> list[Json]
     return [{"eta": eta, "priority": _TIMER_PRIORITY, "request": info} for eta, info in infos]
 
 
-def of_tasks(
+def queried_tasks(
     reader: Reader, task_ids: Iterable[str], arguments: Arguments, hostname: str
 ) -> dict[str, tuple[str, Json]]:
     """Return the tasks whose newest job is scheduled or pending, in the form of `inspect query_task`."""

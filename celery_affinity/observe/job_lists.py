@@ -55,7 +55,7 @@ _TOGETHER = 100
 
 
 @dataclass(frozen=True)
-class Page:
+class JobsPage:
     """A page of a list of jobs. *cursor*: the argument for the next page; None on the last page.
 
     *partial*: whether the page stopped before its limit because it had read as many jobs, or as much of their messages,
@@ -157,7 +157,7 @@ def held(reader: Reader, limit: int) -> list[Job]:
     return page_of(reader, _Held("claimed"), limit).jobs
 
 
-def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None = None) -> Page:
+def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None = None) -> JobsPage:
     """Return *limit* jobs at most that *which* admits, from *cursor* on. Raises OptionError."""
     if not (isinstance(limit, int) and 1 <= limit <= MOST):
         raise refuse("limit", f"a whole number from 1 to {MOST:,}", limit)
@@ -168,7 +168,7 @@ def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None 
     read, left_bytes = 0, MOST_BYTES
     while at is not None and len(found) < limit:
         if read >= MOST or left_bytes <= 0:
-            return Page(found, _cursor(at), partial=True)
+            return JobsPage(found, _cursor(at), partial=True)
         room = limit - len(found)
         # A filter may leave out most of what is read; without one, all that is read is wanted.
         some, at = _next(reader, which, at, min(MOST - read, max(room, _TOGETHER) if which.leaves_out else room))
@@ -188,8 +188,8 @@ def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None 
                 found.append(wanted[job_id])
                 if len(found) == limit:
                     is_last = at is None and job_id == some[-1][0]
-                    return Page(found, None if is_last else _cursor(after))
-    return Page(found, None if at is None else _cursor(at))
+                    return JobsPage(found, None if is_last else _cursor(after))
+    return JobsPage(found, None if at is None else _cursor(at))
 
 
 def _check_kept(reader: Reader, state: str) -> None:

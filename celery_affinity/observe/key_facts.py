@@ -121,7 +121,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:
 
 
 @dataclass(frozen=True)
-class Facts:
+class KeyFacts:
     """What scripts write of a key.
 
     *sublanes*: the lanes for which jobs of the key wait, without their heads; the job in each is the one that stands in
@@ -134,14 +134,14 @@ class Facts:
     turn: str | None
 
 
-def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, Facts]:
+def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, KeyFacts]:
     """Return what is written of each of *keys* (encoded)."""
     found = reader.ask([("hgetall", reader.key("of_key", key)) for key in keys])
     facts = {}
     for key, raw in zip(keys, found, strict=True):
         fields = {text_of(name): text_of(value) for name, value in raw.items()}
         lanes = [(_SUBLANE.fullmatch(name), _FIRST.fullmatch(value)) for name, value in fields.items()]
-        facts[key] = Facts(
+        facts[key] = KeyFacts(
             [Lane(0, jobs[1], place[1], place[2]) for place, jobs in lanes if place and jobs],
             {match[1]: value for name, value in fields.items() if (match := _STATED.fullmatch(name))},
             fields.get("retry"),
@@ -189,7 +189,7 @@ def _starts(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int) 
     return starts
 
 
-def _kept_for(reader: Reader, found: Mapping[str, Facts]) -> dict[str, JobRow]:
+def _kept_for(reader: Reader, found: Mapping[str, KeyFacts]) -> dict[str, JobRow]:
     """Return of each key that is kept for a retry the retry."""
     retries = {key: each.retry for key, each in found.items() if each.retry}
     rows = read_jobs(reader, list(retries.values()), ("task", "state", "enqueued"))

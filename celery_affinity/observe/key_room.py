@@ -9,7 +9,7 @@ from collections import Counter
 
 from ..rules.rows import text_of
 from ..server.reader import Lane, Reader
-from .key_facts import Facts, facts_of, limit_of, limits_in_force, rates_of
+from .key_facts import KeyFacts, facts_of, limit_of, limits_in_force, rates_of
 
 #: Number of keys that are looked at, since the cost of an observer must not grow with the keys; and how many of them
 #: follow each other, in the order of the index.
@@ -47,13 +47,13 @@ def _some_keys(reader: Reader, number: int) -> list[str]:
     return list(dict.fromkeys(text_of(key) for page in pages for key in page))
 
 
-def _standing(facts: Facts) -> list[Lane]:
+def _standing(facts: KeyFacts) -> list[Lane]:
     """Return the lanes in which a job of the key stands, those of the highest priority first."""
     standing = (lane for lane in facts.sublanes if lane.job_id)
     return sorted(standing, key=lambda lane: (lane.on_demand, lane.priority), reverse=True)
 
 
-def _rooms(reader: Reader, facts: dict[str, Facts], now_us: int) -> dict[str, int]:
+def _rooms(reader: Reader, facts: dict[str, KeyFacts], now_us: int) -> dict[str, int]:
     """Return how many jobs more may hold each key, or start; 1 for a key that is kept for a retry."""
     stated = {key: each.stated.values() for key, each in facts.items()}
     rates = rates_of(reader, stated, now_us)

@@ -30,7 +30,7 @@ _LARGEST = 66_000
 
 
 @dataclass(frozen=True)
-class Pace:
+class ComparedPace:
     """The type of which a worker's jobs take longest beside those of other workers: *times* as long.
 
     *is_slow*: whether they take at least `SLOW_TIMES` as long, and by more than chance explains.
@@ -48,7 +48,7 @@ class _Average(NamedTuple):
     error: float
 
 
-def paces(rows: Mapping[str, Mapping[str, str]]) -> dict[str, Pace]:
+def paces(rows: Mapping[str, Mapping[str, str]]) -> dict[str, ComparedPace]:
     """Return the pace of each worker, of which *rows* has the row by id.
 
     A worker is left out if it, or every other worker of its types, has not ended enough jobs.
@@ -59,7 +59,7 @@ def paces(rows: Mapping[str, Mapping[str, str]]) -> dict[str, Pace]:
             average = _read(text) if name.startswith(FIELD) else None
             if average is not None:
                 of_types.setdefault(name.removeprefix(FIELD), {})[worker] = average
-    found: dict[str, Pace] = {}
+    found: dict[str, ComparedPace] = {}
     for type_, of_workers in of_types.items():
         for worker, own in of_workers.items():
             others = [average for other, average in of_workers.items() if other != worker]
@@ -82,12 +82,12 @@ def _read(text: str) -> _Average | None:
     return _Average(level, 1.25 * spread / sqrt(durations - 1))
 
 
-def _beside(type_: str, own: _Average, others: list[_Average]) -> Pace:
+def _beside(type_: str, own: _Average, others: list[_Average]) -> ComparedPace:
     """Return the pace of a worker beside the middle one of *others*."""
     level = median(each.level for each in others)
     error = hypot(own.error, median(each.error for each in others))
     times = _duration_us(own.level) / _duration_us(level)
-    return Pace(type_, times, times >= SLOW_TIMES and own.level - level > _SURE * error)
+    return ComparedPace(type_, times, times >= SLOW_TIMES and own.level - level > _SURE * error)
 
 
 def _duration_us(level: float) -> float:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..rules.bounds import Bound, of_type
+from ..rules.bounds import Bound, bound_of
 from ..rules.protocol import BATCH_SIZE, DROPPED_OF, REFUSED_OF
 from ..rules.redis_keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
@@ -12,7 +12,7 @@ from ..rules.score import MICRO
 from ..server.reader import Reader, as_text
 from .job_row import read_jobs
 from .key_room import beyond_lanes
-from .pace import Pace, paces
+from .pace import ComparedPace, paces
 from .recurring import stale_s
 from .reserves import reserved
 from .trend import trends
@@ -45,7 +45,7 @@ class WorkerStatus:
     stalled: bool = False
     lent: int = 0
     held: int = 0
-    pace: Pace | None = None
+    pace: ComparedPace | None = None
 
     @property
     def takes_jobs(self) -> bool:
@@ -159,7 +159,7 @@ class Report:
                 reserves=reserves.get(type_, []),
                 ran_merged=number_of(ran_merged.get(type_)),
                 further_calls=max(0, number_of(waiting.get(type_))),
-                bound=of_type(decode(type_), self._bounds),
+                bound=bound_of(decode(type_), self._bounds),
                 average_s=number_of(averages_us[type_]) / MICRO if type_ in averages_us else None,
             )
             for type_ in types

@@ -29,7 +29,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Slots:
+class SlotsOfTypes:
     """The slots of the workers that serve exactly *types*. *free* leaves out a draining worker, even an idle one."""
 
     types: list[str]
@@ -82,7 +82,7 @@ class Waiting:
     rank_in_type: int
     rank: int
     ahead: list[Group]
-    slots: list[Slots]
+    slots: list[SlotsOfTypes]
     blocked_by: list[Block]
     bound_s: float | None
     passed_until_s: float | None
@@ -207,7 +207,8 @@ def _waiting_of(
     bound_s = overtaking.seconds(lane.priority, lane.on_demand, order.weights)
     type_ = decode(lane.type)
     slots = [
-        Slots([decode(unmarked(of)) for of in each.types], each.workers, each.slots, each.free) for each in profiles
+        SlotsOfTypes([decode(unmarked(of)) for of in each.types], each.workers, each.slots, each.free)
+        for each in profiles
     ]
     blocked_by = _blocked_by(type_, slots, withdrawn=reader.capacity([lane.type]).get(lane.type, 0))
     is_full = any(each.rule == "slots" for each in blocked_by)
@@ -280,7 +281,7 @@ def _points(order: Order, lane: Lane) -> Points:
     )
 
 
-def _blocked_by(type_: str, slots: Sequence[Slots], withdrawn: int) -> list[Block]:
+def _blocked_by(type_: str, slots: Sequence[SlotsOfTypes], withdrawn: int) -> list[Block]:
     """Return the obstacles before the job, but for its key.
 
     *withdrawn*: slots of live workers that take no job of the type just now.

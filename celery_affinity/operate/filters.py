@@ -10,7 +10,7 @@ from ..client.revokes import decoded
 from ..client.stated_rules import arguments_in
 from ..errors import OptionError, refuse
 from ..observe.job_lists import Filter
-from ..rules.key_template import Arguments, Field, OfCall, parsed, taken_by
+from ..rules.key_template import Arguments, OfCall, TemplateField, parsed, taken_by
 from ..rules.patterns import matches
 from ..rules.score import MICRO
 from ..rules.unreadable import is_text
@@ -96,11 +96,11 @@ class Argument:
         return _OF_CALL if task is None else taken_by(task.run)
 
 
-def _field(name: str) -> Field:
+def _field(name: str) -> TemplateField:
     try:
         (field,) = parsed("argument", "{" + name + "}")
     except ValueError:
         field = name
-    if not isinstance(field, Field) or field.is_task:
+    if not isinstance(field, TemplateField) or field.is_task:
         raise OptionError(f"argument must begin with the name of an argument or args[0], then =, got: {name[:100]!r}")
     return field

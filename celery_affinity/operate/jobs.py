@@ -12,7 +12,7 @@ from kombu import Connection
 
 from ..observe import dead_letters, job_lists
 from ..observe import jobs as facts
-from ..observe.job_lists import Page
+from ..observe.job_lists import JobsPage
 from ..observe.jobs import Job
 from ..server.scheduler import Scheduler
 from ..transport.reach import scheduler_of
@@ -86,7 +86,7 @@ class Jobs:
         key: str | None = None,
         newer_than_s: float | None = None,
         argument: str | None = None,
-    ) -> Page:
+    ) -> JobsPage:
         """Return a page of the jobs that have not ended, and of the dead letters.
 
         *state*: one of `job_lists.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of

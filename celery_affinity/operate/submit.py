@@ -48,7 +48,7 @@ class UsedBeforeError(OptionError):
 
 
 @dataclass(frozen=True)
-class Request:
+class Submission:
     """A call that is asked for. *options*: those of `ACCEPTED`. *name*: the Idempotency-Key; None without one."""
 
     task: str
@@ -94,7 +94,7 @@ class Ids:
 
 
 def submit(
-    app: Celery, request: Request, ids: Ids, reach: Reach, connect: Callable[[], AbstractContextManager[Connection]]
+    app: Celery, request: Submission, ids: Ids, reach: Reach, connect: Callable[[], AbstractContextManager[Connection]]
 ) -> tuple[str, bool]:
     """Publish *request*. Return its task id, and whether it is new: not a repetition.
 
@@ -113,7 +113,7 @@ def submit(
         return _publish(scheduler, app, request, ids, jobs)
 
 
-def _publish(scheduler: Scheduler, app: Celery, request: Request, ids: Ids, jobs: list[NewJob]) -> tuple[str, bool]:
+def _publish(scheduler: Scheduler, app: Celery, request: Submission, ids: Ids, jobs: list[NewJob]) -> tuple[str, bool]:
     if request.name is None:
         for published, job in zip(scheduler.publish(*jobs), jobs, strict=True):
             published.check(job)
@@ -123,7 +123,7 @@ def _publish(scheduler: Scheduler, app: Celery, request: Request, ids: Ids, jobs
     return (ids.task_id, True) if before is None else _repeated(request, before)
 
 
-def _repeated(request: Request, before: Made) -> tuple[str, bool]:
+def _repeated(request: Submission, before: Made) -> tuple[str, bool]:
     if before.digest != request.digest:
         raise UsedBeforeError(
             f"Idempotency-Key {request.name!r} was used for another request, of task {before.task_id}"
@@ -131,7 +131,7 @@ def _repeated(request: Request, before: Made) -> tuple[str, bool]:
     return before.task_id, False
 
 
-def _jobs(app: Celery, request: Request, ids: Ids, connection: Connection) -> list[NewJob]:
+def _jobs(app: Celery, request: Submission, ids: Ids, connection: Connection) -> list[NewJob]:
     """Return the jobs of the message that Celery makes of *request*; none if Celery has sent it."""
     if app.conf.task_always_eager:
         raise OptionError("task_always_eager runs tasks where they are called: nothing can be submitted")
@@ -158,7 +158,7 @@ def _jobs(app: Celery, request: Request, ids: Ids, connection: Connection) -> li
     return [as_job(each.queue, each.message, replace(each.stamp, publish_id=ids.publish_id)) for each in capture]
 
 
-def _check_scheduled(app: Celery, task: Any, request: Request, options: Mapping[str, Any]) -> None:
+def _check_scheduled(app: Celery, task: Any, request: Submission, options: Mapping[str, Any]) -> None:
     routed = app.amqp.router.route(
         {**task._get_exec_options(), **options}, task.name, request.args, request.kwargs, task
     )

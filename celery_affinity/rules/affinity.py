@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from ..errors import OptionError, refuse
 from .keyed import Exclusive, Rate, Rule, as_exclusive, as_rate
-from .merging import Merge, as_merge, of_settings
+from .merging import Merge, as_merge, merge_in_settings
 from .protocol import MAX_PRIORITY
 from .spelling import closest
 from .type_name import ACCEPTED, is_type
@@ -91,11 +91,11 @@ class Affinity:
         Raises OptionError for one that merges: its functions are the task's.
         """
         if self.merge is not None:
-            raise of_task_alone(self.merge)
+            raise only_tasks_merge(self.merge)
         return {name: value for name in _FIELDS if (value := getattr(self, name)) is not None}
 
 
-def of_task_alone(merge: Merge) -> OptionError:
+def only_tasks_merge(merge: Merge) -> OptionError:
     """Return the error for a call whose ``affinity=`` has what only a task can say."""
     return OptionError(f"merge belongs to a task; a call can only give its key, with merge_key=, got: {merge!r}")
 
@@ -138,7 +138,7 @@ def as_affinity(value: object) -> Affinity:
     raise refusal
 
 
-def of_name(value: object) -> Affinity:
+def affinity_of_pattern(value: object) -> Affinity:
     """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ...}``, ``{"rate": ...}``, ``{"merge":
     ...}``, the last one also beside one of the others, or {} for none. Raises OptionError.
     """
@@ -150,10 +150,10 @@ def of_name(value: object) -> Affinity:
         value = {}
     if not isinstance(value, Mapping) or not value.keys() <= _OF_NAMES:
         raise refuse("a rule of a name", "{'exclusive': ...} or {'rate': ...}, {'merge': ...}, or {}", value)
-    return Affinity(**{**value, Merge.option: of_settings(value.get(Merge.option))})
+    return Affinity(**{**value, Merge.option: merge_in_settings(value.get(Merge.option))})
 
 
-def of_task(task: object) -> Affinity:
+def affinity_of(task: object) -> Affinity:
     """Return the affinity of *task*. What it leaves out, other attributes of the task may say: ``on_demand``."""
     asked = as_affinity(getattr(task, "affinity", None))
     for name in _ATTRIBUTES:

@@ -59,7 +59,7 @@ def check(value: object) -> str | None:
     return None if good else ACCEPTED
 
 
-def of_type(type_: str, bounds: Mapping[str, int | Bound]) -> Bound | None:
+def bound_of(type_: str, bounds: Mapping[str, int | Bound]) -> Bound | None:
     """Return the bound of *type_* in a setting, by the pattern that counts (`patterns.precedence`), or None."""
     matching = [pattern for pattern in bounds if patterns.matches(pattern, type_)]
     if not matching:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..errors import OptionError
 from . import type_name
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
-from .keyed import Exclusive, Rate, of_call
+from .keyed import Exclusive, Rate, rule_of_call
 from .merging import merge_key
 
 #: Who may say an option, and by which option or setting.
@@ -142,7 +142,7 @@ OPTIONS: dict[str, Option] = {
         "key",
         "The key of which only so many jobs run at a time.",
         "a key (str), an Exclusive, or False",
-        lambda value: of_call(Exclusive.option, value),
+        lambda value: rule_of_call(Exclusive.option, value),
         _KEY_PLACES,
         "no key",
         field="rules",
@@ -155,7 +155,7 @@ OPTIONS: dict[str, Option] = {
         "key",
         "The key of which only so many jobs start in a period.",
         "a Rate, such as Rate('100/m', 'crawl:{host}'), or False",
-        lambda value: of_call(Rate.option, value),
+        lambda value: rule_of_call(Rate.option, value),
         _KEY_PLACES,
         "no key",
         field="rules",

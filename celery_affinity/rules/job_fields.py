@@ -30,7 +30,7 @@ from .protocol import (
 )
 
 
-class Field(NamedTuple):
+class JobField(NamedTuple):
     """One field of a job, as the scripts take it."""
 
     set_by: str
@@ -58,46 +58,46 @@ _KEY = f"key={_ENCODED}{{1,{LONGEST_KEY}}} (?:limit={_COUNT}|limit=1 order=1|rat
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
 #: name -> field, in the order of the scripts' arguments.
-FIELDS: dict[str, Field] = {
-    "id": Field(  # in the names of its keys
+FIELDS: dict[str, JobField] = {
+    "id": JobField(  # in the names of its keys
         "the transport, once for each queue of a call",
         f"1 to {LONGEST_ID} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
         rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}{MARK})",
     ),
-    "type": Field(
+    "type": JobField(
         "affinity of the task, or the queue",
         "a name that is not empty, percent-encoded",
         f"{_ENCODED}+",
         kept="type",
     ),
-    "mode": Field("on_demand of the call", "'queued' or 'demand'", "queued|demand", "queued"),  # in its lane's name
-    "priority": Field(  # in its lane's name; 10 is highest, by its app's order
+    "mode": JobField("on_demand of the call", "'queued' or 'demand'", "queued|demand", "queued"),  # in its lane's name
+    "priority": JobField(  # in its lane's name; 10 is highest, by its app's order
         "priority of the call, or of the task",
         f"a whole number from 0 to {MAX_PRIORITY}",
         f"[0-9]|{MAX_PRIORITY}",
         0,
     ),
-    "delay_us": Field(  # "enqueued" has the due time; the publisher's clock does not count
+    "delay_us": JobField(  # "enqueued" has the due time; the publisher's clock does not count
         "countdown or eta of the call",
         f"a whole number of microseconds, of up to {LONGEST_NUMBER} characters",
         _NUMBER,
         0,
     ),
-    "task_id": Field("Celery", "a text, percent-encoded", TEXT, "", kept="task"),
-    "task_name": Field("Celery", "a text in UTF-8", r"[^\ud800-\udfff]*", "", kept="name"),
-    "expires_us": Field(  # "expires" has the time of the end, if there is one
+    "task_id": JobField("Celery", "a text, percent-encoded", TEXT, "", kept="task"),
+    "task_name": JobField("Celery", "a text in UTF-8", r"[^\ud800-\udfff]*", "", kept="name"),
+    "expires_us": JobField(  # "expires" has the time of the end, if there is one
         "expires of the call",
         f"nothing, or a whole number of microseconds, of up to {LONGEST_NUMBER} characters",
         f"|{_NUMBER}",
         "",
     ),
-    "stamps": Field(  # "stamps" has them, if there are any
+    "stamps": JobField(  # "stamps" has them, if there are any
         "stamps of the call",
         f"names and values ('name:value'), percent-encoded: {MOST_STAMPS} at most, {MOST_STAMP_BYTES:,} bytes",
         rf"(?=[^\n]{{0,{MOST_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MOST_STAMPS - 1}}} *)?",
         "",
     ),
-    "rules": Field(  # "rules" has them (`job_rules.as_kept`), if there are any; then the id ends with a mark (`marks`)
+    "rules": JobField(  # "rules" has them (`job_rules.as_kept`), if there are any; then the id has a mark (`marks`)
         "merge, exclusive or rate of the task, or of the call",
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or 'key=K limit=N', 'key=K limit=1 order=1' or "
@@ -106,7 +106,7 @@ FIELDS: dict[str, Field] = {
         f"(?:{_MERGE}(?: {_KEY})?|{_KEY})?",
         "",
     ),
-    "message": Field("kombu", "any bytes", ""),  # in a key of its own
+    "message": JobField("kombu", "any bytes", ""),  # in a key of its own
 }
 
 _NAMES = tuple(FIELDS)

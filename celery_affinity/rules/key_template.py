@@ -29,7 +29,7 @@ _ANYTHING = [
 _MISSING = object()
 
 
-class Field(NamedTuple):
+class TemplateField(NamedTuple):
     """A field of a template. *text*: the text between braces. *position*: the number in ``{args[number]}``."""
 
     text: str
@@ -43,17 +43,17 @@ class Field(NamedTuple):
 class Arguments(Protocol):
     """The source of a call's arguments: the task's own function, or nothing but the call."""
 
-    def complaint(self, field: Field) -> str | None:
+    def complaint(self, field: TemplateField) -> str | None:
         """Return a complaint, to follow the task's name, if no call can fill *field*; None if some can."""
 
-    def value(self, field: Field, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    def value(self, field: TemplateField, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Return the value of *field* in a call. Raises LookupError, whose text says what the call has instead."""
 
 
 @lru_cache(maxsize=4096)
-def parsed(option: str, template: str) -> tuple[str | Field, ...]:
+def parsed(option: str, template: str) -> tuple[str | TemplateField, ...]:
     """Return the parts of *template*: texts and fields. Raises OptionError for what is no template."""
-    found: list[str | Field] = []
+    found: list[str | TemplateField] = []
     try:
         for text, name, spec, conversion in string.Formatter().parse(template):
             if text:
@@ -64,7 +64,7 @@ def parsed(option: str, template: str) -> tuple[str | Field, ...]:
             if spec or conversion or not (position or name.isidentifier()):
                 written = name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
                 raise ValueError(f"got: {{{written}}}")
-            found.append(Field(name, int(position[1]) if position else None))
+            found.append(TemplateField(name, int(position[1]) if position else None))
     except ValueError as exc:
         raise OptionError(f'{option} "{template}": the text in braces must be {_ACCEPTED}; {exc}') from None
     return tuple(found)
@@ -73,7 +73,7 @@ def parsed(option: str, template: str) -> tuple[str | Field, ...]:
 def complaint(option: str, template: str, task_name: str, arguments: Arguments) -> str | None:
     """Return a complaint if no call of a task can fill *template*; None if some can."""
     for part in parsed(option, template):
-        if isinstance(part, Field) and not part.is_task and (found := arguments.complaint(part)):
+        if isinstance(part, TemplateField) and not part.is_task and (found := arguments.complaint(part)):
             return f'{option} "{template}": task {task_name} {found}'
     return None
 
@@ -134,7 +134,7 @@ class Taken:
             if each.kind in (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
         }
 
-    def complaint(self, field: Field) -> str | None:
+    def complaint(self, field: TemplateField) -> str | None:
         """See `Arguments.complaint`."""
         if field.position is not None:
             if field.position < len(self._positional) or self._takes_any_number:
@@ -144,7 +144,7 @@ class Taken:
             return None
         return f"has no argument {field.text!r}; {self._in_words}"
 
-    def value(self, field: Field, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    def value(self, field: TemplateField, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """See `Arguments.value`. ``{args[0]}`` is the first positional argument, also if a call gives it by name."""
         position, name = field.position, field.text
         if position is None:
@@ -167,11 +167,11 @@ class Taken:
 class OfCall:
     """The arguments of calls whose task is not at hand: each is known by name or by position, as the call gives it."""
 
-    def complaint(self, field: Field) -> str | None:
+    def complaint(self, field: TemplateField) -> str | None:
         """See `Arguments.complaint`."""
         return None
 
-    def value(self, field: Field, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    def value(self, field: TemplateField, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """See `Arguments.value`."""
         if field.position is not None:
             if field.position < len(args):

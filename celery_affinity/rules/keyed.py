@@ -133,7 +133,7 @@ def _as(of: type[_R], accepted: str, value: object) -> _R | None:
         raise refusal from None
 
 
-def of_call(option: str, value: object) -> Rule | str | None:
+def rule_of_call(option: str, value: object) -> Rule | str | None:
     """Return what *option* of a call says: a rule, the key itself (exclusive alone); None for nothing, or for False.
 
     Raises OptionError for a value that is not accepted.

@@ -151,7 +151,7 @@ def as_merge(value: object) -> Merge | None:
     raise refuse(Merge.option, 'a Merge, such as Merge("{city}", keep="last")', value)
 
 
-def of_settings(value: object) -> Merge | None:
+def merge_in_settings(value: object) -> Merge | None:
     """Return the rule of ``merge`` of a name: a Merge, or a mapping of its fields. Raises OptionError.
 
     Its functions must be dotted names: only the worker has their code.

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import OptionError, SettingError
 from . import bounds, heartbeats, key_limits, reserves, spelling
-from .affinity import Affinity, of_name
+from .affinity import Affinity, affinity_of_pattern
 from .bounds import Bound
 from .key_limits import NONE
 from .protocol import CONF_KEPT_S, ENDED_KEPT_S
@@ -245,7 +245,7 @@ class Settings:
 
 def _rule(pattern: str, value: object) -> Affinity:
     try:
-        return of_name(value)
+        return affinity_of_pattern(value)
     except OptionError as exc:
         raise SettingError(f"{PREFIX}task_rules[{pattern!r}]: {exc}") from exc
 

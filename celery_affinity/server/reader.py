@@ -231,7 +231,7 @@ class Reader:
     def _backlogs_of_lanes(self, types: Sequence[str] | None) -> dict[str, Backlog]:
         heads = self._heads(types)
         commands = (
-            pipelined.of_each("ZCARD", self.key("lane", type_, ""), packed.split()[::3])
+            pipelined.for_each("ZCARD", self.key("lane", type_, ""), packed.split()[::3])
             for type_, packed in heads.items()
         )
         counted = zip(heads.items(), pipelined.numbers(self._client, commands), strict=True)
@@ -244,7 +244,7 @@ class Reader:
     def held(self, workers: Sequence[str]) -> list[int]:
         """Return the number of jobs that each of *workers* (ids) holds."""
         pages = (workers[first : first + _CHUNK] for first in range(0, len(workers), _CHUNK))
-        commands = (pipelined.of_each("HLEN", self.key("claims", ""), page) for page in pages)
+        commands = (pipelined.for_each("HLEN", self.key("claims", ""), page) for page in pages)
         return [number for some in pipelined.numbers(self._client, commands) for number in some]
 
     def known(self, job_ids: Sequence[str]) -> set[str]:

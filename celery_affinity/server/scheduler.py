@@ -7,11 +7,11 @@ number change nothing.
 from .arrows.dispatching import Dispatching
 from .arrows.operating import Operating
 from .arrows.publishing import Publishing
-from .arrows.recurring import Recurring
+from .arrows.recurring import RecurringArrows
 from .arrows.working import Working
 
 
-class Scheduler(Working, Dispatching, Recurring, Publishing, Operating):
+class Scheduler(Working, Dispatching, RecurringArrows, Publishing, Operating):
     """The scheduler of one cohort, reached by *client*. `Runner` has the demands on a client, and the errors."""
 
     def close(self) -> None:

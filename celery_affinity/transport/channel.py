@@ -52,7 +52,7 @@ class AffinityChannel(InboxChannel):
         return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer
 
     def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
-        sending = stamping.of_message(message, self.connection.client)
+        sending = stamping.sending_of(message, self.connection.client)
         if sending is None:
             super()._put(queue, message, **kwargs)
             return

@@ -13,7 +13,7 @@ from ..server.replies import Claim
 WAIT = "celery_affinity_wait"
 
 
-def of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
+def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
     """Return the message of a claimed job, with *tag* as its delivery tag. *settings*: those of the app that reads it.
 
     The message has no ETA any more: the time has come, and a worker whose clock is behind would wait again with the
@@ -46,7 +46,7 @@ def _move(properties: dict[str, Any], type_: str, on_demand: bool, priority: int
     properties[PROPERTY] = first_try.moved(properties.get(PROPERTY), on_demand)
 
 
-def of_list(message: object, queue: str) -> object:
+def message_of_list(message: object, queue: str) -> object:
     """Return a message from the list of *queue* with its destination, which kombu needs to restore an unacked one."""
     properties = message.get("properties") if isinstance(message, dict) else None
     if isinstance(properties, dict) and not properties.get("delivery_info"):

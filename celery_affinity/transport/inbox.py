@@ -201,7 +201,7 @@ class InboxChannel(ConnectedChannel):
     def _read_list(self, queue: str, item: bytes) -> None:
         self._queue_cycle.rotate(queue)
         with self._reading(queue):
-            self.connection._deliver(consumed.of_list(loads(bytes_to_str(item)), queue), queue)
+            self.connection._deliver(consumed.message_of_list(loads(bytes_to_str(item)), queue), queue)
 
     def _read_inbox(self, item: bytes) -> None:
         try:
@@ -231,7 +231,7 @@ class InboxChannel(ConnectedChannel):
             return
         try:
             settings = settings_of(publishing_app.that_made(self.connection.client))
-            message = consumed.of_claim(claim, tag, settings)
+            message = consumed.message_of_claim(claim, tag, settings)
             if has_slot:
                 reporting.claims.count_wait(tag, on_demand=bool(mode_of(message["properties"])))
             consume(message)

@@ -70,7 +70,7 @@ def recur(name: str, signature: Signature, *, stale_after: float, since: str = "
     Raises OptionError for a call that cannot recur, and the errors of `explain`.
     """
     app = signature.app if isinstance(signature, Signature) else publishing_app.current()
-    call = recurring.of_signature(app, name, signature, stale_after=stale_after, since=since)
+    call = recurring.call_of_signature(app, name, signature, stale_after=stale_after, since=since)
     with scheduler_of(app) as scheduler:
         scheduler.recur([call])
 

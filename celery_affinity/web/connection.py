@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_S = 10.0
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """A connection that is closed unless its next head is complete in time. Requests under way have no limit here."""
 
     _head: asyncio.TimerHandle | None = None

@@ -56,7 +56,7 @@ def error(status: int, message: str, headers: dict[str, str] | None = None) -> R
     return reply({"error": {"code": _CODES.get(status, str(status)), "message": message}}, status, headers)
 
 
-def of_exception(exc: Exception) -> Response:
+def reply_to_error(exc: Exception) -> Response:
     """Return the reply that says *exc*."""
     if isinstance(exc, RefusedError):
         return error(exc.status, str(exc))
@@ -78,7 +78,7 @@ def add_handlers(api: FastAPI) -> None:
     """Have *api* answer errors so."""
 
     async def on_error(_: Request, exc: Exception) -> Response:
-        return of_exception(exc)
+        return reply_to_error(exc)
 
     async def on_http(_: Request, exc: Exception) -> Response:
         assert isinstance(exc, HTTPException)

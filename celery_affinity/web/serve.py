@@ -8,7 +8,7 @@ from celery import Celery
 
 from ..errors import SettingError
 from . import asgi
-from .connection import Connection
+from .connection import HttpConnection
 from .security import is_loopback
 from .tokens import VARIABLE, read_tokens
 
@@ -44,7 +44,7 @@ def serve(
         server_header=False,
         proxy_headers=False,
         ws="none",
-        http=Connection,
+        http=HttpConnection,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_keep_alive=_IDLE_S,
         timeout_graceful_shutdown=_END_S,

@@ -11,9 +11,9 @@ _NAME = "affinity"
 def _missing(context: Any, name: str) -> Any:
     """Answer for an attribute that the request itself does not have."""
     if name == _NAME:
-        from .request_affinity import of_request  # not at the top: a producer needs none of it
+        from .request_affinity import affinity_of_request  # not at the top: a producer needs none of it
 
-        return of_request(context)
+        return affinity_of_request(context)
     raise AttributeError(f"{type(context).__name__!r} object has no attribute {name!r}")
 
 

@@ -22,7 +22,7 @@ from ..transport.channel import AffinityChannel
 from . import pools
 from .host import WorkerHost
 from .made_ahead import MadeAhead
-from .slots import Slots
+from .slots import PoolSlots
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
@@ -37,7 +37,7 @@ class Following:
     The event loop's thread calls all methods but `receive_elsewhere`.
     """
 
-    def __init__(self, consumer: "Consumer", members: Membership, host: WorkerHost, slots: Slots) -> None:
+    def __init__(self, consumer: "Consumer", members: Membership, host: WorkerHost, slots: PoolSlots) -> None:
         self.reporting = members.reporting
         self.schedules = settings_of(consumer.app).schedules
         self._consumer = consumer

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _CATCHES_UP_S = 1.0
 
 
-class _Following(Protocol):
+class _Receiver(Protocol):
     def receive_elsewhere(self, claims: list[Claim]) -> None: ...
 
 
@@ -26,7 +26,7 @@ class WorkerHost:
 
     def __init__(self, consumer: "Consumer") -> None:
         self.loop: Loop | None = None
-        self.following: _Following | None = None
+        self.following: _Receiver | None = None
         self.strays: Strays | None = None
         self._consumer = consumer
 

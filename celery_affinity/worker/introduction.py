@@ -8,7 +8,7 @@ from ..versions import versions
 _NAMED = 8
 
 
-def of_joining(
+def line_on_joining(
     *,
     types: Sequence[str],
     slots: int,
@@ -37,7 +37,7 @@ def of_joining(
     )
 
 
-def of_joining_again(*, anew: bool, unfinished: int) -> str:
+def line_on_joining_again(*, anew: bool, unfinished: int) -> str:
     """Return the line of a worker that joins after a reconnect.
 
     *anew*: the server had taken the worker for dead, or forgotten it.
@@ -47,7 +47,7 @@ def of_joining_again(*, anew: bool, unfinished: int) -> str:
     return f"celery_affinity: joined again; still holds {_count(unfinished, 'job')}"
 
 
-def of_leaving(given_back: int) -> str:
+def line_on_leaving(given_back: int) -> str:
     """Return the line of a worker that goes, *given_back* being the number of its jobs that are pending again."""
     return f"celery_affinity: left the fleet; {_count(given_back, 'job')} given back"
 

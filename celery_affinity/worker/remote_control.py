@@ -126,7 +126,7 @@ def query_task(state: State, ids: object, **kwargs: object) -> Reply:
     if reader is not None:
         texts = [each for each in control.maybe_list(ids) or () if isinstance(each, str) and is_text(each)]
         asked = [each for each in texts if each not in found]
-        found.update(inspect_lists.of_tasks(reader, asked, _arguments(state), state.hostname))
+        found.update(inspect_lists.queried_tasks(reader, asked, _arguments(state), state.hostname))
     return found
 
 

@@ -39,7 +39,7 @@ class RequestAffinity:
         return max(1, len(self.calls))
 
 
-def of_message(properties: object) -> RequestAffinity:
+def affinity_in(properties: object) -> RequestAffinity:
     """Return what the *properties* of a message, as its request has them, say of the claim."""
     if not isinstance(properties, Mapping):
         return RequestAffinity()
@@ -47,6 +47,6 @@ def of_message(properties: object) -> RequestAffinity:
     return RequestAffinity() if fence is None else RequestAffinity(fence, key_in(rules_in(properties.get(PROPERTY))))
 
 
-def of_request(context: Context) -> RequestAffinity:
+def affinity_of_request(context: Context) -> RequestAffinity:
     """Return what a task sees of its claim."""
-    return replace(of_message(context.properties), calls=calls_of(context))
+    return replace(affinity_in(context.properties), calls=calls_of(context))

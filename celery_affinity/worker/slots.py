@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
 
-class Slots:
+class PoolSlots:
     """The pool of *consumer*, of any kind."""
 
     def __init__(self, consumer: "Consumer") -> None:

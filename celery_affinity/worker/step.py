@@ -29,7 +29,7 @@ from .event_loop import Loop
 from .following import Following
 from .host import WorkerHost
 from .rate_limits import Limits
-from .slots import Slots
+from .slots import PoolSlots
 from .strays import Strays
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class AffinityStep(bootsteps.StartStopStep):
 
     def __init__(self, consumer: "Consumer", **kwargs: Any) -> None:
         self._consumer = consumer
-        self.slots = Slots(consumer)
+        self.slots = PoolSlots(consumer)
         self.membership: Membership | None = None
         self._host = WorkerHost(consumer)
         self._following: Following | None = None
@@ -103,11 +103,11 @@ class AffinityStep(bootsteps.StartStopStep):
     def _log_join(self, channel: AffinityChannel, is_new: bool) -> None:
         members = self.members
         if self._is_introduced:
-            again = introduction.of_joining_again(anew=is_new, unfinished=members.claims.unfinished())
+            again = introduction.line_on_joining_again(anew=is_new, unfinished=members.claims.unfinished())
             logger.info(again)
             return
         self._is_introduced = True
-        line = introduction.of_joining(
+        line = introduction.line_on_joining(
             types=members.capacity.types,
             slots=self.slots.size(),
             guard=members.guard_pid,
@@ -156,7 +156,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self._returned_before is None:  # Celery stops no step of a worker that is about to connect
             self._returned_before = self.membership.returned
         if self.membership.leave():
-            logger.info(introduction.of_leaving(self.membership.returned - self._returned_before))
+            logger.info(introduction.line_on_leaving(self.membership.returned - self._returned_before))
 
     def _close_loop(self) -> None:
         # First no thread wakes the loop any more: the heartbeats' thread tells the ends that the loop was to tell.

@@ -18,10 +18,10 @@ The public names are those that `celery_affinity` itself has. Its submodules may
 RETURNED = (
     "operate.jobs.Change",
     "operate.moving.Wish",
-    "observe.job_lists.Page",
+    "observe.job_lists.JobsPage",
     "observe.waiting.Waiting",
     "observe.waiting.Points",
-    "observe.waiting.Slots",
+    "observe.waiting.SlotsOfTypes",
     "observe.waiting.Block",
     "observe.waiting_for_key.KeyWait",
     "observe.key_facts.Key",

@@ -34,7 +34,7 @@ def plain(app):
 
 
 def entry(app, signature, **options):
-    return recurring.of_signature(app, "hh", signature, **{"stale_after": 300, **options})
+    return recurring.call_of_signature(app, "hh", signature, **{"stale_after": 300, **options})
 
 
 def due(found, at="17"):
@@ -154,7 +154,7 @@ def test_entries_of_the_configuration_are_declared_one_by_one(app, reroute, plai
         "plain": {"task": "proj.plain", "stale_after": 2},
         "gone": {"task": "proj.gone", "stale_after": 2},
     }
-    found = dict(recurring.of_conf(app))
+    found = dict(recurring.calls_in_conf(app))
     assert found["good"].merge_key == "HH"
     assert json.loads(found["good"].signature)["options"] == {"priority": 3}
     assert str(found["plain"]).startswith("recurring 'plain' needs a task with a merge key")

@@ -9,7 +9,7 @@ from celery_affinity import Affinity
 from celery_affinity.callers.teller import Teller
 from celery_affinity.client import of_app
 from celery_affinity.client.of_app import settings_of
-from celery_affinity.client.recurring import of_signature
+from celery_affinity.client.recurring import call_of_signature
 from celery_affinity.dispatcher.recurring_calls import RecurringCalls
 from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.rules.redis_keys import Keys
@@ -39,7 +39,7 @@ def calls(app):
 
 def declare(app, scheduler, name="hh", city="HH", **options):
     """Declare a call that is due now."""
-    scheduler.recur([of_signature(app, name, app.tasks["reroute"].s(city, **options), stale_after=1)])
+    scheduler.recur([call_of_signature(app, name, app.tasks["reroute"].s(city, **options), stale_after=1)])
     wait_until(scheduler.reader.has_due, 10, "it is due")
 
 

@@ -76,6 +76,8 @@ def test_a_spoiled_row_does_not_hide_the_others(redis_client, spoiled, garbage):
         assert text_of_explain.explanation(explain.explain(reader, task))
     shown = inspect_lists.scheduled(reader, lambda message: ([], {}), "host")
     assert "task-later" in [each["request"]["id"] for each in shown]
-    tasks = inspect_lists.of_tasks(reader, ["task-later", "list", "bytes", "half"], lambda message: ([], {}), "host")
+    tasks = inspect_lists.queried_tasks(
+        reader, ["task-later", "list", "bytes", "half"], lambda message: ([], {}), "host"
+    )
     assert tasks["task-later"][1]["id"] == "task-later"
     inspect_lists.spokesman(reader)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kombu.utils.json import dumps, loads
 
 from celery_affinity import Affinity, Exclusive, OptionError, Rate, SettingError
-from celery_affinity.rules.affinity import as_affinity, check_priority, of_task
+from celery_affinity.rules.affinity import affinity_of, as_affinity, check_priority
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.type_name import MAX_LENGTH, is_type
 
@@ -94,14 +94,14 @@ def test_a_job_has_one_key():
 
 
 def test_a_task_asks_by_two_attributes():
-    assert of_task(SimpleNamespace()) == Affinity()
-    assert of_task(SimpleNamespace(affinity="pdf", on_demand=True)) == Affinity("pdf", on_demand=True)
-    assert of_task(SimpleNamespace(affinity=Affinity("pdf", 2, False), on_demand=True)) == Affinity("pdf", 2, False)
-    both = of_task(SimpleNamespace(affinity=Affinity("pdf", exclusive="city"), on_demand=True))
+    assert affinity_of(SimpleNamespace()) == Affinity()
+    assert affinity_of(SimpleNamespace(affinity="pdf", on_demand=True)) == Affinity("pdf", on_demand=True)
+    assert affinity_of(SimpleNamespace(affinity=Affinity("pdf", 2, False), on_demand=True)) == Affinity("pdf", 2, False)
+    both = affinity_of(SimpleNamespace(affinity=Affinity("pdf", exclusive="city"), on_demand=True))
     assert both == Affinity("pdf", on_demand=True, exclusive="city")
-    assert of_task(SimpleNamespace(on_demand=lambda: "a method of the user's")) == Affinity()
+    assert affinity_of(SimpleNamespace(on_demand=lambda: "a method of the user's")) == Affinity()
     with pytest.raises(OptionError, match="on_demand must be True or False, got: 'yes'"):
-        of_task(SimpleNamespace(on_demand="yes"))
+        affinity_of(SimpleNamespace(on_demand="yes"))
 
 
 @pytest.mark.parametrize(

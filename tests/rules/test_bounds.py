@@ -3,18 +3,18 @@
 import pytest
 
 from celery_affinity import Bound, SettingError
-from celery_affinity.rules.bounds import in_words, of_type
+from celery_affinity.rules.bounds import bound_of, in_words
 from celery_affinity.rules.settings import Settings
 
 
 def test_an_exact_name_counts_before_all_patterns_then_the_longest_pattern():
     bounds = Settings(max_pending={"*": 9, "crawl.*": Bound(5, full="drop-oldest"), "crawl.fast": 7}).max_pending
-    assert of_type("crawl.fast", bounds) == Bound(7, "refuse")
-    assert of_type("crawl.slow", bounds) == Bound(5, "drop-oldest")
-    assert of_type("pdf", bounds) == Bound(9)
-    assert of_type("pdf", {"excel": 3}) is None
+    assert bound_of("crawl.fast", bounds) == Bound(7, "refuse")
+    assert bound_of("crawl.slow", bounds) == Bound(5, "drop-oldest")
+    assert bound_of("pdf", bounds) == Bound(9)
+    assert bound_of("pdf", {"excel": 3}) is None
     for both in ({"pd*": 9, "pdf": 7}, {"*pdf*": 9, "pdf": 7}, {"*df": 9, "pd*": 7}, {"p*f": 9, "pd*": 7}):
-        assert of_type("pdf", both) == of_type("pdf", dict(reversed(both.items()))) == Bound(7)
+        assert bound_of("pdf", both) == bound_of("pdf", dict(reversed(both.items()))) == Bound(7)
 
 
 def test_a_publish_says_them_in_words_without_blanks():

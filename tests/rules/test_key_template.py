@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_affinity import OptionError
-from celery_affinity.rules.key_template import Field, OfCall, Taken, complaint, filled, parsed, taken_by
+from celery_affinity.rules.key_template import OfCall, Taken, TemplateField, complaint, filled, parsed, taken_by
 
 
 def reroute(area, city=None, /, force=False, *, deep, depth=3):
@@ -186,4 +186,4 @@ def test_braces_that_do_not_match_are_refused(template):
 def test_a_text_with_its_braces_doubled_is_itself(text):
     template = text.replace("{", "{{").replace("}", "}}")
     assert "".join(parsed("exclusive", template)) == text
-    assert not any(isinstance(part, Field) for part in parsed("exclusive", template))
+    assert not any(isinstance(part, TemplateField) for part in parsed("exclusive", template))

@@ -17,8 +17,8 @@ from celery_affinity.rules.keyed import (
     as_rate,
     key_in,
     literal,
-    of_call,
     option_of,
+    rule_of_call,
 )
 from celery_affinity.rules.protocol import LONGEST_KEY
 from celery_affinity.rules.rule_key import encoded_key
@@ -144,10 +144,10 @@ def test_what_is_no_text_of_rules_has_no_key():
         (lambda: Rate("1/s", ky="k"), "Rate takes rate, key, got: 'ky'; did you mean 'key'?"),
         (lambda: as_exclusive({"limit": 1}), "exclusive must be a key (str) or an Exclusive, got: {'limit': 1}"),
         (lambda: as_rate({"rate": "1/s"}), "rate must be a Rate, such as Rate('100/m', 'crawl:{host}'), got: {'rate'"),
-        (lambda: of_call("exclusive", True), "exclusive must be a key (str), an Exclusive, or False, got: True"),
-        (lambda: of_call("exclusive", ""), "key of exclusive must be a text that is not empty, got: ''"),
+        (lambda: rule_of_call("exclusive", True), "exclusive must be a key (str), an Exclusive, or False, got: True"),
+        (lambda: rule_of_call("exclusive", ""), "key of exclusive must be a text that is not empty, got: ''"),
         (
-            lambda: of_call("rate", "k"),
+            lambda: rule_of_call("rate", "k"),
             "rate must be a Rate, such as Rate('100/m', 'crawl:{host}'), or False, got: 'k'",
         ),
     ],

@@ -17,7 +17,7 @@ def lists(redis_client):
 
 
 def of_pages(names, size):
-    return (pipelined.of_each("LLEN", "ü:", names[first : first + size]) for first in range(0, len(names), size))
+    return (pipelined.for_each("LLEN", "ü:", names[first : first + size]) for first in range(0, len(names), size))
 
 
 @pytest.mark.parametrize("size", [1, 22, 1000])
@@ -43,7 +43,7 @@ def test_the_next_commands_are_made_while_the_server_is_at_work_and_no_more(list
 
 
 def test_an_error_among_the_replies_leaves_nothing_for_the_next_command(lists, redis_client):
-    pages = [*of_pages(lists[:700], 22), pipelined.of_each("RENAME", "ü:", ["700"]), *of_pages(lists[701:], 22)]
+    pages = [*of_pages(lists[:700], 22), pipelined.for_each("RENAME", "ü:", ["700"]), *of_pages(lists[701:], 22)]
     with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
         list(pipelined.numbers(redis_client, pages))
     assert redis_client.echo("mine") == b"mine"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.observe.pace import Pace
+from celery_affinity.observe.pace import ComparedPace
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.metrics import times_of
@@ -102,8 +102,8 @@ def test_the_pace_of_a_worker_says_how_long_its_jobs_take_beside_those_of_others
         (held[worker],) = fleet.end(worker, held[worker])
         ends_at[worker] += took_s[worker]
     found = workers(fleet)
-    assert found["slow@host"].pace == Pace("pdf", pytest.approx(6, rel=0.01), is_slow=True)
-    assert found["quick@host"].pace == Pace("pdf", pytest.approx(1 / 6, rel=0.01), is_slow=False)
+    assert found["slow@host"].pace == ComparedPace("pdf", pytest.approx(6, rel=0.01), is_slow=True)
+    assert found["quick@host"].pace == ComparedPace("pdf", pytest.approx(1 / 6, rel=0.01), is_slow=False)
 
 
 def workers(fleet):

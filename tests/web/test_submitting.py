@@ -8,7 +8,7 @@ import redis
 from celery import Celery
 
 from celery_affinity.client import of_app
-from celery_affinity.operate.submit import ACCEPTED, Request
+from celery_affinity.operate.submit import ACCEPTED, Submission
 from celery_affinity.rules.settings import Settings
 from celery_affinity.server.idempotency import key_of
 from celery_affinity.server.scheduler import Scheduler
@@ -244,9 +244,9 @@ def test_each_option_can_be_null(fleet, web):
 
 
 def test_a_digest_is_of_what_is_asked_for_however_it_is_written():
-    one = Request("t", [1], {"a": 1, "b": 2}, {"priority": 1})
-    assert one.digest == Request("t", [1], {"b": 2, "a": 1}, {"priority": 1}, "key").digest
-    others = [Request("t", [2], {"a": 1, "b": 2}, {"priority": 1}), Request("u", [1], {"a": 1, "b": 2})]
+    one = Submission("t", [1], {"a": 1, "b": 2}, {"priority": 1})
+    assert one.digest == Submission("t", [1], {"b": 2, "a": 1}, {"priority": 1}, "key").digest
+    others = [Submission("t", [2], {"a": 1, "b": 2}, {"priority": 1}), Submission("u", [1], {"a": 1, "b": 2})]
     assert len({one.digest, *(each.digest for each in others)}) == 3
 
 

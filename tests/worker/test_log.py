@@ -124,12 +124,12 @@ def test_the_server_is_named_by_what_it_says(info, shown):
 
 def test_a_worker_of_many_types_names_some():
     given = {"guard": None, "timeout_s": 30.0, "prefix": "", "server": "Redis 7", "uri": "redis://host:6379/0"}
-    many = introduction.of_joining(types=[f"type-{n}" for n in range(1000)], slots=2000, namespace="a", **given)
+    many = introduction.line_on_joining(types=[f"type-{n}" for n in range(1000)], slots=2000, namespace="a", **given)
     assert (
         "serves type-0, type-1, type-2, type-3, type-4, type-5, type-6, type-7, ... (1,000 in all) with 2,000" in many
     )
     given["prefix"] = "mine:"
-    none = introduction.of_joining(types=[], slots=1, namespace="a", **given)
+    none = introduction.line_on_joining(types=[], slots=1, namespace="a", **given)
     assert (
         "serves no scheduled queue with 1 slot; no guard: declared dead after 30 s of silence; namespace 'a' behind"
         in none

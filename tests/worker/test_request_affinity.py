@@ -5,7 +5,7 @@ from celery.app.task import Context
 
 from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.membership.held import tag_of
-from celery_affinity.worker.request_affinity import RequestAffinity, of_message
+from celery_affinity.worker.request_affinity import RequestAffinity, affinity_in
 
 from ..support.fleet import POOLS
 from ..support.processes import start_worker
@@ -37,10 +37,10 @@ def test_a_task_that_is_called_directly_has_no_claim(look):
 def test_what_a_message_says_of_its_claim():
     tag = tag_of("an-id!", "42")
     rate = {"rules": "key=rate%3Aacme rate=100/60000000"}
-    assert of_message({"delivery_tag": tag, PROPERTY: rate}) == RequestAffinity(42, "rate:acme")
-    assert of_message({"delivery_tag": tag}) == RequestAffinity(42, None)
+    assert affinity_in({"delivery_tag": tag, PROPERTY: rate}) == RequestAffinity(42, "rate:acme")
+    assert affinity_in({"delivery_tag": tag}) == RequestAffinity(42, None)
     for other in (None, {}, {"delivery_tag": 7}, {"delivery_tag": "a-uuid", PROPERTY: rate}, {"delivery_tag": "a:b"}):
-        assert of_message(other) == RequestAffinity(None, None)
+        assert affinity_in(other) == RequestAffinity(None, None)
 
 
 def test_a_header_of_that_name_is_the_users_as_on_stock():

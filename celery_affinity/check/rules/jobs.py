@@ -7,7 +7,7 @@ from ...rules.patterns import matches, overlap
 from ...rules.type_name import alike, did_you_mean, misspelt
 from ..facts import App, Facts, Fleet
 from ..finding import Finding, listed
-from .workers import of_fleet, of_fleet_and_app
+from .workers import rule_of_fleet, rule_of_fleet_and_app
 
 #: Time, s, since the last tick of any dispatcher after which none is at work. A dispatcher's longest pause is far
 #: shorter.
@@ -27,7 +27,7 @@ def _known_types(fleet: Fleet, app: App) -> frozenset[str]:
     return fleet.served | app.declared.keys() | fleet.pending.keys()
 
 
-@of_fleet
+@rule_of_fleet
 def type_waits(fleet: Fleet) -> Iterator[Finding]:
     for type_, count in sorted(fleet.pending.items()):
         if count and type_ not in fleet.served:
@@ -40,7 +40,7 @@ def type_waits(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def type_unserved(fleet: Fleet, app: App) -> Iterator[Finding]:
     if not fleet.members:
         return  # `no_workers` says so
@@ -54,7 +54,7 @@ def type_unserved(fleet: Fleet, app: App) -> Iterator[Finding]:
             )
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def type_misspelt(fleet: Fleet, app: App) -> Iterator[Finding]:
     for type_, who in sorted(app.declared.items()):
         meant = misspelt(type_, fleet.served)
@@ -87,7 +87,7 @@ def _is_a_task(who: str) -> bool:
     return who.startswith("task ")
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def bound_of_no_type(fleet: Fleet, app: App) -> Iterator[Finding]:
     known = _known_types(fleet, app)
     for pattern in app.bounds:
@@ -100,7 +100,7 @@ def bound_of_no_type(fleet: Fleet, app: App) -> Iterator[Finding]:
             )
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def reserve_of_no_type(fleet: Fleet, app: App) -> Iterator[Finding]:
     known = _known_types(fleet, app)
     for pattern in app.reserves:
@@ -113,7 +113,7 @@ def reserve_of_no_type(fleet: Fleet, app: App) -> Iterator[Finding]:
             )
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def limit_of_nothing(fleet: Fleet, app: App) -> Iterator[Finding]:
     known = _known_types(fleet, app)
     for pattern in app.limits:
@@ -143,7 +143,7 @@ def _is_of_a_key(pattern: str, fleet: Fleet, app: App) -> bool:
     return any(overlap(pattern, each) for each in app.key_patterns)
 
 
-@of_fleet
+@rule_of_fleet
 def bound_full(fleet: Fleet) -> Iterator[Finding]:
     for each in fleet.full:
         effect = _EFFECTS[each.effect]
@@ -166,7 +166,7 @@ def bound_full(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-@of_fleet
+@rule_of_fleet
 def stock_messages(fleet: Fleet) -> Iterator[Finding]:
     of_stock_workers = {queue for answer in fleet.answers if not answer.ours for queue in answer.queues}
     for queue, count in sorted(fleet.stock_messages.items()):
@@ -186,7 +186,7 @@ def stock_messages(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-@of_fleet
+@rule_of_fleet
 def nobody_ticks(fleet: Fleet) -> Iterator[Finding]:
     late = fleet.ticked_s is None or fleet.ticked_s > TICKS_S
     if late and (fleet.scheduled or fleet.members):
@@ -199,7 +199,7 @@ def nobody_ticks(fleet: Fleet) -> Iterator[Finding]:
         )
 
 
-@of_fleet
+@rule_of_fleet
 def dead_letters(fleet: Fleet) -> Iterator[Finding]:
     if fleet.dead:
         yield Finding(
@@ -209,7 +209,7 @@ def dead_letters(fleet: Fleet) -> Iterator[Finding]:
         )
 
 
-@of_fleet
+@rule_of_fleet
 def unserved(fleet: Fleet) -> Iterator[Finding]:
     if fleet.unserved:
         yield Finding(
@@ -219,13 +219,13 @@ def unserved(fleet: Fleet) -> Iterator[Finding]:
         )
 
 
-@of_fleet
+@rule_of_fleet
 def reserve_too_large(fleet: Fleet) -> Iterator[Finding]:
     for sentence in fleet.reserves:
         yield Finding("reserve-too-large", sentence, "Lower affinity_reserve, or start more workers.")
 
 
-@of_fleet
+@rule_of_fleet
 def settings_differ(fleet: Fleet) -> Iterator[Finding]:
     for each in fleet.settings:
         if each.conf != each.own:
@@ -237,7 +237,7 @@ def settings_differ(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-@of_fleet
+@rule_of_fleet
 def settings_changed(fleet: Fleet) -> Iterator[Finding]:
     for each in fleet.settings:
         if each.value != each.conf:

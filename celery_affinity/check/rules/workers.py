@@ -11,7 +11,7 @@ from .server import CLOCK_S, apart
 Rule = Callable[[Facts], Iterator[Finding]]
 
 
-def of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
+def rule_of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
     """Turn a rule about a fleet into a rule about facts, which finds nothing if the fleet is unknown."""
 
     @wraps(rule)
@@ -22,7 +22,7 @@ def of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
     return of_facts
 
 
-def of_fleet_and_app(rule: Callable[[Fleet, App], Iterator[Finding]]) -> Rule:
+def rule_of_fleet_and_app(rule: Callable[[Fleet, App], Iterator[Finding]]) -> Rule:
     """Turn a rule about a fleet and an app into a rule about facts, which finds nothing if the fleet is unknown."""
 
     @wraps(rule)
@@ -33,7 +33,7 @@ def of_fleet_and_app(rule: Callable[[Fleet, App], Iterator[Finding]]) -> Rule:
     return of_facts
 
 
-@of_fleet
+@rule_of_fleet
 def remote_control(fleet: Fleet) -> Iterator[Finding]:
     if fleet.not_asked is not None:
         yield Finding(
@@ -44,7 +44,7 @@ def remote_control(fleet: Fleet) -> Iterator[Finding]:
         )
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def no_workers(fleet: Fleet, app: App) -> Iterator[Finding]:
     if not fleet.members:
         yield Finding(
@@ -54,7 +54,7 @@ def no_workers(fleet: Fleet, app: App) -> Iterator[Finding]:
         )
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def stock_worker(fleet: Fleet, app: App) -> Iterator[Finding]:
     ours = {*app.declared, *fleet.pending, *fleet.served}
     for answer in fleet.answers:
@@ -68,7 +68,7 @@ def stock_worker(fleet: Fleet, app: App) -> Iterator[Finding]:
             )
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def worker_elsewhere(fleet: Fleet, app: App) -> Iterator[Finding]:
     members = {member.id for member in fleet.members}
     for answer in fleet.answers:
@@ -81,7 +81,7 @@ def worker_elsewhere(fleet: Fleet, app: App) -> Iterator[Finding]:
             )
 
 
-@of_fleet
+@rule_of_fleet
 def worker_silent(fleet: Fleet) -> Iterator[Finding]:
     for member in fleet.members:
         if heartbeats.is_late(member.last_heartbeat_s, fleet.heartbeat_s):
@@ -93,7 +93,7 @@ def worker_silent(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-@of_fleet
+@rule_of_fleet
 def worker_stalled(fleet: Fleet) -> Iterator[Finding]:
     for member in fleet.members:
         if member.stalled:
@@ -106,7 +106,7 @@ def worker_stalled(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
-@of_fleet
+@rule_of_fleet
 def worker_mute(fleet: Fleet) -> Iterator[Finding]:
     if fleet.not_asked is not None:
         return
@@ -121,7 +121,7 @@ def worker_mute(fleet: Fleet) -> Iterator[Finding]:
         )
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def worker_idle(fleet: Fleet, app: App) -> Iterator[Finding]:
     if not app.declared:
         return
@@ -138,7 +138,7 @@ def worker_idle(fleet: Fleet, app: App) -> Iterator[Finding]:
             )
 
 
-@of_fleet
+@rule_of_fleet
 def namesakes(fleet: Fleet) -> Iterator[Finding]:
     names = [member.name for member in fleet.members]
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -162,12 +162,12 @@ def no_guard(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def affinity_versions(fleet: Fleet, app: App) -> Iterator[Finding]:
     yield from _other_versions(fleet, app, "affinity-versions", ("celery_affinity",), "Finish the upgrade.")
 
 
-@of_fleet_and_app
+@rule_of_fleet_and_app
 def other_versions(fleet: Fleet, app: App) -> Iterator[Finding]:
     packages = tuple(name for name in app.versions if name != "celery_affinity")
     todo = "This is fine during an upgrade. Otherwise install the same versions everywhere, from one lock file."
@@ -187,7 +187,7 @@ def _other_versions(fleet: Fleet, app: App, id_: str, packages: tuple[str, ...],
             yield Finding(id_, f"{package} is {own} here, and {there}.", todo)
 
 
-@of_fleet
+@rule_of_fleet
 def clock_worker(fleet: Fleet) -> Iterator[Finding]:
     for answer in fleet.answers:
         if answer.clock_ahead_s is not None and abs(answer.clock_ahead_s) > CLOCK_S:

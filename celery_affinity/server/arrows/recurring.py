@@ -15,7 +15,7 @@ from ..replies import DueCall, Published, RecurringCall
 from .publishing import Publishing
 
 
-class Recurring(Publishing):
+class RecurringArrows(Publishing):
     """Keeps recurring calls, and publishes their jobs."""
 
     def recur(self, entries: Sequence[RecurringCall], *, app: str = "") -> list[str]:

@@ -22,7 +22,7 @@ class Commands(NamedTuple):
     number: int
 
 
-def of_each(command: str, prefix: str, names: Sequence[str]) -> Commands:
+def for_each(command: str, prefix: str, names: Sequence[str]) -> Commands:
     """Return *command* for each of the keys that begin with *prefix* and end with one of *names*.
 
     redis-py would pack one command after the other, which takes longer than the server's reply.

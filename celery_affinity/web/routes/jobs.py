@@ -9,7 +9,7 @@ from starlette.responses import Response
 from ...errors import OptionError
 from ...observe import explain
 from ...observe.as_json import as_json
-from ...observe.job_lists import MOST, Page
+from ...observe.job_lists import MOST, JobsPage
 from ...observe.jobs import Job
 from ...operate import backend
 from ...operate import values as values_of
@@ -41,7 +41,7 @@ def add(api: APIRouter, site: Site) -> None:
     changed = replies(Change, 404, 409, status=202)
     asked = with_more("AskedJob", Job, explanation=explain.Explanation | None, values=Values | None)
 
-    @api.get("/api/jobs", summary="A page of the unfinished jobs and the dead letters", responses=replies(Page))
+    @api.get("/api/jobs", summary="A page of the unfinished jobs and the dead letters", responses=replies(JobsPage))
     async def jobs(
         request: Request,
         state: str | None = None,

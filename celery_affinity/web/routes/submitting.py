@@ -50,7 +50,7 @@ def add(api: APIRouter, site: Site) -> None:
         if not site.allows(call.task):
             raise RefusedError(404, f"no task that can be submitted is named {call.task[:300]!r}")
         try:
-            asked = submit.Request(call.task, call.args, call.kwargs, call.options, idempotency_key)
+            asked = submit.Submission(call.task, call.args, call.kwargs, call.options, idempotency_key)
             task_id, is_new = await site.foreign(_submit, site, asked, submit.Ids.of(asked.name))
         except (submit.UsedBeforeError, QueueFull) as exc:
             raise RefusedError(409, str(exc)) from exc
@@ -60,7 +60,7 @@ def add(api: APIRouter, site: Site) -> None:
         return reply(await _just_submitted(site, task_id), 201 if is_new else 200, {"Location": place})
 
 
-def _submit(site: Site, asked: submit.Request, ids: submit.Ids) -> tuple[str, bool]:
+def _submit(site: Site, asked: submit.Submission, ids: submit.Ids) -> tuple[str, bool]:
     return submit.submit(site.app, asked, ids, site.broker.reach, site.broker.connection)
 
 
