@@ -16,9 +16,8 @@ from redis.exceptions import RedisError, ResponseError
 
 from ..client.of_app import settings_of
 from ..errors import AffinityError
-from ..observe import keys_in_use
+from ..observe import keys_in_use, sentences
 from ..observe.status import Report, Status
-from ..observe.type_rules import sentence_of_pause
 from ..rules.redis_keys import SCHEMA, Keys
 from ..rules.rows import number_of, text_of
 from ..rules.settings import Settings
@@ -217,7 +216,7 @@ def _full(status: Status) -> Iterator[Full]:
     for each in status.types:
         if each.bound and each.pending >= each.bound.most:
             pauses = [
-                sentence_of_pause(pause)
+                sentences.pause(pause)
                 for pause in status.pauses
                 if pause.kind == "all" or (pause.kind == "type" and pause.name == each.type)
             ]

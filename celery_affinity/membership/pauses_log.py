@@ -5,7 +5,8 @@ from collections.abc import Collection
 
 from redis.exceptions import ResponseError
 
-from ..observe.type_rules import Pause, pauses, sentence_of_pause
+from ..observe import sentences
+from ..observe.type_rules import Pause, pauses
 from ..server.reader import Reader
 
 logger = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ class PausesLog:
         before, self._known = self._known, found
         for name, each in found.items():
             if before.get(name) != each:
-                logger.warning(_sentence(sentence_of_pause(each)))
+                logger.warning(_sentence(sentences.pause(each)))
         for name in before.keys() - found.keys():
             logger.info("%s %s no longer paused", _sentence(name), before[name].verb)
 

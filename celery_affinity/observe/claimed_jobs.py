@@ -12,6 +12,7 @@ from ..rules.heartbeats import has_been_said
 from ..rules.redis_keys import decode
 from ..rules.rows import text_of
 from ..server.reader import Command, Reader
+from . import sentences
 from .job_row import JobRow
 
 
@@ -42,11 +43,11 @@ def held(reader: Reader, runs: Sequence[JobRow], heartbeat_us: int) -> tuple[dic
 
 def _unsure(run: JobRow, unread: Collection[str] | None, now_us: int, heartbeat_us: int) -> ClaimedJob:
     if unread is None:
-        note = "whether its worker has read it is not for this user: no right to inboxes"
+        note = sentences.NOT_TOLD
     elif f"{run.job_id} {run.fence}" in unread:
-        note = "in the worker's inbox, which it has not read yet"
+        note = sentences.UNREAD
     elif has_been_said(now_us - run.claimed_us, heartbeat_us):  # that its task started, if so
-        note = "its worker has it and has not started it: a rate limit, or a full pool"
+        note = sentences.NOT_STARTED
     else:
         return ClaimedJob("running", run.claimed_us)
     return ClaimedJob("claimed", run.claimed_us, note)

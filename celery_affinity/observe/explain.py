@@ -11,6 +11,7 @@ from ..rules.rows import number_of
 from ..rules.score import MICRO
 from ..rules.shared_settings import complete
 from ..server.reader import Reader
+from . import sentences
 from .job_row import read_jobs
 from .jobs import Job, settings_command, with_runs
 from .waiting import Waiting, waiting_of
@@ -64,7 +65,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         if waiting is None:
             return None
     if job.calls > 1:
-        merged = f"merged with {job.calls - 1} other call(s) of {job.merge_key!r}"
+        merged = sentences.merged(job.calls - 1, job.merge_key)
         note = f"{merged}; {note}" if note else merged
     facts = {**vars(job), "note": note}
     return Explanation(**facts, since_s=since_us / MICRO, now_s=now_us / MICRO, waiting=waiting)
@@ -73,5 +74,5 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
 def _missed_ticks(reader: Reader, now_us: int) -> str | None:
     ticked_us = number_of(reader.hash("clock").get("ticked"))
     if now_us - ticked_us > SILENCE_COUNTS_US:
-        return "no dispatcher ticks: start a worker, or `celery affinity dispatcher`"
+        return sentences.NO_TICKS
     return None

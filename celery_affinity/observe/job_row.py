@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
 from ..server.reader import Lane, Reader
+from . import sentences
 
 #: Largest number of characters shown of an exception: a few more than a worker sends.
 _LONGEST_WHY = 300
@@ -98,13 +99,7 @@ def _why_dead(row: Mapping[str, str]) -> str | None:
     """Return in words why a job is a dead letter of which no worker said more; None for any other job."""
     if row.get("state") != "dead":
         return None
-    times = number_of(row.get("deliveries"))
-    return {
-        "rejected": "the task rejected it, and gave no reason",
-        "max_deliveries": f"its workers died, or gave it back, {times} times (affinity_max_deliveries)",
-        "lost": "its worker died after it had acked the message: the job may have done its work",
-        "unreadable": "nobody can read its message, or somebody deleted what was known of it",
-    }.get(row.get("reason", ""))
+    return sentences.why_dead(row.get("reason", ""), number_of(row.get("deliveries")))
 
 
 def _time_in(row: Mapping[str, str], name: str) -> int | None:

@@ -8,6 +8,7 @@ from ..rules.protocol import MAX_PRIORITY
 from ..rules.redis_keys import decode
 from ..rules.reserves import Reserve
 from ..server.reader import Lane, Reader
+from . import sentences
 
 #: Settings that say which reserves are in force.
 _SETTINGS = ("reserve", "priority_reversed")
@@ -35,10 +36,7 @@ class Reserved:
     @property
     def sentence(self) -> str:
         """What a reserve that is too large comes to."""
-        return (
-            f"affinity_reserve keeps {self.kept:,} slots free for {self.for_whom} of type {self.type!r}, which has "
-            f"{self.live:,}: one job of class {self.of_class!r} runs at a time."
-        )
+        return sentences.too_large(self)
 
 
 @dataclass(frozen=True)
@@ -91,14 +89,8 @@ def why_kept_back(
     if not blocking:
         return None
     largest = max(blocking, key=lambda each: each.shown.kept)
-    shown = largest.shown
-    are_free = f"{free} {'is' if free == 1 else 'are'} free"
-    if shown.is_too_large:
-        runs = running[largest]
-        others = f"one of the other jobs may run at a time, and {runs} {'runs' if runs == 1 else 'run'}"
-        return f"reserve: all {live} slots that fit are kept for {shown.for_whom}: {others}", shown.kept
-    of_slots = f"{shown.kept} of {live} slots that fit {'is' if shown.kept == 1 else 'are'} kept"
-    return f"reserve: {of_slots} for {shown.for_whom}, {are_free}", shown.kept
+    why = sentences.kept_by_reserve(largest.shown, live, free, running.get(largest, 0))
+    return why, largest.shown.kept
 
 
 def _in_force(settings: Mapping[str, str], live: Mapping[str, int]) -> dict[str, list[_InForce]]:
@@ -120,19 +112,7 @@ def _shown(reserve: Reserve, type_: str, live: int, is_reversed: bool) -> Reserv
     if is_reversed:
         first, last = MAX_PRIORITY - last, MAX_PRIORITY - first
     read = reserve._replace(first=first, last=last)
-    return Reserved(decode(type_), read.of_class, _others(read), reserve.slots(live), live)
-
-
-def _others(reserve: Reserve) -> str:
-    if reserve.mode is not None:
-        return "queued jobs" if reserve.mode == "on_demand" else "on-demand jobs"
-    if (reserve.first, reserve.last) == (0, MAX_PRIORITY):
-        return "nobody"
-    if reserve.first == 0:
-        return f"priorities above {reserve.last}"
-    if reserve.last == MAX_PRIORITY:
-        return f"priorities below {reserve.first}"
-    return f"priorities other than {reserve.of_class}"
+    return Reserved(decode(type_), read.of_class, sentences.others_than(read), reserve.slots(live), live)
 
 
 def _concerns(each: _InForce, lane: Lane) -> bool:

@@ -7,8 +7,8 @@ from typing import Literal
 
 from ..rules.redis_keys import decode, encode
 from ..rules.score import MICRO
-from ..rules.type_name import did_you_mean
 from ..server.reader import Reader
+from . import sentences
 from .key_facts import encoded
 
 Kind = Literal["type", "key", "all"]
@@ -49,17 +49,7 @@ class TypeLimit:
     @property
     def why(self) -> str:
         """Why no job of the type may start, in words."""
-        if self.counting:
-            return f"a new limit of type {self.type!r}: the jobs that run are counted"
-        if not self.limit:
-            return f"type {self.type!r} is closed: its limit is 0"
-        return f"type {self.type!r}: {self.running} run, and {self.limit} may"
-
-
-def sentence_of_pause(each: Pause) -> str:
-    """Return a pause in words, without the time at which it began: clocks of readers differ."""
-    until = "" if each.until is None else f", for {max(0, round(each.until - each.since))} s in all"
-    return f"{each} {each.verb} paused{until}" + (f": {each.why}" if each.why else "")
+        return sentences.limit_of_type(self)
 
 
 def address(kind: Kind, name: str) -> str:
@@ -71,8 +61,7 @@ def address(kind: Kind, name: str) -> str:
 
 def no_pause(kind: Kind, name: str) -> str:
     """Return what somebody is told who ends a pause that does not exist."""
-    what = "all types" if kind == "all" else str(Pause(kind, name, 0, None, ""))
-    return f"there is no pause of {what}"
+    return sentences.no_pause("all types" if kind == "all" else str(Pause(kind, name, 0, None, "")))
 
 
 def in_vain(reader: Reader, kind: Kind, name: str) -> str | None:
@@ -80,7 +69,7 @@ def in_vain(reader: Reader, kind: Kind, name: str) -> str | None:
     if kind != "type":
         return None
     served = {decode(each) for each in reader.capacity()}
-    return None if name in served else f"no live worker serves type {name!r}{did_you_mean(name, served)}"
+    return None if name in served else sentences.paused_in_vain(name, served)
 
 
 def pauses(reader: Reader) -> list[Pause]:

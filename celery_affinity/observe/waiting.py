@@ -8,11 +8,12 @@ from ..rules.redis_keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Command, Lane, Reader
+from . import sentences
 from .claim_order import Group, Order, ahead, order_now
 from .key_facts import facts_of, rules_in
 from .overdue_slots import OverdueJob, overdue_jobs
 from .reserves import why_kept_back as why_kept_back_by_reserve
-from .type_rules import Pause, limits_of, paused_types, pauses_of, sentence_of_pause
+from .type_rules import Pause, limits_of, paused_types, pauses_of
 from .waiting_for_key import KeyWait, waiting_for_key, why_kept_back
 
 
@@ -140,7 +141,7 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
 def _time_of_retry(key: KeyWait) -> NotBefore | None:
     """Return when the retry is due that a key is kept for; None if it is due, or there is none."""
     due_s = key.key.kept_until_s
-    return None if due_s is None else NotBefore(due_s, f"the retry of {key.key.kept_for} is due then")
+    return None if due_s is None else NotBefore(due_s, sentences.retry_is_due(key.key.kept_for))
 
 
 def _end_of_pauses(found: Sequence[Pause]) -> NotBefore | None:
@@ -149,7 +150,7 @@ def _end_of_pauses(found: Sequence[Pause]) -> NotBefore | None:
     if not ends or len(ends) < len(found):
         return None
     until_s, what = max(ends)
-    return NotBefore(until_s, f"the pause of {what} ends then")
+    return NotBefore(until_s, sentences.pause_ends(what))
 
 
 def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waited: Waiting) -> Waiting:
@@ -175,7 +176,7 @@ def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waited: W
 def _held_back(reader: Reader, type_: str, key: str | None, waited: Waiting) -> Waiting:
     """Return *waited* with the pauses and limits that concern a job of *type_* with *key*; both encoded."""
     pauses = pauses_of(reader, type_, key)
-    blocks = [Block("pause", sentence_of_pause(each)) for each in pauses]
+    blocks = [Block("pause", sentences.pause(each)) for each in pauses]
     limits = limits_of(reader, [type_])
     blocks += [Block("type limit", each.why) for each in limits if each.counting or not each.room]
     slots = sum(each.slots for each in waited.slots)
@@ -219,23 +220,11 @@ def _waiting_of(
         rank=1 + sum(group.jobs for group in before),
         ahead=groups,
         slots=slots,
-        blocked_by=[Block(each.rule, each.why + _who_is_overdue(overdue)) for each in blocked_by],
+        blocked_by=[Block(each.rule, each.why + sentences.overdue(overdue)) for each in blocked_by],
         bound_s=bound_s,
         passed_until_s=lane.enqueued_us / MICRO + bound_s,
         estimate_s=_estimate_s(reader, lane.type, before, profiles, overdue=len(overdue)),
         overdue=overdue,
-    )
-
-
-def _who_is_overdue(overdue: Sequence[OverdueJob]) -> str:
-    """Return in words which job has taken a slot for far too long; "" if none has."""
-    if not overdue:
-        return ""
-    first = overdue[0]
-    others = f", and {len(overdue) - 1} more" if len(overdue) > 1 else ""
-    return (
-        f"; {first.task_id} ({first.task}) on {first.worker} has had its slot for {first.ran_s:,.0f} s, usual are "
-        f"{first.usual_s:,.1f} s{others}"
     )
 
 
@@ -288,13 +277,12 @@ def _blocked_by(type_: str, slots: Sequence[SlotsOfTypes], withdrawn: int) -> li
     """
     total, free = (sum(getattr(each, name) for each in slots) for name in ("slots", "free"))
     if not total and withdrawn:
-        return [Block("rate limit", "a rate limit: enough jobs wait for it in the workers that serve the type")]
+        return [Block("rate limit", sentences.LIMITED_IN_WORKERS)]
     if not total:
-        return [Block("type", f"no live worker serves type {type_!r}: start one with -Q {type_}")]
+        return [Block("type", sentences.unserved(type_))]
     if free:
         return []
-    busy = "its slot is busy" if total == 1 else f"all {total} slots that fit are busy or draining"
-    return [Block("slots", busy)]
+    return [Block("slots", sentences.all_busy(total))]
 
 
 def _estimate_s(

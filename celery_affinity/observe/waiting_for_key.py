@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..rules.redis_keys import decode
 from ..rules.rows import number_of
 from ..rules.score import MICRO
 from ..server.reader import Lane, Reader
+from . import sentences
 from .claim_order import Order, ahead
 from .job_row import read_jobs
 from .key_facts import Key, holders_of, read_keys
@@ -73,34 +73,7 @@ def waiting_for_key(reader: Reader, order: Order, key: str, sublanes: Sequence[L
 
 def why_kept_back(reader: Reader, wait: KeyWait, sublanes: Sequence[Lane], lane: Lane) -> str:
     """Return in words why a key keeps a job back. *lane*: that of the job."""
-    key = wait.key
-    if key.limit == 0:
-        return f"key {key.key!r} is closed: its limit is 0"
-    if key.starts and not key.has_room:
-        rate = f"{key.starts.most} may start in {key.starts.period_s:,.0f} s"
-        return f"key {key.key!r}: {rate}, the next in {key.starts.next_s:,.1f} s; {_before(wait.before)}"
-    if key.kept_for is not None:
-        return f"key {key.key!r} is kept for the retry of {key.kept_for}; {_before(wait.before)}"
-    if key.is_kept_from(decode(lane.type)):
-        return f"key {key.key!r} is kept for type {key.turn!r}, which has waited for it longest; {_before(wait.before)}"
-    if not key.has_room:
-        return f"key {key.key!r}: {key.held} of {key.limit} held{_holder(key)}; {_before(wait.before)}"
+    if not wait.key.has_room:
+        return sentences.kept_by_key(wait, lane.type)
     first = next((each.job_id for each in sublanes if (each.type, each.name) == (lane.type, lane.name)), "")
-    (row,) = read_jobs(reader, [first], ("task", "name"))
-    who = f": {row.task_id} ({row.task})" if row.task_id else ""
-    held = "" if key.starts else f" ({key.held} of {key.limit} held)"
-    return f"key {key.key!r} has room{held}, and another job of it goes first{who}; {_before(wait.before)}"
-
-
-def _holder(key: Key) -> str:
-    holder = key.holder
-    if holder is None:
-        return ""
-    others = f" and {key.held - 1} more" if key.held > 1 else ""
-    return f" by {holder.task_id} ({holder.task}) on {holder.worker} for {holder.held_s:,.1f} s{others}"
-
-
-def _before(jobs: int) -> str:
-    if not jobs:
-        return "no other job of this key goes before it"
-    return f"{jobs} of this key {'goes' if jobs == 1 else 'go'} before it"
+    return sentences.kept_by_key(wait, lane.type, *read_jobs(reader, [first], ("task", "name")))

@@ -1,0 +1,183 @@
+"""The sentences of `explain`, `jobs` and the page: why a job waits, what keeps it back, and why it is dead.
+
+The modules beside this one find the facts. Commands, HTTP and the page show these sentences as they are.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..rules.protocol import MAX_PRIORITY
+from ..rules.redis_keys import decode
+from ..rules.type_name import did_you_mean
+
+if TYPE_CHECKING:
+    from ..rules.reserves import Reserve
+    from .job_row import JobRow
+    from .key_facts import Key
+    from .overdue_slots import OverdueJob
+    from .reserves import Reserved
+    from .type_rules import Pause, TypeLimit
+    from .waiting_for_key import KeyWait
+
+# -- a job that a worker has, or that is not due
+
+NOT_TOLD = "whether its worker has read it is not for this user: no right to inboxes"
+UNREAD = "in the worker's inbox, which it has not read yet"
+NOT_STARTED = "its worker has it and has not started it: a rate limit, or a full pool"
+NO_TICKS = "no dispatcher ticks: start a worker, or `celery affinity dispatcher`"
+
+
+def merged(others: int, merge_key: str | None) -> str:
+    """Return that a job is a run of merged calls, *others* beside its first."""
+    return f"merged with {others} other call(s) of {merge_key!r}"
+
+
+# -- a dead letter
+
+
+def why_dead(reason: str, deliveries: int) -> str | None:
+    """Return why a job is a dead letter of which no worker said more; None for other *reasons*."""
+    return {
+        "rejected": "the task rejected it, and gave no reason",
+        "max_deliveries": f"its workers died, or gave it back, {deliveries} times (affinity_max_deliveries)",
+        "lost": "its worker died after it had acked the message: the job may have done its work",
+        "unreadable": "nobody can read its message, or somebody deleted what was known of it",
+    }.get(reason)
+
+
+# -- slots
+
+LIMITED_IN_WORKERS = "a rate limit: enough jobs wait for it in the workers that serve the type"
+
+
+def unserved(type_: str) -> str:
+    """Return that no live worker serves *type_*, and what to do."""
+    return f"no live worker serves type {type_!r}: start one with -Q {type_}"
+
+
+def all_busy(slots: int) -> str:
+    """Return that no slot is free, of so many *slots* that fit."""
+    return "its slot is busy" if slots == 1 else f"all {slots} slots that fit are busy or draining"
+
+
+def overdue(jobs: Sequence["OverdueJob"]) -> str:
+    """Return which job has taken a slot for far too long, to follow `all_busy`; "" if none has."""
+    if not jobs:
+        return ""
+    first = jobs[0]
+    others = f", and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+    return (
+        f"; {first.task_id} ({first.task}) on {first.worker} has had its slot for {first.ran_s:,.0f} s, usual are "
+        f"{first.usual_s:,.1f} s{others}"
+    )
+
+
+# -- reserves
+
+
+def kept_by_reserve(shown: "Reserved", live: int, free: int, running: int) -> str:
+    """Return that a reserve keeps a job back.
+
+    *live*, *free*: slots that fit, and free ones. *running*: jobs of the class that run; counts if the reserve is too
+    large.
+    """
+    if shown.is_too_large:
+        others = f"one of the other jobs may run at a time, and {running} {'runs' if running == 1 else 'run'}"
+        return f"reserve: all {live} slots that fit are kept for {shown.for_whom}: {others}"
+    of_slots = f"{shown.kept} of {live} slots that fit {'is' if shown.kept == 1 else 'are'} kept"
+    return f"reserve: {of_slots} for {shown.for_whom}, {free} {'is' if free == 1 else 'are'} free"
+
+
+def too_large(reserved: "Reserved") -> str:
+    """Return what a reserve comes to that is as large as the slots of a type, or larger."""
+    return (
+        f"affinity_reserve keeps {reserved.kept:,} slots free for {reserved.for_whom} of type {reserved.type!r}, which "
+        f"has {reserved.live:,}: one job of class {reserved.of_class!r} runs at a time."
+    )
+
+
+def others_than(reserve: "Reserve") -> str:
+    """Return for whom a reserve keeps slots: all jobs but those of its class."""
+    if reserve.mode is not None:
+        return "queued jobs" if reserve.mode == "on_demand" else "on-demand jobs"
+    if (reserve.first, reserve.last) == (0, MAX_PRIORITY):
+        return "nobody"
+    if reserve.first == 0:
+        return f"priorities above {reserve.last}"
+    if reserve.last == MAX_PRIORITY:
+        return f"priorities below {reserve.first}"
+    return f"priorities other than {reserve.of_class}"
+
+
+# -- pauses, and limits of types
+
+
+def pause(each: "Pause") -> str:
+    """Return a pause without the time at which it began: clocks of readers differ."""
+    until = "" if each.until is None else f", for {max(0, round(each.until - each.since))} s in all"
+    return f"{each} {each.verb} paused{until}" + (f": {each.why}" if each.why else "")
+
+
+def pause_ends(what: str) -> str:
+    """Return what happens at the end of the pause of *what*."""
+    return f"the pause of {what} ends then"
+
+
+def no_pause(what: str) -> str:
+    """Return what somebody is told who ends a pause that does not exist."""
+    return f"there is no pause of {what}"
+
+
+def paused_in_vain(type_: str, served: set[str]) -> str:
+    """Return that the pause of *type_* may be meant for another type, of those *served*."""
+    return f"no live worker serves type {type_!r}{did_you_mean(type_, served)}"
+
+
+def limit_of_type(limit: "TypeLimit") -> str:
+    """Return why no job of a type with a limit may start."""
+    if limit.counting:
+        return f"a new limit of type {limit.type!r}: the jobs that run are counted"
+    if not limit.limit:
+        return f"type {limit.type!r} is closed: its limit is 0"
+    return f"type {limit.type!r}: {limit.running} run, and {limit.limit} may"
+
+
+# -- exclusive keys and rates
+
+
+def kept_by_key(wait: "KeyWait", type_: str, first: "JobRow | None" = None) -> str:
+    """Return why a key keeps back a job of *type_* (encoded). *first*: the job that goes first, if the key has room."""
+    key, before = wait.key, _before(wait.before)
+    if key.limit == 0:
+        return f"key {key.key!r} is closed: its limit is 0"
+    if key.starts and not key.has_room:
+        rate = f"{key.starts.most} may start in {key.starts.period_s:,.0f} s"
+        return f"key {key.key!r}: {rate}, the next in {key.starts.next_s:,.1f} s; {before}"
+    if key.kept_for is not None:
+        return f"key {key.key!r} is kept for the retry of {key.kept_for}; {before}"
+    if key.is_kept_from(decode(type_)):
+        return f"key {key.key!r} is kept for type {key.turn!r}, which has waited for it longest; {before}"
+    if not key.has_room:
+        return f"key {key.key!r}: {key.held} of {key.limit} held{_holder(key)}; {before}"
+    who = f": {first.task_id} ({first.task})" if first and first.task_id else ""
+    held = "" if key.starts else f" ({key.held} of {key.limit} held)"
+    return f"key {key.key!r} has room{held}, and another job of it goes first{who}; {before}"
+
+
+def retry_is_due(task_id: str | None) -> str:
+    """Return what happens when the retry of *task_id* is due, for which a key is kept."""
+    return f"the retry of {task_id} is due then"
+
+
+def _holder(key: "Key") -> str:
+    holder = key.holder
+    if holder is None:
+        return ""
+    others = f" and {key.held - 1} more" if key.held > 1 else ""
+    return f" by {holder.task_id} ({holder.task}) on {holder.worker} for {holder.held_s:,.1f} s{others}"
+
+
+def _before(jobs: int) -> str:
+    if not jobs:
+        return "no other job of this key goes before it"
+    return f"{jobs} of this key {'goes' if jobs == 1 else 'go'} before it"
