@@ -6,9 +6,9 @@ One setting installs it, in publishers and workers: ``app.conf.broker_transport 
 from importlib import import_module as _import
 from typing import TYPE_CHECKING
 
-from .client import intercepted as _intercepted  # changes Celery's classes
 from .client import stamping as _stamping  # has each call of Celery's say its options
-from .client import workflows as _workflows  # has Celery's canvas keep the mode of its call
+from .client.celery_methods import calls as _calls  # changes Celery's classes
+from .client.celery_methods import canvas as _canvas  # has Celery's canvas keep the mode of its call
 from .errors import (
     AffinityError,
     NotMerged,
@@ -78,7 +78,7 @@ __all__ = [
     "stop",
 ]
 __version__ = "0.1.0.dev0"
-del _context, _intercepted, _stamping, _worker, _workflows
+del _calls, _canvas, _context, _stamping, _worker
 
 
 def __getattr__(name: str) -> object:

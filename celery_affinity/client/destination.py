@@ -13,7 +13,8 @@ The first of these sources that says something counts:
 6. Celery's own: the task's attributes, its route, the default queue.
 
 By the time a call is routed, Celery has merged the call's options with attributes of the task, and a retry's options
-with the place of the first try. So `intercepted` marks the values that the caller did not say, where Celery adds them.
+with the place of the first try. So `celery_methods.calls` marks the values that the caller did not say, where Celery
+adds them.
 """
 
 from collections.abc import Callable, Mapping

@@ -159,7 +159,8 @@ def copy_with(signature: Composed, **changes: object) -> Composed:
 def _begun_before_this_was_imported() -> object:
     """Return the id of the task that is being published, if its call made the first connection; else None.
 
-    Celery's canvas was not yet wrapped where that call began (`workflows`), so its options are written here alone.
+    Celery's canvas was not yet wrapped where that call began (`celery_methods.canvas`), so its options are written here
+    alone.
     """
     return next((call.values.get("task_id") for call in under_way.calls() if call.function == "Celery.send_task"), None)
 

@@ -8,23 +8,18 @@ two places that belong to one app, in any thread, greenlet or process:
   not name the app.
 - a connection that the app made (``app.connection()``, its pools), for code that publishes with kombu alone.
 
-Both are made by methods of Celery's classes, which are wrapped here. Celery has no hook that each app passes: an app
-may be made before this module is imported, with the first connection that leads to our transport, or long after, and
-publishes without ever being finalized.
+Both are made by methods of Celery's classes, which are wrapped (`celery_methods.apps`).
 """
 
 import threading
-from collections.abc import Callable
-from functools import wraps
 from itertools import count
-from typing import Any
 from weakref import WeakValueDictionary
 
 from celery import Celery, _state
-from celery.app.amqp import AMQP
 from kombu import Connection
 
 from . import under_way
+from .celery_methods import apps
 from .of_app import is_ours
 
 #: The transport option by which the connections of a second, third ... live app are told from those of the first. kombu
@@ -35,9 +30,6 @@ _OPTION = "celery_affinity_app"
 #: Apps by number. A new app gets the number of one that is gone, with the pools that were opened for that one.
 _apps: "WeakValueDictionary[int, Celery]" = WeakValueDictionary()
 _lock = threading.Lock()
-
-#: A function that sends a message: ``send_task_message`` of one app.
-Sender = Callable[..., object]
 
 
 def that_made(connection: Connection) -> Celery:
@@ -58,21 +50,6 @@ def current() -> Celery:
     return current
 
 
-def on_send(wrap: Callable[[Celery, Sender], Sender]) -> None:
-    """Replace each app's ``send_task_message``, now or when the app first publishes, by what *wrap* returns for it."""
-    create: Callable[[AMQP], Sender] = AMQP._create_task_sender
-
-    @wraps(create)
-    def _create_task_sender(amqp: AMQP) -> Sender:
-        return wrap(amqp.app, create(amqp))
-
-    AMQP._create_task_sender = _create_task_sender
-    for app in tuple(_state._get_active_apps()):
-        amqp = vars(app).get("amqp")  # ``app.amqp`` would make one, and read the app's configuration
-        if amqp is not None and "send_task_message" in vars(amqp):
-            amqp.send_task_message = wrap(app, amqp.send_task_message)
-
-
 def _number_of(app: Celery) -> int:
     with _lock:
         number = next((number for number, each in _apps.items() if each is app), None)
@@ -89,19 +66,11 @@ def _number_the_first() -> None:
         _number_of(app)
 
 
-def _mark_connections() -> None:
-    """Have each connection that an app makes bear the app's number: a channel knows its connection only."""
-    connect: Callable[..., Any] = Celery._connection
-
-    @wraps(connect)
-    def _connection(app: Celery, *args: Any, **kwargs: Any) -> Any:
-        connection = connect(app, *args, **kwargs)
-        if is_ours(connection.transport_cls) and (number := _number_of(app)):
-            connection.transport_options[_OPTION] = number
-        return connection
-
-    Celery._connection = _connection
+def _mark(app: Celery, connection: Connection) -> None:
+    """Have a connection bear the number of its app: a channel knows its connection only."""
+    if is_ours(connection.transport_cls) and (number := _number_of(app)):
+        connection.transport_options[_OPTION] = number
 
 
 _number_the_first()
-_mark_connections()
+apps.on_connection(_mark)

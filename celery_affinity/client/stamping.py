@@ -28,14 +28,14 @@ from . import (
     misspelt,
     publishing_app,
     stated_rules,
-    unpublished_retry,  # noqa: F401  # watches retries
 )
 from .accepted_work import is_fresh
+from .celery_methods import apps, retries  # noqa: F401  # watches retries
+from .celery_methods.apps import Sender
 from .destination import Routed
 from .following_ids import new_publish_id
 from .of_app import is_ours, settings_of, tasks_of
 from .passed_on import pass_on
-from .publishing_app import Sender
 from .queue_binding import bind_once
 from .stamp import PROPERTY, Message, Stamp, as_counted, moment
 from .stated_rules import JobRule
@@ -256,7 +256,7 @@ def _begin(app: Celery, send: Sender) -> Sender:
     return send_task_message
 
 
-publishing_app.on_send(_begin)
+apps.on_send(_begin)
 
 
 @before_task_publish.connect

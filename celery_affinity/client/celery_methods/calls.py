@@ -12,8 +12,8 @@ from celery.app.routes import Router
 from celery.app.task import Task
 from celery.canvas import Signature
 
-from . import destination
-from .of_app import is_ours
+from .. import destination
+from ..of_app import is_ours
 
 
 def _intercept(class_: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

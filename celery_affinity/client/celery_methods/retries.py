@@ -12,7 +12,7 @@ from celery import Task
 from celery.exceptions import Reject
 from kombu.exceptions import OperationalError
 
-from .of_app import is_ours
+from ..of_app import is_ours
 
 
 def _is_of_no_answer(error: Exception) -> bool:
