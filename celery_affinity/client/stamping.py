@@ -1,16 +1,14 @@
-"""Task options -> a stamp: what a job needs, and the id under which it is published.
+"""A call that publishes: its id and its stamp, from where the call begins until its message is sent.
 
 A `Sending` is made once for each call that publishes, where the call begins, and goes with its message among the
 properties, through all of kombu's own retries: the Sending's id makes a repeated publish harmless. Only the same call
 is a repeat: one dict of headers that is used for five calls makes five jobs. No object of the caller's is changed.
 
-Celery decided the destination of a message when it routed the call (`destination`); the urgency is decided here. kombu
-routes nothing: the destination of a message that is published with kombu alone is decided here, too. A plain option of
-a call (`call_options`), such as ``on_demand=``, is in `Stamp.plain`, then a field of the `Job` (`envelope.as_job`).
+What the call asks for is in `wish`. Celery decided the destination of a message when it routed the call
+(`destination`). A plain option of a call (`call_options`), such as ``on_demand=``, is in `Stamp.plain`, then a field of
+the `NewJob` (`envelope.as_job`).
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -18,10 +16,7 @@ from celery import Celery
 from celery.signals import before_task_publish
 from kombu import Connection
 
-from ..rules import call_options
-from ..rules.affinity import Affinity, affinity_of, as_affinity, check_priority
 from ..rules.bounds import Bound
-from ..rules.settings import Settings
 from . import (
     destination,
     first_try,
@@ -34,14 +29,12 @@ from .celery_methods import apps, retries  # noqa: F401  # watches retries
 from .celery_methods.apps import Sender
 from .destination import Routed
 from .following_ids import new_publish_id
-from .of_app import is_ours, settings_of, tasks_of
+from .of_app import is_ours, settings_of
 from .passed_on import pass_on
 from .queue_binding import bind_once
 from .stamp import PROPERTY, Message, Stamp, as_counted, moment
 from .stated_rules import JobRule
-
-#: Options that make the rules of a job.
-OF_RULES = frozenset(name for name, option in call_options.OPTIONS.items() if option.field == "rules")
+from .wish import Wish
 
 _NO_BOUNDS: dict[str, int | Bound] = {}
 
@@ -94,7 +87,7 @@ class Sending(str):
     body: object = None
     former: object = None
 
-    _wish: "_Wish | None" = None
+    _wish: Wish | None = None
     _stamp: Stamp | None = None
 
     def __new__(cls, app: Celery, task_name: str, capture: Capture | None = None) -> "Sending":
@@ -114,8 +107,8 @@ class Sending(str):
         if self._stamp is None:
             wish, headers, settings = self._wished(message), message["headers"], settings_of(self.app)
             expires = headers.get("expires")
-            counted = self._priority(wish, message["properties"].get("priority"))
-            rules = self._rules(wish, message, settings)
+            counted = wish.priority(self, message["properties"].get("priority"))
+            self.rule = wish.job_rule(self, message)
             self._stamp = Stamp(
                 str(self),
                 wish.type,
@@ -124,7 +117,7 @@ class Sending(str):
                 moment(headers.get("eta"), self.app),
                 first_try.expires_at(expires, wish.first_try) or moment(expires, self.app),
                 counted,
-                rules,
+                self._rules(message),
                 self.rule is not None and self.rule.said,
                 settings.max_pending if settings.max_pending and is_fresh(headers) else _NO_BOUNDS,
             )
@@ -132,100 +125,24 @@ class Sending(str):
 
     def warn_of_key(self, message: Message, queue: str) -> None:
         """Log that *message* is about to be sent to a *queue* that knows no keys, if its job was to have one."""
-        rule = self._decide(self._wished(message), message, settings_of(self.app))
+        rule = self._wished(message).job_rule(self, message)
         if rule is not None and (rule.rule or rule.merge):
             stated_rules.warn_of_queue(self.task_name, queue)
 
-    def _rules(self, wish: "_Wish", message: Message, settings: Settings) -> str:
-        """Return the rules of the job, "" for none, and have `rule` make those of like calls."""
-        self.rule = rule = self._decide(wish, message, settings)
-        if rule is None:
+    def _rules(self, message: Message) -> str:
+        """Return the rules of the job that `rule` makes, "" for none."""
+        if self.rule is None:
             return ""
-        if rule.is_fixed:
-            return rule.text((), {})
+        if self.rule.is_fixed:
+            return self.rule.text((), {})
         if self.called_with is not None:
-            return rule.text(*stated_rules.arguments_in(self.task_name, self.called_with))
-        return rule.text(*stated_rules.read(self.task_name, message))
+            return self.rule.text(*stated_rules.arguments_in(self.task_name, self.called_with))
+        return self.rule.text(*stated_rules.read(self.task_name, message))
 
-    def _decide(self, wish: "_Wish", message: Message, settings: Settings) -> JobRule | None:
-        options = message["properties"]
-        said = wish.asked.has_rules or wish.own.has_rules or wish.first_try or settings.task_rules
-        if not said and options.keys().isdisjoint(OF_RULES):
-            return None  # most calls
-        return stated_rules.decide(
-            self.task_name,
-            tasks_of(self.app).get(self.task_name),
-            options,
-            asked=wish.asked,
-            left=wish.first_try,
-            own=wish.own,
-            settings=settings,
-        )
-
-    def _wished(self, message: Message) -> "_Wish":
+    def _wished(self, message: Message) -> Wish:
         if self._wish is None:
-            task = tasks_of(self.app).get(self.task_name)
-            properties = message["properties"]
-            affinity = properties.get("affinity")
-            left = self.former if self.body is not None else first_try.left_by(task, message)
-            option, own = as_affinity(affinity), affinity_of(task)
-            if self.task_name in destination.MAPS:
-                own = self._of_mapped_task()
-            if self.is_routed:
-                type_ = None if affinity == self.routed_by else option.type  # a before_task_publish handler has set it
-            else:
-                type_ = option.type or self._type_of_task(task, properties)
-            plain = call_options.plain(properties, option, call_options.left_in(left), own)
-            self._wish = _Wish(type_, plain, option, own, getattr(task, "priority", None), left)
+            self._wish = Wish.of(self, message)
         return self._wish
-
-    def _of_mapped_task(self) -> Affinity:
-        """Return what the task asks for that a ``map``, ``starmap`` or ``chunks`` runs: a key is of one call alone."""
-        body = self.called_with
-        name = destination.mapped_by(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
-        task = tasks_of(self.app).get(name) if name else None
-        return replace(affinity_of(task), exclusive=None, rate=None, merge=None)
-
-    def _type_of_task(self, task: Any, properties: Mapping[str, Any]) -> str | None:
-        """Return the type of a task that is published with kombu alone. Any place but the default counts more."""
-        type_ = destination.type_of_task(self.app, task, self.task_name)
-        place = properties.get("delivery_info")
-        if type_ is None or not isinstance(place, Mapping):
-            return type_
-        is_default = destination.is_default(self.app, place.get("exchange"), place.get("routing_key"))
-        return type_ if is_default else None
-
-    def _priority(self, wish: "_Wish", in_message: object) -> int:
-        """Return the priority as the app counts it.
-
-        The first that is given counts: the call's ``affinity=``, the call's ``priority=``, the task's ``affinity=``,
-        the task's ``priority``. Celery hands on one value for both priorities: one that equals the task's counts as the
-        task's.
-        """
-        # Another priority than at the beginning: a handler of before_task_publish has set it.
-        celerys = self.priority if in_message == (self.priority or 0) else in_message
-        ours = wish.own.priority
-        own = (ours, celerys) if celerys == wish.of_task else (celerys, ours)
-        return check_priority(_first([wish.asked.priority, *own]) or 0)
-
-
-class _Wish(NamedTuple):
-    """The needs that a message names.
-
-    *asked*: the call's ``affinity=``; *own*: the task's; *of_task*: the task's ``priority``. *first_try*: what the
-    first try has left for this retry.
-    """
-
-    type: str | None
-    plain: Mapping[str, Any]
-    asked: Affinity
-    own: Affinity
-    of_task: int | None
-    first_try: object
-
-
-def _first(values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
 
 
 def _begin(app: Celery, send: Sender) -> Sender:
