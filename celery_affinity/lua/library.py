@@ -1,9 +1,10 @@
 """The library: one text of all Lua files, with the signatures of its arrows.
 
-A file is a module: its first line, ``-- lanes: ...``, names the table that has its functions. Tables of all modules are
-declared before the first file, so the order of files does not matter and a function may call any other one. The lines
-``local name = ARGV[n]`` of an arrow are its signature: `Arrow.arguments` takes the values by these names, so the two
-sides cannot drift apart.
+A file is a module, or a part of it: its first line, ``-- lanes: ...``, names the table that has its functions. Tables
+of all modules are declared before the first file, so the order of files does not matter, and a function may call any
+other one. The lines ``local name = ARGV[n]`` of an arrow are its signature: `Arrow.arguments` takes the values by these
+names, so the two sides cannot drift apart. A module with a MARK is a rule (`jobs/no_rule.lua`), and entered into the
+registry.
 """
 
 import re
@@ -19,6 +20,8 @@ Argument = str | bytes | int
 
 _HEADER = re.compile(r"-- (\w+): ")
 _BINDING = re.compile(r"^    local (\w+) = .*?\bARGV\[(\d+)\]", re.MULTILINE)
+_HOOK = re.compile(r"^function no_rule\.(\w+)\(", re.MULTILINE)
+_MARK = re.compile(r"^(\w+)\.MARK\b", re.MULTILINE)
 _REST = re.compile(r"^    -- ARGV\[(\d+)\.\.\]", re.MULTILINE)
 
 # Before the modules. Most globals do not exist while a library is loaded, and later each look at one costs as much as
@@ -106,4 +109,12 @@ def assembled() -> str:
         if not path.startswith("arrows/"):
             names[header[1]] = None
         parts.append(f"do -- {path}\n{text}end\n")
-    return _BEGINNING + "".join(f"local {name} = {{}}\n" for name in names) + "".join(parts)
+    return _BEGINNING + "".join(f"local {name} = {{}}\n" for name in names) + "".join(parts) + _registry()
+
+
+def _registry() -> str:
+    """Return what enters each rule, a module with a MARK, into the registry, with all hooks."""
+    hooks = _HOOK.findall(_files()["jobs/no_rule"])
+    rules = [name for text in _files().values() for name in _MARK.findall(text)]
+    lines = [f"{rule}.{hook} = {rule}.{hook} or no_rule.{hook}\n" for rule in rules for hook in hooks]
+    return "".join([*lines, *(f"job_rules.by_mark[{rule}.MARK] = {rule}\n" for rule in rules)])

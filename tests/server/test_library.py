@@ -33,9 +33,26 @@ def test_a_file_says_what_it_is(path):
         assert source.startswith(f"-- {path.stem}: ")
 
 
-def test_no_module_takes_the_name_of_another():
-    names = re.findall(r"^do -- (?!arrows/).*\n-- (\w+): ", assembled(), re.MULTILINE)
-    assert not [name for name, times in Counter(names).items() if times > 1]
+def test_no_module_takes_the_name_of_another_and_files_of_one_room_may_be_one_module():
+    found = set(re.findall(r"^do -- (?!arrows/)(?:(.*)/)?.*\n-- (\w+): ", assembled(), re.MULTILINE))
+    assert not [name for name, times in Counter(name for _, name in found).items() if times > 1]
+
+
+def test_a_rule_has_every_hook_and_is_found_by_its_mark():
+    text = assembled()
+    hooks = re.findall(r"^function no_rule\.(\w+)\(", text, re.MULTILINE)
+    assert len(hooks) > 10
+    for rule in ("merging", "batches"):
+        assert f"job_rules.by_mark[{rule}.MARK] = {rule}\n" in text
+        for hook in hooks:
+            assert f"{rule}.{hook} = {rule}.{hook} or no_rule.{hook}\n" in text
+
+
+def test_a_file_of_hooks_has_nothing_else_since_a_misspelt_one_is_called_by_nobody():
+    hooks = set(re.findall(r"^function no_rule\.(\w+)\(", assembled(), re.MULTILINE))
+    for path in Path(lua.__file__).parent.glob("*/*_hooks.lua"):
+        found = set(re.findall(r"^function \w+\.(\w+)\(", path.read_text(), re.MULTILINE))
+        assert found <= hooks, path
 
 
 @pytest.mark.parametrize("by_script", [False, True])

@@ -5,22 +5,6 @@
 -- scheduled has been moved; "" for a job that is not known. calls: those of the batch; 1 for a job.
 -- Cost: O(log n) for each job, at most MOST_MOVES jobs in one call, by the caller; and that of `fill`.
 
--- The type of job `id`, which may be open for further calls, changes: opens it for calls of the new type, if these have
--- nothing else to join; else it is patient no more. RETURNS `patient`, until when it is; nil if it is not.
-local function open_elsewhere(id, former_type, type, rules, name, patient)
-    local field = callers.place(former_type, rules, name)
-    if not field or redis.call("HGET", key.merging, field) ~= id then
-        return patient
-    end
-    redis.call("HDEL", key.merging, field)
-    merging.open_if_none_is(id, type, rules, name)
-    if patient and redis.call("HGET", key.merging, callers.place(type, rules, name)) ~= id then
-        patience.finish(id, patient)
-        return nil
-    end
-    return patient
-end
-
 function arrows.move(ARGV)
     local new_type = ARGV[1] -- encoded; "" for the one that it has
     local new_mode = ARGV[2] -- "queued" or "demand"; "" likewise
@@ -47,31 +31,26 @@ function arrows.move(ARGV)
             return state
         end
         if state == "pending" then
-            with_rules.leave(id, type, lane)
+            job_rules.leave(id, type, lane)
         end
         redis.call("HSET", key.job(id), "type", its_type, "lane", its_lane, "moved", 1)
         redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`
         if state == "pending" then
-            with_rules.wait(id, its_type, its_lane, enqueued)
+            job_rules.wait(id, its_type, its_lane, enqueued)
         end
-        patient = state == "scheduled" and tonumber(patient) or nil
-        if its_type ~= type then
-            patient = open_elsewhere(id, type, its_type, rules, name, patient)
-        end
-        if patient and string.sub(its_lane, 1, 6) == "demand" then
-            patience.finish(id, patient)
-        end
+        local row = { state = state, type = type, rules = rules, name = name, patient = patient }
+        job_rules.of(id).is_moved(id, row, its_type, its_lane)
         return state, state == "pending" and its_type or nil
     end
 
     local types, found = {}, {}
     for i = 4, #ARGV do
         local state, into = unpack(redis.call("HMGET", key.job(ARGV[i]), "state", "into"))
-        local id = state == "merged" and into or ARGV[i]
+        local id = state == "merged" and job_rules.of(ARGV[i]).in_its_stead(ARGV[i], into) or ARGV[i]
         local run_state, type = move(id)
         types[#types + 1] = type
         found[#found + 1] = run_state or ""
-        found[#found + 1] = marks.of(id) == protocol.BATCH and redis.call("ZCARD", key.callers(id)) or 1
+        found[#found + 1] = job_rules.of(id).number_of_calls(id)
     end
     local is_served = new_type == "" or redis.call("HEXISTS", key.capacity, new_type) == 1
         or redis.call("HEXISTS", key.capacity, protocol.WITHDRAWN .. new_type) == 1

@@ -6,38 +6,16 @@
 
 -- RETURNS as how many jobs the deletion of job `id` counts. `do_some_recur`: whether there are recurring calls.
 local function count_of(id, type, do_some_recur)
-    local mark, count = marks.of(id), marks.has_rules(id) and protocol.KEYED_COUNTS_AS or 1
-    if mark == protocol.BATCH then
-        local calls = math.min(redis.call("ZCARD", key.callers(id)), protocol.MOST_FORGOTTEN)
-        count = count + calls * protocol.KEYED_COUNTS_AS
-    end
-    if do_some_recur and (mark == protocol.BATCH or mark == protocol.MERGES) then
-        local rules, name = unpack(redis.call("HMGET", key.job(id), "rules", "name"))
-        count = count + texts.number_of_words(recurring.names_of(type, rules, name))
-    end
-    return count
+    local its_own = marks.has_rules(id) and protocol.KEYED_COUNTS_AS or 1
+    return its_own + job_rules.of(id).counts_as(id, type, do_some_recur)
 end
 
 -- Deletes a job, which is not in its lane any more; one with a key may be kept back from `lane`.
 local function forget(id, type, lane)
-    if lane and marks.has_rules(id) then
-        keyed.leave(id, type, lane)
+    if lane then
+        job_rules.leave_gate(id, type, lane)
     end
-    if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
-        local state, rules, name, enqueued, patient =
-            unpack(redis.call("HMGET", key.job(id), "state", "rules", "name", "enqueued", "patient"))
-        callers.close(id, type, rules, name)
-        if state == "pending" or patient then
-            recurring.take_back(type, rules, name, enqueued)
-        end
-        if state ~= "scheduled" then
-            callers.count_waiting(type, -callers.beyond_one(id))
-        end
-        come_back.forget(id)
-    else
-        find_by.remove(id, 0)
-        redis.call("UNLINK", key.job(id), key.message(id))
-    end
+    job_rules.of(id).is_purged(id, type)
 end
 
 function arrows.purge(ARGV)

@@ -36,11 +36,8 @@ local function end_otherwise(worker, id, known, outcome, keeps, settings)
     known.is_doubtful = how ~= "acked"
     local is_kept = how == "failed" and keeps and string.find(keeps, "failed", 1, true)
     local has_ended = (ends.STATE_AFTER[how] or known.acked) and not is_kept
-    if has_ended and marks.of(id) == protocol.BATCH then
-        return batches.release(id, known, how, why)
-    elseif has_ended then
-        ends.on_worker(id, known, ends.STATE_AFTER[how] or "done", ends.STATE_AFTER[how] and why or "")
-        return nil
+    if has_ended then
+        return job_rules.of(id).release(id, known, how, why)
     elseif how == "rejected" or is_kept then
         come_back.drop(worker, id)
         come_back.bury(id, how, settings, why)
@@ -58,7 +55,7 @@ local function end_all(worker, ends_given, keeps, settings)
         if known and keeps then
             known.keep_s = tonumber(string.match(keeps, "^%d+"))
         end
-        if known and outcome == "acked" and marks.of(id) ~= protocol.BATCH then -- as most jobs end
+        if known and outcome == "acked" and not job_rules.by_mark[marks.of(id)] then -- as most jobs end
             ends.on_worker(id, known, "done", "")
         elseif known then
             local type = end_otherwise(worker, id, known, outcome, keeps, settings)
@@ -76,7 +73,7 @@ local function fits_others(again)
     if next(again) then
         return true
     end
-    for _, type in ipairs(next(call.moved) and with_rules.gained() or {}) do
+    for _, type in ipairs(next(call.moved) and job_rules.gained() or {}) do
         if free_slots.free_for(type) > 0 then
             return true
         end

@@ -10,25 +10,24 @@ function arrows.replay(ARGV)
     for nth, id in ipairs(ARGV) do
         local state, type, lane, stamps, expires, reason =
             unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires", "reason"))
-        local is_batch = marks.of(id) == protocol.BATCH
+        local rule = job_rules.of(id)
         local is_ready = state == "dead" and reason ~= "deleted" and spoiled.can_wait(type, lane, call.now, "0")
-        if is_ready and is_batch then
-            local number
-            is_ready, number = batches.wait_again(id, calls_left)
+        if is_ready then
+            local are_all, number = rule.wait_again(id, calls_left)
             calls_left = calls_left - number
-            if not is_ready then
+            if not are_all then
                 left = #ARGV - nth + 1
                 break
             end
         end
-        if is_ready and (is_batch or redis.call("EXISTS", key.message(id)) == 1) then
+        if is_ready and (rule.STANDS_FOR_CALLS or redis.call("EXISTS", key.message(id)) == 1) then
             redis.call("ZREM", key.dead, id)
             redis.call("ZREM", key.untold, id)
             find_by.fade(id, stamps, expires)
             redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
                 "stamps")
             redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now, "deliveries", 0)
-            with_rules.wait(id, type, lane, call.now)
+            job_rules.wait(id, type, lane, call.now)
             types[#types + 1] = type
             replayed[#replayed + 1] = id
         end

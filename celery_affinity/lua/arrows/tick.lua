@@ -30,23 +30,6 @@ function arrows.tick(ARGV)
         return grace, recheck_from
     end
 
-    -- RETURNS whether call `id`, which is due, was merged with others that wait, or waits for them.
-    local function merge(id, type, lane, enqueued)
-        local rules, name, bytes, task, is_again, fired =
-            unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes", "task", "again", "recurring"))
-        local batch, is_patient = merging.enter(id, type, lane, enqueued, rules, name, tonumber(bytes) or 0)
-        if batch then
-            redis.call("ZREM", key.scheduled, id)
-        end
-        if batch and marks.has_rules(id) then
-            with_rules.leave(id, type, lane) -- its key may be kept for it
-        end
-        if not is_again then
-            recurring.match(type, rules, name, task, fired)
-        end
-        return batch or is_patient
-    end
-
     -- Has a job wait whose time has come. `row`: what it says of the job.
     local function promote(id, row)
         local type, lane, enqueued, deliveries, patient = unpack(row)
@@ -56,8 +39,8 @@ function arrows.tick(ARGV)
             return
         end
         types[#types + 1] = type
-        if patient or marks.of(id) ~= protocol.MERGES or not merge(id, type, lane, enqueued) then
-            with_rules.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
+        if patient or not job_rules.of(id).is_due(id, type, lane, enqueued) then
+            job_rules.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
             redis.call("HSET", key.job(id), "state", "pending")
             redis.call("ZREM", key.scheduled, id)
         end

@@ -34,23 +34,6 @@ function bounds.read(text)
     end
 end
 
--- RETURNS whether `job`, a call that merges, will join others. `opened`: what the call of publish will have opened by
--- then, by the fields of `callers.place`.
-local function joins(job, opened)
-    local field = callers.place(job.type, job.rules, job.task_name)
-    local found = opened[field]
-    if not found then
-        local id, row = merging.find(field)
-        found = id and not row.is_alone and { calls = row.calls, bytes = tonumber(row.bytes) or math.huge }
-    end
-    if found and merging.has_room(found.calls, found.bytes, #job.message, job.rules) then
-        opened[field] = { calls = found.calls + 1, bytes = found.bytes + #job.message }
-        return true
-    end
-    opened[field] = { calls = 1, bytes = #job.message }
-    return false
-end
-
 -- RETURNS whether `job` will be one more that waits. `seen`: ids of the jobs before it in the call of publish.
 local function is_one_more(job, enqueued, seen, opened)
     if job_check.bad(job) or seen[job.id] or redis.call("EXISTS", key.job(job.id)) == 1 then
@@ -60,11 +43,8 @@ local function is_one_more(job, enqueued, seen, opened)
     local has_expired = job.expires_us ~= "" and tonumber(job.expires_us) <= 0
     if tonumber(job.delay_us) > 0 or has_expired or find_by.is_revoked(job.task_id) then
         return false
-    elseif marks.of(job.id) == protocol.MERGES then
-        local lane = lanes.name(job.mode, job.priority)
-        return not joins(job, opened) and not patience.of_first(lane, enqueued, job.rules, #job.message)
     end
-    return true
+    return not job_rules.of(job.id).adds_none(job, enqueued, opened)
 end
 
 -- RETURNS the type of the first of these jobs beyond a bound that refuses; nil for none.
@@ -112,7 +92,7 @@ local function oldest_of(type)
         for nth = 1, #some, 2 do
             local id, enqueued_us = some[nth], tonumber(some[nth + 1])
             local is_older = not oldest or score.is_older(enqueued_us, id, oldest_us, oldest)
-            if marks.of(id) ~= protocol.BATCH and is_older then
+            if is_older and not job_rules.of(id).STANDS_FOR_CALLS then
                 oldest, oldest_us = id, enqueued_us
             end
         end

@@ -2,7 +2,7 @@
 
 -- RETURNS what a worker reads of a claimed job: facts in words, and the message as kombu sent it. The message is read
 -- unless it is given: a client that only publishes needs no right to read messages. `expires`: false for never.
--- `run`: whose message it is: of a batch the call that is run, else nil. `lane`: that of a job that was moved (`move`),
+-- `run`: whose message it is, nil for its own. `lane`: that of a job that was moved (`move`),
 -- which counts more than what the message says; else nil.
 function claims.payload(id, fence, type, deliveries, enqueued, expires, message, run, lane)
     local its_own = run or id
@@ -71,10 +71,7 @@ function claims.payload_again(id)
         return nil
     end
     local run
-    if marks.of(id) == protocol.BATCH then
-        run = redis.call("HGET", key.job(id), "primary")
-        expires = run and redis.call("HGET", key.job(run), "expires")
-    end
+    run, expires = job_rules.of(id).runs(id, expires)
     return claims.payload(id, fence, type, deliveries, enqueued, expires, nil, run, is_moved and lane)
 end
 
@@ -103,7 +100,7 @@ function claims.remove(worker, id, fence)
         known.type, known.stamps, known.expires, is_limited, known.rules, known.name =
             unpack(redis.call("HMGET", key.job(id), "type", "stamps", "expires", "limited", "rules", "name"))
         known.has_more = true
-        with_rules.free(id, known.type, is_limited, known.rules, known.name)
+        job_rules.free(id, known.type, is_limited, known.rules, known.name)
     end
     return known
 end

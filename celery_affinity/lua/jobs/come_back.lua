@@ -5,7 +5,7 @@ function come_back.drop(worker, id)
     redis.call("HDEL", key.claims(worker), id)
     redis.call("HDEL", key.job(id), "worker", "fence", "by", "started") -- "claimed" stays, and says that it was
     local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
-    with_rules.free(id, type, is_limited, rules, name)
+    job_rules.free(id, type, is_limited, rules, name)
 end
 
 -- Takes a job back from its worker. The job ends if it was revoked or has expired; it is lost if it was acked, since
@@ -15,16 +15,16 @@ end
 function come_back.put(worker, id, is_counted, settings, why)
     local type, lane, enqueued, acked, deliveries =
         unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries"))
-    local is_batch = marks.of(id) == protocol.BATCH
+    local rule = job_rules.of(id)
     come_back.drop(worker, id)
     if not spoiled.can_wait(type, lane, enqueued, deliveries) then
         return come_back.set_aside(id, "claims:" .. worker, settings)
     end
-    local ended = not is_batch and ends.meanwhile(id)
+    local ended = rule.meanwhile(id, acked == "1")
     if acked == "1" and ended ~= "revoked" then
         come_back.bury(id, "lost", settings)
         return nil
-    elseif is_batch and not batches.meanwhile(id) then
+    elseif ended == "gone" then
         return nil
     elseif ended then
         ends.record(id, ended)
@@ -34,10 +34,8 @@ function come_back.put(worker, id, is_counted, settings, why)
         return nil
     end
     redis.call("HSET", key.job(id), "state", "pending")
-    if is_batch then
-        redis.call("HSET", key.job(id), "task", "")
-    end
-    with_rules.wait(id, type, lane, enqueued)
+    rule.waits_again(id)
+    job_rules.wait(id, type, lane, enqueued)
     return type
 end
 
@@ -46,7 +44,7 @@ end
 function come_back.forget(id, most)
     redis.call("ZREM", key.dead, id)
     redis.call("ZREM", key.untold, id)
-    if marks.of(id) == protocol.BATCH and not batches.forget_some(id, most or protocol.MOST_FORGOTTEN) then
+    if not job_rules.of(id).forget_some(id, most or protocol.MOST_FORGOTTEN) then
         return
     end
     find_by.remove(id, 0)
@@ -80,12 +78,11 @@ function come_back.bury(id, reason, settings, why)
     redis.call("ZADD", key.dead, now, id)
     local type, rules, name = unpack(redis.call("HMGET", key.job(id), "type", "rules", "name"))
     ends.count(reason ~= "failed" and type, reason) -- for its type the worker counts one that failed
-    if marks.of(id) == protocol.MERGES or marks.of(id) == protocol.BATCH then
-        callers.close(id, type, rules, name)
+    if job_rules.of(id).bury(id, reason, { type = type, rules = rules, name = name }) then
+        trim_dead(settings.dead_max)
+        return
     end
-    if marks.of(id) == protocol.BATCH then
-        batches.bury(id, reason)
-    elseif reason ~= "rejected" and reason ~= "unreadable" and reason ~= "failed" then
+    if reason ~= "rejected" and reason ~= "unreadable" and reason ~= "failed" then
         redis.call("ZADD", key.untold, now, id)
     end
     trim_dead(settings.dead_max)
@@ -106,13 +103,11 @@ end
 -- letter if its message is left. A batch waits again with its calls: RETURNS its type then, else nil.
 function come_back.set_aside(id, where, settings)
     spoiled.record("job " .. id .. ", found in " .. where)
-    if marks.of(id) == protocol.BATCH then
-        local its_type, lane, enqueued = batches.make_again(id)
-        if its_type then
-            redis.call("HSET", key.job(id), "state", "pending")
-            with_rules.wait(id, its_type, lane, enqueued)
-            return its_type
-        end
+    local its_type, lane, enqueued = job_rules.of(id).make_again(id)
+    if its_type then
+        redis.call("HSET", key.job(id), "state", "pending")
+        job_rules.wait(id, its_type, lane, enqueued)
+        return its_type
     end
     if redis.call("EXISTS", key.message(id)) == 0 then
         redis.call("UNLINK", key.job(id))

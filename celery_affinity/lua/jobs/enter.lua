@@ -1,23 +1,14 @@
 -- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
 -- A reason for the length: publish, ingest and fire share all of it.
 
--- Writes the row of `job`, and its message. A full server may refuse the first write. `batch`, `number`: that the job
--- joins, and as which of its calls; nil for none.
-function enter.write_job(job, lane, enqueued, state, batch, number)
+-- Writes the row of `job`, and its message. A full server may refuse the first write. `joined`: what the job joins.
+function enter.write_job(job, lane, enqueued, state, joined)
     local its = key.job(job.id)
     if job.rules == "" then -- as most jobs are
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, "deliveries", "0"))
     else
-        local is_merging = marks.of(job.id) == protocol.MERGES
-        local more = batch and { "into", batch } or { "deliveries", 0 }
-        if not batch or merging.says_rules(job.id, number) then
-            local rules = is_merging and string.gsub(job.rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1) or job.rules
-            more[3], more[4] = "rules", rules
-        end
-        if is_merging and not batch then
-            more[5], more[6] = "bytes", #job.message
-        end
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, batch and "merged" or state, unpack(more)))
+        local more = job_rules.of(job.id).fields(job, joined)
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(more)))
     end
     redis.call("SET", key.message(job.id), job.message)
 end
@@ -45,13 +36,11 @@ function enter.put(job, enqueued_us, is_only)
     local due, lane = call.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local is_revoked = is_heard_of and find_by.is_revoked(job.task_id)
-    local is_merging = job.rules ~= "" and marks.of(id) == protocol.MERGES and delay_us <= 0
-        and not (is_expired or is_revoked)
-    local batch, open
-    if is_merging then
-        batch, open = merging.to_join(type, job.rules, job.task_name, #job.message)
+    local rule, joined = job.rules ~= "" and job_rules.of(id), nil
+    if rule and delay_us <= 0 and not (is_expired or is_revoked) then
+        joined = rule.joins(job)
     end
-    enter.write_job(job, lane, due, delay_us > 0 and "scheduled" or "pending", batch, open and open.calls + 1)
+    enter.write_job(job, lane, due, joined and "merged" or delay_us > 0 and "scheduled" or "pending", joined)
     local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
     local is_again = find_by.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then
@@ -59,10 +48,8 @@ function enter.put(job, enqueued_us, is_only)
         return protocol.HAS_ENDED, 1, false
     end
 
-    if is_again and job.rules ~= "" and marks.of(id) == protocol.MERGES then
-        -- A retry is as old as its first try among the calls of a run, and puts no recurring call off when it is due.
-        local first = redis.call("ZRANGE", key.jobs_of_task(job.task_id), 0, 0)[1] or id
-        redis.call("HSET", key.job(id), "again", (callers.published_us(first)))
+    if is_again and rule then
+        rule.is_retried(job)
     end
     local slots = redis.call("HGET", key.capacity, type)
     if slots then
@@ -79,29 +66,20 @@ function enter.put(job, enqueued_us, is_only)
     end
     local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))
     local alone
-    local is_patient
-    if batch then
-        merging.join(id, type, lane, due, job.task_name, #job.message, batch, open, true)
-    elseif is_merging then
-        is_patient = merging.open(id, type, lane, due, job.rules, job.task_name, #job.message)
-    end
-    if is_merging and not is_again then
-        recurring.match(type, job.rules, job.task_name, job.task_id, job.recurring)
-    end
-    if is_patient then
+    local waits_as = rule and rule.enters(job, lane, due, joined, is_again)
+    if waits_as == "patient" then
         return protocol.IS_SCHEDULED, 1, false
-    end
-    if batch then
+    elseif waits_as == "merged" then
         heads = heads or "" -- others wait
-    elseif job.rules ~= "" and marks.has_rules(id) then
-        with_rules.wait(id, type, lane, due, job)
+    elseif rule and marks.has_rules(id) then
+        job_rules.wait(id, type, lane, due, job)
     elseif heads or has_type_rules or not is_only then
         lanes.add(id, type, lane, due, heads or "")
     else
         alone = { id = id, type = type, lane = lane, enqueued = due }
     end
     local is_served = slots or redis.call("HGET", key.capacity, protocol.WITHDRAWN .. type)
-    local state = batch and protocol.IS_MERGED or protocol.IS_PENDING
+    local state = waits_as == "merged" and protocol.IS_MERGED or protocol.IS_PENDING
     if not is_served then
         redis.call("HINCRBY", key.counters, "unserved", 1)
         return state, 0, false, alone
@@ -117,7 +95,7 @@ function enter.place(their_types, messages, alone)
         redis.call("HINCRBY", key.metrics(type), "published", number == 1 and "1" or number)
     end
     if next(call.moved) then
-        their_types, left = with_rules.and_gained(their_types) -- a job may state a higher limit for others
+        their_types, left = job_rules.and_gained(their_types) -- a job may state a higher limit for others
     end
     for _, type in ipairs(their_types) do
         fitting = fitting + free_slots.free_for(type)

@@ -30,7 +30,7 @@ local function go_on(batch, known)
     redis.call("HDEL", key.job(batch), "worker", "fence", "by", "started", "primary", "acked")
     redis.call("HSET", key.job(batch), "state", "pending", "task", "")
     callers.close(batch, type, known.rules, known.name)
-    with_rules.wait(batch, type, lane, enqueued)
+    job_rules.wait(batch, type, lane, enqueued)
     return type
 end
 
@@ -87,8 +87,11 @@ function batches.release(batch, known, how, why)
 end
 
 -- A worker gives `batch` back without a result: ends the primary, if it was revoked or has expired meanwhile. RETURNS
--- whether any call is left; else the batch is gone.
-function batches.meanwhile(batch)
+-- "gone" if no call is left. One that `is_acked` is lost in any case.
+function batches.meanwhile(batch, is_acked)
+    if is_acked then
+        return nil
+    end
     local primary = redis.call("HGET", key.job(batch), "primary")
     redis.call("HDEL", key.job(batch), "primary")
     local ended = primary and ends.meanwhile(primary)
@@ -97,14 +100,15 @@ function batches.meanwhile(batch)
         ends.record(primary, ended)
     end
     if redis.call("EXISTS", key.callers(batch)) == 1 then
-        return true
+        return nil
     end
     callers.vanish(batch)
-    return false
+    return "gone"
 end
 
 -- A batch becomes a dead letter: all its callers are to be told, but for one whom the worker tells.
-function batches.bury(batch, reason)
+function batches.bury(batch, reason, row)
+    callers.close(batch, row.type, row.rules, row.name)
     local primary, type = unpack(redis.call("HMGET", key.job(batch), "primary", "type"))
     if not type then
         batches.make_again(batch)
@@ -119,6 +123,7 @@ function batches.bury(batch, reason)
     if redis.call("EXISTS", key.callers(batch)) == 1 then
         redis.call("ZADD", key.untold, call.now, batch)
     end
+    return true
 end
 
 -- Makes the row of a batch again, but for its state, from the first of its calls that says enough: somebody deleted or

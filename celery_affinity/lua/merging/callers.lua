@@ -42,26 +42,6 @@ function callers.beyond_one(batch)
     return math.max(0, redis.call("ZCARD", key.callers(batch)) - 1)
 end
 
--- Chooses the call that is run of a batch that was popped from its lane: the first that has not expired; those before
--- it end. Of more than MOST_MOVES that have expired, the worker looks at the next one.
--- RETURNS the call, and when it expires; nil if none is left, and then the batch is gone.
-function callers.choose(batch, type)
-    callers.count_waiting(type, -callers.beyond_one(batch))
-    for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
-        local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
-        local has_expired = (tonumber(expires) or math.huge) <= call.now_us
-        if not has_expired or nth > protocol.MOST_MOVES then
-            redis.call("HSET", key.job(batch), "size", redis.call("ZCARD", key.callers(batch)), "primary", id,
-                "task", task or "")
-            return id, expires
-        end
-        callers.remove(id, batch)
-        ends.record(id, "expired")
-    end
-    callers.vanish(batch)
-    return nil
-end
-
 -- Removes call `id` from `batch`.
 function callers.remove(id, batch)
     redis.call("ZREM", key.callers(batch), id)
@@ -93,7 +73,7 @@ function callers.let_go(id, how)
             redis.call("ZREM", key.scheduled, batch)
         end
         if type and lanes.is_one(lane) then
-            with_rules.leave(batch, type, lane)
+            job_rules.leave(batch, type, lane)
         end
         callers.vanish(batch)
     elseif state == "pending" and type then

@@ -19,7 +19,7 @@ end
 -- Makes the batch of call `first`, which waits; the batch waits instead. `row`: what `find` returned of the call.
 local function make_batch(first, batch, type, row, name)
     if not row.patient or marks.has_rules(first) then
-        with_rules.leave(first, type, row.lane) -- a key may be kept for a patient one, too
+        job_rules.leave(first, type, row.lane) -- a key may be kept for a patient one, too
     end
     add(first, batch, 1)
     redis.call("HSET", key.job(batch), "type", type, "lane", row.lane, "enqueued", row.enqueued, "deliveries", 0,
@@ -30,7 +30,7 @@ local function make_batch(first, batch, type, row, name)
     if row.patient then
         patience.hand_over(first, batch, row.patient)
     else
-        with_rules.wait(batch, type, row.lane, row.enqueued)
+        job_rules.wait(batch, type, row.lane, row.enqueued)
     end
 end
 
@@ -71,11 +71,46 @@ function merging.find(field)
         is_alone = marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(marks.batch_of(id))) == 1 }
 end
 
+-- RETURNS whether `job`, which is not written yet, will join others. `opened`: what the call of publish will have
+-- opened by then, by the fields of `callers.place`.
+function merging.will_join(job, opened)
+    local field = callers.place(job.type, job.rules, job.task_name)
+    local found = opened[field]
+    if not found then
+        local id, row = merging.find(field)
+        found = id and not row.is_alone and { calls = row.calls, bytes = tonumber(row.bytes) or math.huge }
+    end
+    if found and merging.has_room(found.calls, found.bytes, #job.message, job.rules) then
+        opened[field] = { calls = found.calls + 1, bytes = found.bytes + #job.message }
+        return true
+    end
+    opened[field] = { calls = 1, bytes = #job.message }
+    return false
+end
+
 -- Opens `batch` for further calls like its own, unless these have something else to join.
 function merging.open_if_none_is(batch, type, rules, name)
     local field = callers.place(type, rules, name)
     if field and not merging.find(field) then
         redis.call("HSET", key.merging, field, batch)
+    end
+end
+
+-- Job `id`, which may be open for further calls, has moved: from what `row` says, to `lane` of `type`. Opens it for
+-- calls of the new type, if these have nothing else to join; else it is patient no more, and on demand neither.
+function merging.is_moved(id, row, type, lane)
+    local patient = row.state == "scheduled" and tonumber(row.patient) or nil
+    local field = type ~= row.type and callers.place(row.type, row.rules, row.name)
+    if field and redis.call("HGET", key.merging, field) == id then
+        redis.call("HDEL", key.merging, field)
+        merging.open_if_none_is(id, type, row.rules, row.name)
+        if patient and redis.call("HGET", key.merging, callers.place(type, row.rules, row.name)) ~= id then
+            patience.finish(id, patient)
+            return
+        end
+    end
+    if patient and string.sub(lane, 1, 6) == "demand" then
+        patience.finish(id, patient)
     end
 end
 
@@ -125,7 +160,7 @@ function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_writ
     local enqueued_now = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
     local is_changed = lane_now ~= row.lane or enqueued_now ~= row.enqueued
     if is_changed and not row.patient then
-        with_rules.leave(batch, type, row.lane)
+        job_rules.leave(batch, type, row.lane)
     end
     local calls = row.calls + 1
     if is_written then
@@ -141,7 +176,7 @@ function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_writ
         row.lane, row.enqueued = lane_now, enqueued_now
         patience.go_on(batch, row.patient, row)
     elseif is_changed then
-        with_rules.wait(batch, type, lane_now, enqueued_now)
+        job_rules.wait(batch, type, lane_now, enqueued_now)
     else
         callers.count_waiting(type, 1)
     end

@@ -4,7 +4,7 @@
 -- it would be claimed.
 -- Cost: O(log n) in pending jobs, independent of workers; grows with `types`, once in a call.
 
--- Does with a job of `waiting` that has rules what `does`, a function of `keyed`, does. RETURNS what that returns.
+-- Does with a job of `waiting` that has rules what `does`, a function of `job_rules`, does. RETURNS what that returns.
 local function with_its_rules(waiting, does, ...)
     local are_written = false
     call.before_heads_change = function()
@@ -50,31 +50,31 @@ function fill.from(waiting, caller, view, fresh)
         if view.is_ahead and (is_ruled or has_limit) then
             break -- it would hold its key, or count, while it waits for a slot
         end
-        local may_start = not is_ruled or with_its_rules(waiting, keyed.may_start, id)
+        local may_start = not is_ruled or with_its_rules(waiting, job_rules.may_start, id)
         if may_start and fresh and not fresh[id] then
             reply[1] = reply[1] .. left_of(waiting)
             break
         end
-        local run, run_expires -- of a batch
+        local run, run_expires = id, nil -- of what stands for calls: the call that is run
         local fence, deliveries, expires, has_row, is_moved
         if may_start then
             waiting:pop(job)
-            if marks.of(id) == protocol.BATCH then
-                run, run_expires = callers.choose(id, job.type)
+            local rule = job_rules.by_mark[marks.of(id)]
+            if rule then
+                run, run_expires = rule.choose(id, job.type)
             end
         end
-        if may_start and (run or marks.of(id) ~= protocol.BATCH) then
+        if may_start and run then
             fence, deliveries, expires, has_row, is_moved =
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if is_ruled and may_start then
-            with_its_rules(waiting, fence and keyed.hold or keyed.leave, id, job.type, job.lane, fence)
+            with_its_rules(waiting, fence and job_rules.hold or job_rules.leave_gate, id, job.type, job.lane, fence)
         end
         if fence then
             if not has_row then
                 -- Somebody deleted the job's row. What its head says is enough to run it; of a batch, with its calls.
-                local known_of = run or id
-                local task, name, rules = unpack(redis.call("HMGET", key.job(known_of), "task", "name", "rules"))
+                local task, name, rules = unpack(redis.call("HMGET", key.job(run), "task", "name", "rules"))
                 redis.call("HSET", key.job(id), "type", job.type, "lane", job.lane, "enqueued", job.enqueued,
                     "deliveries", 0, "task", task or "", "name", name or "", rules and "rules" or "task", rules or "")
                 redis.call("LPUSH", key.spoiled, "job " .. id .. ", of which only its place in a lane was left")
@@ -91,7 +91,7 @@ function fill.from(waiting, caller, view, fresh)
             else
                 claims.put_into_inbox(worker, facts, message)
             end
-        elseif may_start and marks.of(id) ~= protocol.BATCH then
+        elseif may_start and run == id then
             ends.record(id, "expired")
         end
         if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
@@ -109,7 +109,7 @@ end
 function fill.fill(types, caller, settings, view)
     local left = ""
     if next(call.moved) then
-        types, left = with_rules.and_gained(types)
+        types, left = job_rules.and_gained(types)
     end
     if #types == 0 then -- as in most heartbeats
         view:write()

@@ -15,17 +15,17 @@ _LARGE_REPLAY = _LARGE + "test_a_dead_batch_that_is_replayed_waits_again_in_part
 
 FAULTS = (
     # A batch is claimed.
-    Fault("merging/callers", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
-    Fault("merging/callers", "nth > protocol.MOST_MOVES then", "false then"),
+    Fault("merging/batch_hooks", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
+    Fault("merging/batch_hooks", "nth > protocol.MOST_MOVES then", "false then"),
     Fault(
-        "merging/callers",
+        "merging/batch_hooks",
         '"task", task or "")\n            return id, expires',
         '"task", "")\n            return id, expires',
     ),
-    Fault("merging/callers", '        ends.record(id, "expired")\n', ""),
+    Fault("merging/batch_hooks", '        ends.record(id, "expired")\n', ""),
     Fault("placing/fill", "job.enqueued, run_expires or expires,", "job.enqueued, expires,"),
-    Fault("merging/callers", "    callers.vanish(batch)\n    return nil", "    return nil"),
-    Fault("jobs/claims", 'expires = run and redis.call("HGET", key.job(run), "expires")', ""),
+    Fault("merging/batch_hooks", "    callers.vanish(batch)\n    return nil", "    return nil"),
+    Fault("merging/batch_hooks", 'return run, run and redis.call("HGET", key.job(run), "expires")', "return run"),
     # The run ends, or comes back.
     Fault("merging/batches", 'how == "revoked" or how', "how"),
     Fault("merging/batches", "    callers.close(batch, type, known.rules, known.name)\n", ""),
@@ -37,23 +37,29 @@ FAULTS = (
         "    if has_others then\n",
     ),
     Fault("merging/batches", 'ends.STATE_AFTER[how] and why or ""', '""'),
-    Fault("arrows/release", 'outcome == "acked" and marks.of(id) ~= protocol.BATCH then', 'outcome == "acked" then'),
+    Fault(
+        "arrows/release", 'outcome == "acked" and not job_rules.by_mark[marks.of(id)] then', 'outcome == "acked" then'
+    ),
     Fault("merging/batches", "local ended = primary and ends.meanwhile(primary)", "local ended = false"),
-    Fault("merging/batches", "    callers.vanish(batch)\n    return false", "    return false"),
-    Fault("jobs/come_back", '        redis.call("HSET", key.job(id), "task", "")\n', ""),
+    Fault("merging/batches", '    callers.vanish(batch)\n    return "gone"', '    return "gone"'),
+    Fault("merging/batch_hooks", '    redis.call("HSET", key.job(id), "task", "")\n', ""),
     # A batch is dead, or its end is told.
     Fault("merging/batches", "local number = is_told and primary", "local number = primary"),
     Fault("merging/batches", ' or reason == "failed"\n', "\n", _FAILED),
     Fault("arrows/release", "known.acked) and not is_kept\n", "known.acked)\n", _FAILED),
     Fault("merging/batches", '        redis.call("ZREM", key.callers(batch), primary)\n', ""),
-    Fault("merging/batches", '        redis.call("ZADD", key.untold, call.now, batch)\n    end\nend', "    end\nend"),
+    Fault(
+        "merging/batches",
+        '        redis.call("ZADD", key.untold, call.now, batch)\n    end\n    return true\nend',
+        "    end\n    return true\nend",
+    ),
     Fault("merging/batches", "find_by.fade(id, stamps, expires)", "type(id, stamps, expires)"),
     Fault("merging/batches", 'claimed == "" and "claimed" or "expires"', '"expires"'),
     Fault("merging/batches", 'redis.call("ZADD", key.callers(batch), told[nth + 1], told[nth])', ""),
     Fault("merging/batches", "    ends.told(id)\n", ""),
     Fault("merging/batches", 'return state == "claimed" and own_fence', "return own_fence"),
     Fault("merging/batches", "and own_fence == fence", ""),
-    Fault("arrows/announce", 'marks.of(id) == protocol.BATCH and "shared" or', ""),
+    Fault("arrows/announce", 'job_rules.of(id).STANDS_FOR_CALLS and "shared" or', ""),
     Fault("arrows/told", "and not is_half_told then", "then"),
     # Some calls go.
     Fault("arrows/part", "not seen[id] and", "", _PART + "test_a_call_that_is_named_twice_goes_once"),
@@ -117,7 +123,7 @@ FAULTS = (
     Fault("arrows/shared", "id, batch, ends.STATE_AFTER[how], why)", 'id, batch, ends.STATE_AFTER[how], "")'),
     Fault("arrows/shared", "    return left - 1\n", "    return left\n"),
     Fault("arrows/shared", "    come_back.told(batch)\n", ""),
-    Fault("arrows/replay", "batches.wait_again(id, calls_left)", "true, 0"),
+    Fault("arrows/replay", "rule.wait_again(id, calls_left)", "true, 0"),
     # A batch is large.
     Fault("merging/batches", '            redis.call("UNLINK", key.job(id), key.message(id))\n', "", _LARGE_PURGE),
     Fault("merging/batches", '        redis.call("ZREMRANGEBYRANK", its_calls, 0, #ids - 1)\n', "", _LARGE_PURGE),
@@ -130,9 +136,9 @@ FAULTS = (
     Fault("merging/batches", '"reason", "deleted", "ended"', '"reason", "rejected", "ended"', _LARGE_PURGE),
     Fault("jobs/come_back", "id, most or protocol.MOST_FORGOTTEN", "id, 1000000", _LARGE_PURGE),
     Fault(
-        "arrows/purge",
-        "        count = count + calls * protocol.KEYED_COUNTS_AS\n",
-        "",
+        "merging/batch_hooks",
+        "calls * protocol.KEYED_COUNTS_AS + merging",
+        "merging",
         _LARGE + "test_many_batches_are_purged_some_in_a_call",
     ),
     Fault(
@@ -142,14 +148,14 @@ FAULTS = (
         _LARGE + "test_many_jobs_with_keys_are_purged_some_in_a_call",
     ),
     Fault(
-        "arrows/purge",
-        "count + texts.number_of_words(recurring.names_of(type, rules, name))",
-        "count",
+        "merging/call_hooks",
+        "return texts.number_of_words(recurring.names_of(type, its_rules, name))",
+        "return 0",
         _LARGE + "test_calls_that_put_many_recurring_calls_off_are_purged_some_in_a_call",
     ),
     Fault(
         "arrows/drop",
-        'is_dead and marks.of(id) == protocol.BATCH and redis.call("ZSCORE", key.untold, id)',
+        'is_dead and job_rules.of(id).STANDS_FOR_CALLS and redis.call("ZSCORE", key.untold, id)',
         "false",
         _LARGE + "test_a_dead_batch_that_is_dropped_goes_when_its_callers_know",
     ),
@@ -168,14 +174,14 @@ FAULTS = (
     # The row of a batch is lost.
     Fault(
         "jobs/come_back",
-        '            redis.call("HSET", key.job(id), "state", "pending")\n            with_rules.wait(id, its_type',
-        "            with_rules.wait(id, its_type",
+        '        redis.call("HSET", key.job(id), "state", "pending")\n        job_rules.wait(id, its_type',
+        "        job_rules.wait(id, its_type",
         _SPOILED + "test_calls_of_a_batch_that_came_back_are_revoked_one_by_one",
     ),
     Fault(
         "placing/fill",
-        "local known_of = run or id",
-        "local known_of = id",
+        'redis.call("HMGET", key.job(run), "task"',
+        'redis.call("HMGET", key.job(id), "task"',
         _SPOILED + "test_a_claim_makes_the_row_again_of_what_the_calls_say",
     ),
     Fault(
@@ -192,7 +198,7 @@ FAULTS = (
     ),
     Fault(
         "arrows/told",
-        "marks.of(id) == protocol.BATCH and batches.make_again(id)",
+        "job_rules.of(id).make_again(id)",
         "false",
         _SPOILED + "test_calls_of_a_batch_whose_end_is_to_be_told_are_told",
     ),

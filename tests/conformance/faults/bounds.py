@@ -21,12 +21,12 @@ FAULTS = (
     Fault("jobs/bounds", "pending = pending + redis", "pending = redis", _ALL_LANES),
     # What a publish brings.
     Fault(
-        "jobs/bounds",
+        "merging/merging",
         "opened[field] = { calls = found.calls + 1,",
         "opened[field] = { calls = found.calls,",
         _ONE_PUBLISH,
     ),
-    Fault("jobs/bounds", "opened[field] = { calls = 1, bytes = #job.message }", "", _ONE_PUBLISH),
+    Fault("merging/merging", "opened[field] = { calls = 1, bytes = #job.message }", "", _ONE_PUBLISH),
     Fault(
         "jobs/bounds",
         "if job_check.bad(job) or seen[job.id] or",
@@ -37,15 +37,15 @@ FAULTS = (
     Fault("jobs/bounds", " or find_by.is_revoked(job.task_id) then", " then", _NO_ROOM),
     Fault("jobs/bounds", "if tonumber(job.delay_us) > 0 or", "if", _NO_ROOM),
     Fault(
-        "jobs/bounds",
-        "not joins(job, opened) and not patience.of_first(",
-        "not patience.of_first(",
+        "merging/call_hooks",
+        "merging.will_join(job, opened)\n        or patience",
+        "patience",
         _ONE_PUBLISH,
     ),
     Fault(
-        "jobs/bounds",
-        "not joins(job, opened) and not patience.of_first(lane, enqueued, job.rules, #job.message)",
-        "not joins(job, opened)",
+        "merging/call_hooks",
+        "        or patience.of_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message)\n",
+        "",
         _TESTS + "test_calls_that_wait_for_others_take_no_room",
     ),
     Fault("jobs/bounds", "more[type] = (more[type] or 0) + 1", "more[type] = 1", _TOGETHER),
@@ -53,7 +53,7 @@ FAULTS = (
     Fault("jobs/bounds", "bound.pending + count > bound.most)", "bound.pending + count > bound.most + 1)", _ALL_LANES),
     # What is dropped.
     Fault("jobs/bounds", "protocol.MOST_DROPPED_FROM - 1,", "0,", _AFTER_A_RUN),
-    Fault("jobs/bounds", "marks.of(id) ~= protocol.BATCH and is_older", "is_older", _AFTER_A_RUN),
+    Fault("jobs/bounds", "is_older and not job_rules.of(id).STANDS_FOR_CALLS", "is_older", _AFTER_A_RUN),
     Fault(
         "jobs/bounds",
         "score.is_older(enqueued_us, id, oldest_us, oldest)",

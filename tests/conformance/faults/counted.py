@@ -9,7 +9,7 @@ _RUNS = "tests/server/test_batch_counts.py::"
 FAULTS = (
     # Runs are counted.
     Fault(
-        "merging/callers",
+        "merging/batch_hooks",
         '"size", redis.call("ZCARD", key.callers(batch))',
         '"size", 2',
         _RUNS + "test_a_run_is_counted_once_it_has_ended",
@@ -51,7 +51,7 @@ FAULTS = (
         _RUNS + "test_the_calls_of_a_type_are_forgotten_with_its_last_worker",
     ),
     # The calls that wait are counted.
-    Fault("jobs/with_rules", "        callers.count_waiting(type, callers.beyond_one(id))\n", "", _RUN_AND_COME_BACK),
+    Fault("merging/batch_hooks", "    callers.count_waiting(type, callers.beyond_one(id))\n", "", _RUN_AND_COME_BACK),
     Fault(
         "merging/callers",
         "        if tonumber(calls) and calls <= 0 then",
@@ -73,8 +73,8 @@ FAULTS = (
     ),
     Fault("merging/callers", "        callers.count_waiting(type, -1)\n", "", _RUN_AND_COME_BACK),
     Fault(
-        "jobs/with_rules",
-        "        callers.count_waiting(type, -callers.beyond_one(id))\n",
+        "merging/batch_hooks",
+        "    callers.count_waiting(type, -callers.beyond_one(id))\n",
         "",
         _COUNTS + "test_calls_that_go_to_another_lane_are_counted_once",
     ),
@@ -84,9 +84,13 @@ FAULTS = (
         "",
         _COUNTS + "test_a_job_of_several_calls_is_several_and_any_other_job_is_one",
     ),
-    Fault("merging/callers", "    callers.count_waiting(type, -callers.beyond_one(batch))\n", "", _RUN_AND_COME_BACK),
-    Fault("arrows/purge", 'if state ~= "scheduled" then', "if true then"),
-    Fault("arrows/purge", "            callers.count_waiting(type, -callers.beyond_one(id))\n", "", _RUN_AND_COME_BACK),
+    Fault(
+        "merging/batch_hooks", "    callers.count_waiting(type, -callers.beyond_one(batch))\n", "", _RUN_AND_COME_BACK
+    ),
+    Fault("merging/call_hooks", 'if state ~= "scheduled" then', "if true then"),
+    Fault(
+        "merging/call_hooks", "        callers.count_waiting(type, -callers.beyond_one(id))\n", "", _RUN_AND_COME_BACK
+    ),
     Fault(
         "repair/types", "    fix_waiting_calls(type, places)\n", "", _COUNTS + "test_a_repair_counts_the_calls_again"
     ),

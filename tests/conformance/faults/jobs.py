@@ -60,10 +60,10 @@ FAULTS = (
     Fault("jobs/ends", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
     Fault(
         "jobs/ends",
-        "with_rules.leave(id, type, lane)\n    elseif",
+        "job_rules.leave(id, type, lane)\n    elseif",
         'redis.call("ZREM", key.lane(type, lane), id)\n    elseif',
     ),
-    Fault("jobs/ends", "with_rules.leave(id, type, lane) -- its key may be kept for it", ""),
+    Fault("jobs/ends", "job_rules.leave(id, type, lane) -- its key may be kept for it", ""),
     Fault("jobs/ends", "find_by.fade(id, stamps, expires)", ""),
     Fault("jobs/ends", 'and "revoked" or nil', "and nil or nil"),
     Fault("jobs/ends", '    redis.call("UNLINK", key.message(id))\n    ends.remember', "    ends.remember"),

@@ -23,7 +23,7 @@ FAULTS = (
     Fault(
         "merging/merging", "has_room(row.calls, its_bytes, bytes, rules)", "has_room(row.calls, its_bytes, 0, rules)"
     ),
-    Fault("merging/merging", "        with_rules.leave(first, type, row.lane) ", "        type(first) "),
+    Fault("merging/merging", "        job_rules.leave(first, type, row.lane) ", "        type(first) "),
     Fault("merging/merging", 'redis.call("HSET", key.merging, row.field, batch)\n    end', "end"),
     Fault(
         "merging/merging", 'redis.call("HSET", key.merging, field, id)', 'redis.call("HSETNX", key.merging, field, id)'
@@ -33,25 +33,29 @@ FAULTS = (
     Fault(
         "merging/merging", "tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued", "row.enqueued"
     ),
-    Fault("merging/merging", "        with_rules.leave(batch, type, row.lane)\n", ""),
+    Fault("merging/merging", "        job_rules.leave(batch, type, row.lane)\n", ""),
     Fault("merging/merging", '"calls", calls, "bytes", call.text(row.bytes + bytes)', '"calls", calls'),
     Fault(
         "merging/merging", "local calls = row.calls + 1", 'local calls = 1 + redis.call("ZCARD", key.callers(batch))'
     ),
-    Fault("jobs/enter", '"bytes", #job.message\n', '"bytes", 0\n'),
+    Fault("merging/call_hooks", '"bytes", #job.message }', '"bytes", 0 }'),
     Fault("jobs/enter", "and not (is_expired or is_revoked)", "and not is_expired"),
-    Fault("jobs/enter", "protocol.MERGES and delay_us <= 0\n", "protocol.MERGES\n"),
-    Fault("jobs/enter", "merging.says_rules(job.id, number)", "false"),
-    Fault("jobs/enter", '{ "into", batch }', "{}"),
-    Fault("jobs/enter", 'batch and "merged" or state', "state"),
-    Fault("jobs/enter", "if is_merging and not batch then", "if is_merging then"),
-    Fault("jobs/enter", "open and open.calls + 1)", "open and 1)", _MANY),
+    Fault("jobs/enter", "if rule and delay_us <= 0 and", "if rule and"),
+    Fault("merging/call_hooks", "not joined or merging.says_rules(job.id, joined.open.calls + 1)", "not joined"),
+    Fault("merging/call_hooks", '{ "into", joined.batch }', "{}"),
+    Fault("jobs/enter", 'joined and "merged" or delay_us', "delay_us"),
+    Fault(
+        "merging/call_hooks",
+        'joined and { "into", joined.batch } or { "deliveries"',
+        'joined and { "into", joined.batch, "bytes", #job.message } or { "deliveries"',
+    ),
+    Fault("merging/call_hooks", "joined.open.calls + 1)", "1)", _MANY),
     Fault("merging/merging", "number <= protocol.MOST_MOVES or", "number < protocol.MOST_MOVES or", _MANY),
-    Fault("jobs/enter", "batch and protocol.IS_MERGED or protocol.IS_PENDING", "protocol.IS_PENDING"),
+    Fault("jobs/enter", 'waits_as == "merged" and protocol.IS_MERGED or protocol.IS_PENDING', "protocol.IS_PENDING"),
     Fault("arrows/publish", "fresh[batch] = fresh[first]", "fresh[batch] = fresh[job.id]"),
     Fault("arrows/publish", "fresh[batch] = fresh[first]", ""),
-    Fault("arrows/tick", "marks.of(id) ~= protocol.MERGES or not merge(id, type, lane, enqueued)", "true"),
-    Fault("arrows/tick", "tonumber(bytes) or 0)", "0)"),
+    Fault("arrows/tick", "not job_rules.of(id).is_due(id, type, lane, enqueued)", "true"),
+    Fault("merging/call_hooks", "tonumber(bytes) or 0)", "0)"),
     # Calls wait for more.
     Fault(
         "merging/merging",
@@ -170,9 +174,9 @@ FAULTS = (
     ),
     Fault("merging/callers", '            redis.call("ZREM", key.scheduled, batch)\n', ""),
     Fault("merging/callers", 'and state ~= "scheduled" then', "then"),
-    Fault("jobs/enter", "    if is_patient then\n", "    if false then\n", _WAIT_ANEW),
+    Fault("jobs/enter", '    if waits_as == "patient" then\n', "    if false then\n", _WAIT_ANEW),
     Fault(
-        "arrows/tick",
+        "merging/call_hooks",
         "return batch or is_patient",
         "return batch",
         _PATIENT + "test_a_call_is_patient_once_its_own_time_has_come",
@@ -185,8 +189,8 @@ FAULTS = (
     ),
     Fault(
         "arrows/tick",
-        "if patient or marks.of(id)",
-        "if marks.of(id)",
+        "if patient or not job_rules",
+        "if not job_rules",
         _PATIENT + "test_a_call_to_which_none_comes_runs_alone",
     ),
     Fault(
@@ -206,14 +210,22 @@ FAULTS = (
     ),
     Fault("merging/callers", 'how == "expired" and not has_expired', 'how == "expired"'),
     Fault("merging/callers", 'elseif state ~= "pending" and state ~= "scheduled" then', "elseif false then"),
-    Fault("merging/callers", "            with_rules.leave(batch, type, lane)\n", ""),
+    Fault("merging/callers", "            job_rules.leave(batch, type, lane)\n", ""),
     Fault("merging/callers", '    redis.call("HDEL", key.job(batch), unpack(fields))', ""),
     Fault("merging/callers", "    callers.close(batch, type, rules, name)\n", ""),
     Fault("merging/callers", '    redis.call("HDEL", key.job(id), "into")\n', ""),
-    Fault("jobs/ends", "        callers.close(id, type, rules, name)\n", ""),
-    Fault("jobs/ends", "callers.close(id, known.type, known.rules, known.name)", ""),
-    Fault("jobs/come_back", "        callers.close(id, type, rules, name)\n", ""),
-    Fault("arrows/purge", "        callers.close(id, type, rules, name)\n", ""),
+    Fault(
+        "merging/call_hooks",
+        '"patient"))\n    callers.close(id, type, its_rules, name)\n    if state == "pending" or state',
+        '"patient"))\n    if state == "pending" or state',
+    ),
+    Fault("merging/call_hooks", "callers.close(id, known.type, known.rules, known.name)", ""),
+    Fault("merging/call_hooks", "    callers.close(id, row.type, row.rules, row.name)\n", ""),
+    Fault(
+        "merging/call_hooks",
+        '    callers.close(id, type, its_rules, name)\n    if state == "pending" or patient',
+        '    if state == "pending" or patient',
+    ),
     # A call leaves to its batch what both say.
     Fault("merging/merging", "number <= protocol.MOST_MOVES or marks.has_rules(id)", "number <= protocol.MOST_MOVES"),
     Fault("merging/merging", "most or protocol.USUAL_MOST)", "most or 2)"),
@@ -226,7 +238,7 @@ FAULTS = (
     ),
     Fault("arrows/announce", 'deliveries or "0",', "deliveries,"),
     Fault(
-        "jobs/enter",
+        "merging/call_hooks",
         'USUAL_BOUNDS .. "%f[%D]"',
         "USUAL_BOUNDS",
         _TESTS + "test_usual_bounds_of_a_run_go_without_saying",

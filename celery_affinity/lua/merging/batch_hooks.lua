@@ -1,0 +1,64 @@
+-- batches: hooks of the rule (`no_rule`): what the arrows do with a batch beside what they do with every job.
+batches.MARK, batches.STANDS_FOR_CALLS = protocol.BATCH, true
+
+function batches.waits(id, type)
+    callers.count_waiting(type, callers.beyond_one(id))
+end
+
+function batches.leaves(id, type)
+    callers.count_waiting(type, -callers.beyond_one(id))
+end
+
+function batches.waits_again(id)
+    redis.call("HSET", key.job(id), "task", "")
+end
+
+function batches.number_of_calls(id)
+    return redis.call("ZCARD", key.callers(id))
+end
+
+function batches.is_moved(id, row, type, lane)
+    merging.is_moved(id, row, type, lane)
+end
+
+-- Chooses the call that is run of a batch that was popped from its lane: the first that has not expired; those before
+-- it end. Of more than MOST_MOVES that have expired, the worker looks at the next one.
+-- RETURNS the call, and when it expires; nil if none is left, and then the batch is gone.
+function batches.choose(batch, type)
+    callers.count_waiting(type, -callers.beyond_one(batch))
+    for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
+        local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
+        local has_expired = (tonumber(expires) or math.huge) <= call.now_us
+        if not has_expired or nth > protocol.MOST_MOVES then
+            redis.call("HSET", key.job(batch), "size", redis.call("ZCARD", key.callers(batch)), "primary", id,
+                "task", task or "")
+            return id, expires
+        end
+        callers.remove(id, batch)
+        ends.record(id, "expired")
+    end
+    callers.vanish(batch)
+    return nil
+end
+
+function batches.runs(id)
+    local run = redis.call("HGET", key.job(id), "primary")
+    return run, run and redis.call("HGET", key.job(run), "expires")
+end
+
+function batches.has_ended(id, known, state)
+    merging.has_ended(id, known, state)
+end
+
+function batches.counts_as(id, type, do_some_recur)
+    local calls = math.min(redis.call("ZCARD", key.callers(id)), protocol.MOST_FORGOTTEN)
+    return calls * protocol.KEYED_COUNTS_AS + merging.counts_as(id, type, do_some_recur)
+end
+
+function batches.is_purged(id, type)
+    merging.is_purged(id, type)
+end
+
+function batches.has_callers(id)
+    return redis.call("EXISTS", key.callers(id)) == 1
+end

@@ -1,0 +1,110 @@
+-- merging: hooks of the rule (`no_rule`): what the arrows do with a call that merges beside what they do with all jobs.
+merging.MARK = protocol.MERGES
+
+function merging.joins(job)
+    local batch, open = merging.to_join(job.type, job.rules, job.task_name, #job.message)
+    return batch and { batch = batch, open = open }
+end
+
+-- The usual bounds are not written; and of a call that joins the rules only if `merging.says_rules`.
+function merging.fields(job, joined)
+    local fields = joined and { "into", joined.batch } or { "deliveries", 0, "bytes", #job.message }
+    if not joined or merging.says_rules(job.id, joined.open.calls + 1) then
+        fields[#fields + 1] = "rules"
+        fields[#fields + 1] = string.gsub(job.rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1)
+    end
+    return fields
+end
+
+-- A retry is as old as its first try among the calls of a run.
+function merging.is_retried(job)
+    local first = redis.call("ZRANGE", key.jobs_of_task(job.task_id), 0, 0)[1] or job.id
+    redis.call("HSET", key.job(job.id), "again", (callers.published_us(first)))
+end
+
+-- A retry puts no recurring call off.
+function merging.enters(job, lane, due, joined, is_again)
+    local id, type, name, bytes = job.id, job.type, job.task_name, #job.message
+    local is_patient
+    if joined then
+        merging.join(id, type, lane, due, name, bytes, joined.batch, joined.open, true)
+    else
+        is_patient = merging.open(id, type, lane, due, job.rules, name, bytes)
+    end
+    if not is_again then
+        recurring.match(type, job.rules, name, job.task_id, job.recurring)
+    end
+    return joined and "merged" or is_patient and "patient" or nil
+end
+
+function merging.is_due(id, type, lane, enqueued)
+    local its_rules, name, bytes, task, is_again, fired =
+        unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes", "task", "again", "recurring"))
+    local batch, is_patient = merging.enter(id, type, lane, enqueued, its_rules, name, tonumber(bytes) or 0)
+    if batch then
+        redis.call("ZREM", key.scheduled, id)
+    end
+    if batch and marks.has_rules(id) then
+        job_rules.leave(id, type, lane) -- its key may be kept for it
+    end
+    if not is_again then
+        recurring.match(type, its_rules, name, task, fired)
+    end
+    return batch or is_patient
+end
+
+function merging.adds_none(job, enqueued, opened)
+    return merging.will_join(job, opened)
+        or patience.of_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message)
+end
+
+function merging.in_its_stead(id, into)
+    return into or id
+end
+
+function merging.has_ended(id, known, state)
+    callers.close(id, known.type, known.rules, known.name)
+    if state == "done" and not known.is_doubtful then
+        recurring.run(known.type, known.rules, known.name, id, known.ran or id, known.task)
+    end
+end
+
+function merging.ends_unrun(id)
+    local state, type, its_rules, name, enqueued, patient =
+        unpack(redis.call("HMGET", key.job(id), "state", "type", "rules", "name", "enqueued", "patient"))
+    callers.close(id, type, its_rules, name)
+    if state == "pending" or state == "claimed" or (state == "scheduled" and patient) then
+        recurring.take_back(type, its_rules, name, enqueued)
+    end
+end
+
+function merging.let_go(id, how)
+    return callers.let_go(id, how)
+end
+
+function merging.bury(id, _, row)
+    callers.close(id, row.type, row.rules, row.name)
+    return false
+end
+
+-- RETURNS as how many jobs the recurring calls count that a job has put off.
+function merging.counts_as(id, type, do_some_recur)
+    if not do_some_recur then
+        return 0
+    end
+    local its_rules, name = unpack(redis.call("HMGET", key.job(id), "rules", "name"))
+    return texts.number_of_words(recurring.names_of(type, its_rules, name))
+end
+
+function merging.is_purged(id, type)
+    local state, its_rules, name, enqueued, patient =
+        unpack(redis.call("HMGET", key.job(id), "state", "rules", "name", "enqueued", "patient"))
+    callers.close(id, type, its_rules, name)
+    if state == "pending" or patient then
+        recurring.take_back(type, its_rules, name, enqueued)
+    end
+    if state ~= "scheduled" then
+        callers.count_waiting(type, -callers.beyond_one(id))
+    end
+    come_back.forget(id)
+end
