@@ -22,7 +22,7 @@ from .errors import (
 )
 from .rules.affinity import Affinity
 from .rules.bounds import Bound
-from .rules.keyed import Exclusive, Rate
+from .rules.keyed.key_rules import Exclusive, Rate
 from .rules.merging import Call, Merge
 from .worker import context as _context  # gives the requests of tasks an attribute
 from .worker import on_init as _worker  # connects the signal handler that adds our step to workers

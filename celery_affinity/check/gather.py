@@ -16,7 +16,8 @@ from redis.exceptions import RedisError, ResponseError
 
 from ..client.of_app import settings_of
 from ..errors import AffinityError
-from ..observe import keys_in_use, sentences
+from ..observe import sentences
+from ..observe.keyed import in_use
 from ..observe.status import Report, Status
 from ..rules.redis_keys import SCHEMA, Keys
 from ..rules.rows import number_of, text_of
@@ -207,7 +208,7 @@ def _fleet(
         namespace=channel.namespace,
         not_asked=not_asked,
         full=tuple(_full(status)),
-        limits_in_use=tuple(each for each in own.limits if keys_in_use.find(reader, each, 1).keys),
+        limits_in_use=tuple(each for each in own.limits if in_use.find(reader, each, 1).keys),
     )
 
 

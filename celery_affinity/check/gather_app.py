@@ -18,10 +18,11 @@ from ..client import misspelt, recurring
 from ..client.of_app import is_ours, rules_by_name, settings_of, type_by_name
 from ..client.options import options_in_annotations, options_in_beat, options_in_routes, wrong_in, wrong_with_app
 from ..errors import AffinityError, OptionError
-from ..rules import key_limits, reserves
+from ..rules import reserves
 from ..rules.affinity import affinity_of, as_affinity
-from ..rules.key_template import pattern_of
-from ..rules.keyed import Rule
+from ..rules.keyed import key_limits
+from ..rules.keyed.key_rules import Rule
+from ..rules.keyed.template import pattern_of
 from ..rules.redis_keys import Keys
 from ..rules.settings import PREFIX, Settings
 from ..rules.spelling import closest

@@ -4,8 +4,8 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
-from ..observe import keys_in_use
-from ..rules import key_limits
+from ..observe.keyed import in_use
+from ..rules.keyed import key_limits
 from ..rules.settings import Settings
 from ..server import runtime_settings
 from ..server.scheduler import Scheduler
@@ -33,7 +33,7 @@ def keys() -> None:
 def list_keys(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
     """List the keys that jobs hold or wait for. * in PATTERN stands for any characters."""
     with reader_of(ctx) as reader:
-        found = keys_in_use.find(reader, pattern, limit)
+        found = in_use.find(reader, pattern, limit)
     show(found, text.keys, json=as_json)
 
 
@@ -45,7 +45,7 @@ def list_keys(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> No
 def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
     """Show a key: its limit, its holders, and the jobs that wait for it."""
     with reader_of(ctx) as reader:
-        found = keys_in_use.show(reader, key)
+        found = in_use.show(reader, key)
     if found is None:
         raise click.ClickException(f"no job holds the key {key!r} or waits for it")
     show(found, text.key, json=as_json)

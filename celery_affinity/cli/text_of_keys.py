@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from ..observe.key_facts import Holder, Key
-from ..observe.keys_in_use import Found, KeyDetails
+from ..observe.keyed.facts import Holder, Key
+from ..observe.keyed.in_use import Found, KeyDetails
 from ..rules.patterns import precedence
 from .words import duration, many, mode, moment, paragraph, table
 

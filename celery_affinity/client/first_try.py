@@ -13,7 +13,7 @@ from celery.app.task import Context, Task
 
 from ..clock import now_s
 from ..rules import call_options
-from ..rules.keyed import are_rules
+from ..rules.keyed.key_rules import are_rules
 from .stamp import PROPERTY, Message
 
 #: Name of the trace that says that somebody gave the job another type, mode or priority than the call had.

@@ -25,7 +25,7 @@ from celery.canvas import Signature
 
 from ..errors import OptionError
 from ..rules.affinity import as_affinity
-from ..rules.key_template import Taken
+from ..rules.keyed.template import Taken
 from .of_app import is_ours, tasks_of
 from .options import (
     KNOWN,

@@ -20,8 +20,8 @@ from ..errors import OptionError, SettingError
 from ..rules import spelling
 from ..rules.affinity import affinity_of, as_affinity
 from ..rules.call_options import KEYS, OPTIONS
-from ..rules.key_template import Arguments, Taken, TemplateField, complaint, parsed, taken_by
-from ..rules.keyed import Rule
+from ..rules.keyed.key_rules import Rule
+from ..rules.keyed.template import Arguments, Taken, TemplateField, complaint, parsed, taken_by
 from ..rules.merging import Merge
 from ..rules.settings import PREFIX, Settings
 from . import merge_functions, stated_rules

@@ -22,8 +22,8 @@ from ..errors import OptionError, refuse
 from ..rules.affinity import Affinity, only_tasks_merge
 from ..rules.call_options import KEYS
 from ..rules.job_rules import joined, parts_of
-from ..rules.key_template import Arguments, OfCall, filled, taken_by
-from ..rules.keyed import Rule, literal, option_of, rule_of_call
+from ..rules.keyed.key_rules import Rule, literal, option_of, rule_of_call
+from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
 from ..rules.settings import Settings
 from . import revokes

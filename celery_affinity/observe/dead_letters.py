@@ -12,7 +12,7 @@ from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
-from .merged_calls import Calls, calls_of
+from .merging import Calls, calls_of
 
 #: Reasons for which a job becomes a dead letter.
 REASONS = ("rejected", "failed", "max_deliveries", "lost", "unreadable")

@@ -18,8 +18,8 @@ from ..server.reader import Command, Reader
 from . import how_long
 from .claimed_jobs import ClaimedJob, held
 from .job_row import JobRow, parsed, read_jobs
-from .key_facts import rules_in
-from .merged_calls import calls_of
+from .keyed.facts import rules_in
+from .merging import calls_of
 
 #: States in which a job stays as it is. The others change by themselves.
 ENDED = ("done", "failed", "revoked", "expired", "dead")

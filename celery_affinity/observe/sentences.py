@@ -13,11 +13,11 @@ from ..rules.type_name import did_you_mean
 if TYPE_CHECKING:
     from ..rules.reserves import Reserve
     from .job_row import JobRow
-    from .key_facts import Key
+    from .keyed.facts import Key
+    from .keyed.waiting import KeyWait
     from .overdue_slots import OverdueJob
     from .reserves import Reserved
     from .type_rules import Pause, TypeLimit
-    from .waiting_for_key import KeyWait
 
 # -- a job that a worker has, or that is not due
 

@@ -11,7 +11,7 @@ from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.reader import Reader, as_text
 from .job_row import read_jobs
-from .key_room import beyond_lanes
+from .keyed.room import beyond_lanes
 from .pace import ComparedPace, paces
 from .recurring import stale_s
 from .reserves import reserved

@@ -9,7 +9,7 @@ from ..rules.redis_keys import decode, encode
 from ..rules.score import MICRO
 from ..server.reader import Reader
 from . import sentences
-from .key_facts import encoded
+from .keyed.facts import encoded
 
 Kind = Literal["type", "key", "all"]
 

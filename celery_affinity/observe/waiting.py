@@ -10,11 +10,11 @@ from ..rules.score import MICRO
 from ..server.reader import Command, Lane, Reader
 from . import sentences
 from .claim_order import Group, Order, ahead, order_now
-from .key_facts import facts_of, rules_in
+from .keyed.facts import facts_of, rules_in
+from .keyed.waiting import KeyWait, waiting_for_key, why_kept_back
 from .overdue_slots import OverdueJob, overdue_jobs
 from .reserves import why_kept_back as why_kept_back_by_reserve
 from .type_rules import Pause, limits_of, paused_types, pauses_of
-from .waiting_for_key import KeyWait, waiting_for_key, why_kept_back
 
 
 @dataclass(frozen=True)

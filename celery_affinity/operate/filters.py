@@ -10,7 +10,7 @@ from ..client.revokes import decoded
 from ..client.stated_rules import arguments_in
 from ..errors import OptionError, refuse
 from ..observe.job_lists import Filter
-from ..rules.key_template import Arguments, OfCall, TemplateField, parsed, taken_by
+from ..rules.keyed.template import Arguments, OfCall, TemplateField, parsed, taken_by
 from ..rules.patterns import matches
 from ..rules.score import MICRO
 from ..rules.unreadable import is_text

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
 from ..errors import OptionError, refuse
-from .keyed import Exclusive, Rate, Rule, as_exclusive, as_rate
+from .keyed.key_rules import Exclusive, Rate, Rule, as_exclusive, as_rate
 from .merging import Merge, as_merge, merge_in_settings
 from .protocol import MAX_PRIORITY
 from .spelling import closest

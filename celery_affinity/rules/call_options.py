@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..errors import OptionError
 from . import type_name
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
-from .keyed import Exclusive, Rate, rule_of_call
+from .keyed.key_rules import Exclusive, Rate, rule_of_call
 from .merging import merge_key
 
 #: Who may say an option, and by which option or setting.

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal
 
 from ..errors import OptionError, refuse
 from .job_rules import merge_in
+from .keyed.spelled import KeyFunction, Named, check_template, encoded_key, is_whole
 from .protocol import LONGEST_NUMBER, USUAL_MOST, USUAL_MOST_BYTES
 from .redis_keys import decode
-from .rule_key import KeyFunction, Named, check_template, encoded_key, is_whole
 from .score import MICRO
 
 #: The dotted name of a function, as ``proj.plans.union`` or ``proj.plans:union``.

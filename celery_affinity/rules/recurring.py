@@ -9,9 +9,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from ..errors import OptionError, refuse
+from .keyed.spelled import Named
 from .protocol import LONGEST_KEY
 from .recurring_call import SINCE, is_name
-from .rule_key import Named
 
 #: Longest interval, s: ten years.
 _LONGEST_S = 3_650 * 86_400

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from . import patterns
-from .key_limits import NONE
+from .keyed.key_limits import NONE
 from .protocol import LONGEST_NUMBER, MAX_PRIORITY
 
 ACCEPTED = (

@@ -14,10 +14,11 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionError, SettingError
-from . import bounds, heartbeats, key_limits, reserves, spelling
+from . import bounds, heartbeats, reserves, spelling
 from .affinity import Affinity, affinity_of_pattern
 from .bounds import Bound
-from .key_limits import NONE
+from .keyed import key_limits
+from .keyed.key_limits import NONE
 from .protocol import CONF_KEPT_S, ENDED_KEPT_S
 from .recurring import Recurring, as_recurring, check_name
 from .type_name import ACCEPTED, is_type

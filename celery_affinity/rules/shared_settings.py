@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from . import key_limits, reserves
-from .key_limits import NONE
+from . import reserves
+from .keyed import key_limits
+from .keyed.key_limits import NONE
 from .score import MICRO, Weights
 from .settings import HIGHER_FIRST, Settings, Value, accepted_instead, number_or_text
 

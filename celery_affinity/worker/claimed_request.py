@@ -14,7 +14,7 @@ from ..client.stamp import PROPERTY
 from ..clock import now_s
 from ..membership.held import is_claim, job_in
 from ..membership.reporting import Reporting
-from ..rules.keyed import Exclusive, option_of
+from ..rules.keyed.key_rules import Exclusive, option_of
 from ..rules.marks import is_batch
 from ..transport.consumed import WAIT
 from ..transport.inbox import Inbox

@@ -13,7 +13,7 @@ from celery.app.task import Context
 from ..client.first_try import rules_in
 from ..client.stamp import PROPERTY
 from ..membership.held import fence_in
-from ..rules.keyed import key_in
+from ..rules.keyed.key_rules import key_in
 from ..rules.merging import Call
 from .merged_run import calls_of
 

@@ -23,10 +23,10 @@ RETURNED = (
     "observe.waiting.Points",
     "observe.waiting.SlotsOfTypes",
     "observe.waiting.Block",
-    "observe.waiting_for_key.KeyWait",
-    "observe.key_facts.Key",
-    "observe.key_facts.Holder",
-    "observe.key_facts.Starts",
+    "observe.keyed.waiting.KeyWait",
+    "observe.keyed.facts.Key",
+    "observe.keyed.facts.Holder",
+    "observe.keyed.facts.Starts",
     "observe.claim_order.Group",
 )
 

@@ -10,7 +10,7 @@ from celery_affinity.check.gather_app import gather_app
 from celery_affinity.observe.type_rules import address
 from celery_affinity.rules.affinity import Affinity
 from celery_affinity.rules.bounds import Bound
-from celery_affinity.rules.keyed import Exclusive
+from celery_affinity.rules.keyed.key_rules import Exclusive
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 

@@ -8,7 +8,7 @@ from celery_affinity import Affinity, Exclusive
 from celery_affinity.cli import text_of_explain
 from celery_affinity.errors import OptionError
 from celery_affinity.observe.explain import explain
-from celery_affinity.observe.keys_in_use import find
+from celery_affinity.observe.keyed.in_use import find
 from celery_affinity.rules.protocol import LONGEST_KEY
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings

@@ -10,7 +10,7 @@ from celery_affinity.dispatcher.reserve_warnings import ReserveWarnings
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.collector import StatusCollector
 from celery_affinity.observe.explain import explain
-from celery_affinity.observe.keys_in_use import show
+from celery_affinity.observe.keyed.in_use import show
 from celery_affinity.observe.metrics import Metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.protocol import USUAL_BOUNDS

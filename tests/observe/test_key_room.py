@@ -6,7 +6,7 @@ import pytest
 from click import unstyle
 
 from celery_affinity.cli import text_of_keys, text_of_status
-from celery_affinity.observe import key_room, keys_in_use
+from celery_affinity.observe.keyed import in_use, room
 from celery_affinity.observe.metric_list import as_text
 from celery_affinity.observe.metrics import read_metrics
 from celery_affinity.observe.scale import scale_of
@@ -75,13 +75,13 @@ def test_a_key_of_two_types_has_its_room_once(fleet, reader):
 
 
 def test_of_very_many_keys_some_are_looked_at_and_the_number_is_an_estimate(fleet, reader, monkeypatch):
-    monkeypatch.setattr(key_room, "_MOST_KEYS", 20)
-    monkeypatch.setattr(key_room, "_TOGETHER", 2)
+    monkeypatch.setattr(room, "_MOST_KEYS", 20)
+    monkeypatch.setattr(room, "_TOGETHER", 2)
     for key in range(50):
         for number in range(4):
             fleet.publish(f"{key}-{number}!", "pdf", rules=f"key={key} limit={3 if key < 25 else 1}")
     before = fleet.scheduler.client.info("commandstats").get("cmdstat_hgetall", {"calls": 0})["calls"]
-    jobs = key_room.beyond_lanes(reader, reader.now_us())["pdf"]
+    jobs = room.beyond_lanes(reader, reader.now_us())["pdf"]
     after = fleet.scheduler.client.info("commandstats")["cmdstat_hgetall"]["calls"]
     assert abs(jobs - 25 * 2) <= 15
     assert after - before == 20
@@ -105,12 +105,12 @@ def test_a_type_at_its_limit_is_seen_in_the_status_and_in_what_scales_the_fleet(
     assert line.endswith(said)
     metrics = as_text(read_metrics(reader))
     assert f'celery_affinity_kept_back_jobs{{type="pdf",rule="type limit"}} {9 - limit}' in metrics
-    found = keys_in_use.find(reader, "type:p*", 10)
+    found = in_use.find(reader, "type:p*", 10)
     assert [(each.type, each.limit, each.running, each.waiting) for each in found.types] == [
         ("pdf", limit, running, 9 - running)
     ]
     assert text_of_keys.keys(found).splitlines()[-1].split() == ["type:pdf", str(limit), str(running), str(9 - running)]
-    assert keys_in_use.find(reader, "pdf", 10).types == []
+    assert in_use.find(reader, "pdf", 10).types == []
 
 
 def test_a_job_that_several_rules_keep_back_is_counted_once(fleet, reader):

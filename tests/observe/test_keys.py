@@ -1,8 +1,8 @@
 """Keys in use: found by their waiting jobs and by the jobs that workers hold, with bounded reads."""
 
-from celery_affinity.observe import keys_in_use
+from celery_affinity.observe.keyed import in_use
+from celery_affinity.rules.keyed.spelled import encoded_key
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.rule_key import encoded_key
 
 
 def rules(key, limit=1):
@@ -16,7 +16,7 @@ def test_keys_that_are_held_or_waited_for_are_found(fleet, reader):
         fleet.scheduler.advance(1)
     fleet.publish("elsewhere!", "drawing", rules=rules("host:new", 4), priority=3)
     fleet.publish("plain", "pdf")
-    found = keys_in_use.find(reader, "*", 10)
+    found = in_use.find(reader, "*", 10)
     assert found.are_all
     assert [(each.key, each.limit, each.held, each.waiting) for each in found.keys] == [
         ("city:HH", 1, 1, 1),
@@ -26,37 +26,37 @@ def test_keys_that_are_held_or_waited_for_are_found(fleet, reader):
     ]
     first = found.keys[0]
     assert (first.oldest_wait_s, first.holder.task_id, first.holder.held_s) == (3, "task-job0!", 4)
-    assert [each.key for each in keys_in_use.find(reader, "host:*", 10).keys] == ["host:new", "host:a b"]
-    assert keys_in_use.find(reader, "host:a?b", 10) == keys_in_use.Found([], are_all=True)
-    assert not keys_in_use.find(reader, "*", 3).are_all
+    assert [each.key for each in in_use.find(reader, "host:*", 10).keys] == ["host:new", "host:a b"]
+    assert in_use.find(reader, "host:a?b", 10) == in_use.Found([], are_all=True)
+    assert not in_use.find(reader, "*", 3).are_all
 
 
 def test_one_key_is_shown_with_those_who_wait(fleet, reader):
     fleet.join("worker", "pdf", slots=2)
     for number in range(4):
         fleet.publish(f"job{number}!", "pdf", rules=rules("city:HH", 2), on_demand=number == 3)
-    shown = keys_in_use.show(reader, "city:HH")
+    shown = in_use.show(reader, "city:HH")
     assert [each.job_id for each in shown.holders] == ["job0!", "job1!"]
     assert shown.stated == {"tests.task": "2"}
     assert {(each.type, each.on_demand, each.jobs, each.kept_back) for each in shown.waiting} == {
         ("pdf", False, 1, True),
         ("pdf", True, 1, True),
     }
-    assert keys_in_use.show(reader, "city") is None
+    assert in_use.show(reader, "city") is None
 
 
 def test_a_key_that_was_too_long_is_shown_as_it_is_listed(fleet, reader):
     fleet.publish("job!", "pdf", rules=rules("a long key " * 100))
-    (found,) = keys_in_use.find(reader, "a long*", 10).keys
-    assert keys_in_use.show(reader, found.key).key == found
-    assert keys_in_use.show(reader, "a long key " * 100).key == found
+    (found,) = in_use.find(reader, "a long*", 10).keys
+    assert in_use.show(reader, found.key).key == found
+    assert in_use.show(reader, "a long key " * 100).key == found
 
 
 def test_a_rate_is_a_key_without_holders(fleet, reader):
     fleet.join("worker", "pdf", slots=5)
     for number in range(3):
         fleet.publish(f"job{number}!", "pdf", rules="key=rate%3Aacme rate=2/60000000")
-    (found,) = keys_in_use.find(reader, "*", 10).keys
+    (found,) = in_use.find(reader, "*", 10).keys
     assert (found.limit, found.held, found.waiting, found.starts.most, found.starts.next_s) == (None, 0, 1, 2, 30)
 
 
@@ -64,7 +64,7 @@ def test_no_more_is_read_than_a_page_needs(fleet, reader, redis_client):
     for number in range(60):
         fleet.publish(f"job{number}!", "pdf", rules=rules(f"key {number}"))
     before = redis_client.info("stats")["total_commands_processed"]
-    assert len(keys_in_use.find(reader, "*", 5).keys) == 5
+    assert len(in_use.find(reader, "*", 5).keys) == 5
     assert redis_client.info("stats")["total_commands_processed"] - before < 60
 
 
@@ -79,6 +79,6 @@ def test_what_somebody_else_wrote_is_no_key(fleet, reader, redis_client):
     redis_client.hset(key("of_key", "city%3AHH"), "x", "x")
     redis_client.set(key("held", "another"), "x")
     redis_client.hset(key("job", "job!"), "rules", "x")
-    (found,) = keys_in_use.find(reader, "*", 10).keys
+    (found,) = in_use.find(reader, "*", 10).keys
     assert (found.key, found.held, found.waiting) == ("city:HH", 1, 1)
-    assert keys_in_use.show(reader, "another") is None
+    assert in_use.show(reader, "another") is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_affinity import OptionError
-from celery_affinity.rules.key_template import OfCall, Taken, TemplateField, complaint, filled, parsed, taken_by
+from celery_affinity.rules.keyed.template import OfCall, Taken, TemplateField, complaint, filled, parsed, taken_by
 
 
 def reroute(area, city=None, /, force=False, *, deep, depth=3):

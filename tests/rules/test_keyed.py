@@ -11,7 +11,7 @@ from kombu.utils.json import dumps, loads
 
 from celery_affinity import Exclusive, OptionError, Rate
 from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.keyed import (
+from celery_affinity.rules.keyed.key_rules import (
     are_rules,
     as_exclusive,
     as_rate,
@@ -20,8 +20,8 @@ from celery_affinity.rules.keyed import (
     option_of,
     rule_of_call,
 )
+from celery_affinity.rules.keyed.spelled import encoded_key
 from celery_affinity.rules.protocol import LONGEST_KEY
-from celery_affinity.rules.rule_key import encoded_key
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

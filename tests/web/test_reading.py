@@ -5,10 +5,11 @@ import json
 import pytest
 
 from celery_affinity.client.of_app import settings_of
-from celery_affinity.observe import dead_letters, keys_in_use
+from celery_affinity.observe import dead_letters
 from celery_affinity.observe.as_json import as_json
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.jobs import get
+from celery_affinity.observe.keyed import in_use
 from celery_affinity.observe.type_rules import pauses
 from celery_affinity.server import runtime_settings
 
@@ -45,8 +46,8 @@ def test_http_says_what_the_reports_of_commands_say(fleet, web, app):
     scheduler, reader = fleet.scheduler, fleet.scheduler.reader
     reports = {
         "/api/settings": runtime_settings.read(scheduler, settings_of(app)),
-        "/api/keys": keys_in_use.find(reader, "*", 100),
-        "/api/keys/city:HH": keys_in_use.show(reader, "city:HH"),
+        "/api/keys": in_use.find(reader, "*", 100),
+        "/api/keys/city:HH": in_use.show(reader, "city:HH"),
         "/api/dead": dead_letters.find(reader, dead_letters.LetterFilter()),
         "/api/pauses": pauses(reader),
         "/api/jobs/task-two": get(reader, "task-two"),

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from ...observe import keys_in_use
+from ...observe.keyed import in_use
 from ...server.scheduler import Scheduler
 from ..described import model_of, replies
 from ..replies import RefusedError, reply
@@ -18,7 +18,7 @@ def add(api: APIRouter, site: Site) -> None:
     @api.get(
         "/api/keys",
         summary="Keys that jobs hold or wait for; * in the pattern stands for any characters",
-        responses=replies(model_of(keys_in_use.Found, "FoundKeys")),
+        responses=replies(model_of(in_use.Found, "FoundKeys")),
     )
     async def keys(pattern: str = "*", limit: _Limit = 100) -> Response:
         return reply(await site.with_scheduler(_find, pattern, limit))
@@ -26,7 +26,7 @@ def add(api: APIRouter, site: Site) -> None:
     @api.get(
         "/api/keys/{key:path}",
         summary="A key: its limit, its holders, and the jobs that wait for it",
-        responses=replies(model_of(keys_in_use.KeyDetails, "ShownKey"), 404),
+        responses=replies(model_of(in_use.KeyDetails, "ShownKey"), 404),
     )
     async def key(key: str) -> Response:
         found = await site.with_scheduler(_show, key)
@@ -35,9 +35,9 @@ def add(api: APIRouter, site: Site) -> None:
         return reply(found)
 
 
-def _find(scheduler: Scheduler, pattern: str, limit: int) -> keys_in_use.Found:
-    return keys_in_use.find(scheduler.reader, pattern, limit)
+def _find(scheduler: Scheduler, pattern: str, limit: int) -> in_use.Found:
+    return in_use.find(scheduler.reader, pattern, limit)
 
 
-def _show(scheduler: Scheduler, key: str) -> keys_in_use.KeyDetails | None:
-    return keys_in_use.show(scheduler.reader, key)
+def _show(scheduler: Scheduler, key: str) -> in_use.KeyDetails | None:
+    return in_use.show(scheduler.reader, key)

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from math import inf
 
-from celery_affinity.rules.key_limits import typed
+from celery_affinity.rules.keyed.key_limits import typed
 
 from .app import BLOCK_S, HEARTBEAT_S, REPLY_TIMEOUT_S, WORKER_TIMEOUT_S
 from .facts import Change, Job, MergedCall, Pause, Run, Window

@@ -12,7 +12,7 @@ import redis
 from celery_affinity import Exclusive
 from celery_affinity.client.of_app import settings_of
 from celery_affinity.observe.type_rules import Kind, address, pauses
-from celery_affinity.rules import key_limits
+from celery_affinity.rules.keyed import key_limits
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server import runtime_settings
 from celery_affinity.server.scheduler import Scheduler

@@ -4,14 +4,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..rules.job_rules import JobRules, StatedRate, in_full, limit_set, parse
-from ..rules.keyed import are_rules
-from ..rules.redis_keys import decode, encode
-from ..rules.rows import number_of, text_of
-from ..rules.rule_key import encoded_key
-from ..rules.score import MICRO
-from ..server.reader import Lane, Reader
-from .job_row import JobRow, read_jobs
+from ...rules.job_rules import JobRules, StatedRate, in_full, limit_set, parse
+from ...rules.keyed.key_rules import are_rules
+from ...rules.keyed.spelled import encoded_key
+from ...rules.redis_keys import decode, encode
+from ...rules.rows import number_of, text_of
+from ...rules.score import MICRO
+from ...server.reader import Lane, Reader
+from ..job_row import JobRow, read_jobs
 
 #: Fields of a key's hash: "type lane" of a sub-lane, and what a task stated. A sub-lane's value: the time and the id of
 #: its first job, and the job that stands in the lane.

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from ..errors import OptionError
+from ...errors import OptionError
 
 _ACCEPTED = "{name} of an argument, {args[0]} or {task}"
 

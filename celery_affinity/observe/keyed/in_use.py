@@ -6,16 +6,16 @@ No index has the keys that are held and for which nobody waits: those are found 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..rules.patterns import matches
-from ..rules.protocol import MARK
-from ..rules.redis_keys import decode, encode
-from ..rules.rows import text_of
-from ..rules.shared_settings import weights
-from ..server.reader import Reader
-from .claim_order import Group
-from .job_row import read_jobs
-from .key_facts import Holder, Key, encoded, facts_of, holders_of, read_keys, rules_in
-from .type_rules import all_limits
+from ...rules.patterns import matches
+from ...rules.protocol import MARK
+from ...rules.redis_keys import decode, encode
+from ...rules.rows import text_of
+from ...rules.shared_settings import weights
+from ...server.reader import Reader
+from ..claim_order import Group
+from ..job_row import read_jobs
+from ..type_rules import all_limits
+from .facts import Holder, Key, encoded, facts_of, holders_of, read_keys, rules_in
 
 #: Number of waiting keys that one round trip reads, and the most that are looked at.
 _PAGE, _MOST_WAITING = 500, 20_000

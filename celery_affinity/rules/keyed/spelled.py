@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Self
 
-from ..errors import OptionError, refuse
-from .key_template import parsed
-from .protocol import LONGEST_KEY
-from .redis_keys import encode
-from .spelling import closest
+from ...errors import OptionError, refuse
+from ..protocol import LONGEST_KEY
+from ..redis_keys import encode
+from ..spelling import closest
+from .template import parsed
 
 #: A function that makes a key of a call's positional and keyword arguments; None: the call has no key.
 KeyFunction = Callable[[tuple[Any, ...], dict[str, Any]], str | None]

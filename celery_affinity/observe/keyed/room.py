@@ -7,9 +7,9 @@ with a limit above 1, or a rate, more jobs could start than stand in lanes; of a
 import sys
 from collections import Counter
 
-from ..rules.rows import text_of
-from ..server.reader import Lane, Reader
-from .key_facts import KeyFacts, facts_of, limit_of, limits_in_force, rates_of
+from ...rules.rows import text_of
+from ...server.reader import Lane, Reader
+from .facts import KeyFacts, facts_of, limit_of, limits_in_force, rates_of
 
 #: Number of keys that are looked at, since the cost of an observer must not grow with the keys; and how many of them
 #: follow each other, in the order of the index.

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
-from . import patterns
-from .keyed import RESERVED
-from .protocol import LONGEST_NUMBER
-from .type_name import is_type
+from ...rules import patterns
+from ..protocol import LONGEST_NUMBER
+from ..type_name import is_type
+from .key_rules import RESERVED
 
 ACCEPTED = (
     "limits by key such as {'crawl:*': 8, 'type:pdf': 20}, at run time 'crawl:*=8 type:pdf=20' or 'none': whole "

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..rules.rows import number_of
-from ..rules.score import MICRO
-from ..server.reader import Lane, Reader
-from . import sentences
-from .claim_order import Order, ahead
-from .job_row import read_jobs
-from .key_facts import Key, holders_of, read_keys
+from ...observe import sentences
+from ...rules.rows import number_of
+from ...rules.score import MICRO
+from ...server.reader import Lane, Reader
+from ..claim_order import Order, ahead
+from ..job_row import read_jobs
+from .facts import Key, holders_of, read_keys
 
 #: Largest number of holders of a key that are looked at.
 _MOST_HOLDERS = 100
