@@ -117,4 +117,11 @@ def _registry() -> str:
     hooks = _HOOK.findall(_files()["jobs/no_rule"])
     rules = [name for text in _files().values() for name in _MARK.findall(text)]
     lines = [f"{rule}.{hook} = {rule}.{hook} or no_rule.{hook}\n" for rule in rules for hook in hooks]
-    return "".join([*lines, *(f"job_rules.by_mark[{rule}.MARK] = {rule}\n" for rule in rules)])
+    marks = "".join(f' .. "%" .. {rule}.MARK' for rule in rules)
+    return "".join(
+        [
+            *lines,
+            *(f"job_rules.by_mark[{rule}.MARK] = {rule}\n" for rule in rules),
+            f'job_rules.any_mark = "[%" .. protocol.MARK{marks} .. "]"\n',
+        ]
+    )

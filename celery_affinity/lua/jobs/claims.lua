@@ -95,7 +95,7 @@ function claims.remove(worker, id, fence)
         return nil
     end
     local known = { has_row = own_fence, acked = acked == "1", task = task }
-    if has_more or string.find(id, "[!+*]", -1) then -- the marks of jobs with rules
+    if has_more or string.find(id, job_rules.any_mark, -1) then
         local is_limited
         known.type, known.stamps, known.expires, is_limited, known.rules, known.name =
             unpack(redis.call("HMGET", key.job(id), "type", "stamps", "expires", "limited", "rules", "name"))

@@ -1,7 +1,7 @@
 -- job_rules: the registry of the rules that the end of a job's id tells. `no_rule` says what the hooks are; library.py
 -- enters each rule here. A job with a key passes `keyed`, the gate before its lane.
 
--- Mark -> the hooks of its rule.
+-- Mark -> the hooks of its rule. `job_rules.any_mark` is a pattern of all these marks, and that of a key.
 job_rules.by_mark = {}
 
 -- RETURNS the hooks for a job.

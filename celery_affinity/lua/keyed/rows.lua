@@ -29,7 +29,7 @@ function key_rows.rules_of(id)
     end
     local rules = keys.rules[id]
     if rules then
-        return string.match(rules, "key=(%S+) %l+=(%S+)(.*)$")
+        return rule_texts.key(rules)
     end
 end
 

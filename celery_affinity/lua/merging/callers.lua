@@ -5,9 +5,8 @@
 -- RETURNS the field of key `merging` for calls that are alike: of one type, merge key, key and task; nil if `rules` say
 -- nothing of merging. The name of the task, which may be any text, is last.
 function callers.place(type, rules, name)
-    local merge_key = string.match(rules or "", "^merge=(%S+)")
-    return merge_key and type and type .. " " .. merge_key .. " " .. (string.match(rules, "key=.*$") or "") .. " "
-        .. (name or "")
+    local merge_key = rule_texts.merge_key(rules)
+    return merge_key and type and type .. " " .. merge_key .. " " .. rule_texts.of_key(rules) .. " " .. (name or "")
 end
 
 -- Closes job `id`, of which the rest is known, to further calls.

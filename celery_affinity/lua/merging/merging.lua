@@ -46,9 +46,8 @@ end
 
 -- RETURNS whether a batch of so many `calls` and `bytes` has room for a call of `more` bytes, by its `rules`.
 function merging.has_room(calls, bytes, more, rules)
-    local most, most_bytes = string.match(rules, " most=(%d+) bytes=(%d+)") -- nil: the usual bounds
-    return calls < tonumber(most or protocol.USUAL_MOST)
-        and bytes + more <= tonumber(most_bytes or protocol.USUAL_MOST_BYTES)
+    local most, most_bytes = rule_texts.bounds(rules)
+    return calls < most and bytes + more <= most_bytes
 end
 
 -- RETURNS the id of what is open in this field of key `merging`, and what is known of it; nil if nothing is. is_alone:

@@ -4,8 +4,8 @@
 
 -- RETURNS until when what was `enqueued` then is patient if a call joins it now; nil if its rules say no wait.
 local function until_when(rules, enqueued)
-    local wait_us, at_most_us = string.match(rules, " wait=(%d+)/(%d+)")
-    return wait_us and math.min(call.now_us + tonumber(wait_us), tonumber(enqueued) + tonumber(at_most_us))
+    local wait_us, at_most_us = rule_texts.wait(rules)
+    return wait_us and math.min(call.now_us + wait_us, tonumber(enqueued) + at_most_us)
 end
 
 -- Has job `id` wait until `time`, µs.
@@ -19,8 +19,8 @@ end
 -- it is old enough, or so large that no other has room beside it.
 function patience.of_first(lane, enqueued, rules, bytes)
     local time = until_when(rules, enqueued)
-    local waits = time and time > call.now_us and string.sub(lane, 1, 6) ~= "demand"
-        and bytes < tonumber(string.match(rules, " bytes=(%d+)") or protocol.USUAL_MOST_BYTES)
+    local _, most_bytes = rule_texts.bounds(rules)
+    local waits = time and time > call.now_us and string.sub(lane, 1, 6) ~= "demand" and bytes < most_bytes
     return waits and time or nil
 end
 

@@ -11,7 +11,7 @@ local function row_of(id)
     end
     local rules, state, type, lane, enqueued, name, worker =
         derived.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker")
-    local its_key, states = string.match(rules or "", "key=(%S+) %l+=(%S+)")
+    local its_key, states = rule_texts.key(rules)
     return its_key and {
         key = its_key, states = states, state = state, type = type, lane = lane, enqueued = enqueued,
         task = "=" .. (name or ""), worker = worker or "",

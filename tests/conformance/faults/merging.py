@@ -11,13 +11,13 @@ _COUNTS = "tests/server/test_waiting_calls.py::"
 
 FAULTS = (
     # Calls join.
-    Fault("merging/callers", '(string.match(rules, "key=.*$") or "")', '""'),
+    Fault("merging/callers", "rule_texts.of_key(rules)", '""'),
     Fault("merging/merging", '(state == "pending" or patient) and deliveries', "deliveries"),
     Fault("merging/merging", 'or patient) and deliveries == "0"', "or patient)"),
-    Fault("merging/merging", "return calls < tonumber(most or", "return calls <= tonumber(most or"),
+    Fault("merging/merging", "return calls < most and", "return calls <= most and"),
     Fault(
         "merging/merging",
-        "        and bytes + more <= tonumber(most_bytes or protocol.USUAL_MOST_BYTES)\n",
+        " and bytes + more <= most_bytes",
         "",
     ),
     Fault(
@@ -95,7 +95,7 @@ FAULTS = (
     Fault("merging/merging", "return patience.begin(id", "return false and patience.begin(id", _WAIT_ANEW),
     Fault(
         "merging/patience",
-        "tonumber(enqueued) + tonumber(at_most_us)",
+        "tonumber(enqueued) + at_most_us",
         "math.huge",
         _PATIENT + "test_no_run_waits_longer_in_all_than_it_may",
     ),
@@ -124,14 +124,14 @@ FAULTS = (
     ),
     Fault(
         "merging/patience",
-        'string.sub(lane, 1, 6) ~= "demand"\n',
-        "true\n",
+        'string.sub(lane, 1, 6) ~= "demand" and',
+        "true and",
         _PATIENT + "test_a_call_on_demand_waits_for_nothing",
     ),
     Fault(
         "merging/patience",
-        "        and bytes < tonumber(",
-        "        and 0 < tonumber(",
+        " and bytes < most_bytes",
+        "",
         _PATIENT + "test_a_call_that_fills_a_run_by_itself_waits_for_nothing",
     ),
     Fault("merging/patience", '    redis.call("HSET", key.job(id), "state", "scheduled")\n', "", _WAIT_ANEW),
@@ -228,8 +228,8 @@ FAULTS = (
     ),
     # A call leaves to its batch what both say.
     Fault("merging/merging", "number <= protocol.MOST_MOVES or marks.has_rules(id)", "number <= protocol.MOST_MOVES"),
-    Fault("merging/merging", "most or protocol.USUAL_MOST)", "most or 2)"),
-    Fault("merging/merging", "most_bytes or protocol.USUAL_MOST_BYTES)", "most_bytes or 2000)"),
+    Fault("jobs/rule_texts", "most or protocol.USUAL_MOST)", "most or 2)"),
+    Fault("jobs/rule_texts", "most_bytes or protocol.USUAL_MOST_BYTES)", "most_bytes or 2000)"),
     Fault(
         "arrows/part",
         "bytes = bytes + redis",

@@ -29,7 +29,7 @@ FAULTS = (
     Fault("recurring/recurring", '(task or "") == "" or redis.call("GET", key.task(task)) == ran', "true"),
     Fault("recurring/recurring", "if due_us < row.due_us then", "if true then"),
     Fault("recurring/recurring", "math.max(call.now_us + 1, (tonumber(enqueued)", "math.max(0, (tonumber(enqueued)"),
-    Fault("recurring/recurring", '"^merge=(%S+)")', '"^merge=(%S)")'),
+    Fault("jobs/rule_texts", '"^merge=(%S+)")', '"^merge=(%S)")'),
     Fault("merging/call_hooks", 'if state == "pending" or state == "claimed" or (state', "if true or (state"),
     Fault("merging/call_hooks", 'state == "pending" or state == "claimed" or (state', 'state == "pending" or (state'),
     Fault("merging/call_hooks", 'or (state == "scheduled" and patient) then', "then"),
