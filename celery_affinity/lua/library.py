@@ -120,8 +120,10 @@ def _registry() -> str:
     marks = "".join(f' .. "%" .. {rule}.MARK' for rule in rules)
     return "".join(
         [
+            "do -- registry\n",
             *lines,
             *(f"job_rules.by_mark[{rule}.MARK] = {rule}\n" for rule in rules),
             f'job_rules.any_mark = "[%" .. protocol.MARK{marks} .. "]"\n',
+            "end\n",
         ]
     )

@@ -8,6 +8,8 @@ from celery_affinity.rules.redis_keys import KEYS
 _FILE = re.compile(r"^do -- (.+)\n(?s:(.*?))^end\n(?=do -- |\Z)", re.MULTILINE)
 _FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\((?s:.*?)^end$|^function ([\w.]+)\(.*\) end.*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)?")
+#: ``rule.waits`` or ``job_rules.of(id).waits``.
+_HOOK = re.compile(r"(?:\brule|job_rules\.of\([\w.\[\]]+\))\.(\w+)")
 _CALL = re.compile(r"redis\.p?call\(\s*(?:.*?)\"([A-Z]+)\"(.*)")
 
 
@@ -28,7 +30,8 @@ def _reached(function: str) -> list[str]:
     while wanted:
         file, text = functions[wanted.pop()]
         texts.append(text)
-        for name in _NAME.findall(text):
+        hooks = [f"{rule}.{hook}" for hook in _HOOK.findall(text) for rule in _rules()]
+        for name in [*_NAME.findall(text), *hooks]:
             for candidate in (name, f"{file}:{name}"):
                 if candidate in functions and candidate not in seen:
                     seen.add(candidate)
@@ -45,6 +48,11 @@ def _functions() -> dict[str, tuple[str, str]]:
             is_local = each[0].startswith("local") or name.partition(".")[0] not in _modules()
             found[f"{file}:{name}" if is_local else name] = (file, each[0])
     return found
+
+
+def _rules() -> list[str]:
+    """Return the modules that have hooks, of which an arrow calls those of the job's rule."""
+    return ["no_rule", *re.findall(r"^job_rules\.by_mark\[(\w+)\.MARK\]", assembled(), re.MULTILINE)]
 
 
 def _modules() -> set[str]:
