@@ -146,9 +146,10 @@ class Following:
 
     def _make_what_starts_next(self) -> None:
         """Make the requests of as many jobs that are held as the pool has slots."""
-        if len(self._made) >= len(self._lookahead):
+        most = min(self._slots.size(), len(self._lookahead))
+        if len(self._made) >= most:
             return
-        for claim, tag in self._lookahead.first(self._slots.size()):
+        for claim, tag in self._lookahead.first(most):
             if tag not in self._made and not self._made.make(tag, partial(self._consume_ahead, claim, tag)):
                 self._lookahead.discard(tag)
 
