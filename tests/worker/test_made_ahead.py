@@ -96,7 +96,7 @@ def test_what_can_wait_does_not_hold_up_a_start(blocks, writes, order):
     worker.end_one()
     following = worker.following
     following._slots = worker.limited.pool = Pool(did.append, blocks, writes)
-    following._hand_over = lambda claim, tag: did.append("start")
+    following._hand_over = lambda claim, tag: did.append("start") or following._made.drop([tag])
     following.reporting.tell = lambda: did.append("tell")
     following._made.make = lambda tag, consume: did.append("make") or True
     worker.host.wake = lambda: did.append("wake")
