@@ -14,7 +14,6 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 from ..rules import marks
 from ..rules.bounds import Bound
 from ..rules.call_options import NOT_WRITTEN
-from ..rules.job_rules import parts_of
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.settings import Settings
 
@@ -83,15 +82,7 @@ class Stamp:
 def job_id(publish_id: str, queue: str, rules: str = "") -> str:
     """Return the id of the job that a publish puts into *queue*. The id of a job with *rules* bears their mark."""
     digest = hashlib.blake2b(f"{publish_id} {queue}".encode(), digest_size=15).digest()
-    return marked(base64.urlsafe_b64encode(digest).decode(), rules)
-
-
-def marked(job_id: str, rules: str) -> str:
-    """Return *job_id* with the marks by which scripts know what rules a job has, if it has any."""
-    if not rules:
-        return job_id
-    of_merging, of_key = parts_of(rules)
-    return marks.marked(job_id, merges=bool(of_merging), has_key=bool(of_key))
+    return marks.marked(base64.urlsafe_b64encode(digest).decode(), rules)
 
 
 def as_stock(type_: str, queue: str, message: Message) -> Message:

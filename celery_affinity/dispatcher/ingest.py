@@ -21,7 +21,8 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 
 from ..client import revokes, stated_rules
 from ..client.of_app import settings_of, tasks_of
-from ..client.stamp import Message, Stamp, as_counted, marked, moment
+from ..client.stamp import Message, Stamp, as_counted, moment
+from ..rules import marks
 from ..rules.call_options import left_in
 from ..rules.job_fields import NewJob
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
@@ -130,7 +131,7 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
     plain = left_in(properties)
     task_name = str(said.get("task") or "")
     rules = _rules(app, task_name, message)
-    job_id = marked(job_id, rules)
+    job_id = marks.marked(job_id, rules)
     stamp = Stamp(job_id, queue, priority, plain, moment(said.get("eta"), app), moment(said.get("expires"), app))
     return NewJob(
         job_id,

@@ -4,6 +4,7 @@
 others, and ``*`` in the id of a batch, which the scripts made of several calls.
 """
 
+from .job_rules import parts_of
 from .protocol import BATCH, MARK, MERGES
 
 
@@ -26,6 +27,9 @@ def batch_of(first: str) -> str:
     return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark
 
 
-def marked(job_id: str, *, merges: bool, has_key: bool) -> str:
-    """Return *job_id* with the marks of a job that merges, and that has a key."""
-    return f"{job_id}{MERGES if merges else ''}{MARK if has_key else ''}"
+def marked(job_id: str, rules: str) -> str:
+    """Return *job_id* with the marks of a job whose rules are this text (`job_rules`), "" for none."""
+    if not rules:
+        return job_id
+    of_merging, of_key = parts_of(rules)
+    return f"{job_id}{MERGES if of_merging else ''}{MARK if of_key else ''}"

@@ -35,11 +35,11 @@ def fill(fleet, drawn):
         fleet.join(worker, *types, slots=2, settings={"keep": 3600.0})
     published = []
     for number, each in enumerate(drawn):
-        name = marked(f"job{number}", merges=each["merges"], has_key=bool(each["key"]))
         rules = [
             *(["merge=m most=9 bytes=9999"] if each["merges"] else []),
             *([f"key={each['key']} limit=1"] * bool(each["key"])),
         ]
+        name = marked(f"job{number}", " ".join(rules))
         options = {option: each[option] for option in ("priority", "on_demand")}
         times = {"delay_us": each["delay_s"] * MICRO, "expires_us": each["expires_s"] and each["expires_s"] * MICRO}
         published += fleet.made(

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import redis
 
-from celery_affinity.client.stamp import marked
 from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.marks import marked
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings

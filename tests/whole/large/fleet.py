@@ -7,12 +7,12 @@ from collections import Counter
 from itertools import count
 from typing import NamedTuple
 
-from celery_affinity.client.stamp import marked
 from celery_affinity.lua.library import ARROWS, arrow
 from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.marks import marked
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_METRICS
 from celery_affinity.rules.redis_keys import Keys
