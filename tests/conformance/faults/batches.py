@@ -16,7 +16,12 @@ _LARGE_REPLAY = _LARGE + "test_a_dead_batch_that_is_replayed_waits_again_in_part
 FAULTS = (
     # A batch is claimed.
     Fault("merging/batch_hooks", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
-    Fault("merging/batch_hooks", "nth > protocol.MOST_MOVES then", "false then"),
+    Fault(
+        "merging/batch_hooks",
+        "nth > protocol.MOST_MOVES then",
+        "false then",
+        "tests/server/test_merging.py::test_very_many_calls_that_have_expired_end_some_at_a_time",
+    ),
     Fault(
         "merging/batch_hooks",
         '"task", task or "")\n            return id, expires',
