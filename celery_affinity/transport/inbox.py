@@ -229,19 +229,26 @@ class InboxChannel(ConnectedChannel):
         if consume is None or reporting.claims.drained:
             reporting.settle(tag, RETURNED)
             return
-        try:
+        with self.burying(claim, tag):
             settings = settings_of(publishing_app.that_made(self.connection.client))
             message = consumed.message_of_claim(claim, tag, settings)
             if has_slot:
                 reporting.claims.count_wait(tag, on_demand=bool(mode_of(message["properties"])))
             consume(message)
+
+    @contextmanager
+    def burying(self, claim: Claim, tag: str) -> Iterator[None]:
+        """Make a job a dead letter whose message cannot be read, or whose task cannot be started."""
+        assert self.inbox is not None, "a worker reads"
+        try:
+            yield
         except received.LOST:
             raise  # not kombu's own list of errors, by which even a KeyError is a lost connection
         except Exception as exc:
             logger.exception("Job %s of type %r cannot be read and becomes a dead letter", claim.job_id, claim.type)
             why = words(exc)
-            reporting.settle(tag, REJECTED, why)
-            reporting.end(tag, FAILED, why)  # whatever Celery made of the job so far
+            self.inbox.reporting.settle(tag, REJECTED, why)
+            self.inbox.reporting.end(tag, FAILED, why)  # whatever Celery made of the job so far
 
     def close(self) -> None:
         self.is_closing = True  # first: kombu reads what is under way, and cancels the consumers

@@ -203,7 +203,10 @@ class Following:
         recalled = self._members.recalled
         if recalled and recalled.has(claim.job_id, claim.type, claim.fence):
             self._return([tag])
-        elif not self._made.start(tag):
+        elif tag in self._made:
+            with self._channel.burying(claim, tag):
+                self._made.start(tag)
+        else:
             self._channel.consume(claim, tag)
 
     def _return(self, tags: Collection[str]) -> None:

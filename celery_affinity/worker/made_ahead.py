@@ -47,11 +47,9 @@ class MadeAhead:
             self._keeps = None
         return tag in self._requests
 
-    def start(self, tag: str) -> bool:
-        """Start the task of *tag*, which has a slot now. Return whether its request was made ahead."""
-        request = self._requests.pop(tag, None)
-        if request is None:
-            return False
+    def start(self, tag: str) -> None:
+        """Start the task of *tag*, whose request was made, and which has a slot now."""
+        request = self._requests.pop(tag)
         self._claims.bind(tag, request)
         self._claims.count_wait(tag, on_demand=bool(mode_of(request.request_dict["properties"])))
         bucket = self._consumer.task_buckets.get(request.name)  # of today's limit: that of the making may be gone
@@ -59,7 +57,6 @@ class MadeAhead:
             self._consumer._limit_task(request, bucket, 1)
         else:
             self._consumer.on_task_request(request)
-        return True
 
     def drop(self, tags: Collection[str]) -> None:
         """Drop the requests of *tags*: their jobs start elsewhere."""

@@ -1,5 +1,6 @@
 """The parts of a worker that decide which jobs start: no pool, no server, a type "mail" with a rate limit."""
 
+from contextlib import contextmanager
 from itertools import count
 from types import MethodType, SimpleNamespace
 from unittest.mock import Mock
@@ -9,6 +10,7 @@ from celery.worker.consumer import Consumer
 from kombu.utils.limits import TokenBucket
 
 from celery_affinity.membership.capacity import Capacity
+from celery_affinity.membership.held import FAILED, REJECTED
 from celery_affinity.membership.membership import Membership
 from celery_affinity.membership.recalled import Recalled
 from celery_affinity.server.replies import Claim
@@ -44,7 +46,7 @@ class Worker:
     """The parts of a worker that decide which jobs start, with a limited type, "mail"; no pool, no server."""
 
     def __init__(self, slots, types, *, makes=False):
-        self.running, self.makes = [], makes
+        self.running, self.buried, self.makes = [], [], makes
         self.limited = consumer_with(TokenBucket(0.001), starts=self.run)
         self.limited.task_buckets["mail"]._tokens = 0
         self.limited.app = Celery(set_as_current=False)
@@ -59,7 +61,7 @@ class Worker:
         members.recalled = Recalled()
         self.host = SimpleNamespace(loop=Mock(), wake=Mock())
         self.following = Following(self.limited, members, self.host, pool)
-        self.following.begin(SimpleNamespace(consume=self.consume))
+        self.following.begin(SimpleNamespace(consume=self.consume, burying=self.burying))
         self.slots, self.limits = slots, Limits(self.limited, members, self.following)
         self.numbers = count(1)
 
@@ -79,6 +81,15 @@ class Worker:
             self.limited._limit_task(request, self.limited.task_buckets["mail"], 1)
         else:
             self.limited.on_task_request(request)
+
+    @contextmanager
+    def burying(self, claim, tag):
+        try:
+            yield
+        except ValueError:
+            self.buried.append(claim.job_id)
+            self.reporting.settle(tag, REJECTED)
+            self.reporting.end(tag, FAILED)
 
     def run(self, request):
         if self.claims.may_start(request._tag):

@@ -75,6 +75,24 @@ def test_a_job_that_ends_when_its_request_is_made_waits_no_more():
     assert worker.claims.unfinished() == 1
 
 
+def test_a_job_that_cannot_start_is_a_dead_letter_and_the_next_one_starts():
+    worker = one_runs_and("pdf", "pdf")
+    (first,) = made(worker)
+    may_start = worker.claims.may_start
+
+    def failing_once(tag):
+        if tag == first._tag:
+            raise ValueError("no such strategy")
+        return may_start(tag)
+
+    worker.claims.may_start = failing_once
+    worker.end_one()
+    worker.turn()
+    worker.turn()
+    assert worker.buried == ["job2"]
+    assert [request._tag for request in worker.running] == ["job3:3"]
+
+
 class Pool:
     def __init__(self, does, blocks_the_loop, writes):
         self.blocks_the_loop = blocks_the_loop
