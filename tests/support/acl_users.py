@@ -36,7 +36,7 @@ def lines(redis_client):
 def as_user(server, redis_client, lines):
     """Create the page's users; return a function from a user's name to its URL."""
     redis_client.acl_log_reset()  # of what other tests tried on this server
-    redis_client.function_flush()  # a dispatcher asks other tests' libraries, whose clock is a key, when they were called
+    redis_client.function_flush()  # a dispatcher would ask libraries of other tests, whose clock is a key
     for name in USERS:
         lines(name)
     with suppress(redis.ResponseError):  # Redis 7.0
