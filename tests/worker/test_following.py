@@ -32,6 +32,7 @@ def test_a_sign_is_one_or_is_logged(words):
     capacity = SimpleNamespace(types=("pdf",))
     following._members = SimpleNamespace(tick=lambda: did.append("tick"), recalled=recalled, capacity=capacity)
     following._lookahead = Ahead(did)
+    following._made = SimpleNamespace(drop=lambda tags: None)
     following.obey(words)
     match words:
         case ["tick"]:
