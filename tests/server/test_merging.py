@@ -382,3 +382,14 @@ def test_a_server_whose_memory_is_full_is_told_who_knows(fleet, redis_client):
     finally:
         redis_client.config_set("maxmemory", "0")
     assert (fleet.state("b+"), fleet.state("c+")) == ("done", "done")
+
+
+def test_calls_that_are_due_join_up_to_the_usual_bound_on_bytes_which_their_rows_do_not_say(fleet):
+    long = [
+        NewJob(f"{name}+", "pdf", "x" * 1_500, task_name="t", rules=RULES, delay_us=delay_us)
+        for name, delay_us in (("a", 0), ("b", 1))
+    ]
+    fleet.scheduler.publish(*long)
+    fleet.scheduler.advance(1)
+    fleet.scheduler.tick()
+    assert [fleet.state(each.id) for each in long] == ["merged", "merged"]

@@ -349,6 +349,17 @@ def test_calls_that_end_before_their_run_have_put_off_nothing_since_the_first_of
     assert fires_in_s(fleet) == 150
 
 
+def test_calls_that_are_purged_while_they_wait_for_more_have_put_nothing_off_since_the_first_of_them(fleet):
+    patient = f"{RULES} wait=200000000/200000000"
+    fleet.scheduler.recur([entry()])
+    fleet.scheduler.publish(job("a+", rules=patient))
+    fleet.scheduler.advance(100)
+    fleet.scheduler.publish(job("b+", rules=patient))
+    assert fires_in_s(fleet) == 300
+    fleet.scheduler.purge("route")
+    assert fires_in_s(fleet) == 200
+
+
 def test_a_firing_that_is_gone_is_made_again_soon_and_as_another_one(fleet):
     scheduler = fleet.scheduler
     scheduler.recur([entry()])

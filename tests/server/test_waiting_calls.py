@@ -2,8 +2,9 @@
 
 import pytest
 
+from celery_affinity.lua.library import arrow
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.protocol import MOST_RECOUNTED
+from celery_affinity.rules.protocol import MOST_PURGED, MOST_RECOUNTED
 from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
@@ -122,3 +123,14 @@ def test_the_calls_of_very_many_jobs_are_not_counted_again_at_once(fleet):
     fleet.join("worker", "pdf")  # one job runs
     assert fleet.scheduler.repair()
     assert waiting(fleet) == {"pdf": (MOST_RECOUNTED, MOST_RECOUNTED + 1)}
+
+
+def test_calls_that_wait_for_more_are_not_counted_so_a_purge_of_them_counts_none_off(fleet):
+    for number in range(MOST_PURGED + 5):
+        fleet.publish(f"plain-{number}", "pdf")
+    fleet.scheduler.advance(1)
+    publish(fleet, "a+", "b+", "c+")
+    rules = "merge=other most=1000 bytes=1000000 wait=9000000/9000000"
+    fleet.scheduler.publish(*fleet.made(["p+", "q+"], "pdf", task_name="tests.task", rules=rules))
+    fleet.scheduler._run(arrow("purge"), type="pdf", rest=["p*"])
+    assert waiting(fleet) == {"pdf": (6, 8)}

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...observe import sentences
 from ...rules.rows import number_of
 from ...rules.score import MICRO
 from ...server.reader import Lane, Reader
+from .. import sentences
 from ..claim_order import Order, ahead
 from ..job_row import read_jobs
 from .facts import Key, holders_of, read_keys

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
-from ...rules import patterns
+from .. import patterns
 from ..protocol import LONGEST_NUMBER
 from ..type_name import is_type
 from .key_rules import RESERVED
