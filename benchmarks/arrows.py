@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import redis
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.marks import marked
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import Claim, End, Joining

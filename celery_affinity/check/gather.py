@@ -15,6 +15,7 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError, ResponseError
 
 from ..client.of_app import settings_of
+from ..clock import SECOND_US
 from ..errors import AffinityError
 from ..observe import sentences
 from ..observe.keyed import in_use
@@ -106,7 +107,7 @@ def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) 
 
 def _server(reader: Reader, client: Any) -> Server:
     before_s = time.time()
-    server_s = reader.now_us() / 1e6
+    server_s = reader.now_us() / SECOND_US
     after_s = time.time()
     schema = reader.ask_one("get", reader.key("schema"))
     known: dict[str, Any] = {
@@ -201,10 +202,10 @@ def _fleet(
         scheduled=status.scheduled,
         dead=status.dead,
         unserved=status.counters.get("unserved", 0),
-        ticked_s=None if ticked_us is None else max(0.0, (reader.now_us() - number_of(ticked_us)) / 1e6),
+        ticked_s=None if ticked_us is None else max(0.0, (reader.now_us() - number_of(ticked_us)) / SECOND_US),
         settings=_settings(app, scheduler),
         reserves=tuple(each.sentence for type_ in status.types for each in type_.reserves if each.is_too_large),
-        heartbeat_s=int(settings["heartbeat_interval_us"]) / 1e6,
+        heartbeat_s=int(settings["heartbeat_interval_us"]) / SECOND_US,
         namespace=channel.namespace,
         not_asked=not_asked,
         full=tuple(_full(status)),
@@ -233,7 +234,7 @@ def _members(status: Status) -> dict[str, Member]:
 
 def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> tuple[Answer, ...]:
     """Return the answers of all workers on the broker, whatever their transport."""
-    first_s = reader.now_us() / 1e6
+    first_s = reader.now_us() / SECOND_US
     stats = _ask(app, connection, "stats", within_s, None)
     if not stats:
         return ()

@@ -16,7 +16,8 @@ from redis.utils import HIREDIS_AVAILABLE
 
 from ..client import misspelt, recurring
 from ..client.of_app import is_ours, rules_by_name, settings_of, type_by_name
-from ..client.options import options_in_annotations, options_in_beat, options_in_routes, wrong_in, wrong_with_app
+from ..client.options_in_app import options_in_annotations, options_in_beat, options_in_routes
+from ..client.wrong_in_app import wrong_in, wrong_with_app
 from ..errors import AffinityError, OptionError
 from ..rules import reserves
 from ..rules.affinity import affinity_of, as_affinity

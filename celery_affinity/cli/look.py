@@ -7,6 +7,7 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
+from ..clock import SECOND_US
 from ..observe import explain as explanation
 from ..observe import jobs
 from ..observe.as_json import as_json as as_json_of
@@ -15,7 +16,6 @@ from ..observe.job_lists import held
 from ..observe.status import Report
 from ..operate import values
 from ..rules.redis_keys import decode, encode
-from ..rules.score import MICRO
 from . import text_of_explain, text_of_jobs, text_of_status
 from .broker import AS_JSON, reader_of, show
 from .times import SecondsRange
@@ -103,7 +103,7 @@ def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> N
     with reader_of(ctx) as reader, suppress(KeyboardInterrupt):
         while looks != count:
             state = Report(reader, settings_of(ctx.obj.app).max_pending).status()
-            running = text_of_jobs.running(held(reader, limit), reader.now_us() / MICRO)
+            running = text_of_jobs.running(held(reader, limit), reader.now_us() / SECOND_US)
             upcoming = text_of_jobs.upcoming(next_jobs(reader, None, limit))
             click.clear()  # does nothing without a terminal
             click.echo(f"{text_of_status.status(state)}\n\n{running}\n\n{upcoming}")

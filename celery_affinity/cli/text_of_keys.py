@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from ..clock import SECOND_US
 from ..observe.keyed.facts import Holder, Key
 from ..observe.keyed.in_use import Found, KeyDetails
 from ..rules.patterns import precedence
@@ -71,7 +72,7 @@ def _limit(each: Key) -> str:
 
 def _stated(text: str) -> str:
     starts, slash, period_us = text.partition("/")
-    return f"{starts} in {duration(int(period_us) / 1e6)}" if slash and period_us.isdecimal() else text
+    return f"{starts} in {duration(int(period_us) / SECOND_US)}" if slash and period_us.isdecimal() else text
 
 
 def _wait(each: Key) -> str:

@@ -12,7 +12,7 @@ from kombu.utils.json import dumps, loads
 
 from ..errors import OptionError
 from ..rules.bounds import bound_of
-from ..rules.job_fields import NewJob
+from ..rules.new_job import NewJob
 from . import revokes
 from .stamp import Message, Stamp
 

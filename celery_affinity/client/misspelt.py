@@ -27,18 +27,8 @@ from ..errors import OptionError
 from ..rules.affinity import as_affinity
 from ..rules.keyed.template import Taken
 from .of_app import is_ours, tasks_of
-from .options import (
-    KNOWN,
-    Options,
-    attributes,
-    options_in_annotations,
-    options_in_routes,
-    schedules_all,
-    unfilled,
-    unfilled_by_task,
-    wrong,
-    wrong_name,
-)
+from .options import KNOWN, Options, attributes, unfilled, unfilled_by_task, wrong, wrong_name
+from .options_in_app import options_in_annotations, options_in_routes, schedules_all
 
 # -- which app
 

@@ -3,16 +3,17 @@
 import fnmatch
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from celery import Celery
 from celery.app.task import Task
 
-from ..rules import settings as settings_module
 from ..rules.affinity import NOTHING, Affinity, affinity_of
 from ..rules.merging import Merge
-from ..rules.settings import Settings
+
+if TYPE_CHECKING:
+    from ..rules.settings import Settings
 
 #: First part of a ``broker_transport`` that selects this transport.
 _PACKAGE = __name__.partition(".")[0]
@@ -28,11 +29,13 @@ def is_ours(broker_transport: object) -> bool:
     return module.partition(":")[0].partition(".")[0] == _PACKAGE
 
 
-def settings_of(app: Celery) -> Settings:
+def settings_of(app: Celery) -> "Settings":
     """Return the settings of *app*, read once. Raises SettingError."""
     settings = _SETTINGS.get(app)
     if settings is None:
-        settings = _SETTINGS[app] = settings_module.load(app.conf, app.conf.keys())
+        from ..rules.settings import load  # not at the top: a process that only imports tasks needs no setting
+
+        settings = _SETTINGS[app] = load(app.conf, app.conf.keys())
     return settings
 
 
@@ -42,12 +45,12 @@ def tasks_of(app: Celery) -> Mapping[str, Task]:
     return tasks
 
 
-def type_by_name(name: str, settings: Settings) -> str | None:
+def type_by_name(name: str, settings: "Settings") -> str | None:
     """Return the type that ``affinity_task_types`` has for the task *name*."""
     return _match(name, tuple(settings.task_types.items())) if settings.task_types else None
 
 
-def rules_by_name(name: str, settings: Settings) -> Affinity:
+def rules_by_name(name: str, settings: "Settings") -> Affinity:
     """Return the rules that ``affinity_task_rules`` has for the task *name*."""
     return (_match(name, tuple(settings.task_rules.items())) if settings.task_rules else None) or NOTHING
 

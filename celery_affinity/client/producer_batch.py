@@ -10,7 +10,7 @@ from typing import Protocol
 import redis
 from kombu.exceptions import BatchPublishError
 
-from ..rules.job_fields import NewJob
+from ..rules.new_job import NewJob
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Published
 from ..server.scheduler import Scheduler

@@ -19,7 +19,7 @@ from celery.utils.saferepr import saferepr
 from kombu import compression, serialization
 
 from ..errors import OptionError, PublishError, QueueFull
-from ..rules.job_fields import NewJob
+from ..rules.new_job import NewJob
 from ..server.calls import TOGETHER
 from . import unserved_warning
 from .envelope import as_job, shortened, written

@@ -13,14 +13,14 @@ from celery import Celery
 from celery.canvas import Signature
 from kombu.utils.json import dumps, loads
 
+from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..rules.affinity import affinity_of, as_affinity
-from ..rules.job_fields import NewJob
 from ..rules.job_rules import merge_in
+from ..rules.new_job import NewJob
 from ..rules.protocol import MOST_SIGNATURE
 from ..rules.recurring import Recurring, check_name, check_since, check_stale_after
 from ..rules.recurring_call import RecurringCall
-from ..rules.score import MICRO
 from ..rules.settings import HIGHER_FIRST, PREFIX
 from ..server.replies import DueCall
 from . import misspelt, stated_rules
@@ -39,7 +39,7 @@ def call_of_signature(
     """Return the entry for a call of *signature* that recurs. Raises OptionError if it cannot."""
     check_name(name)
     check_since(since)
-    stale_after_us = round(check_stale_after(stale_after) * MICRO)
+    stale_after_us = round(check_stale_after(stale_after) * SECOND_US)
     if not is_ours(app.conf.broker_transport):
         raise OptionError(f"recurring {name!r}: a recurring call needs broker_transport 'celery_affinity:Transport'")
     if not isinstance(signature, Signature) or signature.subtask_type:

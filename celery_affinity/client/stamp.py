@@ -6,16 +6,19 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Celery
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
+from ..clock import SECOND_US
 from ..rules import marks
 from ..rules.bounds import Bound
 from ..rules.call_options import NOT_WRITTEN
 from ..rules.protocol import MAX_PRIORITY
-from ..rules.settings import Settings
+
+if TYPE_CHECKING:
+    from ..rules.settings import Settings
 
 #: Name of the message property, and option of a call, that is ours alone. The property holds a `stamping.Sending` until
 #: the message is written, and then the traces for a retry (`first_try`). A header would not do: headers are the user's,
@@ -57,11 +60,11 @@ class Stamp:
 
     def delay_us(self) -> int:
         """Return the time, µs, until the job is due, by this host's clock, which also made a time of a countdown."""
-        return 0 if self.due is None else max(0, round((self.due - time.time()) * 1e6))
+        return 0 if self.due is None else max(0, round((self.due - time.time()) * SECOND_US))
 
     def expires_us(self) -> int | None:
         """Return the time, µs, until the job expires, by this host's clock; None: never."""
-        return None if self.expires is None else round((self.expires - time.time()) * 1e6)
+        return None if self.expires is None else round((self.expires - time.time()) * SECOND_US)
 
     def properties(self, of_call: Mapping[str, object]) -> dict[str, object]:
         """Return the properties as they are written: those of the call, and the traces for a retry."""
@@ -97,7 +100,7 @@ def _without_ours(properties: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in properties.items() if name not in _OURS}
 
 
-def as_counted(priority: int, settings: Settings) -> int:
+def as_counted(priority: int, settings: "Settings") -> int:
     """Return a priority as the scripts count it, 10 highest, from one as the app counts it."""
     return MAX_PRIORITY - priority if settings.priority_order == "lower-first" else priority
 

@@ -14,7 +14,7 @@ Nothing inherits a key: no callback, no later step of a chain.
 import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery.app.task import Task
 
@@ -25,10 +25,12 @@ from ..rules.job_rules import joined, parts_of
 from ..rules.keyed.key_rules import Rule, literal, option_of, rule_of_call
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
-from ..rules.settings import Settings
 from . import revokes
 from .first_try import rules_in
 from .of_app import rules_by_name
+
+if TYPE_CHECKING:
+    from ..rules.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +85,7 @@ def decide(
     asked: Affinity,
     left: object,
     own: Affinity,
-    settings: Settings,
+    settings: "Settings",
 ) -> JobRule | None:
     """Return what makes the rules of a call with *options*; None if nobody says anything.
 
@@ -143,7 +145,7 @@ def checked(options: Mapping[str, Any]) -> Rule | str | None:
     return exclusive or rate
 
 
-def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], settings: Settings) -> str:
+def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], settings: "Settings") -> str:
     """Return the rules that ``affinity_task_rules`` has for a message of another producer, "" for none.
 
     Raises OptionError if the arguments in the message make no key.

@@ -13,8 +13,8 @@ import time
 from redis.exceptions import RedisError
 
 from ..callers.announcer import Announcer
+from ..clock import SECOND_US
 from ..rules.protocol import REPAIRED_EVERY_US, TICK_US
-from ..rules.score import MICRO
 from ..server.old_libraries import OldLibraries
 from ..server.scheduler import Scheduler
 from ..threads.daemon_threads import DaemonThreads
@@ -27,7 +27,7 @@ from .trend_notes import TrendNotes
 logger = logging.getLogger(__name__)
 
 #: Longest pause, s, between two ticks in a worker: `publish` wakes the worker for a job that is due sooner.
-LONGEST_PAUSE_S = TICK_US / MICRO
+LONGEST_PAUSE_S = TICK_US / SECOND_US
 
 #: Longest pause, s, of a stand-alone dispatcher (no publisher can wake it), and of every dispatcher for 10 s after a
 #: stock producer sent something: its messages lie in a list until the next tick.
@@ -40,7 +40,7 @@ _PRODUCERS_SEND_S = 10.0
 QUIET_PAUSE_S = 5.0
 
 #: Interval, s, at which a ticking dispatcher repairs what other programs deleted or overwrote, and looks at reserves.
-_REPAIRS_EVERY_S = REPAIRED_EVERY_US / MICRO
+_REPAIRS_EVERY_S = REPAIRED_EVERY_US / SECOND_US
 
 #: Pause, s, after a tick that the server did not answer.
 _PAUSE_AFTER_ERROR_S = 1.0

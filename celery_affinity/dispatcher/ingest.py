@@ -24,7 +24,7 @@ from ..client.of_app import settings_of, tasks_of
 from ..client.stamp import Message, Stamp, as_counted, moment
 from ..rules import marks
 from ..rules.call_options import left_in
-from ..rules.job_fields import NewJob
+from ..rules.new_job import NewJob
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
 from ..rules.redis_keys import decode
 from ..server.scheduler import Scheduler

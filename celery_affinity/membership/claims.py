@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
+from ..clock import SECOND_US
 from ..server.replies import Claim, Running
 from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, TaskRequest, tag_of
 from .host import Pool
@@ -58,7 +59,9 @@ class Claims:
         held = self._held.get(tag)
         if held is not None:
             held.slot_since_s = time.monotonic()
-            here_us = round((held.slot_since_s - held.held_since_s) * 1e6)  # with lookahead, it came some time ago
+            here_us = round(
+                (held.slot_since_s - held.held_since_s) * SECOND_US
+            )  # with lookahead, it came some time ago
             self.sums.waited(held.type, on_demand, held.waited_us + here_us)
 
     def bind(self, tag: str, request: TaskRequest) -> None:
@@ -205,7 +208,7 @@ class Claims:
         """Return every claim that is held, with the time since its task started: -1 µs before the start."""
         now_s = time.monotonic()
         return [
-            Running(*held.number, -1 if held.started_s is None else round((now_s - held.started_s) * 1e6))
+            Running(*held.number, -1 if held.started_s is None else round((now_s - held.started_s) * SECOND_US))
             for held in self.held()
         ]
 

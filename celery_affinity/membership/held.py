@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..clock import SECOND_US
+
 #: Outcomes of a message. After the last two the job is pending again; UNSETTLED counts as a delivery, RETURNED as none.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
 
@@ -113,7 +115,7 @@ class Held:
         kind = _KINDS_OF_RUNS.get(self._ended_how)
         if kind is None or self.ended_s is None or self.void:
             return None
-        return kind, round((self.ended_s - (self.slot_since_s or self.held_since_s)) * 1e6)
+        return kind, round((self.ended_s - (self.slot_since_s or self.held_since_s)) * SECOND_US)
 
     def described(self) -> dict[str, object]:
         """Return the facts that `inspect affinity` shows.

@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from collections.abc import Collection
 from itertools import islice
 
+from ..clock import SECOND_US
 from ..rules.ahead import NOTHING, Ahead
 from ..rules.settings import AUTO
 from ..server.replies import Claim
@@ -70,11 +71,13 @@ class Lookahead:
         with self._lock:
             averages_s = list(self._averages_s.items())
         costs = {
-            type_: round(max(average_s / slots, self._between_starts_s, _SHORTEST_S) * 1e6)
+            type_: round(max(average_s / slots, self._between_starts_s, _SHORTEST_S) * SECOND_US)
             for type_, average_s in averages_s
             if average_s <= min(self._work_s * slots, STARTS_WITHIN_S)
         }
-        room_us = round(self._work_s * 1e6) - sum(costs.get(claim.type, 0) for claim, _, _ in tuple(self._waiting))
+        room_us = round(self._work_s * SECOND_US) - sum(
+            costs.get(claim.type, 0) for claim, _, _ in tuple(self._waiting)
+        )
         return Ahead(0, room_us, costs) if costs and min(costs.values()) <= room_us else NOTHING
 
     def _most_jobs(self, most: int, slots: int) -> int:

@@ -1,6 +1,6 @@
 """The server's clock, as far as a worker knows it: the only clock by which jobs expire."""
 
-from ..clock import now_s
+from ..clock import SECOND_US, now_s
 
 
 class ServerClock:
@@ -14,7 +14,7 @@ class ServerClock:
 
     def set(self, server_us: int) -> None:
         """Go on from *server_us*, which a reply brought now: this clock is late by the reply's way, and never early."""
-        self._offset_us = server_us - round(now_s() * 1e6)
+        self._offset_us = server_us - round(now_s() * SECOND_US)
 
     def now_us(self) -> int:
-        return self._offset_us + round(now_s() * 1e6)
+        return self._offset_us + round(now_s() * SECOND_US)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from heapq import merge, nsmallest
 from itertools import islice
 
+from ..clock import SECOND_US
 from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO, Place, Terms, Weights, overtakes, score
@@ -198,7 +199,7 @@ def upcoming(reader: Reader, order: Order, lanes: Sequence[Lane], limit: int) ->
             on_demand=lane.on_demand,
             priority=order.weights.read(lane.priority),
             score=order.terms(lane, enqueued_us).total / MICRO,
-            waited_s=max(0, order.now_us - enqueued_us) / MICRO,
+            waited_s=max(0, order.now_us - enqueued_us) / SECOND_US,
             served=lane.type in order.fits,
             kept_back=lane.is_kept_back,
         )

@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 
 from redis.exceptions import NoPermissionError
 
+from ..clock import SECOND_US
 from ..rules.marks import is_batch
 from ..rules.rows import number_of, text_of
-from ..rules.score import MICRO
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
 from .merging import Calls, calls_of
@@ -88,7 +88,7 @@ class LetterFilter:
 
 def find(reader: Reader, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
     """Return the letters that *which* admits, the newest first, *limit* at most."""
-    found, now_s = [], reader.now_us() / MICRO
+    found, now_s = [], reader.now_us() / SECOND_US
     for letter in _of_ids(reader, which.ids) if which.ids else _all(reader):
         if which.admits(letter, now_s):
             found.append(letter)
@@ -110,7 +110,7 @@ def show(reader: Reader, letter: DeadLetter, hidden: str | None = None) -> Lette
     headers = _headers(reader, call.first)
     if hidden is not None:
         headers = {name: value for name, value in headers.items() if name not in _ARGUMENTS} | {"arguments": hidden}
-    return LetterDetails(letter, job.enqueued_us / MICRO, message_bytes, headers)
+    return LetterDetails(letter, job.enqueued_us / SECOND_US, message_bytes, headers)
 
 
 def headers_of(reader: Reader, job_id: str) -> dict[str, object]:
@@ -165,7 +165,7 @@ def _letter(job: JobRow, calls: int, replayable: bool) -> DeadLetter:
         task=job.task,
         type=job.type,
         reason=job.reason or "",
-        ended_s=job.ended_us / MICRO,
+        ended_s=job.ended_us / SECOND_US,
         deliveries=job.deliveries,
         replayable=replayable,
         why=job.why,

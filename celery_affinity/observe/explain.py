@@ -6,9 +6,9 @@ The reasons why a pending job waits are in `waiting`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..clock import SECOND_US
 from ..rules.protocol import SILENCE_COUNTS_US
 from ..rules.rows import number_of
-from ..rules.score import MICRO
 from ..rules.shared_settings import complete
 from ..server.reader import Reader
 from . import sentences
@@ -68,7 +68,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         merged = sentences.merged(job.calls - 1, job.merge_key)
         note = f"{merged}; {note}" if note else merged
     facts = {**vars(job), "note": note}
-    return Explanation(**facts, since_s=since_us / MICRO, now_s=now_us / MICRO, waiting=waiting)
+    return Explanation(**facts, since_s=since_us / SECOND_US, now_s=now_us / SECOND_US, waiting=waiting)
 
 
 def _missed_ticks(reader: Reader, now_us: int) -> str | None:

@@ -12,11 +12,11 @@ from fnmatch import fnmatchcase
 from math import isfinite
 from typing import NamedTuple
 
+from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..rules.protocol import ENDED_KEPT_S
 from ..rules.redis_keys import encode
 from ..rules.rows import text_of
-from ..rules.score import MICRO
 from ..rules.shared_settings import complete
 from ..rules.type_name import ACCEPTED, is_type
 from ..rules.unreadable import is_text
@@ -194,7 +194,7 @@ def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None 
 
 def _check_kept(reader: Reader, state: str) -> None:
     keep_us = complete(reader.fields("settings", ["keep_us"]))["keep_us"]
-    if int(keep_us) <= ENDED_KEPT_S * MICRO:
+    if int(keep_us) <= ENDED_KEPT_S * SECOND_US:
         always = ", ".join(each for each in LISTED if each not in _KEPT)
         raise refuse("state", f"one of {always} (others have lists if affinity_keep is above {ENDED_KEPT_S} s)", state)
 

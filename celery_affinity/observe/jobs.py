@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..clock import SECOND_US
 from ..rules.marks import is_batch
 from ..rules.merging import merge_key_in
 from ..rules.redis_keys import SEVERAL, decode, encode
 from ..rules.rows import text_of
-from ..rules.score import MICRO, Weights
+from ..rules.score import Weights
 from ..rules.shared_settings import complete
 from ..rules.unreadable import is_text
 from ..server.reader import Command, Reader
@@ -210,7 +211,7 @@ def with_runs(
 
 def seconds(time_us: int | None) -> float | None:
     """Return a time in µs in seconds; None for one that is unknown."""
-    return time_us / MICRO if time_us else None
+    return time_us / SECOND_US if time_us else None
 
 
 def _runs(reader: Reader, rows: Sequence[JobRow]) -> dict[str, JobRow]:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..clock import SECOND_US
 from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
-from ..rules.score import MICRO
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
 
@@ -54,7 +54,7 @@ def overdue_jobs(reader: Reader, profiles: Sequence[str], now_us: int) -> list[O
 def _overdue(row: JobRow, workers: Mapping[str, str], usual: Mapping[str, str], now_us: int) -> OverdueJob | None:
     usual_us = number_of(usual.get(row.lane.type))
     ran_us = now_us - (row.started_us or row.claimed_us or now_us)
-    if not usual_us or ran_us < max(_FAR_TIMES * usual_us, _LEAST_S * MICRO):
+    if not usual_us or ran_us < max(_FAR_TIMES * usual_us, _LEAST_S * SECOND_US):
         return None
     worker = workers.get(row.worker, row.worker)
-    return OverdueJob(row.task_id, row.task, worker, ran_us / MICRO, usual_us / MICRO)
+    return OverdueJob(row.task_id, row.task, worker, ran_us / SECOND_US, usual_us / SECOND_US)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from redis.exceptions import NoPermissionError
 
+from ..clock import SECOND_US
 from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
-from ..rules.score import MICRO
 from ..server.reader import Reader
 
 #: Largest number of recurring calls that are shown, and number of those whose signatures are read together.
@@ -78,7 +78,7 @@ def stale_s(reader: Reader, now_us: int) -> float | None:
     keys = [reader.key("recurring_call", text_of(name)) for name in names]
     rows = reader.ask([("hmget", key, ["matched", "suspended"]) for key in keys])
     ages_us = [now_us - number_of(matched) for matched, suspended in rows if matched and not suspended]
-    return max(0, *ages_us) / MICRO if ages_us else None
+    return max(0, *ages_us) / SECOND_US if ages_us else None
 
 
 def _signatures(reader: Reader, names: Sequence[str]) -> list[bytes | None]:
@@ -103,10 +103,10 @@ def _row(name: str, fields: Sequence[bytes | None], signature: bytes | None, now
         task=task,
         type=decode(type_),
         merge_key=decode(merge_key),
-        stale_after_s=stale_us / MICRO,
+        stale_after_s=stale_us / SECOND_US,
         since=since,
-        fires_in_s=None if suspended else (due_us - now_us) / MICRO,
-        matched_ago_s=None if matched_us < 0 else max(0, now_us - matched_us) / MICRO,
+        fires_in_s=None if suspended else (due_us - now_us) / SECOND_US,
+        matched_ago_s=None if matched_us < 0 else max(0, now_us - matched_us) / SECOND_US,
         matched_by=decode(by),
         app=decode(app),
         is_suspended=bool(suspended),

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..clock import SECOND_US
 from ..rules.bounds import Bound, bound_of
 from ..rules.protocol import BATCH_SIZE, DROPPED_OF, REFUSED_OF
 from ..rules.redis_keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
-from ..rules.score import MICRO
 from ..server.reader import Reader, as_text
 from .job_row import read_jobs
 from .keyed.room import beyond_lanes
@@ -160,7 +160,7 @@ class Report:
                 ran_merged=number_of(ran_merged.get(type_)),
                 further_calls=max(0, number_of(waiting.get(type_))),
                 bound=bound_of(decode(type_), self._bounds),
-                average_s=number_of(averages_us[type_]) / MICRO if type_ in averages_us else None,
+                average_s=number_of(averages_us[type_]) / SECOND_US if type_ in averages_us else None,
             )
             for type_ in types
         ]
@@ -183,7 +183,7 @@ class Report:
                     slots=number_of(row.get("slots")),
                     free=number_of(row.get("free")),
                     draining=row.get("accepting") == "0",
-                    last_heartbeat_s=max(0.0, now_us - heartbeats[worker]) / 1e6,
+                    last_heartbeat_s=max(0.0, now_us - heartbeats[worker]) / SECOND_US,
                     withdrawn=[decode(unmarked(type_)) for type_ in types if type_ != unmarked(type_)],
                     stalled=row.get("stalled") == "1",
                     lent=max(0, -number_of(row.get("other"))),

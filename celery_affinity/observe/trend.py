@@ -7,9 +7,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..clock import SECOND_US
 from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
-from ..rules.score import MICRO
 from ..server.reader import Reader
 from .type_metrics import TypeMetrics, metrics_of
 
@@ -63,7 +63,7 @@ def _came_and_ended(metrics: TypeMetrics | None) -> tuple[int, int]:
 def trends(reader: Reader, pending: Mapping[str, int], now_us: int) -> dict[str, Trend]:
     """Return the trends of types: *pending* has the jobs that wait now. None of a type without a note."""
     notes = [_read(text_of(each)) for each in reader.ask_one("lrange", reader.key("trend"), 0, KEPT - 1)]
-    old = [each for each in notes if 0 < now_us - each[0] <= COMPARED_S * MICRO]
+    old = [each for each in notes if 0 < now_us - each[0] <= COMPARED_S * SECOND_US]
     if not old:
         return {}
     at_us, rows = min(old, key=lambda each: each[0])
@@ -74,7 +74,7 @@ def trends(reader: Reader, pending: Mapping[str, int], now_us: int) -> dict[str,
         before, published, ended = rows[type_]
         came, gone = _came_and_ended(metrics.get(type_))
         found[type_] = Trend(
-            (now_us - at_us) / MICRO, before, pending[type_], max(0, came - published), max(0, gone - ended)
+            (now_us - at_us) / SECOND_US, before, pending[type_], max(0, came - published), max(0, gone - ended)
         )
     return found
 

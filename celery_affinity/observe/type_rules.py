@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ..clock import SECOND_US
 from ..rules.redis_keys import decode, encode
-from ..rules.score import MICRO
 from ..server.reader import Reader
 from . import sentences
 from .keyed.facts import encoded
@@ -87,8 +87,8 @@ def _pause(what: str, words: str) -> Pause | None:
     return Pause(
         "all" if what == "*" else "key" if kind == "key" else "type",
         decode(name),
-        int(said[1]) / MICRO,
-        until_us / MICRO if until_us else None,
+        int(said[1]) / SECOND_US,
+        until_us / SECOND_US if until_us else None,
         said[3],
     )
 

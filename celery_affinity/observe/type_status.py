@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..clock import SECOND_US
 from ..rules.bounds import Bound
 from ..rules.redis_keys import decode
 from ..server.reader import Backlog
@@ -72,7 +73,7 @@ def type_status(
         pending=backlog.jobs if backlog else 0,
         on_demand=backlog.on_demand if backlog else 0,
         claimed=claimed,
-        oldest_wait_s=max(0, now_us - backlog.oldest_us) / 1e6 if backlog else None,
+        oldest_wait_s=max(0, now_us - backlog.oldest_us) / SECOND_US if backlog else None,
         slots=slots,
         free=free,
         kept_back=backlog.kept_back if backlog else 0,

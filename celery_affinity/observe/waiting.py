@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..clock import SECOND_US
 from ..rules import overtaking
 from ..rules.redis_keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
@@ -157,18 +158,18 @@ def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waited: W
     """Return *waited* with the reserve, if there is one, that keeps back the first job of *lane*."""
     live, free = (sum(getattr(each, name) for each in waited.slots) for name in ("slots", "free"))
     found = why_kept_back_by_reserve(reader, settings, lane, live, free)
-    patience_s = int(settings["reserve_patience_us"]) / MICRO
+    patience_s = int(settings["reserve_patience_us"]) / SECOND_US
     if found is None or waited.bound_s is None:
         return waited
     why, kept = found
     bound_s = None
     if patience_s:
-        bound_s = max(waited.bound_s, patience_s + int(settings["heartbeat_interval_us"]) / MICRO)
+        bound_s = max(waited.bound_s, patience_s + int(settings["heartbeat_interval_us"]) / SECOND_US)
     return replace(
         waited,
         blocked_by=[Block("reserve", why), *waited.blocked_by],
         bound_s=bound_s,
-        passed_until_s=None if bound_s is None else lane.enqueued_us / MICRO + bound_s,
+        passed_until_s=None if bound_s is None else lane.enqueued_us / SECOND_US + bound_s,
         estimate_s=None if waited.estimate_s is None else waited.estimate_s * live / max(1, live - kept),
     )
 
@@ -222,7 +223,7 @@ def _waiting_of(
         slots=slots,
         blocked_by=[Block(each.rule, each.why + sentences.overdue(overdue)) for each in blocked_by],
         bound_s=bound_s,
-        passed_until_s=lane.enqueued_us / MICRO + bound_s,
+        passed_until_s=lane.enqueued_us / SECOND_US + bound_s,
         estimate_s=_estimate_s(reader, lane.type, before, profiles, overdue=len(overdue)),
         overdue=overdue,
     )
@@ -296,7 +297,7 @@ def _estimate_s(
     of its slots that could take *type_* (encoded) too: the rest goes elsewhere.
     """
     types = sorted({type_, *(encode(group.type) for group in groups)})
-    known = {name: number_of(value) / MICRO for name, value in reader.fields("durations", types).items()}
+    known = {name: number_of(value) / SECOND_US for name, value in reader.fields("durations", types).items()}
     capacity = reader.capacity(types)
     ours = sum(each.slots for each in profiles) - overdue
     if not known or ours <= 0:

@@ -8,11 +8,11 @@ from celery import Celery
 from ..client.envelope import read
 from ..client.revokes import decoded
 from ..client.stated_rules import arguments_in
+from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..observe.job_lists import Filter
 from ..rules.keyed.template import Arguments, OfCall, TemplateField, parsed, taken_by
 from ..rules.patterns import matches
-from ..rules.score import MICRO
 from ..rules.unreadable import is_text
 from ..server.reader import Reader
 
@@ -49,7 +49,7 @@ class Filters:
         older_s, newer_s = _age("older_than", self.older_than_s), _age("newer_than", self.newer_than_s)
         if older_s is not None and newer_s is not None and newer_s <= older_s:
             raise refuse("newer_than", f"a longer time than older_than ({older_s:g} s)", newer_s)
-        now_s = 0.0 if older_s is newer_s is None else reader.now_us() / MICRO
+        now_s = 0.0 if older_s is newer_s is None else reader.now_us() / SECOND_US
         return Filter(
             state=self.state,
             type=self.type,

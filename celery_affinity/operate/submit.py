@@ -26,7 +26,7 @@ from ..client.stamping import Capture
 from ..errors import OptionError, refuse
 from ..rules import type_name
 from ..rules.call_options import OPTIONS, is_short_text
-from ..rules.job_fields import NewJob
+from ..rules.new_job import NewJob
 from ..rules.type_name import is_type
 from ..server import idempotency
 from ..server.idempotency import Made

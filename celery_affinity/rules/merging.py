@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from .job_rules import merge_in
 from .keyed.spelled import KeyFunction, Named, check_template, encoded_key, is_whole
 from .protocol import LONGEST_NUMBER, USUAL_MOST, USUAL_MOST_BYTES
 from .redis_keys import decode
-from .score import MICRO
 
 #: The dotted name of a function, as ``proj.plans.union`` or ``proj.plans:union``.
 _DOTTED = re.compile(r"[^\W\d]\w*(\.\w+)*[.:]\w+(\.\w+)*")
@@ -135,7 +135,7 @@ def _is_time(value: object) -> bool:
 
 
 def _as_us(seconds: float) -> int:
-    return max(1, round(seconds * MICRO))
+    return max(1, round(seconds * SECOND_US))
 
 
 def merge_key_in(rules: str) -> str | None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from ..clock import SECOND_US
 from .protocol import LARGEST_BUCKET, SMALLEST_BUCKET_US
 from .rows import number_of
-from .score import MICRO
 
 #: Field of the jobs that were published while live workers served the type.
 PUBLISHED = "published"
@@ -23,7 +23,9 @@ RUNS = ("done", "failed", "revoked", "expired")
 OTHER_ENDS = ("revoked", "expired", "rejected", "max_deliveries", "lost", "unreadable")
 
 #: Longest times, s, of the buckets, the shortest first. One more bucket has all that are longer.
-BOUNDS_S: tuple[float, ...] = tuple(SMALLEST_BUCKET_US * (1 << number) / MICRO for number in range(LARGEST_BUCKET + 1))
+BOUNDS_S: tuple[float, ...] = tuple(
+    SMALLEST_BUCKET_US * (1 << number) / SECOND_US for number in range(LARGEST_BUCKET + 1)
+)
 
 _LONGEST_US = int(SMALLEST_BUCKET_US * (1 << LARGEST_BUCKET))
 
@@ -95,4 +97,4 @@ def times_of(row: Mapping[str, str], *kinds: str) -> Times:
     buckets = range(LARGEST_BUCKET + 2)
     counts = (sum(max(0, number_of(row.get(field(kind, bucket)))) for kind in kinds) for bucket in buckets)
     sum_us = sum(max(0, number_of(row.get(sum_field(kind)))) for kind in kinds)
-    return Times(tuple(counts), sum_us / MICRO)
+    return Times(tuple(counts), sum_us / SECOND_US)

@@ -4,8 +4,9 @@ A job can be passed only by jobs enqueued less than `seconds` after it, whatever
 scheduling.md`` has the bound and its conditions, ``docs/internals/overtaking.md`` the proof.
 """
 
+from ..clock import SECOND_US
 from .protocol import MAX_PRIORITY
-from .score import MICRO, Weights
+from .score import Weights
 
 
 def seconds(priority: int, on_demand: bool, weights: Weights) -> float:
@@ -17,7 +18,7 @@ def seconds(priority: int, on_demand: bool, weights: Weights) -> float:
     """
     lead = weights.priority * (MAX_PRIORITY - weights.read(priority)) + weights.rarity
     if not on_demand:
-        lead += weights.on_demand + weights.on_demand_age * weights.on_demand_age_cap_us / MICRO
+        lead += weights.on_demand + weights.on_demand_age * weights.on_demand_age_cap_us / SECOND_US
     return lead / weights.age
 
 

@@ -14,8 +14,10 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..clock import SECOND_US
 from .protocol import MAX_PRIORITY
 
+#: Micro-points in a point.
 MICRO = 1_000_000
 
 
@@ -31,7 +33,7 @@ class Weights:
     rarity: float = 500
     on_demand: float = 4096
     on_demand_age: float = 32
-    on_demand_age_cap_us: int = 256 * MICRO
+    on_demand_age_cap_us: int = 256 * SECOND_US
     priority_reversed: bool = False
 
     def read(self, priority: int) -> int:

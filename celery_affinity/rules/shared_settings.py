@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from ..clock import SECOND_US
 from . import reserves
 from .keyed import key_limits
 from .keyed.key_limits import NONE
-from .score import MICRO, Weights
+from .score import Weights
 from .settings import HIGHER_FIRST, Settings, Value, accepted_instead, number_or_text
 
 #: Setting that the scripts read -> its name in Redis.
@@ -37,7 +38,7 @@ def to_redis(name: str, value: Any, order: str = HIGHER_FIRST) -> str:
     if name == "reserve":
         return reserves.encoded(value, lower_first=order != HIGHER_FIRST)
     if NAME_IN_REDIS[name] != name:
-        return "0" if value in (None, NONE) else str(round(float(value) * MICRO))
+        return "0" if value in (None, NONE) else str(round(float(value) * SECOND_US))
     if isinstance(value, bool):
         return str(int(value))
     return value if isinstance(value, str) else repr(value)
@@ -54,7 +55,7 @@ def from_redis(name: str, text: str, order: str = HIGHER_FIRST) -> Value:
     if name == "keep_failed":
         return {"0": False, "1": True}.get(text, text)
     value = number_or_text(text)
-    return value / MICRO if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
+    return value / SECOND_US if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
 
 
 def is_setting(name: str, text: str) -> bool:

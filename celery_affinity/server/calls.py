@@ -9,7 +9,7 @@ from ..lua.library import Argument, Arrow, arrow
 from ..rules import bounds
 from ..rules.ahead import Ahead
 from ..rules.bounds import Bound
-from ..rules.job_fields import NewJob
+from ..rules.new_job import NewJob
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
 from ..rules.recurring_call import RecurringCall
 from .connections.in_flight import InFlight

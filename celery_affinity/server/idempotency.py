@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from redis.exceptions import WatchError
 
-from ..rules.job_fields import NewJob
+from ..rules.new_job import NewJob
 from ..rules.rows import text_of
 from . import calls
 from .replies import Published

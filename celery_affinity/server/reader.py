@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import redis
 
+from ..clock import SECOND_US
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.redis_keys import SEVERAL, Keys, encode, marked, unmarked
 from ..rules.rows import LARGEST, number_of, text_of
@@ -160,7 +161,7 @@ class Reader:
     def now_us(self) -> int:
         """Return the server's time."""
         seconds, micros = self._client.time()
-        return int(seconds) * 1_000_000 + int(micros)
+        return int(seconds) * SECOND_US + int(micros)
 
     def hash(self, name: str, *parts: str) -> dict[str, str]:
         """Return a whole hash. A hash that grows with the fleet is read by `large_hash`."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..clock import SECOND_US
 from ..errors import QueueFull
 from ..lua.library import Argument
-from ..rules import job_fields, redis_keys
-from ..rules.job_fields import NewJob
+from ..rules import new_job, redis_keys
+from ..rules.new_job import NewJob
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED
 from ..rules.recurring_call import RecurringCall as RecurringCall  # what a caller of `Scheduler.recur` makes
 from ..rules.rows import number_of, text_of
@@ -143,7 +144,7 @@ class Published(NamedTuple):
         if self.full is not None:
             raise self.full
         if self.refused is not None:
-            raise job_fields.refused(self.refused, job.arguments)
+            raise new_job.refused(self.refused, job.arguments)
 
 
 class Joined(NamedTuple):
@@ -320,7 +321,7 @@ class Ending(NamedTuple):
                 redis_keys.decode(task_id.decode()),
                 name.decode(),
                 int(deliveries),
-                int(since_us) / 1e6,
+                int(since_us) / SECOND_US,
                 bool(for_anyone),
                 message,
             )

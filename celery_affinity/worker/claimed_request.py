@@ -11,7 +11,7 @@ from ..callers.caller_events import SENDS_EVENTS, are_sent
 from ..client.first_try import Until, rules_in
 from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
-from ..clock import now_s
+from ..clock import SECOND_US, now_s
 from ..membership.held import is_claim, job_in
 from ..membership.reporting import Reporting
 from ..rules.keyed.key_rules import Exclusive, option_of
@@ -111,7 +111,7 @@ class ClaimedRequest(_Request):
         if left_us is not None:
             properties = self.request_dict["properties"]
             kept = properties.get(PROPERTY)
-            until = Until(self.request_dict.get("expires"), now_s() + left_us / 1e6)
+            until = Until(self.request_dict.get("expires"), now_s() + left_us / SECOND_US)
             properties[PROPERTY] = {**(kept if isinstance(kept, dict) else {}), "until": until}
 
     def _say_whether_events_are_sent(self) -> None:
@@ -125,7 +125,7 @@ class ClaimedRequest(_Request):
         held = self._reporting.claims.find(self._tag)
         if wait is None or held is None:
             return
-        here_us = round((time.monotonic() - held.held_since_s) * 1e6)  # with lookahead, it came some time ago
+        here_us = round((time.monotonic() - held.held_since_s) * SECOND_US)  # with lookahead, it came some time ago
         until_ns = time.time_ns() - here_us * 1000
         wait.update(since_ns=until_ns - held.waited_us * 1000, until_ns=until_ns)
 

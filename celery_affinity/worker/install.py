@@ -3,8 +3,8 @@
 from celery.signals import worker_process_init
 from celery.worker import WorkController
 
-from ..client import options
 from ..client.of_app import is_ours, settings_of
+from ..client.wrong_in_app import check_app
 from ..errors import TransportError
 from ..guard.guard import Kin, orphans_end
 from ..rules.redis_keys import Keys
@@ -36,7 +36,7 @@ def install(worker: WorkController) -> None:
             "(not redis+socket://)"
         )
     Keys.of_options(app.conf.broker_transport_options or {})
-    options.check_app(app)
+    check_app(app)
     task_process.prepare(app)  # before a pool forks
     worker_process_init.connect(orphans_end(), weak=False)
     worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked

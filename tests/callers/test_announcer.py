@@ -7,7 +7,7 @@ import redis
 
 from celery_affinity.callers import announcer as announcers
 from celery_affinity.callers.announcer import LATE_AFTER_S, THREADS, Announcer
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.replies import Ending
 from celery_affinity.server.scheduler import Scheduler

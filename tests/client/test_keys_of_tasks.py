@@ -9,7 +9,7 @@ from celery import shared_task
 from celery_affinity import Affinity, Exclusive, Merge, OptionError, Rate, SettingError
 from celery_affinity.client import misspelt
 from celery_affinity.client.of_app import settings_of
-from celery_affinity.client.options import check_app
+from celery_affinity.client.wrong_in_app import check_app
 
 from ..support.misspellings import nothing, refused, task
 

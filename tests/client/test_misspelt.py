@@ -9,7 +9,7 @@ from kombu.exceptions import OperationalError
 from celery_affinity import OptionError, publish_many
 from celery_affinity.check.gather_app import gather_app
 from celery_affinity.client import misspelt
-from celery_affinity.client.options import check_app
+from celery_affinity.client.wrong_in_app import check_app
 
 from ..support.misspellings import OURS, OWN, mistakes, nothing, refused, task
 

@@ -11,7 +11,7 @@ from celery.beat import SchedulingError
 from kombu.exceptions import OperationalError
 
 from celery_affinity.check.gather_app import gather_app
-from celery_affinity.client.options import check_app
+from celery_affinity.client.wrong_in_app import check_app
 
 from ..support.misspellings import NOWHERE, refused, task
 from ..support.processes import Process, run_celery, start_worker

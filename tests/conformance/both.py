@@ -3,9 +3,9 @@
 import zlib
 from itertools import count
 
-from celery_affinity.rules import bounds, job_fields
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules import bounds, job_fields, new_job
 from celery_affinity.rules.marks import has_key, merges
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
 from celery_affinity.rules.redis_keys import encode
 from tests.conformance.reference.replies import NONE
@@ -123,7 +123,7 @@ class Both(SideBySide):
         given, arguments = map(list, zip(*(job_of(*job) for job in jobs), strict=True))
         for nth, field, value in spoilt:
             arguments[nth][field] = value
-            given[nth] = job_fields.bad(in_order(arguments[nth]))
+            given[nth] = new_job.bad(in_order(arguments[nth]))
         rest = [value for each in arguments for value in in_order(each)]
         if self.full_next:
             self.step("publish", REFUSED, *rest)

@@ -2,9 +2,9 @@
 
 import redis
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.rules.protocol import ENDED_KEPT_S
 from celery_affinity.rules.redis_keys import encode
-from celery_affinity.rules.score import MICRO
 from tests.conformance.reference.reference import Reference
 from tests.conformance.reference.replies import NONE
 
@@ -26,7 +26,7 @@ from .wire import FEW_BYTES
 #: Reply of a server without memory, which the reference does not model.
 REFUSED = "refused"
 
-_FORGOTTEN_AFTER_US = ENDED_KEPT_S * MICRO
+_FORGOTTEN_AFTER_US = ENDED_KEPT_S * SECOND_US
 
 #: Keys that a fleet leaves for ever when it is gone.
 STAYS = ("schema", "fence", "claim_number", "clock", "settings", "conf", "counters")

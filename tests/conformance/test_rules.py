@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.lua.ways import library
 from celery_affinity.rules.redis_keys import Keys, decode, encode
 from celery_affinity.rules.score import MICRO, Place, Terms, Weights, overtakes, score
@@ -15,7 +16,7 @@ from ..support.scripted_fleet import ScriptedFleet
 #: The server outlives an example: each example leaves nothing behind, or empties the server first.
 SERVER_KEPT = [HealthCheck.function_scoped_fixture]
 
-ages_us = st.integers(-MICRO, 10**15)
+ages_us = st.integers(-SECOND_US, 10**15)
 weights = st.floats(0, 1e6, allow_nan=False).map(lambda value: round(value, 6))
 some_weights = st.builds(
     Weights,
@@ -83,7 +84,7 @@ def test_the_metrics_of_the_rarity_bonus():
 
 
 def test_the_terms_of_a_score():
-    assert score(5, True, 300 * MICRO, 4, Weights()) == Terms(
+    assert score(5, True, 300 * SECOND_US, 4, Weights()) == Terms(
         priority=5120 * MICRO, age=4800 * MICRO, rarity=125 * MICRO, on_demand=(4096 + 256 * 32) * MICRO
     )
 

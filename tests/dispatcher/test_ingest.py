@@ -8,7 +8,7 @@ import pytest
 
 from celery_affinity.client import of_app, revokes
 from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared

@@ -10,7 +10,7 @@ from redis.connection import Encoder
 
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.observe import dead_letters, explain
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler

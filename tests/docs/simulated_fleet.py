@@ -11,8 +11,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import NamedTuple
 
-from celery_affinity.rules.job_fields import NewJob
-from celery_affinity.rules.score import MICRO
+from celery_affinity.clock import SECOND_US
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from tests.conformance.reference.reference import Reference
@@ -40,7 +40,9 @@ def calls_at_random(count: int, *, per_s: float, run_s: float, seed: int = 1) ->
     random, at_s, found = Random(seed), 0.0, []
     for _ in range(count):
         at_s += random.expovariate(per_s)
-        found.append(Call(round(at_s * MICRO), random.choice(TYPES), round(random.expovariate(1 / run_s) * MICRO)))
+        found.append(
+            Call(round(at_s * SECOND_US), random.choice(TYPES), round(random.expovariate(1 / run_s) * SECOND_US))
+        )
     return found
 
 
@@ -51,7 +53,7 @@ def waits_s(slots: Slots, calls: Sequence[Call]) -> list[float]:
 
     def start(number, types, now_us):
         free[types] -= 1
-        waits[number] = (now_us - calls[number].at_us) / MICRO
+        waits[number] = (now_us - calls[number].at_us) / SECOND_US
         heappush(ends, (now_us + calls[number].run_us, types))
 
     while started < len(calls) or any(waiting.values()):
@@ -90,7 +92,7 @@ def waits_by_specification_s(slots: Slots, calls: Sequence[Call]) -> list[float]
             del fleet.jobs[delivery.job_id]
         for worker, delivery in _started(fleet):
             number = int(delivery.job_id)
-            waits[number] = (now_us - calls[number].at_us) / MICRO
+            waits[number] = (now_us - calls[number].at_us) / SECOND_US
             heappush(ends, (now_us + calls[number].run_us, worker, delivery))
     return waits
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import redis
 
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.reserves import encoded

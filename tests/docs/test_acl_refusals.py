@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from celery_affinity.lua.library import arrow
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared

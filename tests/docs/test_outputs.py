@@ -13,9 +13,9 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
 from celery_affinity.cli import affinity
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.clock import SECOND_US
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.score import MICRO
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.replies import RecurringCall
 from celery_affinity.server.scheduler import Scheduler
@@ -67,7 +67,8 @@ class Shop(ScriptedFleet):
 
     def fill(self):
         self.scheduler.recur(
-            [RecurringCall("plan-hamburg", "shop.plan", "route", "Hamburg", 300 * MICRO, signature="{}")], app="shop"
+            [RecurringCall("plan-hamburg", "shop.plan", "route", "Hamburg", 300 * SECOND_US, signature="{}")],
+            app="shop",
         )
         self.join("bad", "pdf")
         for number, why in enumerate(("ValueError: no such page", "NotRegistered: 'shop.rendr'")):
@@ -89,11 +90,11 @@ class Shop(ScriptedFleet):
         self.scheduler.advance(31)
         self.call("report-1", "index", "shop.rebuild", rules="key=customer%3Aacme limit=1")
         self.call("drawing-1", "drawing", "shop.draw")
-        self.call("report-july", "pdf", "shop.render", priority=8, delay_us=3600 * MICRO)
+        self.call("report-july", "pdf", "shop.render", priority=8, delay_us=3600 * SECOND_US)
         self.scheduler.advance(9)
         self.call("offer-1", "pdf", "shop.render", on_demand=True)
         for worker, slots in {"pdf1": 2, "any1": 1}.items():
-            held = [(*claim, 42 * MICRO) for claim in self.claims(worker).items()]
+            held = [(*claim, 42 * SECOND_US) for claim in self.claims(worker).items()]
             self.scheduler.sync(worker, held, slots=slots, other=0, draining=False)
         self.scheduler.advance(2)
 

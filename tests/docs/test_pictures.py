@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 import pytest
 
 from celery_affinity.cli import text_of_jobs, text_of_status
+from celery_affinity.clock import SECOND_US
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.score import MICRO
 from celery_affinity.rules.slot import choose
 from docs.pages.all_of_them import DOCS, made
 from docs.pages.pictures import specialist
@@ -36,7 +36,7 @@ def test_the_picture_of_top_shows_what_top_prints(valkey, redis_client):
         publish(f"invoice-{number}", "pdf", "shop.render")
     fleet.scheduler.advance(31)
     publish("prices-7", "excel", "shop.read", priority=3)
-    publish("report-july", "pdf", "shop.render", priority=8, delay_us=60 * MICRO)
+    publish("report-july", "pdf", "shop.render", priority=8, delay_us=60 * SECOND_US)
     fleet.scheduler.advance(9)
     publish("offer-for-ann", "pdf", "shop.render", on_demand=True)
     for worker in ("pdf-1", "any-1"):

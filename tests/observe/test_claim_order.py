@@ -3,9 +3,10 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.observe import claim_order
 from celery_affinity.observe.claim_order import Order
-from celery_affinity.rules.score import MICRO, Weights
+from celery_affinity.rules.score import Weights
 from celery_affinity.server.reader import Lane
 
 from ..support.asking import next_jobs, why
@@ -18,7 +19,9 @@ jobs = st.lists(
         st.sampled_from(TYPES),
         st.booleans(),
         st.sampled_from([0, 0, 1, 5, 9, 10]),
-        st.one_of(st.integers(0, 3), st.integers(0, 400 * MICRO), st.sampled_from([64 * MICRO, 256 * MICRO])),
+        st.one_of(
+            st.integers(0, 3), st.integers(0, 400 * SECOND_US), st.sampled_from([64 * SECOND_US, 256 * SECOND_US])
+        ),
     ),
     min_size=1,
     max_size=25,
@@ -52,9 +55,9 @@ def test_jobs_are_claimed_in_the_order_that_was_shown(fleet, reader, jobs, some_
     (claim,) = fleet.inbox("worker")
     start_us = fleet.scheduler.now_us
     for number, (type_, on_demand, priority, at_us) in sorted(enumerate(jobs), key=lambda job: job[1][3]):
-        fleet.scheduler.advance((start_us + at_us - fleet.scheduler.now_us) / MICRO)
+        fleet.scheduler.advance((start_us + at_us - fleet.scheduler.now_us) / SECOND_US)
         fleet.publish(f"job{number}", type_, on_demand=on_demand, priority=priority)
-    fleet.scheduler.advance(400 - (fleet.scheduler.now_us - start_us) / MICRO)
+    fleet.scheduler.advance(400 - (fleet.scheduler.now_us - start_us) / SECOND_US)
 
     shown = next_jobs(reader)
     ranks = {f"job{number}": why(reader, f"job{number}").waiting for number in range(len(jobs))}

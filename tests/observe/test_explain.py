@@ -4,11 +4,12 @@ import pytest
 import redis
 
 from celery_affinity.cli import text_of_explain
+from celery_affinity.clock import SECOND_US
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.waiting import Block
 from celery_affinity.rules import overtaking
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.score import MICRO, Weights
+from celery_affinity.rules.score import Weights
 from celery_affinity.server.reader import Reader
 
 from ..support.asking import next_jobs, why
@@ -17,7 +18,7 @@ from ..support.asking import next_jobs, why
 
 
 def test_each_place_has_its_name_and_its_time(fleet, reader):
-    start_s = fleet.scheduler.now_us / MICRO
+    start_s = fleet.scheduler.now_us / SECOND_US
     assert why(reader, "nobody").state == "unknown"
 
     fleet.publish("job", "pdf", priority=3, delay_s=10)
@@ -88,7 +89,7 @@ def test_a_failed_task_says_why(fleet, reader):
         (claim,) = fleet.inbox("worker")
         fleet.scheduler.advance(1)
         fleet.end("worker", claim, outcome=outcome)
-    now_s = fleet.scheduler.now_us / MICRO
+    now_s = fleet.scheduler.now_us / SECOND_US
     found = [(each.state, each.reason, each.why, each.since_s) for each in (why(reader, job) for job in ENDED)]
     assert found == [
         ("failed", None, "ValueError: no such page", now_s - 2),
@@ -161,7 +162,7 @@ def test_each_term_of_the_score_is_shown(fleet, reader):
     assert waiting.score.on_demand == 4096 + 100 * 32
     assert waiting.score.total == 5 * 1024 + 1600 + 250 + 7296
     assert waiting.bound_s == overtaking.seconds(5, True, Weights()) == 64 * 5 + 31.25
-    assert waiting.passed_until_s == pytest.approx(fleet.scheduler.now_us / MICRO - 100 + 351.25)
+    assert waiting.passed_until_s == pytest.approx(fleet.scheduler.now_us / SECOND_US - 100 + 351.25)
 
 
 def test_the_jobs_ahead_are_counted_by_group(fleet, reader):

@@ -2,9 +2,9 @@
 
 import pytest
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.jobs import get, get_many, live
-from celery_affinity.rules.score import MICRO
 
 from ..support.asking import why
 
@@ -21,7 +21,7 @@ def agrees(reader, job):
 
 
 def test_each_state_is_that_of_explain(fleet, reader):
-    start_s = fleet.scheduler.now_us / MICRO
+    start_s = fleet.scheduler.now_us / SECOND_US
     fleet.publish("job", "pdf", priority=3, delay_s=10)
     found = agrees(reader, "job")
     assert (found.state, found.enqueued_s, found.due_s) == ("scheduled", start_s, start_s + 10)

@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader

@@ -8,7 +8,8 @@ from celery_affinity import Affinity, OptionError
 from celery_affinity.observe.jobs import Job as Shown
 from celery_affinity.rules import call_options
 from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS, PLAIN
-from celery_affinity.rules.job_fields import FIELDS, NewJob
+from celery_affinity.rules.job_fields import FIELDS
+from celery_affinity.rules.new_job import NewJob
 
 ROWS = [pytest.param(name, option, id=name) for name, option in OPTIONS.items()]
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.rules import overtaking
 from celery_affinity.rules.protocol import MAX_PRIORITY
-from celery_affinity.rules.score import MICRO, Place, Weights, overtakes, score
+from celery_affinity.rules.score import Place, Weights, overtakes, score
 
 WEIGHTS = Weights()
-UNCAPPED = replace(WEIGHTS, on_demand_age_cap_us=10**9 * MICRO)
+UNCAPPED = replace(WEIGHTS, on_demand_age_cap_us=10**9 * SECOND_US)
 
 priorities = st.integers(0, MAX_PRIORITY)
 slots = st.integers(1, 10_000)
@@ -24,7 +25,7 @@ some_weights = st.builds(
     rarity=st.integers(0, 5000),
     on_demand=st.integers(0, 10_000),
     on_demand_age=st.integers(0, 100),
-    on_demand_age_cap_us=st.integers(0, 10_000 * MICRO),
+    on_demand_age_cap_us=st.integers(0, 10_000 * SECOND_US),
 )
 
 
@@ -40,7 +41,7 @@ def test_a_job_enqueued_a_bound_later_never_runs_first(data):
     weights = data.draw(st.one_of(st.just(WEIGHTS), some_weights))
     mine, theirs = data.draw(priorities), data.draw(priorities)
     on_demand, they_on_demand = data.draw(st.booleans()), data.draw(st.booleans())
-    later_us = -int(-overtaking.seconds(mine, on_demand, weights) * MICRO // 1) + data.draw(st.integers(1, 10**10))
+    later_us = -int(-overtaking.seconds(mine, on_demand, weights) * SECOND_US // 1) + data.draw(st.integers(1, 10**10))
     waited_us = data.draw(st.integers(0, 10**10))  # since the later job came
     old = score(mine, on_demand, later_us + waited_us, data.draw(slots), weights).total
     new = score(theirs, they_on_demand, waited_us, data.draw(slots), weights).total
@@ -50,8 +51,8 @@ def test_a_job_enqueued_a_bound_later_never_runs_first(data):
 @pytest.mark.parametrize(("on_demand", "they_on_demand"), [(False, True), (True, True)])
 def test_the_bound_is_tight(on_demand, they_on_demand):
     """Just below the bound a job exists that runs first: P10, rare, past the cap where the cap helps."""
-    later_us = round(overtaking.seconds(0, on_demand, WEIGHTS) * MICRO) - MICRO
-    waited_us = 10_000 * MICRO
+    later_us = round(overtaking.seconds(0, on_demand, WEIGHTS) * SECOND_US) - SECOND_US
+    waited_us = 10_000 * SECOND_US
     old = score(0, on_demand, later_us + waited_us, 10**6, WEIGHTS).total
     new = score(10, they_on_demand, waited_us, 1, WEIGHTS).total
     assert overtakes(Place(new, later_us, "new"), Place(old, 0, "old"))
@@ -70,14 +71,14 @@ class Queue:
 
     def put(self, at_s, priority, on_demand, name=""):
         lane = self.lanes.setdefault((priority, on_demand), [])
-        heapq.heappush(lane, (round(at_s * MICRO), next(self.ids), name))
+        heapq.heappush(lane, (round(at_s * SECOND_US), next(self.ids), name))
 
     def take(self, now_s):
         best = None
         for (priority, on_demand), lane in self.lanes.items():
             if lane:
                 enqueued_us, number, _ = lane[0]
-                total = score(priority, on_demand, round(now_s * MICRO) - enqueued_us, 1, self.weights).total
+                total = score(priority, on_demand, round(now_s * SECOND_US) - enqueued_us, 1, self.weights).total
                 rank = (-total, enqueued_us, number)
                 if best is None or rank < best[0]:
                     best = rank, lane

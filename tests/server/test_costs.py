@@ -20,7 +20,7 @@ from celery_affinity.lua.library import arrow
 from celery_affinity.lua.library import arrow as find
 from celery_affinity.membership.membership import Membership
 from celery_affinity.rules import protocol
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_TYPES
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import OTHERS_HAVE_US
 from celery_affinity.server.replies import RecurringCall
 

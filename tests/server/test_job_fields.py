@@ -10,8 +10,9 @@ from celery import Celery
 
 from celery_affinity.errors import OptionError
 from celery_affinity.lua.library import arrow
-from celery_affinity.rules import job_fields
-from celery_affinity.rules.job_fields import FIELDS, NewJob
+from celery_affinity.rules import new_job
+from celery_affinity.rules.job_fields import FIELDS
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from tests.conformance.reference import model
@@ -172,7 +173,7 @@ def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_
             arguments = {**GOOD, "id": f"e{number}{mark_for(text) if field == 'rules' else ''}", field: text}
             before = redis_client.dbsize()
             found = is_refused(redis_client, arguments)
-            assert found == job_fields.bad([*arguments.values()]), (field, text)
+            assert found == new_job.bad([*arguments.values()]), (field, text)
             if found:
                 assert found == field or (found == "rules" and text.endswith(("!", "+")))  # it says so of its rules
                 assert redis_client.dbsize() == before
@@ -261,14 +262,14 @@ def test_good_jobs_that_follow_are_claimed(redis_client):
 def test_all_fields_together_are_judged_as_each_by_itself():
     """A line break in one field may not pass for the border of two."""
     good = said(NewJob("id", "pdf", "", task_id="task", task_name="shop.render"))
-    assert job_fields.bad([*good.values()]) is None
+    assert new_job.bad([*good.values()]) is None
     odd = ("", " ", "a b", "a\npdf\nqueued\n1\n0\nt", "queued", "11", "-1", "1" * 19, "\n", "é", "x" * 300)
     for name, value in itertools.product(CHECKED, odd):
         arguments = {**good, name: value}
         one_by_one = next(
             (each for each in CHECKED if not re.fullmatch(FIELDS[each].pattern, str(arguments[each]))), None
         )
-        assert job_fields.bad([*arguments.values()]) == one_by_one
+        assert new_job.bad([*arguments.values()]) == one_by_one
 
 
 def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
@@ -288,7 +289,7 @@ def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
         ("a!", f"{merge} {key}"),
     ):
         arguments = {**GOOD, "id": job_id, "rules": rules}
-        assert is_refused(redis_client, arguments) == job_fields.bad([*arguments.values()]) == "rules"
+        assert is_refused(redis_client, arguments) == new_job.bad([*arguments.values()]) == "rules"
     for job_id, rules in (
         ("a!", key),
         ("a+", merge),
@@ -298,4 +299,4 @@ def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
     ):
         arguments = {**GOOD, "id": job_id, "rules": rules}
         assert is_refused(redis_client, arguments) is None
-        assert job_fields.bad([*arguments.values()]) is None
+        assert new_job.bad([*arguments.values()]) is None

@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server import old_libraries
 from celery_affinity.server.old_libraries import OldLibraries, delete_idle

@@ -2,8 +2,8 @@
 
 import pytest
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.score import MICRO
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
@@ -138,7 +138,7 @@ def test_calls_of_a_run_that_comes_back_are_not_those_that_went(fleet):
 
 def test_all_calls_that_go_expire_and_leave_nothing(fleet, redis_client):
     publish(fleet, "a+")
-    publish(fleet, "b+", "c+", expires_us=MICRO)
+    publish(fleet, "b+", "c+", expires_us=SECOND_US)
     fleet.join("worker", "pdf")
     (batch,) = fleet.inbox("worker")
     fleet.scheduler.part(batch.job_id, ["b+", "c+"], fence=batch.fence)

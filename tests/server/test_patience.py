@@ -2,10 +2,10 @@
 
 import pytest
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.score import MICRO
 from celery_affinity.server.reader import Reader
 
 from ..support.clocked import ClockedScheduler
@@ -190,7 +190,7 @@ def test_a_run_whose_patience_has_ended_runs_even_if_the_clock_is_set_back_after
 
 
 def test_a_call_is_patient_once_its_own_time_has_come(fleet):
-    publish(fleet, "a+", delay_us=3 * MICRO)
+    publish(fleet, "a+", delay_us=3 * SECOND_US)
     publish(fleet, "b+")
     assert runs(fleet, 2) == ["b+"]
     assert runs(fleet, 1) == []
@@ -204,7 +204,7 @@ def test_a_call_whose_time_came_long_ago_waits_for_nothing(fleet):
 
 
 def test_calls_that_fall_due_join_what_has_waited_enough_at_that_moment(fleet):
-    publish(fleet, "b+", delay_us=round(1.9 * MICRO))
+    publish(fleet, "b+", delay_us=round(1.9 * SECOND_US))
     publish(fleet, "a+")
     assert runs(fleet, 2) == ["a*"]
     assert fleet.state("b+") == "merged"
@@ -221,7 +221,7 @@ def test_a_tick_is_asked_for_if_the_next_one_came_too_late(fleet):
 
 def test_calls_that_are_patient_are_revoked_and_expire_one_by_one(fleet, redis_client):
     publish(fleet, "a+", "b+")
-    publish(fleet, "c+", expires_us=MICRO)
+    publish(fleet, "c+", expires_us=SECOND_US)
     fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
     assert (fleet.state("a+"), fleet.state("a*")) == ("revoked", "scheduled")
     assert runs(fleet, 1) == []
@@ -273,7 +273,7 @@ def test_a_key_is_kept_for_no_retry_that_has_merged(fleet):
 
 
 def test_explain_says_until_when_it_waits(fleet, redis_client):
-    at_s = fleet.scheduler.now_us / MICRO
+    at_s = fleet.scheduler.now_us / SECOND_US
     publish(fleet, "a+")
     fleet.scheduler.advance(1)
     publish(fleet, "b+")

@@ -7,7 +7,7 @@ import redis
 
 from celery_affinity.errors import OptionError
 from celery_affinity.observe.recurring import recurring_rows
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import MOST_ALIKE, MOST_RECHECKED, MOST_SIGNATURE, TICK_US
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader

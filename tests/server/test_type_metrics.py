@@ -4,8 +4,8 @@ import pytest
 
 from celery_affinity.observe.pace import ComparedPace
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.metrics import times_of
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import LARGEST_BUCKET, METRICS_KEPT_S, PACE_AVERAGED_OVER
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader

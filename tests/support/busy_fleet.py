@@ -6,9 +6,9 @@ import redis
 
 from celery_affinity.client.revokes import stamp
 from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.metrics import field, sum_field
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import KEYS, Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared

@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as draw
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.rules.marks import marked
-from celery_affinity.rules.score import MICRO
 
 TYPES = ("pdf", "excel", "nobody's")
 
@@ -41,7 +41,10 @@ def fill(fleet, drawn):
         ]
         name = marked(f"job{number}", " ".join(rules))
         options = {option: each[option] for option in ("priority", "on_demand")}
-        times = {"delay_us": each["delay_s"] * MICRO, "expires_us": each["expires_s"] and each["expires_s"] * MICRO}
+        times = {
+            "delay_us": each["delay_s"] * SECOND_US,
+            "expires_us": each["expires_s"] and each["expires_s"] * SECOND_US,
+        }
         published += fleet.made(
             [name], each["type_"], task_name="tests.task", rules=" ".join(rules), **options, **times
         )

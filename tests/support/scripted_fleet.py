@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from celery_affinity.membership.sums import Sums
 from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.metrics import RUNS
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.replies import Claim, End, Joining

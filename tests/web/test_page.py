@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.job_fields import NewJob
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import page

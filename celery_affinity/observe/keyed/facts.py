@@ -4,12 +4,12 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...clock import SECOND_US
 from ...rules.job_rules import JobRules, StatedRate, in_full, limit_set, parse
 from ...rules.keyed.key_rules import are_rules
 from ...rules.keyed.spelled import encoded_key
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
-from ...rules.score import MICRO
 from ...server.reader import Lane, Reader
 from ..job_row import JobRow, read_jobs
 
@@ -109,7 +109,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:
             limit=None if key in starts else limit_of(key, limits, stated[key]),
             held=int(number),
             waiting=jobs,
-            oldest_wait_s=None if oldest_us is None else max(0, now_us - oldest_us) / MICRO,
+            oldest_wait_s=None if oldest_us is None else max(0, now_us - oldest_us) / SECOND_US,
             holder=holders.get(key),
             starts=starts.get(key),
             kept_for=kept_for[key].task_id if key in kept_for else None,
@@ -185,7 +185,7 @@ def _starts(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int) 
     starts = {}
     for key, (rate, ahead_us) in rates_of(reader, stated, now_us).items():
         next_us = 0 if rate.room(ahead_us) else ahead_us - rate.period_us + rate.interval_us
-        starts[key] = Starts(rate.tokens, rate.period_us / MICRO, next_us / MICRO)
+        starts[key] = Starts(rate.tokens, rate.period_us / SECOND_US, next_us / SECOND_US)
     return starts
 
 
@@ -197,7 +197,7 @@ def _kept_for(reader: Reader, found: Mapping[str, KeyFacts]) -> dict[str, JobRow
 
 
 def _due_s(retry: JobRow | None) -> float | None:
-    return retry.enqueued_us / MICRO if retry is not None and retry.state == "scheduled" else None
+    return retry.enqueued_us / SECOND_US if retry is not None and retry.state == "scheduled" else None
 
 
 def _waiting(reader: Reader, sublanes: Mapping[str, Sequence[Lane]]) -> dict[str, tuple[int, int | None]]:
@@ -237,7 +237,7 @@ def _read_holders(reader: Reader, ids: Sequence[str], now_us: int) -> list[Holde
             task_id=row.task_id,
             task=row.task,
             worker=decode(text_of(name)) if name else row.worker,
-            held_s=max(0, now_us - row.claimed_us) / MICRO,
+            held_s=max(0, now_us - row.claimed_us) / SECOND_US,
         )
         for row, name in zip(rows, names, strict=True)
     ]

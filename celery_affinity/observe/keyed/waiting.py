@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...clock import SECOND_US
 from ...rules.rows import number_of
-from ...rules.score import MICRO
 from ...server.reader import Lane, Reader
 from .. import sentences
 from ..claim_order import Order, ahead
@@ -64,11 +64,11 @@ def waiting_for_key(reader: Reader, order: Order, key: str, sublanes: Sequence[L
     mine = order.place(lane, lane.enqueued_us, lane.job_id)
     groups = ahead(reader, order, served, mine, lambda each: reader.key("sublane", key, each.type, each.name))
     usual = reader.fields("durations", [lane.type]).get(lane.type)
-    run_s = None if usual is None else number_of(usual) / MICRO
+    run_s = None if usual is None else number_of(usual) / SECOND_US
     held_s = [each.held_s for each in holders_of(reader, key, _MOST_HOLDERS, order.now_us)] if state.held else []
     if state.held > len(held_s):
         held_s.append(0.0)  # of the others nobody knows
-    return KeyWait(state, sum(group.jobs for group in groups), run_s, held_s, order.now_us / MICRO)
+    return KeyWait(state, sum(group.jobs for group in groups), run_s, held_s, order.now_us / SECOND_US)
 
 
 def why_kept_back(reader: Reader, wait: KeyWait, sublanes: Sequence[Lane], lane: Lane) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Sequence
 
+from ...clock import SECOND_US
 from ...lua.library import arrow
 from ...rules import redis_keys as key_names
-from ...rules.job_fields import NewJob
+from ...rules.new_job import NewJob
 from ...rules.protocol import MOST_SHARED
 from ...rules.rows import number_of, text_of
 from .. import calls
@@ -29,7 +30,7 @@ class Dispatching(Runner):
             if not again:
                 break
         due_in_us = number_of(next_due_us, -1)
-        next_due_s = None if due_in_us < 0 else due_in_us / 1e6
+        next_due_s = None if due_in_us < 0 else due_in_us / SECOND_US
         filled = [text_of(name) for name in filled]
         return Ticked(next_due_s, due, recovered, dead, bool(untold), bool(recurring), filled)
 
@@ -51,7 +52,7 @@ class Dispatching(Runner):
         that this app has left to others comes only after they had their time. *telling*: ids of jobs whose ends the
         process is about to tell.
         """
-        row = self._run(arrow("announce"), telling, again_us=round(again_s * 1e6), app=key_names.encode(app))
+        row = self._run(arrow("announce"), telling, again_us=round(again_s * SECOND_US), app=key_names.encode(app))
         return Ending.parse(row) if row else None
 
     def callers(self, batch: str, *, fence: str = "", after: int = 0, most: int = MOST_SHARED) -> Callers | None:

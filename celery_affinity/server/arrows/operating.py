@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from ...clock import SECOND_US
 from ...lua.library import arrow
 from ...rules import redis_keys as key_names
 from ...rules.protocol import MOST_PURGED
 from ...rules.rows import text_of
-from ...rules.score import MICRO
 from ..calls import flat, pages
 from ..replies import Moved, WasFound
 from ..running import Runner
@@ -90,7 +90,7 @@ class Operating(Runner):
 
         Return whether it was not paused before. What runs goes on running.
         """
-        for_us = "" if for_s is None else round(for_s * MICRO)
+        for_us = "" if for_s is None else round(for_s * SECOND_US)
         return bool(self._run(arrow("pause"), what=what, for_us=for_us, why=why))
 
     def resume(self, what: str) -> bool:

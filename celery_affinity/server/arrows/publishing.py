@@ -7,7 +7,7 @@ from typing import Any
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
-from ...rules.job_fields import NewJob
+from ...rules.new_job import NewJob
 from .. import calls
 from ..connections.in_flight import InFlight
 from ..replies import Published

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from ...clock import SECOND_US
 from ...errors import OptionError
 from ...lua.library import arrow
 from ...rules import redis_keys as key_names
-from ...rules.job_fields import NewJob
+from ...rules.new_job import NewJob
 from ...rules.protocol import MOST_ALIKE
 from ...rules.rows import text_of
-from ...rules.score import MICRO
 from .. import calls
 from ..calls import pages
 from ..replies import DueCall, Published, RecurringCall
@@ -45,7 +45,7 @@ class RecurringArrows(Publishing):
 
         *identity*: the app of the process that asks; what it left to others (`leave_due`) comes to it after a while.
         """
-        row = self._run(arrow("due"), again_us=round(again_s * MICRO), app=key_names.encode(identity))
+        row = self._run(arrow("due"), again_us=round(again_s * SECOND_US), app=key_names.encode(identity))
         return DueCall.parse(row) if row else None
 
     def leave_due(self, identity: str, name: str) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from ...clock import SECOND_US
 from ...observe import claim_order, job_lists
 from ...observe.as_json import as_json
 from ...observe.status import Report, Status
@@ -150,7 +151,7 @@ def _snapshot(scheduler: Scheduler, bounds: Mapping[str, int | Bound]) -> dict[s
     reader = scheduler.reader
     status = Report(reader, bounds).status()
     upcoming = claim_order.next_jobs(reader, None, _NEXT)
-    now_s = reader.now_us() / 1e6
+    now_s = reader.now_us() / SECOND_US
     sample = _sample(status, now_s)
     return {
         "status": as_json(status),

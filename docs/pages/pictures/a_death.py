@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.guard.program import _KILL_S
 from celery_affinity.rules.protocol import TICK_US
-from celery_affinity.rules.score import MICRO
 from celery_affinity.rules.settings import Settings
 
 from .drawing import WIDTH, Drawing
 
 LEFT, PANEL = 92, 262
 TIMEOUT_S = Settings().worker_timeout
-TICK_S = TICK_US / MICRO
+TICK_S = TICK_US / SECOND_US
 LAST_BEAT_S = -3  # before the machine dies: an example
 
 At = Callable[[float], float]

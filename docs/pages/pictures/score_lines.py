@@ -1,6 +1,7 @@
 """The score lines of the scheduling page, from the code that computes scores."""
 
-from celery_affinity.rules.score import MICRO, Weights, score
+from celery_affinity.clock import SECOND_US
+from celery_affinity.rules.score import Weights, score
 
 from .drawing import WIDTH, Drawing
 
@@ -19,7 +20,7 @@ def points(priority: int, on_demand: bool, since_s: int) -> list[tuple[int, floa
     """Return (time in s, score in points) while the job waits, without the rarity term, which all have alike."""
     weights = Weights(rarity=0)
     return [
-        (second, score(priority, on_demand, (second - since_s) * MICRO, 1, weights).total / MICRO)
+        (second, score(priority, on_demand, (second - since_s) * SECOND_US, 1, weights).total / SECOND_US)
         for second in range(since_s, LAST_S + 1, 4)
     ]
 

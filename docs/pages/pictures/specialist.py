@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from celery_affinity.rules.score import MICRO, Weights, score
+from celery_affinity.clock import SECOND_US
+from celery_affinity.rules.score import Weights, score
 from celery_affinity.rules.slot import FreeWorker, choose
 
 from .drawing import WIDTH, Drawing
@@ -57,7 +58,7 @@ def runs(choose_worker: Choose) -> list[Run]:
     while waiting:
         for run in done:
             if run.worker not in free and run.end_s <= now_s and not any(_is_later(run, each) for each in done):
-                free[run.worker] = FreeWorker(run.worker, WORKERS[run.worker], round(run.end_s * MICRO))
+                free[run.worker] = FreeWorker(run.worker, WORKERS[run.worker], round(run.end_s * SECOND_US))
         for job in sorted((each for each in waiting if each.published_s <= now_s), key=lambda job: -_score(job, now_s)):
             if worker := choose_worker(job.type, free.values()):
                 del free[worker.id]
@@ -74,7 +75,7 @@ def _is_later(run: Run, other: Run) -> bool:
 
 def _score(job: Job, now_s: float) -> int:
     slots = sum(job.type in types for types in WORKERS.values())
-    return score(0, False, round((now_s - job.published_s) * MICRO), slots, Weights()).total
+    return score(0, False, round((now_s - job.published_s) * SECOND_US), slots, Weights()).total
 
 
 def waits(type_: str, choose_worker: Choose) -> list[float]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
-from celery_affinity.rules import job_fields, marks
+from celery_affinity.rules import marks, new_job
 from celery_affinity.rules.bounds import DROP_OLDEST, Bound, why_dropped
 from celery_affinity.rules.protocol import DROPPED_OF, HAS_ENDED, IS_PENDING, MOST_DROPPED_FROM, REFUSED_OF
 from celery_affinity.rules.redis_keys import encode
@@ -19,7 +19,7 @@ from .model import Cohort, Job
 Bounds = Mapping[str, Bound]
 
 
-def full(cohort: Cohort, jobs: Sequence[job_fields.NewJob | str], bounds: Bounds, now_us: int) -> str | None:
+def full(cohort: Cohort, jobs: Sequence[new_job.NewJob | str], bounds: Bounds, now_us: int) -> str | None:
     """Return the type of the first of *jobs* that finds no room, and that is refused then with all others; or None."""
     trial, more = deepcopy(cohort), dict.fromkeys(bounds, 0)
     for nth, job in enumerate(jobs):
@@ -34,7 +34,7 @@ def full(cohort: Cohort, jobs: Sequence[job_fields.NewJob | str], bounds: Bounds
     return None
 
 
-def keep(cohort: Cohort, job: job_fields.NewJob, state: int, bounds: Bounds, now_us: int) -> tuple[int, bool]:
+def keep(cohort: Cohort, job: new_job.NewJob, state: int, bounds: Bounds, now_us: int) -> tuple[int, bool]:
     """Drop a job if *job*, which was added with this *state*, is one too many.
 
     Return the state of *job* then, and whether another job was dropped.

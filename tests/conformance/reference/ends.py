@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Literal
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.rules import marks
 from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_TRIMMED, MOST_WHY_BYTES
-from celery_affinity.rules.score import MICRO
 
 from . import callers, find_by, keyed, recurring, type_rules
 from .model import Cohort, Job, Outcome, State
@@ -98,12 +98,12 @@ def read_outcome(outcome: Outcome) -> tuple[str, str]:
 
 def keep_s(cohort: Cohort) -> int:
     """Return the seconds for which a job that ends now is known."""
-    return max(ENDED_KEPT_S, int(cohort.settings.get("keep_us")) // MICRO)
+    return max(ENDED_KEPT_S, int(cohort.settings.get("keep_us")) // SECOND_US)
 
 
 def remember(cohort: Cohort, job: Job, seconds: int, now_us: int) -> None:
     """Have *job*, which has ended, be known for *seconds*. A batch is not in the index: its calls are."""
-    job.keep_s, job.forgotten_us = seconds, now_us + seconds * MICRO
+    job.keep_s, job.forgotten_us = seconds, now_us + seconds * SECOND_US
     if seconds > ENDED_KEPT_S and not marks.is_batch(job.id):
         cohort.ended[job.id] = now_us
 
@@ -119,7 +119,7 @@ def trim(cohort: Cohort, now_us: int) -> bool:
         for job_id in gone:
             if job_id in cohort.jobs:
                 job = cohort.jobs[job_id]
-                job.keep_s, job.forgotten_us = ENDED_KEPT_S, now_us + ENDED_KEPT_S * MICRO
+                job.keep_s, job.forgotten_us = ENDED_KEPT_S, now_us + ENDED_KEPT_S * SECOND_US
     for job_id in gone:
         del cohort.ended[job_id]
     return len(gone) == MOST_TRIMMED

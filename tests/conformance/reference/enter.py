@@ -2,7 +2,7 @@
 
 from typing import cast
 
-from celery_affinity.rules import job_fields
+from celery_affinity.rules import new_job
 from celery_affinity.rules.job_rules import merge_in
 from celery_affinity.rules.metrics import PUBLISHED
 from celery_affinity.rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
@@ -14,7 +14,7 @@ from .model import Cohort, Job
 from .replies import NONE, Published
 
 
-def put(cohort: Cohort, new: job_fields.NewJob, enqueued_us: int, now_us: int, *, recurring: str = "") -> Published:
+def put(cohort: Cohort, new: new_job.NewJob, enqueued_us: int, now_us: int, *, recurring: str = "") -> Published:
     """Add a job. *enqueued_us*: when it counts as published. *recurring*: the recurring call that it is a firing of."""
     if new.id in cohort.jobs:
         return Published(IS_KNOWN, NONE, True)
@@ -30,7 +30,7 @@ def put(cohort: Cohort, new: job_fields.NewJob, enqueued_us: int, now_us: int, *
         rules=new.rules,
         bytes=len(cast("str", new.message).encode()) if merge_in(new.rules) else None,
         recurring=recurring,
-        **job_fields.kept(new),
+        **new_job.kept(new),
     )
     cohort.jobs[new.id] = job
     expires_us = None if new.expires_us is None else now_us + new.expires_us

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import redis
 
-from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.marks import marked
 from celery_affinity.rules.metrics import field, sum_field
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared

@@ -11,9 +11,9 @@ from celery_affinity.lua.library import ARROWS, arrow
 from celery_affinity.observe.claim_order import order_now, upcoming
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.job_fields import NewJob
 from celery_affinity.rules.marks import marked
 from celery_affinity.rules.metrics import field, sum_field
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_METRICS
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import cast
 
-from celery_affinity.rules import job_fields
+from celery_affinity.rules import new_job
 from celery_affinity.rules.bounds import Bound
 from celery_affinity.rules.protocol import (
     IS_FULL,
@@ -24,7 +24,7 @@ from ..replies import NONE, Published
 
 def publish(
     cohort: Cohort,
-    jobs: Sequence[job_fields.NewJob | str],
+    jobs: Sequence[new_job.NewJob | str],
     *,
     now_us: int,
     recurring: str = "",
@@ -33,7 +33,7 @@ def publish(
     """Add *jobs*. A known id changes nothing. The first reply says `more`.
 
     They stay in order: each is enqueued 1 µs after the one before. In the place of a job stands the name of its field
-    for which it is refused (`job_fields.bad`), if there is one. *recurring*: the call that they are firings of.
+    for which it is refused (`new_job.bad`), if there is one. *recurring*: the call that they are firings of.
     *bounded*: how many jobs of some types may wait.
     """
     full = bounds.full(cohort, jobs, bounded, now_us) if bounded else None
@@ -73,7 +73,7 @@ def _batch_of_fresh(cohort: Cohort, job_id: str, fresh: Collection[str]) -> set[
 # -- ingest: a list of stock Celery -> pending, or scheduled.
 
 
-def ingest(cohort: Cohort, list_: str, job: job_fields.NewJob, *, readable: bool, now_us: int) -> Published:
+def ingest(cohort: Cohort, list_: str, job: new_job.NewJob, *, readable: bool, now_us: int) -> Published:
     """Move a message as `publish` does; if it is not *readable*, it is a dead letter.
 
     If it is not the next one in the list, nothing changes. One that says what is refused is not readable.
