@@ -132,7 +132,7 @@ def _why_unknown(waiting: Waiting) -> str:
         return "it is paused"
     if waiting.kept_back and waiting.key and waiting.key.key.limit == 0:
         return "its key is closed"
-    if any(each.rule == "type limit" and "closed" in each.why for each in waiting.blocked_by):
+    if any(each.is_closed for each in waiting.blocked_by):
         return "its type is closed"
     if waiting.overdue:
         return "each slot that fits has a job that takes far longer than usual"

@@ -4,7 +4,6 @@ An end may be told twice: the process that told it may have died before it could
 that ended, so that what was published before is a known job, and is not published again.
 """
 
-import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from ..rules.made_ids import made_id
 from .passed_on import parts_of
 
 
@@ -34,8 +34,7 @@ class _Following:
 
     def id_of_next(self, task_name: str) -> str:
         self.count[task_name] += 1
-        text = f"{self.origin} {self.count[task_name]} {task_name}"
-        return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+        return made_id(f"{self.origin} {self.count[task_name]} {task_name}")
 
 
 _following: ContextVar[_Following | None] = ContextVar("celery_affinity_following", default=None)

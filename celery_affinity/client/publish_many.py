@@ -5,7 +5,6 @@ routes, serializer, stamps, headers of ``before_task_publish`` handlers and all 
 Only ids, arguments and results are each call's own.
 """
 
-import hashlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from celery.utils.saferepr import saferepr
 from kombu import compression, serialization
 
 from ..errors import OptionError, PublishError, QueueFull
+from ..rules.made_ids import made_task_id
 from ..rules.new_job import NewJob
 from ..server.calls import TOGETHER
 from . import unserved_warning
@@ -60,8 +60,7 @@ class TaskIds(Sequence[str]):
 
     def of(self, number: int) -> str:
         """Return the id of call *number*, counted from 0, whether it is published or not."""
-        digest = hashlib.blake2b(f"{self.publish_id} {number}".encode(), digest_size=16).hexdigest()
-        return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"  # a UUID of version 8
+        return made_task_id(f"{self.publish_id} {number}")
 
     def results(self) -> Iterator[AsyncResult | EagerResult]:
         """Yield the result of each call: what ``apply_async`` returns, an AsyncResult or an EagerResult."""

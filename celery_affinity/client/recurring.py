@@ -3,7 +3,6 @@
 The call is kept as its signature, which any process of the app makes a message of when the call is due.
 """
 
-import hashlib
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..rules.affinity import affinity_of, as_affinity
 from ..rules.job_rules import merge_in
+from ..rules.made_ids import made_task_id
 from ..rules.new_job import NewJob
 from ..rules.protocol import MOST_SIGNATURE
 from ..rules.recurring import Recurring, check_name, check_since, check_stale_after
@@ -120,8 +120,7 @@ def job_of(app: Celery, due: DueCall) -> NewJob:
     """
     name, signature = due.name, _read(app, due)
     publish_id = f"recurring {name} {due.due or secrets.token_hex(16)}"
-    digest = hashlib.blake2b(publish_id.encode(), digest_size=16).hexdigest()
-    task_id = f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:]}"  # a UUID of version 8
+    task_id = made_task_id(publish_id)
     capture = Capture()
     _matching(app, name, signature)  # before Celery sends it: elsewhere it would go out at each try
     signature.apply_async(task_id=task_id, add_to_parent=False, **_urgency(app, signature), **{PROPERTY: capture})

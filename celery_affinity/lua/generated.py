@@ -1,6 +1,6 @@
 """Lua made from the tables of `rules`: keys, the fields of a job, settings, and the numbers of both twins."""
 
-from ..rules import job_fields, protocol, redis_keys, shared_settings
+from ..rules import job_fields, lanes, protocol, redis_keys, shared_settings
 from ..rules.job_fields import FIELDS
 from ..rules.redis_keys import KEYS
 
@@ -10,7 +10,13 @@ _ARGUMENTS = "abc"
 
 def modules() -> dict[str, str]:
     """Return the text of each generated module by its name."""
-    return {"protocol": _protocol(), "key": _key(), "job_fields": _job_fields(), "defaults": _defaults()}
+    return {
+        "protocol": _protocol(),
+        "key": _key(),
+        "job_fields": _job_fields(),
+        "lanes": _lanes(),
+        "defaults": _defaults(),
+    }
 
 
 def _protocol() -> str:
@@ -78,6 +84,11 @@ def _job_fields() -> str:
         "-- RETURNS the name of a field that is to be percent-encoded, and is not; else nil.\n"
         f"function job_fields.unencoded(job)\n    {encoded}    end\nend\n"
     )
+
+
+def _lanes() -> str:
+    """Return Lua with the names of all lanes of a type."""
+    return f"lanes.NAMES = {{ {', '.join(map(_literal, lanes.NAMES))} }}\n"
 
 
 def _defaults() -> str:

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
 from redis.exceptions import NoPermissionError
 
 from ..clock import SECOND_US
+from ..rules import patterns
 from ..rules.marks import is_batch
 from ..rules.rows import number_of, text_of
 from ..server.reader import Reader
@@ -81,7 +81,7 @@ class LetterFilter:
         return (
             self.reason in (None, letter.reason)
             and self.type in (None, letter.type)
-            and (self.task is None or fnmatchcase(letter.task, self.task))
+            and (self.task is None or patterns.matches(self.task, letter.task))
             and (self.older_than_s is None or now_s - letter.ended_s >= self.older_than_s)
         )
 

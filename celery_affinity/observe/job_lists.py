@@ -8,19 +8,19 @@ import base64
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from math import isfinite
 from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
+from ..rules import lanes, patterns
 from ..rules.protocol import ENDED_KEPT_S
 from ..rules.redis_keys import encode
 from ..rules.rows import text_of
 from ..rules.shared_settings import complete
 from ..rules.type_name import ACCEPTED, is_type
 from ..rules.unreadable import is_text
-from ..server.reader import LANE_NAMES, Reader
+from ..server.reader import Reader
 from .job_row import read_jobs
 from .jobs import STATES, Job, described, settings_command
 from .messages import MOST_BYTES, Holds, look
@@ -136,7 +136,7 @@ class Filter:
             self.state in (None, job.state)
             and (self.state is not None or job.state not in _KEPT)
             and self.type in (None, job.type)
-            and (self.task is None or fnmatchcase(job.task or "", self.task))
+            and (self.task is None or patterns.matches(self.task, job.task or ""))
             and self.key in (None, job.key)
             and (self.before_s is None or (job.enqueued_s or 0) <= self.before_s)
             and (self.since_s is None or (job.enqueued_s or 0) >= self.since_s)
@@ -248,7 +248,7 @@ def _lanes(reader: Reader, name: str, type_: str | None, cursor: int) -> tuple[l
     """Return lanes, or what is kept out of them, and where to go on; 0 at the end."""
     index, key = ("heads", "lane") if name == "lanes" else ("kept_lanes", "kept_back")
     if type_ is not None:
-        pairs = [(encode(type_), lane) for lane in LANE_NAMES]
+        pairs = [(encode(type_), lane) for lane in lanes.NAMES]
     else:
         cursor, found = reader.ask_one("hscan", reader.key(index), cursor, None, _TOGETHER) or (0, {})
         words = [(text_of(field), text_of(value)) for field, value in found.items()]

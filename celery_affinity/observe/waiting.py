@@ -49,10 +49,12 @@ class Block:
     """A rule that keeps a job pending. *why*: the reason in words.
 
     *rule*: "type" (no live worker serves it), "rate limit", "slots", "key", "pause", "type limit" or "reserve".
+    *is_closed*: the limit of the type is 0.
     """
 
     rule: str
     why: str
+    is_closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,9 @@ def _held_back(reader: Reader, type_: str, key: str | None, waited: Waiting) -> 
     pauses = pauses_of(reader, type_, key)
     blocks = [Block("pause", sentences.pause(each)) for each in pauses]
     limits = limits_of(reader, [type_])
-    blocks += [Block("type limit", each.why) for each in limits if each.counting or not each.room]
+    blocks += [
+        Block("type limit", each.why, is_closed=not each.limit) for each in limits if each.counting or not each.room
+    ]
     slots = sum(each.slots for each in waited.slots)
     estimate_s = waited.estimate_s
     for each in limits:  # no more slots help than may be used

@@ -26,6 +26,7 @@ from ..client.stamping import Capture
 from ..errors import OptionError, refuse
 from ..rules import type_name
 from ..rules.call_options import OPTIONS, is_short_text
+from ..rules.made_ids import made_id, made_task_id
 from ..rules.new_job import NewJob
 from ..rules.type_name import is_type
 from ..server import idempotency
@@ -88,9 +89,7 @@ class Ids:
         """Return the ids of the request that its client calls *name*; new ones for None."""
         if name is None:
             return cls(str(uuid.uuid4()), uuid.uuid4().hex)
-        digest = hashlib.blake2b(f"idempotency {name}".encode(), digest_size=32).hexdigest()
-        task_id = f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-a{digest[17:20]}-{digest[20:32]}"  # a UUID, version 8
-        return cls(task_id, digest[32:])
+        return cls(made_task_id(f"idempotency {name}"), made_id(f"idempotency {name}, published"))
 
 
 def submit(

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from ..errors import OptionError, refuse
 from .keyed.key_rules import Exclusive, Rate, Rule, as_exclusive, as_rate
+from .keyed.spelled import Named
 from .merging import Merge, as_merge, merge_in_settings
 from .protocol import MAX_PRIORITY
 from .spelling import closest
@@ -42,7 +43,7 @@ def check_on_demand(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Affinity:
+class Affinity(Named):
     """The needs of a task: a *type* of worker, and an urgency.
 
     *type*: the name of a Celery queue; None keeps the queue to which the task is routed. *priority*: 0..10, 10 is the
@@ -66,11 +67,6 @@ class Affinity:
 
     has_rules: bool = field(default=False, init=False, repr=False, compare=False)
     """Whether it says a key of any kind."""
-
-    def __new__(cls, *_: object, **named: object) -> "Affinity":
-        for name in named.keys() - _FIELDS:
-            raise OptionError(f"Affinity takes {', '.join(_FIELDS)}, got: {name!r}{_did_you_mean(name)}")
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():

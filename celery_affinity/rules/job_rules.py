@@ -1,16 +1,17 @@
-"""What the field ``rules`` of a job says, and which limit the setting ``limits`` has for a key.
+"""What the field ``rules`` of a job says: how the job merges, and its key.
 
-The field says how the job merges, or has a key, or both, in this order: ``merge=K most=N bytes=N wait=US/US key=K
-limit=N``, ``wait=`` only where a call waits for others. The scripts read the same texts
-(``lua/merging/merging.lua``, ``patience.lua``, ``lua/keyed/rows.lua``). `keyed` writes what they say of a key.
+The field has one of the two, or both, in this order: ``merge=K most=N bytes=N wait=US/US key=K limit=N``, ``wait=``
+only where a call waits for others. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging` and
+`keyed.key_rules` write them.
 """
 
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from .patterns import matches
-from .protocol import USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
+from .protocol import LONGEST_NUMBER, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
+
+_COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
 
 
 class StatedRate(NamedTuple):
@@ -98,17 +99,12 @@ def parse(text: str) -> JobRules | None:
     if not of_key:
         return None
     key, word, *order = of_key.split(" ")
-    name, _, numbers = word.partition("=")
-    if name == "rate":
-        tokens, _, period_us = numbers.partition("/")
-        return JobRules(key.removeprefix("key="), StatedRate(int(tokens), int(period_us)))
-    return JobRules(key.removeprefix("key="), int(numbers), bool(order))
+    numbers = word.partition("=")[2]
+    return JobRules(key.removeprefix("key="), rate_in(numbers) or int(numbers), bool(order))
 
 
-def limit_set(key: str, limits: str) -> int | None:
-    """Return the limit that *limits* (words ``pattern=number``) has for *key*, by the first pattern that matches.
-
-    None: no pattern matches. `key_limits.encoded` writes them in the order in which they count.
-    """
-    words = (word.rpartition("=") for word in limits.split())
-    return next((int(number) for pattern, _, number in words if matches(pattern, key)), None)
+def rate_in(stated: str) -> StatedRate | None:
+    """Return the rate that a task stated of a key, ``tokens/period_us``; None for a limit, or for no number."""
+    tokens, slash, period_us = stated.partition("/")
+    is_one = slash and _COUNT.fullmatch(tokens) and _COUNT.fullmatch(period_us)
+    return StatedRate(int(tokens), int(period_us)) if is_one else None

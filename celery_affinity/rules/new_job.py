@@ -14,6 +14,7 @@ from . import marks, redis_keys
 from .bounds import Bound
 from .job_fields import FIELDS
 from .job_rules import parts_of
+from .lanes import DEMAND, QUEUED
 from .protocol import MARK, MERGES
 
 _NAMES = tuple(FIELDS)
@@ -88,7 +89,7 @@ class NewJob:
             self.arguments = (
                 self.id,
                 redis_keys.encode(self.type),
-                "demand" if self.on_demand else "queued",
+                DEMAND if self.on_demand else QUEUED,
                 self.priority,
                 self.delay_us,
                 redis_keys.encode(self.task_id),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..errors import refuse
 from . import redis_keys
 from .protocol import LEAST_STALE_US, LONGEST_KEY, LONGEST_NUMBER, MOST_SIGNATURE
+from .unreadable import is_text
 
 #: From what an interval counts: from the moment at which a call becomes pending, or from the end of a run that
 #: succeeded.
@@ -38,7 +39,7 @@ class RecurringCall:
                 raise refuse(
                     f"{what} of a recurring call", f"a text of up to {LONGEST_KEY} characters, percent-encoded", value
                 )
-        if not isinstance(self.task, str) or not _is_text(self.task):
+        if not isinstance(self.task, str) or not is_text(self.task):
             raise refuse("task of a recurring call", "the name of a task, a text in UTF-8", self.task)
         if not isinstance(self.merge_key, str) or not _MERGE_KEY.fullmatch(self.merge_key):
             accepted = f"1 to {LONGEST_KEY} characters, percent-encoded"
@@ -48,7 +49,7 @@ class RecurringCall:
             raise refuse("stale_after_us of a recurring call", f"µs, {LEAST_STALE_US:,} or more", self.stale_after_us)
         if self.since not in SINCE:
             raise refuse("since of a recurring call", " or ".join(map(repr, SINCE)), self.since)
-        if not isinstance(self.signature, str) or not _is_text(self.signature):
+        if not isinstance(self.signature, str) or not is_text(self.signature):
             raise refuse("signature of a recurring call", "a text in UTF-8", self.signature)
         if len(self.signature.encode()) > MOST_SIGNATURE:
             accepted = f"at most {MOST_SIGNATURE:,} bytes"
@@ -70,12 +71,4 @@ class RecurringCall:
 
 def is_name(value: object) -> bool:
     """Return whether *value* can name a recurring call."""
-    return isinstance(value, str) and value != "" and _is_text(value) and len(redis_keys.encode(value)) <= LONGEST_KEY
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # halves of surrogate pairs
-        return False
-    return True
+    return isinstance(value, str) and value != "" and is_text(value) and len(redis_keys.encode(value)) <= LONGEST_KEY

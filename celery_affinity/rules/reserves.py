@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from . import patterns
+from . import lanes, patterns
 from .keyed.key_limits import NONE
 from .protocol import LONGEST_NUMBER, MAX_PRIORITY
 
@@ -56,9 +56,8 @@ class Reserve(NamedTuple):
 
     @property
     def lane_numbers(self) -> list[tuple[int, int]]:
-        """The first and last numbers of its lanes, one pair or two: on-demand lanes are numbered from 11 on."""
-        on_demand = MAX_PRIORITY + 1
-        found = [(self.first, self.last), (self.first + on_demand, self.last + on_demand)]
+        """The first and last numbers of its lanes, one pair or two (`lanes.number`)."""
+        found = [(lanes.number(mode, self.first), lanes.number(mode, self.last)) for mode in (False, True)]
         return found if self.mode is None else [found[self.mode == "on_demand"]]
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import redis
 
 from ..clock import SECOND_US
-from ..rules.protocol import MAX_PRIORITY
+from ..rules import lanes
 from ..rules.redis_keys import SEVERAL, Keys, encode, marked, unmarked
 from ..rules.rows import LARGEST, number_of, text_of
 from .connections import pipelined
@@ -48,12 +48,6 @@ _OF_TASK = 1000
 #: Largest number of attempts to read a task's jobs, of which some end meanwhile.
 _TRIES = 3
 
-#: Prefix of the names of on-demand jobs' lanes.
-_DEMAND = "demand."
-
-#: Names of all lanes that a type can have.
-LANE_NAMES = tuple(f"{mode}{priority}" for mode in ("queued.", _DEMAND) for priority in range(MAX_PRIORITY + 1))
-
 #: A read command of redis-py: method, key, further arguments.
 Command = tuple[str, *tuple[object, ...]]
 
@@ -72,7 +66,7 @@ class Lane(NamedTuple):
 
     @property
     def on_demand(self) -> bool:
-        return self.name.startswith(_DEMAND)
+        return lanes.is_on_demand(self.name)
 
     @property
     def priority(self) -> int:
@@ -212,7 +206,7 @@ class Reader:
         if types is None:
             found = list(self.large_hash("kept_lanes"))
         else:
-            found = list(self.fields("kept_lanes", [f"{type_} {name}" for type_ in types for name in LANE_NAMES]))
+            found = list(self.fields("kept_lanes", [f"{type_} {name}" for type_ in types for name in lanes.NAMES]))
         names = [(type_, name) for type_, _, name in (each.partition(" ") for each in found)]
         heads = self.ask([("zrange", self.key("kept_back", *each), 0, 0, False, True) for each in names])
         return [
@@ -331,6 +325,6 @@ def _unpack(type_: str, packed: str) -> list[Lane]:
 
 def _backlog(packed: str, lengths: Sequence[int]) -> Backlog:
     words = packed.split()
-    on_demand = [length for name, length in zip(words[::3], lengths, strict=True) if name.startswith(_DEMAND)]
+    on_demand = [length for name, length in zip(words[::3], lengths, strict=True) if lanes.is_on_demand(name)]
     oldest_us = min((number_of(each, _NEVER_US) for each in words[1::3]), default=_NEVER_US)
     return Backlog(sum(lengths), sum(on_demand), oldest_us)

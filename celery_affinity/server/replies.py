@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..clock import SECOND_US
 from ..errors import QueueFull
 from ..lua.library import Argument
-from ..rules import new_job, redis_keys
+from ..rules import lanes, new_job, redis_keys
 from ..rules.new_job import NewJob
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED
 from ..rules.recurring_call import RecurringCall as RecurringCall  # what a caller of `Scheduler.recur` makes
@@ -56,7 +56,7 @@ class Claim(NamedTuple):
         urgency = None
         if len(further) == 2:
             mode, _, priority = further[1].partition(".")
-            urgency = mode == "demand", int(priority)
+            urgency = mode == lanes.DEMAND, int(priority)
         expires_us = None if expires == "-" else int(expires)
         return cls(
             job_id, fence, redis_keys.decode(type_), int(deliveries), int(enqueued), message, expires_us, urgency

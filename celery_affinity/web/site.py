@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from celery import Celery
@@ -10,6 +9,7 @@ from celery import Celery
 from ..client.of_app import settings_of
 from ..observe.jobs import Job
 from ..operate.jobs import Jobs
+from ..rules import patterns
 from ..rules.bounds import Bound
 from .broker import Broker
 from .threads import Threads
@@ -65,4 +65,4 @@ class Site:
 
     def allows(self, task: str) -> bool:
         """Return whether *task* can be submitted."""
-        return task in self.app.tasks and any(fnmatchcase(task, pattern) for pattern in self.allow)
+        return task in self.app.tasks and any(patterns.matches(pattern, task) for pattern in self.allow)

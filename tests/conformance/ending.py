@@ -1,5 +1,6 @@
 """Moves by which jobs end without a worker, and what is done about those that have."""
 
+from celery_affinity.rules.lanes import DEMAND, QUEUED
 from celery_affinity.rules.redis_keys import encode
 
 from . import draw
@@ -151,7 +152,7 @@ class Ending(Both):
             [Named(reply.more), reply.served, *(part for each in reply.found for part in each)],
             *ids,
             new_type="" if type_ is None else encode(type_),
-            new_mode="" if on_demand is None else "demand" if on_demand else "queued",
+            new_mode="" if on_demand is None else DEMAND if on_demand else QUEUED,
             new_priority="" if priority is None else priority,
         )
         self.compare(reply.more)

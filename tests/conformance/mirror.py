@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
-from celery_affinity.rules import redis_keys
+from celery_affinity.rules import lanes, redis_keys
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.job_rules import as_kept
 from celery_affinity.rules.protocol import METRICS_KEPT_S
@@ -118,7 +118,7 @@ def profile(types):
 
 
 def lane(job):
-    return f"{'demand' if job.on_demand else 'queued'}.{job.priority}"
+    return lanes.name(job.on_demand, job.priority)
 
 
 def payload(delivery):
@@ -128,7 +128,7 @@ def payload(delivery):
     expires = "" if expires_us is None else f" {expires_us}"
     if its_lane is not None:
         on_demand, priority = its_lane
-        expires = f"{expires or ' -'} {'demand' if on_demand else 'queued'}.{priority}"
+        expires = f"{expires or ' -'} {lanes.name(on_demand, priority)}"
     return f"{job_id} {fence} {encode(type_)} {deliveries} {enqueued_us}{expires}\n{message}"
 
 
@@ -481,5 +481,5 @@ def _expect_heads(reference, entry, standing):
         if job.state == "pending" and job.id in standing:
             first = heads[job.type].get(lane(job))
             heads[job.type][lane(job)] = min(first or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
-    for type_, lanes in heads.items():
-        entry(["heads"], encode(type_), {(name, str(enqueued_us), job) for name, (enqueued_us, job) in lanes.items()})
+    for type_, its in heads.items():
+        entry(["heads"], encode(type_), {(name, str(enqueued_us), job) for name, (enqueued_us, job) in its.items()})

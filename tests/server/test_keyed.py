@@ -6,8 +6,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from celery_affinity.rules.job_rules import limit_set
-from celery_affinity.rules.keyed.key_limits import encoded
+from celery_affinity.rules.keyed.key_limits import encoded, limit_set
 from celery_affinity.rules.protocol import MOST_BYTES, MOST_KEYS, MOST_MOVES
 from celery_affinity.rules.redis_keys import Keys, encode
 from celery_affinity.server.scheduler import Scheduler

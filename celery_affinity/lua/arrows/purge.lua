@@ -47,7 +47,7 @@ function arrows.purge(ARGV)
             deleted = deleted + 1
         end
     end
-    for _, lane in ipairs(lanes.names()) do
+    for _, lane in ipairs(lanes.NAMES) do
         for _, id in ipairs(some_of(key.kept_back(type, lane))) do
             forget(id, type, lane)
         end

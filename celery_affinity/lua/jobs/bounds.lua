@@ -10,7 +10,7 @@ local function lanes_of(type)
         keys[#keys + 1] = key.lane(type, lane)
     end
     if redis.call("EXISTS", key.kept_lanes) == 1 then
-        local names, fields = lanes.names(), {}
+        local names, fields = lanes.NAMES, {}
         for nth, lane in ipairs(names) do
             fields[nth] = type .. " " .. lane
         end

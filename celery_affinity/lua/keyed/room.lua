@@ -20,8 +20,8 @@ end
 -- RETURNS how many jobs may hold the key: the number of the first pattern that matches it in the setting `limits`,
 -- which has the patterns in the order in which they count (rules/patterns.precedence); else the least that jobs state.
 local function limit_of(its_key, stated)
-    if not call.limits then -- without the limits of types, of which there may be thousands
-        call.limits = string.gsub(redis.call("HGET", key.settings, "limits") or "", "%f[^%s%z]type%%3A%S+", "")
+    if not call.limits then
+        call.limits = limits.of_keys(redis.call("HGET", key.settings, "limits"))
     end
     for pattern, number in string.gmatch(call.limits, "(%S+)=(%d+)") do
         if texts.matches(pattern, its_key) then

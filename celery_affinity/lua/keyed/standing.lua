@@ -60,7 +60,7 @@ end
 
 -- RETURNS a text that sorts a sub-lane by its lane, the most urgent first, then by age.
 local function by_urgency(sublane)
-    return 99 - reserves.lane_number(sublane.lane) .. " " .. by_age(sublane)
+    return 99 - lanes.number(sublane.lane) .. " " .. by_age(sublane)
 end
 
 -- RETURNS `sublanes` in the order of what `text_of` makes of each.

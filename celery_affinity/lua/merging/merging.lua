@@ -39,9 +39,8 @@ function merging.better_lane(lane, other)
     if lane == other then
         return lane
     end
-    local is_demanded, priority = lanes.kind(lane)
-    local is_other_demanded, other_priority = lanes.kind(other)
-    return lanes.name((is_demanded or is_other_demanded) and "demand" or "queued", math.max(priority, other_priority))
+    local is_demanded = lanes.is_on_demand(lane) or lanes.is_on_demand(other)
+    return lanes.name(is_demanded and "demand" or "queued", math.max(lanes.priority(lane), lanes.priority(other)))
 end
 
 -- RETURNS whether a batch of so many `calls` and `bytes` has room for a call of `more` bytes, by its `rules`.
@@ -108,7 +107,7 @@ function merging.is_moved(id, row, type, lane)
             return
         end
     end
-    if patient and string.sub(lane, 1, 6) == "demand" then
+    if patient and lanes.is_on_demand(lane) then
         patience.finish(id, patient)
     end
 end

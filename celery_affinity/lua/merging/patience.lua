@@ -20,7 +20,7 @@ end
 function patience.of_first(lane, enqueued, rules, bytes)
     local time = until_when(rules, enqueued)
     local _, most_bytes = rule_texts.bounds(rules)
-    local waits = time and time > call.now_us and string.sub(lane, 1, 6) ~= "demand" and bytes < most_bytes
+    local waits = time and time > call.now_us and not lanes.is_on_demand(lane) and bytes < most_bytes
     return waits and time or nil
 end
 
@@ -56,7 +56,7 @@ end
 -- A call has joined `batch`, which is patient until `time`: the wait begins anew, unless the batch is full or somebody
 -- waits for it. `row`: what is known of the batch now.
 function patience.go_on(batch, time, row)
-    if row.is_full or string.sub(row.lane, 1, 6) == "demand" then
+    if row.is_full or lanes.is_on_demand(row.lane) then
         patience.finish(batch, time)
     elseif time > call.now_us then -- else it is due, and the next tick sees it
         wait(batch, until_when(row.rules, row.enqueued) or call.now_us)

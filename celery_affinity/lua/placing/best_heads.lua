@@ -4,7 +4,6 @@
 -- (one text), these settings, and until a fast head reaches the cap, or the clock is set back.
 -- Cost: to compare 22 heads costs some 20 times as much as to go by an earlier comparison.
 local NONE, NEVER = -1 / 0, -1
-local D = 100 -- with this letter the name of a lane on demand begins
 
 local fleets = kept.cache(protocol.MOST_FLEETS) -- prefix of a fleet's keys -> type -> the comparison of its heads
 
@@ -16,10 +15,9 @@ end
 -- RETURNS the points of a job of `lane` that is so old, and whether it is fast. What the name of a lane means is worked
 -- out once, and kept with `settings`.
 local function points_of(lane, age_us, settings)
-    local standing, on_demand = settings.standings.of[lane], string.byte(lane) == D
+    local standing, on_demand = settings.standings.of[lane], lanes.is_on_demand(lane)
     if not standing then
-        local _, priority = lanes.kind(lane)
-        standing = kept.keep(settings.standings, lane, score.standing(priority, on_demand, settings))
+        standing = kept.keep(settings.standings, lane, score.standing(lanes.priority(lane), on_demand, settings))
     end
     return standing + score.patience(on_demand, age_us, settings), on_demand and age_us < settings.on_demand_age_cap_us
 end
@@ -76,8 +74,8 @@ end
 -- RETURNS the place of the head that goes first by a comparison, and its points by now.
 local function first_by(found)
     local since_us, heads, settings = call.now_us - found.made_us, found.heads, found.settings
-    local slow = found.slow + since_us * settings.age_weight
-    local fast = found.fast + since_us * (settings.age_weight + settings.on_demand_age_weight)
+    local slow = found.slow + score.gained(since_us, false, settings)
+    local fast = found.fast + score.gained(since_us, true, settings)
     if fast > slow
         or (fast == slow and best_heads.is_older(heads, found.fast_place, heads, found.slow_place)) then
         return found.fast_place, fast
@@ -128,8 +126,8 @@ function best_heads.popped(job, before, after, settings)
         return
     end
     local points, is_fast = points_of(lane, age_us, settings)
-    local gained = (call.now_us - found.made_us) * settings.age_weight
-    local gained_fast = gained + (call.now_us - found.made_us) * settings.on_demand_age_weight
+    local since_us = call.now_us - found.made_us
+    local gained, gained_fast = score.gained(since_us, false, settings), score.gained(since_us, true, settings)
     local next_slow, next_fast = found.next_slow + gained, found.next_fast + gained_fast
     local slow, fast = found.slow + gained, found.fast + gained_fast
     if is_fast and place == found.fast_place and points > next_fast then

@@ -4,21 +4,11 @@
 -- search.
 -- A reason for the length: this is all that writes key `lane` and key `heads`, in the order of what it calls.
 local BLANK = 32 -- the byte
+local D = 100 -- the byte with which the name of an on-demand lane begins
 
 -- RETURNS the name of the lane of jobs with this mode and priority.
 function lanes.name(mode, priority)
     return mode .. "." .. priority
-end
-
--- RETURNS the names of all lanes of a type.
-function lanes.names()
-    local names = {}
-    for _, mode in ipairs({ "queued", "demand" }) do
-        for priority = 0, protocol.MAX_PRIORITY do
-            names[#names + 1] = lanes.name(mode, priority)
-        end
-    end
-    return names
 end
 
 -- RETURNS whether `lane` is the name of a lane.
@@ -130,10 +120,19 @@ function lanes.remove(id, type, lane)
     end
 end
 
--- RETURNS whether jobs of `lane` are on demand, and their priority.
-function lanes.kind(lane)
-    local mode, priority = string.match(lane, "^(%a+)%.(%d+)$")
-    return mode == "demand", tonumber(priority)
+-- RETURNS whether jobs of `lane` are on demand.
+function lanes.is_on_demand(lane)
+    return string.byte(lane) == D
+end
+
+-- RETURNS the priority of the jobs of `lane`.
+function lanes.priority(lane)
+    return tonumber(string.match(lane, "%d+$"))
+end
+
+-- RETURNS the number of a lane: its priority, that of an on-demand lane from 11 on.
+function lanes.number(lane)
+    return lanes.priority(lane) + (lanes.is_on_demand(lane) and protocol.MAX_PRIORITY + 1 or 0)
 end
 
 -- RETURNS whether one of the heads is of a job on demand. The text alone may be part of an id.

@@ -35,9 +35,9 @@ end
 -- there is something. Claims are counted again for a limit that was not known.
 local function fix_type_rules()
     local text, reserve = unpack(redis.call("HMGET", key.settings, "limits", "reserve"))
-    local limits, pauses, wanted, is_counting = {}, {}, { ["!"] = true }, false
-    for type, limit in string.gmatch(text or "", "%f[^%s%z]type%%3A(%S+)=(%d+)") do
-        limits[type], wanted[type] = tonumber(limit), true
+    local limit_of, pauses, wanted, is_counting = {}, {}, { ["!"] = true }, false
+    for type, limit in limits.of_types(text) do
+        limit_of[type], wanted[type] = tonumber(limit), true
     end
     for _, what in ipairs(redis.call("HKEYS", key.pauses)) do
         local type = string.match(what, "^type:(.+)$") or (what == "*" and what)
@@ -52,8 +52,8 @@ local function fix_type_rules()
         end
         local rule = type_rules.read(words)
         local was_closed = type_rules.is_closed(rule)
-        if rule.limit ~= limits[type] then
-            rule.limit, rule.is_full, rule.is_counted = limits[type], false, limits[type] ~= nil
+        if rule.limit ~= limit_of[type] then
+            rule.limit, rule.is_full, rule.is_counted = limit_of[type], false, limit_of[type] ~= nil
         end
         rule.is_paused = pauses[type]
         is_counting = is_counting or rule.is_counted

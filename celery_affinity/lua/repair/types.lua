@@ -39,7 +39,7 @@ end
 local function fix_heads(type)
     derived.one("hash", key.heads, type, function(found)
         local heads, expected = {}, {}
-        for _, lane in ipairs(lanes.names()) do
+        for _, lane in ipairs(lanes.NAMES) do
             local head = head_of(type, lane)
             if head ~= "" then
                 heads[#heads + 1], expected[head] = head, true
@@ -79,7 +79,7 @@ local function fix_type(type, thorough)
     derived.all("hash", key.metrics(type), derived.whole)
     fix_limited(type)
     put_back_what_waits(type)
-    local names, places, fields = lanes.names(), {}, {}
+    local names, places, fields = lanes.NAMES, {}, {}
     for nth, lane in ipairs(names) do
         fields[nth] = type .. " " .. lane
         for _, place in ipairs({ key.lane(type, lane), key.kept_back(type, lane) }) do

@@ -2,12 +2,6 @@
 -- leave to others: such a job starts only if enough of the slots that fit its type stay free. What the setting says is
 -- read anew in each call; where there is no reserve, it costs nothing.
 
--- RETURNS the number of a lane: its priority, that of an on-demand lane from 11 on.
-function reserves.lane_number(lane)
-    local is_demanded, priority = lanes.kind(lane)
-    return is_demanded and priority + protocol.MAX_PRIORITY + 1 or priority
-end
-
 -- RETURNS the ranges of lane numbers that a class has: the first of one range, its last, ...
 local function ranges_of(class)
     local on_demand = protocol.MAX_PRIORITY + 1
@@ -48,7 +42,7 @@ end
 -- RETURNS whether one of `of_type`, reserves as `concerning` returns them, is for jobs of `lane`.
 function reserves.covers(of_type, lane)
     for _, each in ipairs(of_type) do
-        if covers(each, reserves.lane_number(lane)) then
+        if covers(each, lanes.number(lane)) then
             return true
         end
     end
@@ -105,7 +99,7 @@ function reserves.among(types, text, settings, is_ahead)
         if patience_us > 0 and call.now_us - tonumber(enqueued) >= patience_us then
             return true
         end
-        local number = reserves.lane_number(lane)
+        local number = lanes.number(lane)
         for _, each in ipairs(of_type) do
             if covers(each, number) and (is_ahead or not allows(type, each, free, of_type.live)) then
                 return false

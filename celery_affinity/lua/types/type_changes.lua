@@ -12,17 +12,13 @@ local function set_limit(type, rule, limit, may_count)
     return is_new
 end
 
--- RETURNS what the setting `limits` says of types, a table: type -> its limit; and what it says of keys, a text.
+-- RETURNS what the setting `limits` says of types, a table: type -> its limit.
 local function limits_in(text)
-    local limits, of_keys = {}, {}
-    for pattern, limit in string.gmatch(text or "", "(%S+)=(%d+)") do
-        if string.sub(pattern, 1, 7) == "type%3A" then
-            limits[string.sub(pattern, 8)] = limit
-        else
-            of_keys[#of_keys + 1] = pattern .. "=" .. limit
-        end
+    local found = {}
+    for type, limit in limits.of_types(text) do
+        found[type] = limit
     end
-    return limits, table.concat(of_keys, " ")
+    return found
 end
 
 -- RETURNS the types whose limits differ.
@@ -40,8 +36,7 @@ end
 -- The setting `limits` changes from `before` to `now`. RETURNS whether it changes for keys.
 -- Cost: O(limits), of which there may be thousands.
 function type_changes.change(before, now)
-    local old, old_of_keys = limits_in(before)
-    local new, new_of_keys = limits_in(now)
+    local old, new = limits_in(before), limits_in(now)
     local types = differing(old, new)
     local rules, was_closed, is_any_new, counted = {}, {}, false, 0
     for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
@@ -56,7 +51,7 @@ function type_changes.change(before, now)
     elseif #types > 0 then
         redis.call("SET", key.recount, 0, "XX") -- what is being counted goes by the places of types in the setting
     end
-    return old_of_keys ~= new_of_keys
+    return limits.of_keys(before) ~= limits.of_keys(now)
 end
 
 -- Has the caller fill all types of which jobs wait; of more than MOST_RESUMED, each worker's next sync does.
@@ -150,10 +145,9 @@ end
 -- Opens types whose claims are counted, MOST_GAINED at most. `place`: where to go on in the setting `limits`. RETURNS
 -- where the next call goes on; nil if that was all.
 local function open_counted(place)
-    local limits, types = redis.call("HGET", key.settings, "limits") or "", {}
+    local text, types = redis.call("HGET", key.settings, "limits") or "", {}
     while place and #types < protocol.MOST_GAINED do
-        local _, after, type = string.find(limits, "%f[^%s%z]type%%3A(%S+)=%d+", place)
-        types[#types + 1], place = type, after and after + 1
+        types[#types + 1], place = limits.next_type(text, place)
     end
     local rules, was_closed = {}, {}
     for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do

@@ -74,7 +74,7 @@ end
 -- Counts the claim of job `id`, whose type has a limit, or whose class a reserve: key `limited` has these claims by
 -- their lanes.
 function type_rules.count(type, id, lane)
-    redis.call("ZADD", key.limited(type), reserves.lane_number(lane), id)
+    redis.call("ZADD", key.limited(type), lanes.number(lane), id)
     redis.call("HSET", key.job(id), "limited", 1, "more", 1)
 end
 

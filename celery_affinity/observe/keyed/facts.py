@@ -5,9 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...clock import SECOND_US
-from ...rules.job_rules import JobRules, StatedRate, in_full, limit_set, parse
+from ...rules.job_rules import JobRules, StatedRate, in_full, parse, rate_in
+from ...rules.keyed import key_limits
 from ...rules.keyed.key_rules import are_rules
-from ...rules.keyed.spelled import encoded_key
+from ...rules.keyed.spelled import HASHED, encoded_key
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
 from ...server.reader import Lane, Reader
@@ -18,13 +19,6 @@ from ..job_row import JobRow, read_jobs
 _SUBLANE, _STATED = re.compile(r"(\S+) (\S+)"), re.compile(r"=(\S*)")
 _FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)")
 _TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
-
-_LIMIT = re.compile(r"\S+=[0-9]{1,15}")
-
-#: Characters between the begin of a key that was too long and its hash.
-_HASHED = "%-"
-
-_RATE = re.compile(r"([1-9][0-9]{0,14})/([1-9][0-9]{0,14})")
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ class Key:
 
 def encoded(key: str) -> str:
     """Return *key*, as people write it or as `show` shows it, as the scripts have it. Raises OptionError."""
-    begin, hashed, digest = key.rpartition(_HASHED)
+    begin, hashed, digest = key.rpartition(HASHED)
     return f"{encode(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
 
 
@@ -153,12 +147,12 @@ def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, KeyFacts]:
 def limits_in_force(reader: Reader) -> str:
     """Return the limits that the settings say, in the order in which they count, without what is none."""
     text = reader.ask_one("hget", reader.key("settings"), "limits")
-    return "" if text is None else " ".join(word for word in text_of(text).split() if _LIMIT.fullmatch(word))
+    return key_limits.in_force(None if text is None else text_of(text))
 
 
 def limit_of(key: str, limits: str, stated: Collection[str]) -> int | None:
     """Return how many jobs may hold *key* (encoded), by *limits* of the settings, else as tasks *stated*."""
-    given = limit_set(key, limits)
+    given = key_limits.limit_set(key, limits)
     return given if given is not None else min((int(each) for each in stated if each.isdecimal()), default=None)
 
 
@@ -169,8 +163,7 @@ def rates_of(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int)
     """
     rates: dict[str, StatedRate] = {}
     for key, texts in stated.items():
-        found = [match for each in texts if (match := _RATE.fullmatch(each))]
-        its = [StatedRate(int(match[1]), int(match[2])) for match in found]
+        its = [rate for each in texts if (rate := rate_in(each))]
         if its:
             rates[key] = min(its, key=lambda rate: (rate.tokens / rate.period_us, rate))
     times = reader.ask([("zscore", reader.key("rates"), key) for key in rates])

@@ -73,3 +73,17 @@ def encoded(value: Mapping[str, int] | str) -> str:
 def _words(value: Mapping[str, int] | str, spelled: Callable[[str], str]) -> str:
     limits = typed(value) or {} if isinstance(value, str) else value
     return " ".join(f"{spelled(pattern)}={limits[pattern]}" for pattern in sorted(limits, key=patterns.precedence))
+
+
+def in_force(text: str | None) -> str:
+    """Return the words of *text* in Redis that say a limit, in their order; "" for none."""
+    return " ".join(word for word in (text or "").split() if _WORD.fullmatch(word))
+
+
+def limit_set(key: str, limits: str) -> int | None:
+    """Return the limit that *limits*, as Redis has them, have for *key* (encoded), by the first pattern that matches.
+
+    None: no pattern matches.
+    """
+    words = (word.rpartition("=") for word in limits.split())
+    return next((int(number) for pattern, _, number in words if patterns.matches(pattern, key)), None)

@@ -16,7 +16,7 @@ KeyFunction = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
 
 #: Hexadecimal digits that end the encoded form of a key that is too long, and what goes before them: `encode` never
 #: writes these two characters, so no other key has such a form.
-_DIGITS, _HASHED = 32, "%-"
+_DIGITS, HASHED = 32, "%-"
 
 _ACCEPTED = "a text that is not empty, such as 'city:{city}', or a function of args and kwargs"
 
@@ -25,7 +25,7 @@ class Named:
     """A dataclass whose constructor refuses a field that there is not, and asks which one is meant."""
 
     def __new__(cls, *_: object, **named: object) -> Self:
-        names = [each.name for each in fields(cls)]  # type: ignore[arg-type]  # a dataclass by then
+        names = [each.name for each in fields(cls) if each.init]  # type: ignore[arg-type]  # a dataclass by then
         for name in named:
             if name not in names:
                 close = closest(name.lower(), names)
@@ -62,11 +62,11 @@ def encoded_key(option: str, key: str) -> str:
         digest = hashlib.blake2b(key.encode(), digest_size=_DIGITS // 2).hexdigest()
     except UnicodeEncodeError as exc:
         raise refuse(f"key of {option}", "a text in UTF-8", key) from exc
-    room = LONGEST_KEY - len(_HASHED) - _DIGITS
+    room = LONGEST_KEY - len(HASHED) - _DIGITS
     begin = key[:room]
     while (excess := len(encode(begin)) - room) > 0:
         begin = begin[: -max(1, excess // 12)]  # no character takes more than twelve
-    return f"{encode(begin)}{_HASHED}{digest}"
+    return f"{encode(begin)}{HASHED}{digest}"
 
 
 def written(option: str, key: str | KeyFunction) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from ...clock import SECOND_US
 from ...lua.library import arrow
 from ...rules import redis_keys as key_names
+from ...rules.lanes import DEMAND, QUEUED
 from ...rules.protocol import MOST_PURGED
 from ...rules.rows import text_of
 from ..calls import flat, pages
@@ -58,7 +59,7 @@ class Operating(Runner):
         served, found = True, list[WasFound]()
         wanted = {
             "new_type": "" if type_ is None else key_names.encode(type_),
-            "new_mode": "" if on_demand is None else "demand" if on_demand else "queued",
+            "new_mode": "" if on_demand is None else DEMAND if on_demand else QUEUED,
             "new_priority": "" if priority is None else priority,
         }
         for page in pages(job_ids):

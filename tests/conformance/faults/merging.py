@@ -28,8 +28,8 @@ FAULTS = (
     Fault(
         "merging/merging", 'redis.call("HSET", key.merging, field, id)', 'redis.call("HSETNX", key.merging, field, id)'
     ),
-    Fault("merging/merging", "(is_demanded or is_other_demanded) and", "is_demanded and"),
-    Fault("merging/merging", "math.max(priority, other_priority)", "priority"),
+    Fault("merging/merging", "lanes.is_on_demand(lane) or lanes.is_on_demand(other)", "lanes.is_on_demand(lane)"),
+    Fault("merging/merging", "math.max(lanes.priority(lane), lanes.priority(other))", "lanes.priority(lane)"),
     Fault(
         "merging/merging", "tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued", "row.enqueued"
     ),
@@ -124,7 +124,7 @@ FAULTS = (
     ),
     Fault(
         "merging/patience",
-        'string.sub(lane, 1, 6) ~= "demand" and',
+        "not lanes.is_on_demand(lane) and",
         "true and",
         _PATIENT + "test_a_call_on_demand_waits_for_nothing",
     ),
@@ -154,11 +154,11 @@ FAULTS = (
         "    if time > call.now_us then",
         _PATIENT + "test_a_run_whose_patience_has_ended_runs_even_if_the_clock_is_set_back_after_another_began",
     ),
-    Fault("merging/patience", 'row.is_full or string.sub(row.lane, 1, 6) == "demand"', "row.is_full"),
+    Fault("merging/patience", "row.is_full or lanes.is_on_demand(row.lane)", "row.is_full"),
     Fault(
         "merging/patience",
-        'row.is_full or string.sub(row.lane, 1, 6) == "demand"',
-        'string.sub(row.lane, 1, 6) == "demand"',
+        "row.is_full or lanes.is_on_demand(row.lane)",
+        "lanes.is_on_demand(row.lane)",
     ),
     Fault(
         "merging/patience",

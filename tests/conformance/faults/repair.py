@@ -32,9 +32,9 @@ FAULTS = (
     Fault("repair/derived", 'type(should) == "number" and string.format("%.0f", should) or should', "should"),
     Fault("repair/keyed", "id, is_kept and row.enqueued }", "id, row.enqueued }"),
     Fault(
-        "placing/lanes",
-        "priority = 0, protocol.MAX_PRIORITY",
-        "priority = 1, protocol.MAX_PRIORITY",
+        "repair/types",
+        "for _, lane in ipairs(lanes.NAMES) do",
+        "for _, lane in ipairs({ unpack(lanes.NAMES, 2) }) do",
         _CALLS_OF_KEYS,
     ),
     # What is found is told.
@@ -83,7 +83,7 @@ FAULTS = (
     ),
     Fault(
         "repair/workers",
-        'and { "zset", key.limited(type), id, reserves.lane_number(lane) }',
+        'and { "zset", key.limited(type), id, lanes.number(lane) }',
         "and false",
         _TYPES + "test_claims_that_a_limit_counts_are_found_again",
     ),
@@ -101,7 +101,7 @@ FAULTS = (
     ),
     Fault(
         "repair/single_keys",
-        "rule.limit, rule.is_full, rule.is_counted = limits[type], false, limits[type] ~= nil",
+        "rule.limit, rule.is_full, rule.is_counted = limit_of[type], false, limit_of[type] ~= nil",
         "",
         _TYPES + "test_what_holds_back_a_type_is_known_again[valkey-limit]",
     ),

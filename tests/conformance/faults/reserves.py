@@ -7,7 +7,7 @@ _BY_AGE = f"{_OF}by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back"
 _SPECIALISED = f"{_OF}a_job_goes_to_the_most_specialised_of_the_slots_that_were_kept_free"
 
 FAULTS = (
-    Fault("types/reserves", "priority + protocol.MAX_PRIORITY + 1 or priority", "priority or priority"),
+    Fault("placing/lanes", "and protocol.MAX_PRIORITY + 1 or 0", "and 0 or 0"),
     Fault("types/reserves", "{ 0, on_demand - 1 }", "{ 0, on_demand - 2 }"),
     Fault("types/reserves", "{ on_demand, 2 * on_demand - 1 }", "{ 0, on_demand - 1 }"),
     Fault("types/reserves", "tonumber(last) or tonumber(first)", "tonumber(first)"),

@@ -3,7 +3,8 @@
 import sys
 from collections.abc import Collection
 
-from celery_affinity.rules.job_rules import JobRules, StatedRate, limit_set, parse
+from celery_affinity.rules.job_rules import JobRules, StatedRate, parse
+from celery_affinity.rules.keyed.key_limits import limit_set
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TICK_US
 from celery_affinity.rules.redis_keys import encode
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from celery_affinity.rules import reserves
-from celery_affinity.rules.protocol import MAX_PRIORITY
+from celery_affinity.rules import lanes, reserves
 from celery_affinity.rules.redis_keys import decode, encode
 from celery_affinity.rules.reserves import Reserve
 
@@ -31,7 +30,7 @@ def limit_of(cohort: Cohort, type_: str) -> int | None:
 def hold(cohort: Cohort, job: Job) -> None:
     """*job* was claimed: a limit of its type, or a reserve for its class, counts it."""
     if limit_of(cohort, job.type) is not None or covers(cohort, job):
-        cohort.limited.setdefault(job.type, {})[job.id] = lane_number(job)
+        cohort.limited.setdefault(job.type, {})[job.id] = lanes.number(job.on_demand, job.priority)
         job.is_limited = job.has_more = True
 
 
@@ -166,10 +165,4 @@ def _allows(cohort: Cohort, reserve: Reserve, type_: str) -> bool:
 
 def _running(cohort: Cohort, reserve: Reserve, type_: str) -> int:
     """Return how many jobs of *type_* that are of the class are claimed."""
-    lanes = cohort.limited.get(type_, {}).values()
-    return sum(reserve.covers(lane > MAX_PRIORITY, lane % (MAX_PRIORITY + 1)) for lane in lanes)
-
-
-def lane_number(job: Job) -> int:
-    """Return the number of the lane of *job*: lanes are numbered by priority, those of on-demand jobs from 11 on."""
-    return job.priority + (MAX_PRIORITY + 1) * job.on_demand
+    return sum(reserve.covers(*lanes.of_number(number)) for number in cohort.limited.get(type_, {}).values())
