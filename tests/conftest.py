@@ -31,9 +31,9 @@ from .support.processes import running_processes, wait_until
 from .support.template import TEMPLATE
 
 #: Name of an environment variable that every process of a test inherits, whoever the parent is by now.
-MARK = "CELERY_AFFINITY_TEST_RUN"
-os.environ[MARK] = uuid.uuid4().hex
-_MARKED = f"{MARK}={os.environ[MARK]}".encode()
+KEYED = "CELERY_AFFINITY_TEST_RUN"
+os.environ[KEYED] = uuid.uuid4().hex
+_MARKED = f"{KEYED}={os.environ[KEYED]}".encode()
 
 # A shell that starts the tests in the background has SIGINT ignored, and their child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -185,12 +185,12 @@ def _marked_processes():
 def _is_marked(pid):
     if sys.platform == "linux":  # psutil takes three times as long, twice in each test
         return _MARKED in Path(f"/proc/{pid}/environ").read_bytes()
-    return _mark_of(psutil.Process(pid)) == os.environ[MARK]
+    return _mark_of(psutil.Process(pid)) == os.environ[KEYED]
 
 
 def _mark_of(process):
     try:
-        return process.environ().get(MARK)
+        return process.environ().get(KEYED)
     except psutil.Error:  # ended by now, or another user's
         return None
 

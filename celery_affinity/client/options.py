@@ -1,6 +1,6 @@
 """Mistakes in our options of tasks and calls: misspelt names, values not accepted.
 
-What an option does is decided in `destination` (the type), `stamping` (priority and mode) and `job_rules` (the key).
+What an option does is decided in `destination` (the type), `wish` (priority and mode) and `stated_rules` (the key).
 """
 
 import inspect

@@ -15,12 +15,12 @@ from kombu.utils.json import dumps, loads
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..rules.affinity import affinity_of, as_affinity
-from ..rules.job_rules import merge_in
 from ..rules.made_ids import made_task_id
 from ..rules.new_job import NewJob
 from ..rules.protocol import MOST_SIGNATURE
 from ..rules.recurring import Recurring, check_name, check_since, check_stale_after
 from ..rules.recurring_call import RecurringCall
+from ..rules.rule_texts import merge_in
 from ..rules.settings import HIGHER_FIRST, PREFIX
 from ..server.replies import DueCall
 from . import misspelt, stated_rules

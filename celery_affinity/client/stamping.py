@@ -33,7 +33,7 @@ from .of_app import is_ours, settings_of
 from .passed_on import pass_on
 from .queue_binding import bind_once
 from .stamp import PROPERTY, Message, Stamp, as_counted, moment
-from .stated_rules import JobRule
+from .stated_rules import RuleMaker
 from .wish import Wish
 
 _NO_BOUNDS: dict[str, int | Bound] = {}
@@ -45,7 +45,7 @@ class Captured(NamedTuple):
     queue: str
     message: Message
     stamp: Stamp
-    rule: JobRule | None
+    rule: RuleMaker | None
 
 
 class Capture(list[Captured]):
@@ -81,7 +81,7 @@ class Sending(str):
     called_with: object = None
 
     #: What made the rules of the stamp; None if there is nothing that could.
-    rule: JobRule | None = None
+    rule: RuleMaker | None = None
 
     #: With kombu's own `Producer.publish`: the body, by which a repeat is known, and the former value of `PROPERTY`.
     body: object = None

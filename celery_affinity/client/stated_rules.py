@@ -21,10 +21,10 @@ from celery.app.task import Task
 from ..errors import OptionError, refuse
 from ..rules.affinity import Affinity, only_tasks_merge
 from ..rules.call_options import KEYS
-from ..rules.job_rules import joined, parts_of
 from ..rules.keyed.key_rules import Rule, literal, option_of, rule_of_call
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
+from ..rules.rule_texts import joined, parts_of
 from . import revokes
 from .first_try import rules_in
 from .of_app import rules_by_name
@@ -40,7 +40,7 @@ _OF_CALL = OfCall()
 _BOUNDS = Merge("any", keep="first")
 
 
-class JobRule(NamedTuple):
+class RuleMaker(NamedTuple):
     """What makes the rules of a call's job out of the call's arguments.
 
     *rule*, *merge*: a text is that part of the rules itself, "" for none. *said*: whether the call, or its first try,
@@ -86,7 +86,7 @@ def decide(
     left: object,
     own: Affinity,
     settings: "Settings",
-) -> JobRule | None:
+) -> RuleMaker | None:
     """Return what makes the rules of a call with *options*; None if nobody says anything.
 
     *asked*: the call's ``affinity=``. *left*: what the first try has left. *own*: what the task asks for. Raises
@@ -111,7 +111,7 @@ def decide(
         merge = merging
     if rule is None and merge is None:
         return None
-    return JobRule(task_name, _arguments_of(task), rule or "", says_key or says_merging, merge or "")
+    return RuleMaker(task_name, _arguments_of(task), rule or "", says_key or says_merging, merge or "")
 
 
 def _key_rule(options: Mapping[str, Any], asked: Affinity, kept: str | None) -> Rule | str | None:
@@ -153,7 +153,7 @@ def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], setti
     named = rules_by_name(task_name, settings)
     if not named.has_rules:
         return ""
-    rule = JobRule(task_name, _arguments_of(task), named.rule or "", False, named.merge or "")
+    rule = RuleMaker(task_name, _arguments_of(task), named.rule or "", False, named.merge or "")
     return rule.text(*read(task_name, message))
 
 

@@ -15,7 +15,7 @@ from ..rules.affinity import Affinity, affinity_of, as_affinity, check_priority
 from . import destination, first_try, stated_rules
 from .of_app import settings_of, tasks_of
 from .stamp import Message
-from .stated_rules import JobRule
+from .stated_rules import RuleMaker
 
 if TYPE_CHECKING:
     from .stamping import Sending
@@ -68,7 +68,7 @@ class Wish(NamedTuple):
         own = (ours, celerys) if celerys == self.of_task else (celerys, ours)
         return check_priority(next((each for each in (self.asked.priority, *own) if each is not None), None) or 0)
 
-    def job_rule(self, call: "Sending", message: Message) -> JobRule | None:
+    def job_rule(self, call: "Sending", message: Message) -> RuleMaker | None:
         """Return what makes the rules of the job; None if nothing could make any, as for most calls."""
         options, settings = message["properties"], settings_of(call.app)
         said = self.asked.has_rules or self.own.has_rules or self.first_try or settings.task_rules

@@ -88,7 +88,7 @@ def _job_fields() -> str:
 
 def _lanes() -> str:
     """Return Lua with the names of all lanes of a type."""
-    return f"lanes.NAMES = {{ {', '.join(map(_literal, lanes.NAMES))} }}\n"
+    return "lanes.NAMES = {{\n{}}}\n".format("".join(f"    {_literal(name)},\n" for name in lanes.NAMES))
 
 
 def _defaults() -> str:

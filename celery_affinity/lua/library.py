@@ -122,8 +122,8 @@ def _registry() -> str:
         [
             "do -- registry\n",
             *lines,
-            *(f"job_rules.by_mark[{rule}.MARK] = {rule}\n" for rule in rules),
-            f'job_rules.any_mark = "[%" .. protocol.MARK{marks} .. "]"\n',
+            *(f"hooks.by_mark[{rule}.MARK] = {rule}\n" for rule in rules),
+            f'hooks.any_mark = "[%" .. protocol.KEYED{marks} .. "]"\n',
             "end\n",
         ]
     )

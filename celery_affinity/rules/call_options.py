@@ -6,7 +6,7 @@ task and a route say of an option; `Option.places` says which of them counts.
 
 A *plain* option is one value of the job: the rows say all there is to its way from the call to the job. The others
 have code of their own: the type is a queue, to which Celery routes (`client.destination`); priority is Celery's own
-option as well (`client.stamping`); keys are filled with the arguments of the call (`client.stated_rules`).
+option as well (`client.wish`); keys are filled with the arguments of the call (`client.stated_rules`).
 """
 
 from collections.abc import Callable, Mapping

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from .protocol import (
     BATCH,
+    KEYED,
     LONGEST_ID,
     LONGEST_KEY,
     LONGEST_NUMBER,
     LONGEST_PATIENCE,
-    MARK,
     MAX_PRIORITY,
     MERGES,
     MOST_STAMP_BYTES,
@@ -53,7 +53,7 @@ FIELDS: dict[str, JobField] = {
     "id": JobField(  # in the names of its keys
         "the transport, once for each queue of a call",
         f"1 to {LONGEST_ID} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
-        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}{MARK})",
+        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}{KEYED})",
     ),
     "type": JobField(
         "affinity of the task, or the queue",
@@ -88,11 +88,11 @@ FIELDS: dict[str, JobField] = {
         rf"(?=[^\n]{{0,{MOST_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MOST_STAMPS - 1}}} *)?",
         "",
     ),
-    "rules": JobField(  # "rules" has them (`job_rules.as_kept`), if there are any; then the id has a mark (`marks`)
+    "rules": JobField(  # "rules" has them (`rule_texts.as_kept`), if there are any; then the id has a mark (`marks`)
         "merge, exclusive or rate of the task, or of the call",
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or 'key=K limit=N', 'key=K limit=1 order=1' or "
-        f"'key=K rate=N/MICROSECONDS' if the id ends with {MARK!r}, or both, with {MERGES + MARK!r} at the end; K of "
+        f"'key=K rate=N/MICROSECONDS' if the id ends with {KEYED!r}, or both, with {MERGES + KEYED!r} at the end; K of "
         f"up to {LONGEST_KEY} characters, percent-encoded",
         f"(?:{_MERGE}(?: {_KEY})?|{_KEY})?",
         "",

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Literal
 
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
-from .job_rules import merge_in
 from .keyed.spelled import KeyFunction, Named, check_template, encoded_key, is_whole
 from .protocol import LONGEST_NUMBER, USUAL_MOST, USUAL_MOST_BYTES
 from .redis_keys import decode
+from .rule_texts import merge_in
 
 #: The dotted name of a function, as ``proj.plans.union`` or ``proj.plans:union``.
 _DOTTED = re.compile(r"[^\W\d]\w*(\.\w+)*[.:]\w+(\.\w+)*")

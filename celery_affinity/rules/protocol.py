@@ -30,7 +30,7 @@ MOST_CLAIMS = 100
 #: Workers into whose inboxes one call puts the sign of a pause.
 MOST_SIGNED = 100
 
-#: Keys of rules that one call settles at most, after limits have changed.
+#: Keys of rules that one call renews at most, after limits have changed.
 MOST_KEYS = 50
 
 #: Sub-lanes of keys of which another job stands in its lane after one call, since a key has room; from twice as many
@@ -75,9 +75,9 @@ LONGEST_PATIENCE = 15
 LONGEST_KEY = 255
 
 #: End of the id of each job that has a key: the id alone tells a script that there is more to do.
-MARK = "!"
+KEYED = "!"
 
-#: End of the id of a call that merges with others, and of a batch of such calls; `MARK` may follow.
+#: End of the id of a call that merges with others, and of a batch of such calls; `KEYED` may follow.
 MERGES = "+"
 BATCH = "*"
 
@@ -93,7 +93,7 @@ MOST_STAMPS = 100
 MOST_STAMP_BYTES = 20_000
 
 #: Words of field ``!`` of key ``heads``: there are pauses or limits of types; there are reserves, and maybe those too.
-HAS_RULES = "rules"
+HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
 
 # -- what `publish` and `ingest` reply of a job

@@ -10,7 +10,7 @@ from celery_affinity import Affinity, Exclusive, Merge, OptionError, publish_man
 from celery_affinity.client import stated_rules
 from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.client.wrong_in_app import check_app
-from celery_affinity.rules.job_rules import as_kept
+from celery_affinity.rules.rule_texts import as_kept
 
 from ..support.misspellings import refused, task
 

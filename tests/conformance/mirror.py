@@ -12,9 +12,9 @@ from functools import cache, lru_cache
 
 from celery_affinity.rules import lanes, redis_keys
 from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.job_rules import as_kept
 from celery_affinity.rules.protocol import METRICS_KEPT_S
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.rule_texts import as_kept
 from celery_affinity.server.replies import Joining
 from tests.conformance.reference import keyed
 

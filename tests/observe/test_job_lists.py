@@ -83,6 +83,7 @@ def test_jobs_of_a_type_and_of_a_task(busy, reader):
         assert all(each.type == type_ for each in all_pages(reader, 9, type=type_, state="pending"))
     assert len(all_pages(reader, 9, task="tests.*")) == len(every)
     assert all_pages(reader, 9, task="other") == []
+    assert all_pages(reader, 9, task="[t]ests.*") == []
 
 
 def test_jobs_of_one_moment_are_all_listed(fleet, reader):

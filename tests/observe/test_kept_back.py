@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from click import unstyle
 from prometheus_client import CollectorRegistry
 
@@ -260,6 +261,28 @@ def test_the_wait_behind_a_limit_of_a_type_goes_by_the_slots_that_may_be_used(fl
         "type 'pdf' is closed: its limit is 0"
     ]
     assert rows_of(found)["wait"] == "unknown: its type is closed"
+
+
+def test_a_type_is_closed_by_its_limit_and_not_by_its_name(fleet, reader):
+    fleet.join("worker", "closed-deals", slots=4)
+    fleet.scheduler.configure({"limits": "type%3Aclosed-deals=1"})
+    fleet.scheduler.tick()
+    for number in range(2):
+        fleet.publish(f"job{number}", "closed-deals")
+    found = explain(reader, "task-job1")
+    assert [each.rule for each in found.waiting.blocked_by] == ["type limit"]
+    assert rows_of(found)["wait"] == "unknown: no run time of such jobs is known yet"
+
+
+@pytest.mark.parametrize("digits", [1, 15, 16, 18])
+def test_the_limit_of_a_key_is_seen_however_many_digits_it_has(fleet, reader, digits):
+    fleet.join("worker", "pdf", slots=2)
+    limit = "1" + "0" * (digits - 1)
+    fleet.scheduler.configure({"limits": f"city%3AHH={limit}"})
+    fleet.publish("holds!", "pdf", rules=RULES)
+    fleet.publish("job!", "pdf", rules=RULES)
+    assert show(reader, "city:HH").key.limit == int(limit)
+    assert explain(reader, "task-job!").state == ("pending" if digits == 1 else "claimed")
 
 
 def test_what_else_keeps_a_job_back_has_a_line_of_its_own(fleet, reader):

@@ -11,10 +11,10 @@ from kombu.utils.json import dumps
 
 from celery_affinity import Affinity, Call, Exclusive, Merge, OptionError
 from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.job_rules import as_kept, in_full, joined, merge_in, parts_of
 from celery_affinity.rules.keyed.key_rules import are_rules, key_in, option_of
 from celery_affinity.rules.merging import merge_key, merge_key_in
 from celery_affinity.rules.protocol import USUAL_BOUNDS
+from celery_affinity.rules.rule_texts import as_kept, in_full, joined, merge_in, parts_of
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 

@@ -43,7 +43,7 @@ def test_a_rule_has_every_hook_and_is_found_by_its_mark():
     hooks = re.findall(r"^function no_rule\.(\w+)\(", text, re.MULTILINE)
     assert len(hooks) > 10
     for rule in ("merging", "batches"):
-        assert f"job_rules.by_mark[{rule}.MARK] = {rule}\n" in text
+        assert f"hooks.by_mark[{rule}.MARK] = {rule}\n" in text
         for hook in hooks:
             assert f"{rule}.{hook} = {rule}.{hook} or no_rule.{hook}\n" in text
 

@@ -4,10 +4,10 @@ import pytest
 
 from celery_affinity.observe import dead_letters, jobs
 from celery_affinity.observe.explain import explain
-from celery_affinity.rules.job_rules import as_kept, merge_in
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_SHARED
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.rule_texts import as_kept, merge_in
 from celery_affinity.server.replies import End
 
 from ..support.clocked import ClockedScheduler

@@ -8,8 +8,8 @@ from celery_affinity.rules.redis_keys import KEYS
 _FILE = re.compile(r"^do -- (.+)\n(?s:(.*?))^end\n(?=do -- |\Z)", re.MULTILINE)
 _FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\((?s:.*?)^end$|^function ([\w.]+)\(.*\) end.*$", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)?")
-#: ``rule.waits`` or ``job_rules.of(id).waits``.
-_HOOK = re.compile(r"(?:\brule|job_rules\.of\([\w.\[\]]+\))\.(\w+)")
+#: ``rule.waits`` or ``hooks.of(id).waits``.
+_HOOK = re.compile(r"(?:\brule|hooks\.of\([\w.\[\]]+\))\.(\w+)")
 _CALL = re.compile(r"redis\.p?call\(\s*(?:.*?)\"([A-Z]+)\"(.*)")
 
 
@@ -52,7 +52,7 @@ def _functions() -> dict[str, tuple[str, str]]:
 
 def _rules() -> list[str]:
     """Return the modules that have hooks, of which an arrow calls those of the job's rule."""
-    return ["no_rule", *re.findall(r"^job_rules\.by_mark\[(\w+)\.MARK\]", assembled(), re.MULTILINE)]
+    return ["no_rule", *re.findall(r"^hooks\.by_mark\[(\w+)\.MARK\]", assembled(), re.MULTILINE)]
 
 
 def _modules() -> set[str]:

@@ -22,7 +22,7 @@ local function how_it_ended(id, state, reason, why)
     elseif state == "revoked" and string.find(why or "", protocol.DROPPED, 1, true) == 1 then
         return protocol.DROPPED
     end
-    return job_rules.of(id).STANDS_FOR_CALLS and "shared" or state
+    return hooks.of(id).STANDS_FOR_CALLS and "shared" or state
 end
 
 function arrows.announce(ARGV)

@@ -5,6 +5,6 @@
 function arrows.configure(ARGV)
     -- ARGV[1..]: name, value of each setting; "" resets a setting
     local revision = settings_in_force.change(ARGV)
-    job_rules.recheck()
+    hooks.recheck()
     return { revision, fill.fill({}, "", settings_in_force.read(), which_slot.view())[1] }
 end

@@ -8,7 +8,7 @@ function arrows.drop(ARGV)
         local state, reason = unpack(redis.call("HMGET", key.job(id), "state", "reason"))
         local is_dead = state == "dead" and reason ~= "deleted" and not is_seen[id]
         is_seen[id] = true
-        if is_dead and job_rules.of(id).STANDS_FOR_CALLS and redis.call("ZSCORE", key.untold, id) then
+        if is_dead and hooks.of(id).STANDS_FOR_CALLS and redis.call("ZSCORE", key.untold, id) then
             redis.call("ZREM", key.dead, id) -- `told` deletes it
             dropped = dropped + 1
         elseif is_dead or (not state and redis.call("ZSCORE", key.dead, id)) then -- somebody deleted its row

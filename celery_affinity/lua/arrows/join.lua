@@ -35,7 +35,7 @@ function arrows.join(ARGV)
     workers.say_what_is_kept(worker)
     workers.attach(worker, profile, types)
 
-    job_rules.recheck() -- the adopted settings may have changed limits
+    hooks.recheck() -- the adopted settings may have changed limits
     local more = fill.fill(types, "", settings_in_force.read(), which_slot.view())[1]
     if more == "" then
         lookahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))

@@ -31,26 +31,26 @@ function arrows.move(ARGV)
             return state
         end
         if state == "pending" then
-            job_rules.leave(id, type, lane)
+            hooks.leave(id, type, lane)
         end
         redis.call("HSET", key.job(id), "type", its_type, "lane", its_lane, "moved", 1)
         redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`
         if state == "pending" then
-            job_rules.wait(id, its_type, its_lane, enqueued)
+            hooks.wait(id, its_type, its_lane, enqueued)
         end
         local row = { state = state, type = type, rules = rules, name = name, patient = patient }
-        job_rules.of(id).is_moved(id, row, its_type, its_lane)
+        hooks.of(id).is_moved(id, row, its_type, its_lane)
         return state, state == "pending" and its_type or nil
     end
 
     local types, found = {}, {}
     for i = 4, #ARGV do
         local state, into = unpack(redis.call("HMGET", key.job(ARGV[i]), "state", "into"))
-        local id = state == "merged" and job_rules.of(ARGV[i]).in_its_stead(ARGV[i], into) or ARGV[i]
+        local id = state == "merged" and hooks.of(ARGV[i]).in_its_stead(ARGV[i], into) or ARGV[i]
         local run_state, type = move(id)
         types[#types + 1] = type
         found[#found + 1] = run_state or ""
-        found[#found + 1] = job_rules.of(id).number_of_calls(id)
+        found[#found + 1] = hooks.of(id).number_of_calls(id)
     end
     local is_served = new_type == "" or redis.call("HEXISTS", key.capacity, new_type) == 1
         or redis.call("HEXISTS", key.capacity, protocol.WITHDRAWN .. new_type) == 1

@@ -55,6 +55,6 @@ function arrows.part(ARGV)
         redis.call("HSET", key.job(part), "lane", lane, "moved", 1, "claimed", "") -- see `claims.grant`
     end
     merging.open_if_none_is(part, type, rules, name)
-    job_rules.wait(part, type, lane, enqueued)
+    hooks.wait(part, type, lane, enqueued)
     return { #ids, fill.fill({ type }, "", settings_in_force.read(), which_slot.view())[1] }
 end

@@ -6,16 +6,16 @@
 
 -- RETURNS as how many jobs the deletion of job `id` counts. `do_some_recur`: whether there are recurring calls.
 local function count_of(id, type, do_some_recur)
-    local its_own = marks.has_rules(id) and protocol.KEYED_COUNTS_AS or 1
-    return its_own + job_rules.of(id).counts_as(id, type, do_some_recur)
+    local its_own = marks.has_key(id) and protocol.KEYED_COUNTS_AS or 1
+    return its_own + hooks.of(id).counts_as(id, type, do_some_recur)
 end
 
 -- Deletes a job, which is not in its lane any more; one with a key may be kept back from `lane`.
 local function forget(id, type, lane)
     if lane then
-        job_rules.leave_gate(id, type, lane)
+        hooks.leave_gate(id, type, lane)
     end
-    job_rules.of(id).is_purged(id, type)
+    hooks.of(id).is_purged(id, type)
 end
 
 function arrows.purge(ARGV)

@@ -37,7 +37,7 @@ local function end_otherwise(worker, id, known, outcome, keeps, settings)
     local is_kept = how == "failed" and keeps and string.find(keeps, "failed", 1, true)
     local has_ended = (ends.STATE_AFTER[how] or known.acked) and not is_kept
     if has_ended then
-        return job_rules.of(id).release(id, known, how, why)
+        return hooks.of(id).release(id, known, how, why)
     elseif how == "rejected" or is_kept then
         come_back.drop(worker, id)
         come_back.bury(id, how, settings, why)
@@ -55,7 +55,7 @@ local function end_all(worker, ends_given, keeps, settings)
         if known and keeps then
             known.keep_s = tonumber(string.match(keeps, "^%d+"))
         end
-        if known and outcome == "acked" and not job_rules.by_mark[marks.of(id)] then -- as most jobs end
+        if known and outcome == "acked" and not hooks.by_mark[marks.of(id)] then -- as most jobs end
             ends.on_worker(id, known, "done", "")
         elseif known then
             local type = end_otherwise(worker, id, known, outcome, keeps, settings)
@@ -73,13 +73,13 @@ local function fits_others(again)
     if next(again) then
         return true
     end
-    for _, type in ipairs(next(call.moved) and job_rules.gained() or {}) do
+    for _, type in ipairs(next(call.gained) and hooks.gained() or {}) do
         if free_slots.free_for(type) > 0 then
             return true
         end
     end
-    if next(call.moved) then
-        call.moved = {}
+    if next(call.gained) then
+        call.gained = {}
     end
     return false
 end

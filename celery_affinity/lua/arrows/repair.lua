@@ -100,5 +100,5 @@ function arrows.repair(ARGV)
         redis.call("UNLINK", key.spoiled)
         redis.call("HINCRBY", key.counters, "spoiled", #what)
     end
-    return { following, job_rules.gained(), what }
+    return { following, hooks.gained(), what }
 end

@@ -10,7 +10,7 @@ function arrows.replay(ARGV)
     for nth, id in ipairs(ARGV) do
         local state, type, lane, stamps, expires, reason =
             unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires", "reason"))
-        local rule = job_rules.of(id)
+        local rule = hooks.of(id)
         local is_ready = state == "dead" and reason ~= "deleted" and spoiled.can_wait(type, lane, call.now, "0")
         if is_ready then
             local are_all, number = rule.wait_again(id, calls_left)
@@ -27,7 +27,7 @@ function arrows.replay(ARGV)
             redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
                 "stamps")
             redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now, "deliveries", 0)
-            job_rules.wait(id, type, lane, call.now)
+            hooks.wait(id, type, lane, call.now)
             types[#types + 1] = type
             replayed[#replayed + 1] = id
         end

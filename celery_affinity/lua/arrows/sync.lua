@@ -102,7 +102,7 @@ function arrows.sync(ARGV)
     local ticker = workers.is_ticker(worker)
     local free, more = tonumber(redis.call("HGET", key.worker(worker), "free") or 0), ""
     -- Else no slot is free for its types, but those of workers that sync as well.
-    if free > 0 or returned > 0 or next(call.moved) then
+    if free > 0 or returned > 0 or next(call.gained) then
         more = fill.fill(types, "", settings, which_slot.view())[1]
         free = tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
     end

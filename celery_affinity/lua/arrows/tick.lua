@@ -39,8 +39,8 @@ function arrows.tick(ARGV)
             return
         end
         types[#types + 1] = type
-        if patient or not job_rules.of(id).is_due(id, type, lane, enqueued) then
-            job_rules.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
+        if patient or not hooks.of(id).is_due(id, type, lane, enqueued) then
+            hooks.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
             redis.call("HSET", key.job(id), "state", "pending")
             redis.call("ZREM", key.scheduled, id)
         end

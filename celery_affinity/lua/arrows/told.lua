@@ -20,7 +20,7 @@ end
 -- Forgets an end that cannot be told. Leaves what is under the id, which may be no job at all. Calls of a batch whose
 -- row is made again learn that their result is lost.
 local function set_aside(id)
-    if job_rules.of(id).make_again(id) then
+    if hooks.of(id).make_again(id) then
         redis.call("HSET", key.job(id), "state", "done", "ended", call.now)
         return
     end
@@ -36,7 +36,7 @@ function arrows.told(ARGV)
     local most = math.max(1, math.floor(protocol.MOST_SHARED / math.max(1, #ARGV - 2))) -- calls of a batch that goes
     for i = 3, #ARGV do
         local id = ARGV[i]
-        local is_half_told = how == "told" and job_rules.of(id).has_callers(id)
+        local is_half_told = how == "told" and hooks.of(id).has_callers(id)
         if redis.call("ZSCORE", key.untold, id) and not is_half_told then
             untold = untold + 1
             if how == "told" then

@@ -1,6 +1,6 @@
 -- call: the state of the call of an arrow that is under way. Nothing of it outlives the call, not even one that fails:
 -- `begin` makes all of it anew. `now_us`, `now`: the server's time, µs, as a number and as a text: the only time that
--- arrows go by. `moved`: types whose lanes a rule has changed -> whether one of their jobs may start now.
+-- arrows go by. `gained`: types whose lanes a rule has changed -> whether one of their jobs may start now.
 -- `before_heads_change`: what a claim that is under way does before a rule reads or writes heads.
 -- `keys`: what was read of keys of rules (`key_rows`). `limits`: what the setting says of keys, once read.
 -- `published`: type -> number of jobs, of types that live workers serve. `bounds`: those that a publish says.
@@ -24,8 +24,8 @@ function call.begin(base)
     use.last_s = time[1]
     call.now_us = time[1] * 1000000 + time[2]
     call.now = time[1] .. string.sub("00000" .. time[2], -6)
-    if not call.moved or next(call.moved) then
-        call.moved = {}
+    if not call.gained or next(call.gained) then
+        call.gained = {}
     end
     -- False, not nil: Lua takes fields that are nil for free places, and makes the table anew when these are used up.
     call.before_heads_change, call.keys, call.limits, call.bounds = false, false, false, false

@@ -44,7 +44,7 @@ local function is_one_more(job, enqueued, seen, opened)
     if tonumber(job.delay_us) > 0 or has_expired or find_by.is_revoked(job.task_id) then
         return false
     end
-    return not job_rules.of(job.id).adds_none(job, enqueued, opened)
+    return not hooks.of(job.id).adds_none(job, enqueued, opened)
 end
 
 -- RETURNS the type of the first of these jobs beyond a bound that refuses; nil for none.
@@ -92,7 +92,7 @@ local function oldest_of(type)
         for nth = 1, #some, 2 do
             local id, enqueued_us = some[nth], tonumber(some[nth + 1])
             local is_older = not oldest or score.is_older(enqueued_us, id, oldest_us, oldest)
-            if is_older and not job_rules.of(id).STANDS_FOR_CALLS then
+            if is_older and not hooks.of(id).STANDS_FOR_CALLS then
                 oldest, oldest_us = id, enqueued_us
             end
         end

@@ -71,7 +71,7 @@ function claims.payload_again(id)
         return nil
     end
     local run
-    run, expires = job_rules.of(id).runs(id, expires)
+    run, expires = hooks.of(id).runs(id, expires)
     return claims.payload(id, fence, type, deliveries, enqueued, expires, nil, run, is_moved and lane)
 end
 
@@ -95,12 +95,12 @@ function claims.remove(worker, id, fence)
         return nil
     end
     local known = { has_row = own_fence, acked = acked == "1", task = task }
-    if has_more or string.find(id, job_rules.any_mark, -1) then
+    if has_more or string.find(id, hooks.any_mark, -1) then
         local is_limited
         known.type, known.stamps, known.expires, is_limited, known.rules, known.name =
             unpack(redis.call("HMGET", key.job(id), "type", "stamps", "expires", "limited", "rules", "name"))
         known.has_more = true
-        job_rules.free(id, known.type, is_limited, known.rules, known.name)
+        hooks.free(id, known.type, is_limited, known.rules, known.name)
     end
     return known
 end

@@ -5,7 +5,7 @@ function come_back.drop(worker, id)
     redis.call("HDEL", key.claims(worker), id)
     redis.call("HDEL", key.job(id), "worker", "fence", "by", "started") -- "claimed" stays, and says that it was
     local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
-    job_rules.free(id, type, is_limited, rules, name)
+    hooks.free(id, type, is_limited, rules, name)
 end
 
 -- Takes a job back from its worker. The job ends if it was revoked or has expired; it is lost if it was acked, since
@@ -15,7 +15,7 @@ end
 function come_back.put(worker, id, is_counted, settings, why)
     local type, lane, enqueued, acked, deliveries =
         unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries"))
-    local rule = job_rules.of(id)
+    local rule = hooks.of(id)
     come_back.drop(worker, id)
     if not spoiled.can_wait(type, lane, enqueued, deliveries) then
         return come_back.set_aside(id, "claims:" .. worker, settings)
@@ -35,7 +35,7 @@ function come_back.put(worker, id, is_counted, settings, why)
     end
     redis.call("HSET", key.job(id), "state", "pending")
     rule.waits_again(id)
-    job_rules.wait(id, type, lane, enqueued)
+    hooks.wait(id, type, lane, enqueued)
     return type
 end
 
@@ -44,7 +44,7 @@ end
 function come_back.forget(id, most)
     redis.call("ZREM", key.dead, id)
     redis.call("ZREM", key.untold, id)
-    if not job_rules.of(id).forget_some(id, most or protocol.MOST_FORGOTTEN) then
+    if not hooks.of(id).forget_some(id, most or protocol.MOST_FORGOTTEN) then
         return
     end
     find_by.remove(id, 0)
@@ -78,7 +78,7 @@ function come_back.bury(id, reason, settings, why)
     redis.call("ZADD", key.dead, now, id)
     local type, rules, name = unpack(redis.call("HMGET", key.job(id), "type", "rules", "name"))
     ends.count(reason ~= "failed" and type, reason) -- for its type the worker counts one that failed
-    if job_rules.of(id).bury(id, reason, { type = type, rules = rules, name = name }) then
+    if hooks.of(id).bury(id, reason, { type = type, rules = rules, name = name }) then
         trim_dead(settings.dead_max)
         return
     end
@@ -103,10 +103,10 @@ end
 -- letter if its message is left. A batch waits again with its calls: RETURNS its type then, else nil.
 function come_back.set_aside(id, where, settings)
     spoiled.record("job " .. id .. ", found in " .. where)
-    local its_type, lane, enqueued = job_rules.of(id).make_again(id)
+    local its_type, lane, enqueued = hooks.of(id).make_again(id)
     if its_type then
         redis.call("HSET", key.job(id), "state", "pending")
-        job_rules.wait(id, its_type, lane, enqueued)
+        hooks.wait(id, its_type, lane, enqueued)
         return its_type
     end
     if redis.call("EXISTS", key.message(id)) == 0 then

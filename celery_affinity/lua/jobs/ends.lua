@@ -30,7 +30,7 @@ function ends.on_worker(id, known, state, why, is_untold)
         redis.call("EXPIRE", key.task(known.task), keep_s)
     end
     if known.rules then
-        job_rules.of(id).has_ended(id, known, state)
+        hooks.of(id).has_ended(id, known, state)
     end
     local its = key.job(id)
     redis.call("HSET", its, "state", state, "ended", call.now)
@@ -39,7 +39,7 @@ function ends.on_worker(id, known, state, why, is_untold)
     end
     if not is_untold then
         redis.call("EXPIRE", its, keep_s)
-        if known.keep_s and not job_rules.of(id).STANDS_FOR_CALLS then
+        if known.keep_s and not hooks.of(id).STANDS_FOR_CALLS then
             redis.call("ZADD", key.ended, call.now, id)
         end
     end
@@ -47,7 +47,7 @@ end
 
 -- Ends a job that is in no lane and has no slot. `how`: "revoked" or "expired".
 function ends.record(id, how)
-    job_rules.of(id).ends_unrun(id)
+    hooks.of(id).ends_unrun(id)
     redis.call("HSET", key.job(id), "state", how, "ended", call.now)
     redis.call("ZADD", key.untold, call.now, id)
     local stamps, expires, type = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "type"))
@@ -68,13 +68,13 @@ function ends.waiting(id, how)
     local state, type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
     local has_place = type and lanes.is_one(lane)
     if state == "pending" and has_place then
-        job_rules.leave(id, type, lane)
+        hooks.leave(id, type, lane)
     elseif state == "scheduled" then
         redis.call("ZREM", key.scheduled, id)
-        if has_place and marks.has_rules(id) then
-            job_rules.leave(id, type, lane) -- its key may be kept for it
+        if has_place and marks.has_key(id) then
+            hooks.leave(id, type, lane) -- its key may be kept for it
         end
-    elseif state ~= "merged" or not job_rules.of(id).let_go(id, how) then
+    elseif state ~= "merged" or not hooks.of(id).let_go(id, how) then
         return false
     end
     ends.record(id, how)
@@ -104,7 +104,7 @@ function ends.remember(id)
     local seconds = math.max(protocol.ENDED_KEPT_S, math.floor(keep_us / 1000000))
     find_by.remove(id, seconds)
     redis.call("EXPIRE", key.job(id), seconds)
-    if seconds > protocol.ENDED_KEPT_S and not job_rules.of(id).STANDS_FOR_CALLS then
+    if seconds > protocol.ENDED_KEPT_S and not hooks.of(id).STANDS_FOR_CALLS then
         redis.call("ZADD", key.ended, call.now, id)
     end
 end

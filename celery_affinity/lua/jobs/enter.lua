@@ -7,7 +7,7 @@ function enter.write_job(job, lane, enqueued, state, joined)
     if job.rules == "" then -- as most jobs are
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, "deliveries", "0"))
     else
-        local more = job_rules.of(job.id).fields(job, joined)
+        local more = hooks.of(job.id).fields(job, joined)
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(more)))
     end
     redis.call("SET", key.message(job.id), job.message)
@@ -26,7 +26,7 @@ function enter.put(job, enqueued_us, is_only)
     if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
         -- A script that failed at a spoiled key may have written one half: a job that waits, but is nowhere.
         local state, its_type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
-        local place = state == "pending" and its_type and lane and not marks.has_rules(id) and key.lane(its_type, lane)
+        local place = state == "pending" and its_type and lane and not marks.has_key(id) and key.lane(its_type, lane)
             or state == "scheduled" and key.scheduled
         if not place or redis.call("ZSCORE", place, id) then
             return protocol.IS_KNOWN, 1, false
@@ -36,7 +36,7 @@ function enter.put(job, enqueued_us, is_only)
     local due, lane = call.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local is_revoked = is_heard_of and find_by.is_revoked(job.task_id)
-    local rule, joined = job.rules ~= "" and job_rules.of(id), nil
+    local rule, joined = job.rules ~= "" and hooks.of(id), nil
     if rule and delay_us <= 0 and not (is_expired or is_revoked) then
         joined = rule.joins(job)
     end
@@ -71,8 +71,8 @@ function enter.put(job, enqueued_us, is_only)
         return protocol.IS_SCHEDULED, 1, false
     elseif waits_as == "merged" then
         heads = heads or "" -- others wait
-    elseif rule and marks.has_rules(id) then
-        job_rules.wait(id, type, lane, due, job)
+    elseif rule and marks.has_key(id) then
+        hooks.wait(id, type, lane, due, job)
     elseif heads or has_type_rules or not is_only then
         lanes.add(id, type, lane, due, heads or "")
     else
@@ -94,8 +94,8 @@ function enter.place(their_types, messages, alone)
     for type, number in pairs(call.published or {}) do
         redis.call("HINCRBY", key.metrics(type), "published", number == 1 and "1" or number)
     end
-    if next(call.moved) then
-        their_types, left = job_rules.and_gained(their_types) -- a job may state a higher limit for others
+    if next(call.gained) then
+        their_types, left = hooks.and_gained(their_types) -- a job may state a higher limit for others
     end
     for _, type in ipairs(their_types) do
         fitting = fitting + free_slots.free_for(type)

@@ -47,7 +47,7 @@ end
 
 -- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).
 local function are_rules(text, id)
-    local has_key = marks.has_rules(id)
+    local has_key = marks.has_key(id)
     if marks.of(id) == protocol.MERGES then
         local is_good, of_key = read_merge(text)
         return is_good and (has_key and is_of_key(of_key) or not has_key and of_key == "")
@@ -76,7 +76,7 @@ function job_check.bad(job)
         return "expires_us"
     elseif stamps ~= "" and (string.find(stamps, "[^%w_.~%%: -]") or find_by.are_too_many(stamps)) then
         return "stamps"
-    elseif job.rules == "" and (marks.has_rules(id) or marks.of(id) == protocol.MERGES) then
+    elseif job.rules == "" and (marks.has_key(id) or marks.of(id) == protocol.MERGES) then
         return "rules"
     elseif job.rules ~= "" and not are_rules(job.rules, id) then
         return "rules"

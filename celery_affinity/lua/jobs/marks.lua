@@ -5,16 +5,16 @@
 -- RETURNS the end of an id but for "!": "+", "*", or any other character.
 function marks.of(id)
     local last = string.sub(id, -1)
-    return last == protocol.MARK and string.sub(id, -2, -2) or last
+    return last == protocol.KEYED and string.sub(id, -2, -2) or last
 end
 
 -- RETURNS the id of the batch that begins with the call `first`.
 function marks.batch_of(first)
-    local mark = marks.has_rules(first) and protocol.MARK or ""
+    local mark = marks.has_key(first) and protocol.KEYED or ""
     return string.sub(first, 1, -2 - #mark) .. protocol.BATCH .. mark
 end
 
 -- RETURNS whether job `id` has a key.
-function marks.has_rules(id)
-    return string.sub(id, -1) == protocol.MARK
+function marks.has_key(id)
+    return string.sub(id, -1) == protocol.KEYED
 end

@@ -1,7 +1,7 @@
 -- no_rule: the hooks of a rule of jobs, and what each does with a job that has no such rule. A rule is a module with a
--- MARK, which the ids of its jobs end with (`marks`); it has the hooks that it needs. An arrow asks `job_rules.of(id)`
+-- MARK, which the ids of its jobs end with (`marks`); it has the hooks that it needs. An arrow asks `hooks.of(id)`
 -- for the hooks of a job, and names no rule. Jobs without a mark pay for none: where every job passes, an arrow asks
--- `job_rules.by_mark`, which has no entry for them.
+-- `hooks.by_mark`, which has no entry for them.
 -- A rule that STANDS_FOR_CALLS has rows that are no task's: each stands for calls that have rows of their own.
 
 -- == A job is published, or its time has come.

@@ -1,4 +1,4 @@
--- rule_texts: what the text of a job's rules says (`rules/job_rules.py`): "merge=K most=N bytes=N wait=US/US key=K
+-- rule_texts: what the text of a job's rules says (`rules/rule_texts.py`): "merge=K most=N bytes=N wait=US/US key=K
 -- limit=N", each part only of a job that has it. A `text` may be nil.
 
 -- RETURNS the key by which calls merge; nil without one.

@@ -3,19 +3,19 @@
 -- A lane has the pending jobs of one type, mode and priority; a claim takes its first job. What waits for a key is in
 -- sub-lanes, one for each key and lane, in the order of the lane. A job stands in its lane while a claim may take it:
 -- while the key has room, the first job of each of its sub-lanes does; all others are kept back. So claims meet only
--- jobs that may start. To settle a key is to find out again which jobs stand (`key_standing`).
+-- jobs that may start. To renew a key is to find out again which jobs stand (`key_standing`).
 -- What a key holds is a copy of claims: a claim that is removed, after a crash as well, frees it.
 -- Below, `its` is what is known of `its_key` (`key_rows.read`).
--- Cost: that of `key_standing.settle`, and a few commands.
+-- Cost: that of `key_standing.renew`, and a few commands.
 
--- Reads a key again, whose rows, settings or pause the call has changed by another way, and settles it.
-function keyed.settle_again(its_key)
+-- Reads a key again, whose rows, settings or pause the call has changed by another way, and renews it.
+function keyed.renew(its_key)
     key_rows.of_call().known[its_key] = nil
     key_rows.read(its_key).waits = true
-    key_standing.settle(its_key, true)
+    key_standing.renew(its_key, true)
 end
 
--- RETURNS how often the limits of keys have changed: the score in `waiting_keys` of a key that was settled since.
+-- RETURNS how often the limits of keys have changed: the score in `waiting_keys` of a key that was renewed since.
 function keyed.revision()
     return redis.call("HGET", key.settings, "limits_revision") or "0"
 end
@@ -29,7 +29,7 @@ function keyed.enter(id, type, lane, enqueued, fresh)
     local its_key, states = key_rows.rules_of(id)
     if not its_key then
         lanes.add(id, type, lane, enqueued)
-        call.moved[type] = true
+        call.gained[type] = true
         return
     end
     local its, name, task = key_rows.read(its_key), type .. " " .. lane, "=" .. key_rows.of_call().task[id]
@@ -48,13 +48,13 @@ function keyed.enter(id, type, lane, enqueued, fresh)
     if not first_us or score.is_older(enqueued_us, id, first_us, sublane.first) then
         sublane.first, sublane.enqueued, sublane.is_changed = id, enqueued, true
     end
-    key_standing.settle(its_key, true)
+    key_standing.renew(its_key, true)
     if sublane.standing ~= id then
         key_standing.keep_back(id, type, lane, enqueued)
     end
 end
 
--- Removes a job, which is not in its lane any more, from its sub-lane. The caller settles the key.
+-- Removes a job, which is not in its lane any more, from its sub-lane. The caller renews the key.
 local function remove(its_key, its, id, type, lane)
     local name = type .. " " .. lane
     local place, sublane = key.sublane(its_key, type, lane), its.sublanes[name]
@@ -78,7 +78,7 @@ function keyed.leave(id, type, lane)
     key_standing.heads_change()
     if not key_standing.let_go(id, type, lane) then
         lanes.remove(id, type, lane)
-        call.moved[type] = call.moved[type] or false
+        call.gained[type] = call.gained[type] or false
     end
     local its_key = key_rows.rules_of(id)
     if not its_key then
@@ -90,7 +90,7 @@ function keyed.leave(id, type, lane)
         key_rows.keep_for_nobody(its_key, its, "retry")
         its.waits = true
     end
-    key_standing.settle(its_key, false)
+    key_standing.renew(its_key, false)
 end
 
 -- RETURNS whether the key has room for job `id`, which stands in its lane.
@@ -115,16 +115,16 @@ function keyed.may_start(id)
     key_standing.heads_change()
     local type, lane, enqueued = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued"))
     local sublane = type and lane and its.sublanes[type .. " " .. lane]
-    if sublane and sublane.standing == id then -- at first: `settle` may leave this sub-lane to a tick
+    if sublane and sublane.standing == id then -- at first: `renew` may leave this sub-lane to a tick
         local heads = redis.call("HGET", key.heads, type) or ""
         lanes.write(type, key_standing.let_stand(its_key, sublane, "", heads))
-        call.moved[type] = call.moved[type] or false
+        call.gained[type] = call.gained[type] or false
     end
-    key_standing.settle(its_key, false)
+    key_standing.renew(its_key, false)
     if type and lane and redis.call("ZSCORE", key.lane(type, lane), id) then -- somebody deleted that it stands there
         lanes.remove(id, type, lane)
         key_standing.keep_back(id, type, lane, enqueued or call.now)
-        call.moved[type] = call.moved[type] or false
+        call.gained[type] = call.gained[type] or false
     end
     return false
 end
@@ -149,7 +149,7 @@ function keyed.hold(id, type, lane, fence)
     if its.retry then
         key_rows.keep_for_nobody(its_key, its, "retry")
     end
-    key_standing.settle(its_key, false)
+    key_standing.renew(its_key, false)
 end
 
 -- RETURNS the retry of job `id`, a waiting job of the same task and key; its type; and whether it may start now. Nil if
@@ -182,23 +182,24 @@ function keyed.free(id, type, rules, name)
         retry, its_type, is_pending = retry_of(id, its_key)
     end
     if retry then
-        call.moved[its_type] = is_pending or call.moved[its_type] -- it may stand already: then `settle` changes nothing
+        -- It may stand already: then `renew` changes nothing.
+        call.gained[its_type] = is_pending or call.gained[its_type]
         redis.call("HSET", key.of_key(its_key), "retry", retry)
         its.retry = retry
     elseif not its.turn and not its.retry then
         key_turns.give_turn(its_key, its, type)
     end
-    key_standing.settle(its_key, true)
+    key_standing.renew(its_key, true)
 end
 
 -- Has the caller fill free slots with jobs of the types of which a job of the key stands.
 local function fill_standing(its_key)
     for _, sublane in pairs(key_rows.read(its_key).sublanes) do
-        call.moved[sublane.type] = call.moved[sublane.type] or sublane.standing ~= ""
+        call.gained[sublane.type] = call.gained[sublane.type] or sublane.standing ~= ""
     end
 end
 
--- Settles the keys whose limits have changed, and those that a tick is to look at by now: MOST_KEYS of each kind.
+-- Renews the keys whose limits have changed, and those that a tick is to look at by now: MOST_KEYS of each kind.
 -- RETURNS whether there may be more.
 function keyed.recheck()
     if redis.call("EXISTS", key.waiting_keys, key.rates) == 0 then
@@ -212,13 +213,13 @@ function keyed.recheck()
     end
     for _, its_key in ipairs(stale) do
         redis.call("ZADD", key.waiting_keys, now, its_key)
-        keyed.settle_again(its_key)
+        keyed.renew(its_key)
     end
     for _, its_key in ipairs(due) do
-        -- The arrow that made the key due may have settled it, and filled no slots; a publish leaves a job to this tick
+        -- The arrow that made the key due may have renewed it, and filled no slots; a publish leaves a job to this tick
         -- that comes beside one which stands in vain.
         fill_standing(its_key)
-        keyed.settle_again(its_key)
+        keyed.renew(its_key)
     end
     local free = redis.call("ZRANGEBYSCORE", key.rates, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)
     for _, its_key in ipairs(free) do -- all jobs of these rates may start at once again

@@ -30,7 +30,7 @@ local function go_on(batch, known)
     redis.call("HDEL", key.job(batch), "worker", "fence", "by", "started", "primary", "acked")
     redis.call("HSET", key.job(batch), "state", "pending", "task", "")
     callers.close(batch, type, known.rules, known.name)
-    job_rules.wait(batch, type, lane, enqueued)
+    hooks.wait(batch, type, lane, enqueued)
     return type
 end
 

@@ -44,8 +44,8 @@ function merging.is_due(id, type, lane, enqueued)
     if batch then
         redis.call("ZREM", key.scheduled, id)
     end
-    if batch and marks.has_rules(id) then
-        job_rules.leave(id, type, lane) -- its key may be kept for it
+    if batch and marks.has_key(id) then
+        hooks.leave(id, type, lane) -- its key may be kept for it
     end
     if not is_again then
         recurring.match(type, its_rules, name, task, fired)

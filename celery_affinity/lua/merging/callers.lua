@@ -72,7 +72,7 @@ function callers.let_go(id, how)
             redis.call("ZREM", key.scheduled, batch)
         end
         if type and lanes.is_one(lane) then
-            job_rules.leave(batch, type, lane)
+            hooks.leave(batch, type, lane)
         end
         callers.vanish(batch)
     elseif state == "pending" and type then

@@ -6,7 +6,7 @@
 -- RETURNS whether a call's own row keeps its rules, which its batch says as well: there may be very many calls. The
 -- first calls do: a batch whose row is lost is made again of them.
 function merging.says_rules(id, number)
-    return number <= protocol.MOST_MOVES or marks.has_rules(id)
+    return number <= protocol.MOST_MOVES or marks.has_key(id)
 end
 
 -- Adds call `id` to `batch`, as its call with that number.
@@ -18,8 +18,8 @@ end
 
 -- Makes the batch of call `first`, which waits; the batch waits instead. `row`: what `find` returned of the call.
 local function make_batch(first, batch, type, row, name)
-    if not row.patient or marks.has_rules(first) then
-        job_rules.leave(first, type, row.lane) -- a key may be kept for a patient one, too
+    if not row.patient or marks.has_key(first) then
+        hooks.leave(first, type, row.lane) -- a key may be kept for a patient one, too
     end
     add(first, batch, 1)
     redis.call("HSET", key.job(batch), "type", type, "lane", row.lane, "enqueued", row.enqueued, "deliveries", 0,
@@ -30,7 +30,7 @@ local function make_batch(first, batch, type, row, name)
     if row.patient then
         patience.hand_over(first, batch, row.patient)
     else
-        job_rules.wait(batch, type, row.lane, row.enqueued)
+        hooks.wait(batch, type, row.lane, row.enqueued)
     end
 end
 
@@ -158,7 +158,7 @@ function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_writ
     local enqueued_now = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
     local is_changed = lane_now ~= row.lane or enqueued_now ~= row.enqueued
     if is_changed and not row.patient then
-        job_rules.leave(batch, type, row.lane)
+        hooks.leave(batch, type, row.lane)
     end
     local calls = row.calls + 1
     if is_written then
@@ -174,7 +174,7 @@ function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_writ
         row.lane, row.enqueued = lane_now, enqueued_now
         patience.go_on(batch, row.patient, row)
     elseif is_changed then
-        job_rules.wait(batch, type, lane_now, enqueued_now)
+        hooks.wait(batch, type, lane_now, enqueued_now)
     else
         callers.count_waiting(type, 1)
     end

@@ -74,7 +74,7 @@ end
 -- Reads the heads of the types that a rule has moved since.
 local function read_again(waiting)
     for nth, type in ipairs(waiting.types) do
-        if call.moved[type] ~= nil and waiting.limits[type] ~= "closed" then
+        if call.gained[type] ~= nil and waiting.limits[type] ~= "closed" then
             waiting.heads[type] = redis.call("HGET", key.heads, type) or nil
             if waiting.choice then
                 waiting.choice:changed(nth)
@@ -93,13 +93,13 @@ function candidates.of(types, view, settings)
     if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
         waiting, left = some_of(waiting, heads)
     end
-    local limits, kept_back = {}, nil
+    local limit_of, kept_back = {}, nil
     if has_type_rules then
-        waiting, limits, kept_back = type_rules.open(waiting, heads, settings, view.is_ahead)
+        waiting, limit_of, kept_back = type_rules.open(waiting, heads, settings, view.is_ahead)
         view = kept_back and view.of_all and view:of_all() or view -- jobs may wait beside any free slot
     end
     return {
-        types = waiting, heads = heads, left = left, view = view, limits = limits, kept_back = kept_back,
+        types = waiting, heads = heads, left = left, view = view, limits = limit_of, kept_back = kept_back,
         settings = settings, changed = {},
         best = best, pop = pop, count = count, read_again = read_again, write = candidates.write_heads,
     }

@@ -4,7 +4,7 @@
 -- it would be claimed.
 -- Cost: O(log n) in pending jobs, independent of workers; grows with `types`, once in a call.
 
--- Does with a job of `waiting` that has rules what `does`, a function of `job_rules`, does. RETURNS what that returns.
+-- Does with a job of `waiting` that has rules what `does`, a function of `hooks`, does. RETURNS what that returns.
 local function with_its_rules(waiting, does, ...)
     local are_written = false
     call.before_heads_change = function()
@@ -45,12 +45,12 @@ function fill.from(waiting, caller, view, fresh)
         if not job then
             break
         end
-        local id, worker, is_ruled = job.id, view:best(job.type), marks.has_rules(job.id)
+        local id, worker, is_ruled = job.id, view:best(job.type), marks.has_key(job.id)
         local has_limit = waiting.limits[job.type]
         if view.is_ahead and (is_ruled or has_limit) then
             break -- it would hold its key, or count, while it waits for a slot
         end
-        local may_start = not is_ruled or with_its_rules(waiting, job_rules.may_start, id)
+        local may_start = not is_ruled or with_its_rules(waiting, hooks.may_start, id)
         if may_start and fresh and not fresh[id] then
             reply[1] = reply[1] .. left_of(waiting)
             break
@@ -59,7 +59,7 @@ function fill.from(waiting, caller, view, fresh)
         local fence, deliveries, expires, has_row, is_moved
         if may_start then
             waiting:pop(job)
-            local rule = job_rules.by_mark[marks.of(id)]
+            local rule = hooks.by_mark[marks.of(id)]
             if rule then
                 run, run_expires = rule.choose(id, job.type)
             end
@@ -69,7 +69,7 @@ function fill.from(waiting, caller, view, fresh)
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if is_ruled and may_start then
-            with_its_rules(waiting, fence and job_rules.hold or job_rules.leave_gate, id, job.type, job.lane, fence)
+            with_its_rules(waiting, fence and hooks.hold or hooks.leave_gate, id, job.type, job.lane, fence)
         end
         if fence then
             if not has_row then
@@ -108,8 +108,8 @@ end
 -- `fill.from`, and the view of the slots that were filled: reserves need that of all slots.
 function fill.fill(types, caller, settings, view)
     local left = ""
-    if next(call.moved) then
-        types, left = job_rules.and_gained(types)
+    if next(call.gained) then
+        types, left = hooks.and_gained(types)
     end
     if #types == 0 then -- as in most heartbeats
         view:write()

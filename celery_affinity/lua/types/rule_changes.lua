@@ -16,7 +16,7 @@ function rule_changes.pause(what, words)
     redis.call("HINCRBY", key.settings, "revision", 1) -- workers, which see that, log the pauses
     local kind, name = string.match(what, "^(%l+):(.+)$")
     if kind == "key" then
-        keyed.settle_again(name)
+        keyed.renew(name)
     else
         type_changes.pause(name or what, words ~= nil)
     end

@@ -58,7 +58,7 @@ end
 local function gain_all()
     local some = redis.call("HSCAN", key.heads, 0, "COUNT", protocol.MOST_RESUMED)[2]
     for i = 1, math.min(#some, 2 * protocol.MOST_RESUMED), 2 do -- of a small hash, HSCAN returns all
-        call.moved[some[i]] = some[i] ~= "!"
+        call.gained[some[i]] = some[i] ~= "!"
     end
 end
 
@@ -74,7 +74,7 @@ function type_changes.reserve(before, now)
     elseif redis.call("HDEL", key.type_rules, "!") == 1 then
         redis.call("HDEL", key.heads, "!")
         if redis.call("EXISTS", key.type_rules) == 1 then
-            redis.call("HSET", key.heads, "!", protocol.HAS_RULES)
+            redis.call("HSET", key.heads, "!", protocol.HAS_TYPE_RULES)
         end
     end
     gain_all()

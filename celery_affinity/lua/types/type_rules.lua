@@ -28,7 +28,7 @@ function type_rules.in_words(rule)
 end
 
 -- Writes what holds back types. `rules`: type -> what `read` returns. `was_closed`: type -> whether it was closed; one
--- that is open again is filled (`call.moved`).
+-- that is open again is filled (`call.gained`).
 function type_rules.write_all(rules, was_closed)
     local fields, gone = {}, {}
     for type, rule in pairs(rules) do
@@ -39,7 +39,7 @@ function type_rules.write_all(rules, was_closed)
             gone[#gone + 1] = type
         end
         if was_closed[type] and not type_rules.is_closed(rule) then
-            call.moved[type] = true
+            call.gained[type] = true
         end
     end
     many.call("HDEL", key.type_rules, gone) -- first: if all go, and others come, key `heads` says so in the end
@@ -47,7 +47,7 @@ function type_rules.write_all(rules, was_closed)
         redis.call("HDEL", key.heads, "!")
     end
     if many.call("HSET", key.type_rules, fields) > 0 and redis.call("HEXISTS", key.heads, "!") == 0 then
-        redis.call("HSET", key.heads, "!", protocol.HAS_RULES)
+        redis.call("HSET", key.heads, "!", protocol.HAS_TYPE_RULES)
     end
 end
 
@@ -58,17 +58,17 @@ end
 -- RETURNS those of `types` that are open; a table: type -> its limit; and what `reserves.among` does. Removes the
 -- closed types from `heads`.
 function type_rules.open(types, heads, settings, is_ahead)
-    local open, limits = {}, {}
+    local open, limit_of = {}, {}
     local all, text = unpack(redis.call("HMGET", key.type_rules, "*", "!"))
     for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
         local type, rule = types[nth], type_rules.read(words)
         if all or type_rules.is_closed(rule) then
             heads[type] = nil
         else
-            open[#open + 1], limits[type] = type, rule.limit
+            open[#open + 1], limit_of[type] = type, rule.limit
         end
     end
-    return open, limits, reserves.among(open, text, settings, is_ahead)
+    return open, limit_of, reserves.among(open, text, settings, is_ahead)
 end
 
 -- Counts the claim of job `id`, whose type has a limit, or whose class a reserve: key `limited` has these claims by
@@ -96,7 +96,7 @@ function type_rules.free(type, id)
     local words, text = unpack(redis.call("HMGET", key.type_rules, type, "!"))
     local rule = type_rules.read(words)
     if #reserves.concerning(text, type) > 0 then
-        call.moved[type] = true
+        call.gained[type] = true
     end
     if rule.limit then
         local was_closed = type_rules.is_closed(rule)

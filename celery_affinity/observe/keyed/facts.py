@@ -5,12 +5,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...clock import SECOND_US
-from ...rules.job_rules import JobRules, StatedRate, in_full, parse, rate_in
 from ...rules.keyed import key_limits
 from ...rules.keyed.key_rules import are_rules
 from ...rules.keyed.spelled import HASHED, encoded_key
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
+from ...rules.rule_texts import StatedKey, StatedRate, in_full, parse, rate_in
 from ...server.reader import Lane, Reader
 from ..job_row import JobRow, read_jobs
 
@@ -81,7 +81,7 @@ def encoded(key: str) -> str:
     return f"{encode(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
 
 
-def rules_in(text: str) -> JobRules | None:
+def rules_in(text: str) -> StatedKey | None:
     """Return what the field ``rules`` of a job's row says of a key; None if it says nothing."""
     full = in_full(text)
     return parse(full) if full and are_rules(full) else None

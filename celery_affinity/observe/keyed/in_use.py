@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...rules.patterns import matches
-from ...rules.protocol import MARK
+from ...rules.protocol import KEYED
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import text_of
 from ...rules.shared_settings import weights
@@ -138,7 +138,7 @@ class _Look:
                 self.saw_all = False
                 break
             claims = read.ask_one("hkeys", read.key("claims", worker)) if number else []
-            ids += [job_id for job_id in map(text_of, claims) if job_id.endswith(MARK)]
+            ids += [job_id for job_id in map(text_of, claims) if job_id.endswith(KEYED)]
         for row in read_jobs(read, ids, ("rules",)):
             rules = rules_in(row.rules)
             if rules:

@@ -48,7 +48,7 @@ FAULTS = (
     Fault("arrows/replay", 'state == "dead" and ', ""),
     Fault("arrows/replay", 'redis.call("EXISTS", key.message(id)) == 1', "true"),
     Fault("arrows/replay", ', "deliveries", 0)', ")"),
-    Fault("arrows/replay", "job_rules.wait(id, type, lane, call.now)", "job_rules.wait(id, type, lane, '1')"),
+    Fault("arrows/replay", "hooks.wait(id, type, lane, call.now)", "hooks.wait(id, type, lane, '1')"),
     Fault("arrows/replay", "fill.fill(types,", "fill.fill({},"),
     Fault("arrows/replay", "find_by.fade(id, stamps, expires)", ""),
     Fault("arrows/replay", '"acked", "left", "tries"', '"left", "tries"'),
@@ -149,14 +149,14 @@ FAULTS = (
     Fault("jobs/come_back", '"left", "tries")\n    if redis.call("HGET"', '"left")\n    if redis.call("HGET"'),
     Fault(
         "arrows/move",
-        'if state == "pending" then\n            job_rules.leave',
-        "if false then\n            job_rules.leave",
+        'if state == "pending" then\n            hooks.leave',
+        "if false then\n            hooks.leave",
     ),
     Fault("arrows/move", 'redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`', ""),
     Fault("merging/merging", "local field = type ~= row.type and callers", "local field = false and callers"),
     Fault(
         "arrows/move",
-        'local id = state == "merged" and job_rules.of(ARGV[i]).in_its_stead(ARGV[i], into) or ARGV[i]',
+        'local id = state == "merged" and hooks.of(ARGV[i]).in_its_stead(ARGV[i], into) or ARGV[i]',
         "local id = ARGV[i]",
     ),
     Fault(

@@ -42,9 +42,7 @@ FAULTS = (
         "    if has_others then\n",
     ),
     Fault("merging/batches", 'ends.STATE_AFTER[how] and why or ""', '""'),
-    Fault(
-        "arrows/release", 'outcome == "acked" and not job_rules.by_mark[marks.of(id)] then', 'outcome == "acked" then'
-    ),
+    Fault("arrows/release", 'outcome == "acked" and not hooks.by_mark[marks.of(id)] then', 'outcome == "acked" then'),
     Fault("merging/batches", "local ended = primary and ends.meanwhile(primary)", "local ended = false"),
     Fault("merging/batches", '    callers.vanish(batch)\n    return "gone"', '    return "gone"'),
     Fault("merging/batch_hooks", '    redis.call("HSET", key.job(id), "task", "")\n', ""),
@@ -64,7 +62,7 @@ FAULTS = (
     Fault("merging/batches", "    ends.told(id)\n", ""),
     Fault("merging/batches", 'return state == "claimed" and own_fence', "return own_fence"),
     Fault("merging/batches", "and own_fence == fence", ""),
-    Fault("arrows/announce", 'job_rules.of(id).STANDS_FOR_CALLS and "shared" or', ""),
+    Fault("arrows/announce", 'hooks.of(id).STANDS_FOR_CALLS and "shared" or', ""),
     Fault("arrows/told", "and not is_half_told then", "then"),
     # Some calls go.
     Fault("arrows/part", "not seen[id] and", "", _PART + "test_a_call_that_is_named_twice_goes_once"),
@@ -148,7 +146,7 @@ FAULTS = (
     ),
     Fault(
         "arrows/purge",
-        "marks.has_rules(id) and protocol.KEYED_COUNTS_AS or 1",
+        "marks.has_key(id) and protocol.KEYED_COUNTS_AS or 1",
         "1",
         _LARGE + "test_many_jobs_with_keys_are_purged_some_in_a_call",
     ),
@@ -160,7 +158,7 @@ FAULTS = (
     ),
     Fault(
         "arrows/drop",
-        'is_dead and job_rules.of(id).STANDS_FOR_CALLS and redis.call("ZSCORE", key.untold, id)',
+        'is_dead and hooks.of(id).STANDS_FOR_CALLS and redis.call("ZSCORE", key.untold, id)',
         "false",
         _LARGE + "test_a_dead_batch_that_is_dropped_goes_when_its_callers_know",
     ),
@@ -179,8 +177,8 @@ FAULTS = (
     # The row of a batch is lost.
     Fault(
         "jobs/come_back",
-        '        redis.call("HSET", key.job(id), "state", "pending")\n        job_rules.wait(id, its_type',
-        "        job_rules.wait(id, its_type",
+        '        redis.call("HSET", key.job(id), "state", "pending")\n        hooks.wait(id, its_type',
+        "        hooks.wait(id, its_type",
         _SPOILED + "test_calls_of_a_batch_that_came_back_are_revoked_one_by_one",
     ),
     Fault(
@@ -203,19 +201,21 @@ FAULTS = (
     ),
     Fault(
         "arrows/told",
-        "job_rules.of(id).make_again(id)",
+        "hooks.of(id).make_again(id)",
         "false",
         _SPOILED + "test_calls_of_a_batch_whose_end_is_to_be_told_are_told",
     ),
-    Fault("repair/workers", "    repair_jobs.fix_batch(id)\n", "", _SPOILED + "test_a_claim_of_a_batch_is_mended"),
     Fault(
-        "repair/types",
+        "repair/repair_workers", "    repair_jobs.fix_batch(id)\n", "", _SPOILED + "test_a_claim_of_a_batch_is_mended"
+    ),
+    Fault(
+        "repair/repair_types",
         "        if repair_jobs.fix_batch(id) then",
         "        if false then",
         _SPOILED + "test_a_batch_with_a_key_waits_again",
     ),
     Fault(
-        "repair/jobs",
+        "repair/repair_jobs",
         "        fix_call(id)\n",
         "",
         _SPOILED + "test_calls_of_whose_batch_nothing_is_left_wait_by_themselves_once_they_are_named",

@@ -53,7 +53,7 @@ FAULTS = (
     Fault("jobs/bounds", "bound.pending + count > bound.most)", "bound.pending + count > bound.most + 1)", _ALL_LANES),
     # What is dropped.
     Fault("jobs/bounds", "protocol.MOST_DROPPED_FROM - 1,", "0,", _AFTER_A_RUN),
-    Fault("jobs/bounds", "is_older and not job_rules.of(id).STANDS_FOR_CALLS", "is_older", _AFTER_A_RUN),
+    Fault("jobs/bounds", "is_older and not hooks.of(id).STANDS_FOR_CALLS", "is_older", _AFTER_A_RUN),
     Fault(
         "jobs/bounds",
         "score.is_older(enqueued_us, id, oldest_us, oldest)",

@@ -98,7 +98,10 @@ FAULTS = (
         "merging/call_hooks", "        callers.count_waiting(type, -callers.beyond_one(id))\n", "", _RUN_AND_COME_BACK
     ),
     Fault(
-        "repair/types", "    fix_waiting_calls(type, places)\n", "", _COUNTS + "test_a_repair_counts_the_calls_again"
+        "repair/repair_types",
+        "    fix_waiting_calls(type, places)\n",
+        "",
+        _COUNTS + "test_a_repair_counts_the_calls_again",
     ),
     Fault(
         "arrows/repair",
@@ -107,13 +110,13 @@ FAULTS = (
         _COUNTS + "test_a_count_of_a_type_without_jobs_goes",
     ),
     Fault(
-        "repair/types",
+        "repair/repair_types",
         "key.lane(type, lane), key.kept_back(type, lane) }) do",
         "key.lane(type, lane) }) do",
         _COUNTS + "test_calls_whose_key_is_held_are_counted_again_too",
     ),
     Fault(
-        "repair/types",
+        "repair/repair_types",
         "    if left < 0 then\n        return\n    end\n",
         "",
         _COUNTS + "test_the_calls_of_very_many_jobs_are_not_counted_again_at_once",

@@ -10,8 +10,8 @@ _HOLDS = "tests/server/test_part.py::test_what_goes_waits_for_the_key_that_the_r
 
 FAULTS = (
     # What the end of an id says, and the text of rules.
-    Fault("jobs/marks", "return string.sub(id, -1) == protocol.MARK", 'return string.sub(id, -1) == ""', _HOLDS),
-    Fault("jobs/marks", "last == protocol.MARK and string.sub(id, -2, -2) or last", "last", _HOLDS),
+    Fault("jobs/marks", "return string.sub(id, -1) == protocol.KEYED", 'return string.sub(id, -1) == ""', _HOLDS),
+    Fault("jobs/marks", "last == protocol.KEYED and string.sub(id, -2, -2) or last", "last", _HOLDS),
     Fault("jobs/marks", ".. protocol.BATCH .. mark", ".. protocol.BATCH", _HOLDS),
     Fault("jobs/job_check", 'most ~= "1"', "true", _REFUSED),
     Fault("jobs/job_check", 'string.find(a_period_us, "^[1-9]")', "true", _REFUSED),
@@ -60,10 +60,10 @@ FAULTS = (
     Fault("jobs/ends", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
     Fault(
         "jobs/ends",
-        "job_rules.leave(id, type, lane)\n    elseif",
+        "hooks.leave(id, type, lane)\n    elseif",
         'redis.call("ZREM", key.lane(type, lane), id)\n    elseif',
     ),
-    Fault("jobs/ends", "job_rules.leave(id, type, lane) -- its key may be kept for it", ""),
+    Fault("jobs/ends", "hooks.leave(id, type, lane) -- its key may be kept for it", ""),
     Fault("jobs/ends", "find_by.fade(id, stamps, expires)", ""),
     Fault("jobs/ends", 'and "revoked" or nil', "and nil or nil"),
     Fault("jobs/ends", '    redis.call("UNLINK", key.message(id))\n    ends.remember', "    ends.remember"),

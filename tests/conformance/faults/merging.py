@@ -23,7 +23,7 @@ FAULTS = (
     Fault(
         "merging/merging", "has_room(row.calls, its_bytes, bytes, rules)", "has_room(row.calls, its_bytes, 0, rules)"
     ),
-    Fault("merging/merging", "        job_rules.leave(first, type, row.lane) ", "        type(first) "),
+    Fault("merging/merging", "        hooks.leave(first, type, row.lane) ", "        type(first) "),
     Fault("merging/merging", 'redis.call("HSET", key.merging, row.field, batch)\n    end', "end"),
     Fault(
         "merging/merging", 'redis.call("HSET", key.merging, field, id)', 'redis.call("HSETNX", key.merging, field, id)'
@@ -33,7 +33,7 @@ FAULTS = (
     Fault(
         "merging/merging", "tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued", "row.enqueued"
     ),
-    Fault("merging/merging", "        job_rules.leave(batch, type, row.lane)\n", ""),
+    Fault("merging/merging", "        hooks.leave(batch, type, row.lane)\n", ""),
     Fault("merging/merging", '"calls", calls, "bytes", call.text(row.bytes + bytes)', '"calls", calls'),
     Fault(
         "merging/merging", "local calls = row.calls + 1", 'local calls = 1 + redis.call("ZCARD", key.callers(batch))'
@@ -54,12 +54,12 @@ FAULTS = (
     Fault("jobs/enter", 'waits_as == "merged" and protocol.IS_MERGED or protocol.IS_PENDING', "protocol.IS_PENDING"),
     Fault("arrows/publish", "fresh[batch] = fresh[first]", "fresh[batch] = fresh[job.id]"),
     Fault("arrows/publish", "fresh[batch] = fresh[first]", ""),
-    Fault("arrows/tick", "not job_rules.of(id).is_due(id, type, lane, enqueued)", "true"),
+    Fault("arrows/tick", "not hooks.of(id).is_due(id, type, lane, enqueued)", "true"),
     Fault("merging/call_hooks", "tonumber(bytes) or 0)", "0)"),
     # Calls wait for more.
     Fault(
         "merging/merging",
-        "or marks.has_rules(first) then",
+        "or marks.has_key(first) then",
         "then",
         _PATIENT + "test_a_key_is_kept_for_no_retry_that_has_merged",
     ),
@@ -189,8 +189,8 @@ FAULTS = (
     ),
     Fault(
         "arrows/tick",
-        "if patient or not job_rules",
-        "if not job_rules",
+        "if patient or not hooks",
+        "if not hooks",
         _PATIENT + "test_a_call_to_which_none_comes_runs_alone",
     ),
     Fault(
@@ -210,7 +210,7 @@ FAULTS = (
     ),
     Fault("merging/callers", 'how == "expired" and not has_expired', 'how == "expired"'),
     Fault("merging/callers", 'elseif state ~= "pending" and state ~= "scheduled" then', "elseif false then"),
-    Fault("merging/callers", "            job_rules.leave(batch, type, lane)\n", ""),
+    Fault("merging/callers", "            hooks.leave(batch, type, lane)\n", ""),
     Fault("merging/callers", '    redis.call("HDEL", key.job(batch), unpack(fields))', ""),
     Fault("merging/callers", "    callers.close(batch, type, rules, name)\n", ""),
     Fault("merging/callers", '    redis.call("HDEL", key.job(id), "into")\n', ""),
@@ -227,7 +227,7 @@ FAULTS = (
         '    if state == "pending" or patient',
     ),
     # A call leaves to its batch what both say.
-    Fault("merging/merging", "number <= protocol.MOST_MOVES or marks.has_rules(id)", "number <= protocol.MOST_MOVES"),
+    Fault("merging/merging", "number <= protocol.MOST_MOVES or marks.has_key(id)", "number <= protocol.MOST_MOVES"),
     Fault("jobs/rule_texts", "most or protocol.USUAL_MOST)", "most or 2)"),
     Fault(
         "jobs/rule_texts",

@@ -35,7 +35,7 @@ FAULTS = (
     ),
     Fault("types/type_changes", 'if (before or "") == (now or "") then', "if false then"),
     Fault("types/type_changes", 'HAS_RESERVES)\n        redis.call("SET", key.recount, 0)', "HAS_RESERVES)"),
-    Fault("types/type_changes", 'redis.call("HSET", key.heads, "!", protocol.HAS_RULES)', ""),
+    Fault("types/type_changes", 'redis.call("HSET", key.heads, "!", protocol.HAS_TYPE_RULES)', ""),
     Fault("types/type_changes", "    gain_all()\nend\n\n-- Pauses", "end\n\n-- Pauses"),
     Fault("types/type_changes", "or reserves.covers(reserves.concerning(text, type), lane)", ""),
     Fault("types/type_changes", "== 1 then\n        gain_all()", "== 1 then"),

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from celery_affinity.rules.job_rules import key_part, merge_in
+from celery_affinity.rules.rule_texts import key_part, merge_in
 
 from . import keyed, recurring
 from .model import Cohort, Job

@@ -3,10 +3,10 @@
 from typing import cast
 
 from celery_affinity.rules import new_job
-from celery_affinity.rules.job_rules import merge_in
 from celery_affinity.rules.metrics import PUBLISHED
 from celery_affinity.rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
 from celery_affinity.rules.redis_keys import withdrawn
+from celery_affinity.rules.rule_texts import merge_in
 
 from . import callers, ends, find_by, keyed, merging, workers
 from . import recurring as recurring_calls

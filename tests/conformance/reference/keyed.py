@@ -3,10 +3,10 @@
 import sys
 from collections.abc import Collection
 
-from celery_affinity.rules.job_rules import JobRules, StatedRate, parse
 from celery_affinity.rules.keyed.key_limits import limit_set
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TICK_US
 from celery_affinity.rules.redis_keys import encode
+from celery_affinity.rules.rule_texts import StatedKey, StatedRate, parse
 
 from . import type_rules, workers
 from .model import Cohort, Job
@@ -24,7 +24,7 @@ def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> N
     if is_fresh or job.task_name not in stated:
         stated[job.task_name] = rules.stated
     cohort.waiting_keys.setdefault(rules.key, cohort.settings.limits_revision)
-    cohort.gained |= settle(cohort, rules.key, now_us, gains=True)
+    cohort.gained |= renew(cohort, rules.key, now_us, gains=True)
     if job in standing_of(cohort, rules.key):
         cohort.gained.add(job.type)
 
@@ -41,7 +41,7 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
         cohort.rates[rules.key] = max(free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
     else:
         end_turn(cohort, job, rules.key, now_us)
-    settle(cohort, rules.key, now_us, gains=False)
+    renew(cohort, rules.key, now_us, gains=False)
 
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -52,7 +52,7 @@ def leave(cohort: Cohort, job: Job, now_us: int) -> None:
     if cohort.kept_for.get(rules.key) == job.id:
         del cohort.kept_for[rules.key]
         cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
-    settle(cohort, rules.key, now_us, gains=False)
+    renew(cohort, rules.key, now_us, gains=False)
 
 
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -66,7 +66,7 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
         cohort.gained |= {retry.type} if retry.state == "pending" else set()
     elif rules.key not in cohort.turns and rules.key not in cohort.kept_for:
         give_turn(cohort, job, rules.key, now_us)
-    cohort.gained |= settle(cohort, rules.key, now_us, gains=True)
+    cohort.gained |= renew(cohort, rules.key, now_us, gains=True)
 
 
 def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
@@ -79,17 +79,17 @@ def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
 def recheck(cohort: Cohort, now_us: int) -> bool:
     """Look at keys that the limits or the time may let go on. Return whether there may be more of them."""
     revision = cohort.settings.limits_revision
-    stale = [key for key, settled in cohort.waiting_keys.items() if settled < revision][:MOST_KEYS]
+    stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MOST_KEYS]
     for key in stale:
         cohort.waiting_keys[key] = revision
     due = sorted((at_us, key) for key, at_us in cohort.due_keys.items() if at_us <= now_us)[:MOST_KEYS]
     for _, key in due:
         del cohort.due_keys[key]
     for key in stale:
-        cohort.gained |= settle(cohort, key, now_us, gains=True)
-    for _, key in due:  # who made them due may have settled them, and filled no slots
+        cohort.gained |= renew(cohort, key, now_us, gains=True)
+    for _, key in due:  # who made them due may have renewed them, and filled no slots
         before = standing_of(cohort, key)
-        settle(cohort, key, now_us, gains=True)
+        renew(cohort, key, now_us, gains=True)
         cohort.gained |= {job.type for job in [*before, *standing_of(cohort, key)]}
     free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MOST_KEYS]
     for key in free:  # all starts of these are free again
@@ -100,7 +100,7 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
 # -- What is known of a key: the rules of its jobs, who waits for it, and who holds it.
 
 
-def rules_of(job: Job) -> JobRules | None:
+def rules_of(job: Job) -> StatedKey | None:
     """Return what the rules of *job* say; None if the job has none."""
     return parse(job.rules)
 
@@ -151,10 +151,10 @@ def rate_of(cohort: Cohort, key: str) -> StatedRate | None:
 
 
 # -- Which jobs of a key may start, by the room that the key has. Here they are found by looking at all jobs; scripts
-# keep them in lanes (``lua/keyed/standing.lua``).
+# keep them in lanes (``lua/keyed/key_standing.lua``).
 
 
-def settle(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> set[str]:
+def renew(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> set[str]:
     """Find out which jobs of *key* may start. Return the types of those that might not before.
 
     Not *gains*: nobody fills these types. Then a rate that lets no job start goes on so until a tick says otherwise.
@@ -197,7 +197,7 @@ def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
 def standing(cohort: Cohort, types: Collection[str]) -> list[Job]:
     """Return the pending jobs of *types* that may start, as far as keys are concerned.
 
-    Of each key with room these are the first jobs of each type, mode and priority, as when the key was settled last.
+    Of each key with room these are the first jobs of each type, mode and priority, as when the key was renewed last.
     """
     first: dict[tuple[str, str, bool, int], Job] = {}
     free = []

@@ -1,8 +1,8 @@
 """Calls that merge: which batch a call joins, and which call of a batch is run."""
 
 from celery_affinity.rules import marks
-from celery_affinity.rules.job_rules import StatedMerge, key_part, merge_in
 from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.rules.rule_texts import StatedMerge, key_part, merge_in
 
 from . import callers, ends, keyed, patience
 from .model import Cohort, Job

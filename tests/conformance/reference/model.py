@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from celery_affinity.rules.job_rules import StatedRate
 from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_BYTES
 from celery_affinity.rules.recurring_call import RecurringCall
+from celery_affinity.rules.rule_texts import StatedRate
 
 from .settings_in_force import InForce
 
@@ -242,7 +242,7 @@ class Cohort:
     stated: dict[str, dict[str, int | StatedRate]] = field(default_factory=dict)
     """Key of a rule -> task name -> the limit, or the rate, that the task stated last."""
     open_keys: dict[str, str | None] = field(default_factory=dict)
-    """Keys of rules that had room when they were settled last -> the only type that the room is for, None: any."""
+    """Keys of rules that had room when they were renewed last -> the only type that the room is for, None: any."""
     kept_for: dict[str, str] = field(default_factory=dict)
     """Key of a rule -> the retry that is the next one to get it (``keep_order``)."""
     turns: dict[str, tuple[str, int, int]] = field(default_factory=dict)
@@ -252,7 +252,7 @@ class Cohort:
     rates: dict[str, int] = field(default_factory=dict)
     """Key of a rate -> when all its starts are free again, µs."""
     due_keys: dict[str, int] = field(default_factory=dict)
-    """Key of a rule that has pending jobs -> when it is to be settled again, µs."""
+    """Key of a rule that has pending jobs -> when it is to be renewed again, µs."""
     waiting_keys: dict[str, int] = field(default_factory=dict)
     """Key of a rule that has pending jobs -> the revision of the limits that its lanes agree with."""
     pauses: dict[str, str] = field(default_factory=dict)

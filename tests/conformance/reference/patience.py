@@ -3,8 +3,8 @@
 Meanwhile it is scheduled, or its batch is. The rules of the first call say how long; a tick ends the patience.
 """
 
-from celery_affinity.rules.job_rules import StatedMerge, merge_in
 from celery_affinity.rules.protocol import AT_ONCE_US, TICK_US
+from celery_affinity.rules.rule_texts import StatedMerge, merge_in
 
 from . import workers
 from .model import Cohort, Job

@@ -161,9 +161,9 @@ local function wanted_of(its_key, its, room)
     return wanted
 end
 
--- Settles a key: has those of its jobs stand in their lanes that the key has room for, and no others. `gains`: whether
--- the caller fills free slots with jobs of the types of which a job comes to stand (`call.moved`).
-function key_standing.settle(its_key, gains)
+-- Renews a key: has those of its jobs stand in their lanes that the key has room for, and no others. `gains`: whether
+-- the caller fills free slots with jobs of the types of which a job comes to stand (`call.gained`).
+function key_standing.renew(its_key, gains)
     local its = key_rows.read(its_key)
     if its.turn then
         key_turns.end_turn_in_vain(its_key, its, gains)
@@ -189,7 +189,7 @@ function key_standing.settle(its_key, gains)
         local type = sublane.type
         before[type] = before[type] or redis.call("HGET", key.heads, type) or ""
         after[type] = key_standing.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
-        call.moved[type] = call.moved[type] or (gains and wanted[sublane] ~= "")
+        call.gained[type] = call.gained[type] or (gains and wanted[sublane] ~= "")
     end
     for type, heads in pairs(after) do
         if heads ~= before[type] then

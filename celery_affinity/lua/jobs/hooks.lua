@@ -1,71 +1,71 @@
--- job_rules: the registry of the rules that the end of a job's id tells. `no_rule` says what the hooks are; library.py
+-- hooks: the registry of the rules that the end of a job's id tells. `no_rule` says what the hooks are; library.py
 -- enters each rule here. A job with a key passes `keyed`, the gate before its lane.
 
--- Mark -> the hooks of its rule. `job_rules.any_mark` is a pattern of all these marks, and that of a key.
-job_rules.by_mark = {}
+-- Mark -> the hooks of its rule. `hooks.any_mark` is a pattern of all these marks, and that of a key.
+hooks.by_mark = {}
 
 -- RETURNS the hooks for a job.
-function job_rules.of(id)
-    return job_rules.by_mark[marks.of(id)] or no_rule
+function hooks.of(id)
+    return hooks.by_mark[marks.of(id)] or no_rule
 end
 
 -- Has a job wait: in its lane, unless its key keeps it back. `fresh`: the job, if it was published just now; else nil.
-function job_rules.wait(id, type, lane, enqueued, fresh)
-    if marks.has_rules(id) then
+function hooks.wait(id, type, lane, enqueued, fresh)
+    if marks.has_key(id) then
         keyed.enter(id, type, lane, enqueued, fresh)
     else
         lanes.add(id, type, lane, enqueued)
     end
-    job_rules.of(id).waits(id, type)
+    hooks.of(id).waits(id, type)
 end
 
 -- Removes a job that waits from where it waits.
-function job_rules.leave(id, type, lane)
-    job_rules.of(id).leaves(id, type)
-    if marks.has_rules(id) then
+function hooks.leave(id, type, lane)
+    hooks.of(id).leaves(id, type)
+    if marks.has_key(id) then
         keyed.leave(id, type, lane)
     else
         lanes.remove(id, type, lane)
     end
 end
 
--- Does what `job_rules.leave` does, of a job that is not in its lane any more.
-function job_rules.leave_gate(id, type, lane)
-    if marks.has_rules(id) then
+-- Does what `hooks.leave` does, of a job that is not in its lane any more.
+function hooks.leave_gate(id, type, lane)
+    if marks.has_key(id) then
         keyed.leave(id, type, lane)
     end
 end
 
 -- RETURNS whether job `id`, which has a key and is the best of those that wait, may start.
-function job_rules.may_start(id)
+function hooks.may_start(id)
     return keyed.may_start(id)
 end
 
 -- Has a job with a key, which gets a slot, hold it.
-function job_rules.hold(id, type, lane, fence)
+function hooks.hold(id, type, lane, fence)
     keyed.hold(id, type, lane, fence)
 end
 
 -- Looks again at what settings that have changed say of keys.
-function job_rules.recheck()
+function hooks.recheck()
     keyed.recheck()
 end
 
 -- Frees what a job held whose claim was removed: its key, and its part of the limit of its type. `is_limited`, `rules`,
 -- `name`: what the job's row says: whether a limit or reserve counted it, its rules, the name of its task.
-function job_rules.free(id, type, is_limited, rules, name)
+function hooks.free(id, type, is_limited, rules, name)
     if is_limited and type then
         type_rules.free(type, id) -- first: else the type may be full still, and the job's retry not get the key
     end
-    if marks.has_rules(id) then
+    if marks.has_key(id) then
         keyed.free(id, type, rules, name)
     end
 end
 
 -- RETURNS the types of which a rule has let jobs start in this call.
-function job_rules.gained()
+function hooks.gained()
     local types = {}
-    for type, has_gained in pairs(call.moved) do
+    for type, has_gained in pairs(call.gained) do
         types[#types + 1] = has_gained and type or nil
     end
     return types
@@ -73,15 +73,15 @@ end
 
 -- RETURNS `types`, and those of which a rule has let jobs start: the caller fills them, once. At most MOST_GAINED are
 -- added: a second value names the others, each with a blank behind it, for `claim`.
-function job_rules.and_gained(types)
+function hooks.and_gained(types)
     local all, left = { unpack(types) }, ""
-    for nth, type in ipairs(job_rules.gained()) do
+    for nth, type in ipairs(hooks.gained()) do
         if nth <= protocol.MOST_GAINED then
             all[#all + 1] = type
         else
             left = left .. type .. " "
         end
     end
-    call.moved = {}
+    call.gained = {}
     return all, left
 end

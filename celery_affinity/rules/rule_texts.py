@@ -33,7 +33,7 @@ class StatedRate(NamedTuple):
         return min(self.tokens, (self.period_us - max(0, ahead_us)) // self.interval_us)
 
 
-class JobRules(NamedTuple):
+class StatedKey(NamedTuple):
     """The rules of one job. *key*: encoded. *stated*: the limit, jobs that may hold the key; or the rate."""
 
     key: str
@@ -93,14 +93,14 @@ def joined(of_merging: str, of_key: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def parse(text: str) -> JobRules | None:
+def parse(text: str) -> StatedKey | None:
     """Return what *text*, which is one that `job_fields.FIELDS` accepts, says of a key; None for nothing."""
     of_key = key_part(text)
     if not of_key:
         return None
     key, word, *order = of_key.split(" ")
     numbers = word.partition("=")[2]
-    return JobRules(key.removeprefix("key="), rate_in(numbers) or int(numbers), bool(order))
+    return StatedKey(key.removeprefix("key="), rate_in(numbers) or int(numbers), bool(order))
 
 
 def rate_in(stated: str) -> StatedRate | None:

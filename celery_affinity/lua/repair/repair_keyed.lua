@@ -6,7 +6,7 @@ local MOST_MENDED = 1000 -- jobs of one sorted set
 -- RETURNS what the row of job `id` says of its key and its place; nil if the row has no key. `waits`: whether the job
 -- waits there.
 local function row_of(id)
-    if not marks.has_rules(id) then
+    if not marks.has_key(id) then
         return nil
     end
     local rules, state, type, lane, enqueued, name, worker =
@@ -86,8 +86,8 @@ local function fix_fields(its_key)
     end)
 end
 
--- Has a tick settle a key of which something has changed.
-local function settle_soon(its_key)
+-- Has a tick renew a key of which something has changed.
+local function renew_soon(its_key)
     if not call.found then
         fix_fields(its_key)
         key_rows.of_call().known[its_key] = nil
@@ -111,7 +111,7 @@ function repair_keyed.fix_job(id, place)
         differ = fix_written(row.key, row.type, row.lane, stands(id, row) and id) or differ
     end
     if row and differ then
-        settle_soon(row.key)
+        renew_soon(row.key)
     end
     return differ, row
 end
@@ -136,7 +136,7 @@ end
 function repair_keyed.fix_place(place, type, lane)
     with_some_of(place, function(id, time)
         if place == key.lane(type, lane) then
-            return marks.has_rules(id) and (repair_keyed.fix_job(id))
+            return marks.has_key(id) and (repair_keyed.fix_job(id))
         end
         local differ, row = repair_keyed.fix_job(id, place)
         if not row and not call.found and string.find(id, "^[!-~]+$") then
@@ -148,7 +148,7 @@ end
 
 -- Brings the lanes up to date with what a key has room for, unless a tick is about to do so. `agreed`: revision of the
 -- limits that was last applied to the key; another one than now's is for a tick.
-local function settle(its_key, agreed)
+local function renew(its_key, agreed)
     local due_us = tonumber(redis.call("ZSCORE", key.due_keys, its_key) or nil)
     if call.found or agreed ~= keyed.revision() or (due_us and due_us <= call.now_us) then
         return
@@ -162,7 +162,7 @@ local function settle(its_key, agreed)
         -- The clock was set back. A tick ends such a turn; but it would come only when the turn was to be over.
         redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
     elseif not is_awaited or not string.find(its_key, "^rate%%3A") then
-        keyed.settle_again(its_key) -- the time alone changes a rate: a tick settles that, if it is to come to the key
+        keyed.renew(its_key) -- the time alone changes a rate: a tick renews that, if it is to come to the key
     end
 end
 
@@ -184,6 +184,6 @@ function repair_keyed.fix(its_key, agreed)
         return (repair_keyed.fix_job(id, key.held(its_key)))
     end)
     local is_good = derived.whole(agreed) and tonumber(agreed) <= tonumber(keyed.revision())
-    derived.entry("zset", key.waiting_keys, its_key, agreed, is_good and agreed or 0) -- the next tick settles it
-    settle(its_key, agreed)
+    derived.entry("zset", key.waiting_keys, its_key, agreed, is_good and agreed or 0) -- the next tick renews it
+    renew(its_key, agreed)
 end

@@ -41,7 +41,7 @@ function key_turns.end_turn(its_key, its, type)
 end
 
 -- Ends a turn whose time is over, or of whose type no job waits; else a tick looks at the key when it is over. `gains`:
--- as `key_standing.settle` has it.
+-- as `key_standing.renew` has it.
 function key_turns.end_turn_in_vain(its_key, its, gains)
     local began_us, ends_us, waits = tonumber(its.turn_began), tonumber(its.turn_ends), false
     for _, sublane in pairs(its.sublanes) do

@@ -58,13 +58,13 @@ local function fix_type_rules()
         rule.is_paused = pauses[type]
         is_counting = is_counting or rule.is_counted
         if was_closed and not type_rules.is_closed(rule) then
-            call.moved[type] = true
+            call.gained[type] = true
         end
         local its_words = type_rules.in_words(rule)
         return its_words ~= "" and its_words
     end, wanted)
     derived.one("hash", key.heads, "!", redis.call("HEXISTS", key.type_rules, "!") == 1 and protocol.HAS_RESERVES
-        or redis.call("EXISTS", key.type_rules) == 1 and protocol.HAS_RULES)
+        or redis.call("EXISTS", key.type_rules) == 1 and protocol.HAS_TYPE_RULES)
     derived.one("string", key.recount, nil, function(found)
         return found or is_counting and "0"
     end)

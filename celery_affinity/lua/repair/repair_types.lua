@@ -98,7 +98,7 @@ local function fix_type(type, thorough)
     end
     fix_heads(type)
     fix_waiting_calls(type, places)
-    call.moved[type] = true
+    call.gained[type] = true
 end
 
 -- Types are found in these hashes, each of whose fields begins with a type.

@@ -42,7 +42,7 @@ local function fix_call(id)
         local bytes = redis.call("STRLEN", key.message(id))
         redis.call("HDEL", key.job(id), "into")
         redis.call("HSET", key.job(id), "state", "pending", "deliveries", 0, "bytes", bytes)
-        job_rules.wait(id, type, lane, enqueued)
+        hooks.wait(id, type, lane, enqueued)
     end
 end
 
