@@ -9,6 +9,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 from ..observe import dead_letters
 from ..observe.dead_letters import LetterFilter
 from ..operate.values import why_hidden
+from ..rules.dead_reasons import REASONS
 from . import text_of_dead as text
 from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
 from .times import seconds
@@ -40,7 +41,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--task", help="Only jobs of tasks with this name; * stands for anything."),
         click.option("--type", help="Only jobs of this type."),
-        click.option("--reason", type=click.Choice(dead_letters.REASONS), help="Only letters with this reason."),
+        click.option("--reason", type=click.Choice(tuple(REASONS)), help="Only letters with this reason."),
     ):
         command = option(command)
     return command

@@ -1,6 +1,6 @@
 """Lua made from the tables of `rules`: keys, the fields of a job, settings, and the numbers of both twins."""
 
-from ..rules import job_fields, lanes, protocol, redis_keys, shared_settings
+from ..rules import dead_reasons, job_fields, lanes, protocol, redis_keys, shared_settings
 from ..rules.job_fields import FIELDS
 from ..rules.redis_keys import KEYS
 
@@ -15,6 +15,7 @@ def modules() -> dict[str, str]:
         "key": _key(),
         "job_fields": _job_fields(),
         "lanes": _lanes(),
+        "dead_reasons": _dead_reasons(),
         "defaults": _defaults(),
     }
 
@@ -76,7 +77,9 @@ def _job_fields() -> str:
     return (
         f"job_fields.COUNT = {len(FIELDS)}\n"
         "-- RETURNS the job whose fields begin at `first` in `arguments`.\n"
-        f"function job_fields.at(arguments, first)\n    return {{\n{at}    }}\nend\n"
+        "-- Its `mark` is that of its id.\n"
+        "function job_fields.at(arguments, first)\n"
+        f"    return {{\n        mark = marks.of(arguments[first]),\n{at}    }}\nend\n"
         "-- RETURNS `job` with the default of every field that a message may leave out.\n"
         f"function job_fields.bare(job)\n    return {{\n{bare}    }}\nend\n"
         "-- RETURNS the fields of the hash of `job` and their values, then what follows `state`.\n"
@@ -89,6 +92,12 @@ def _job_fields() -> str:
 def _lanes() -> str:
     """Return Lua with the names of all lanes of a type."""
     return "lanes.NAMES = {{\n{}}}\n".format("".join(f"    {_literal(name)},\n" for name in lanes.NAMES))
+
+
+def _dead_reasons() -> str:
+    """Return Lua with the reasons of which another process than the worker tells the caller."""
+    announced = [name for name, reason in dead_reasons.REASONS.items() if reason.is_announced]
+    return "dead_reasons.ARE_ANNOUNCED = {{ {} }}\n".format(", ".join(f"{name} = true" for name in announced))
 
 
 def _defaults() -> str:

@@ -117,13 +117,15 @@ def _registry() -> str:
     hooks = _HOOK.findall(_files()["jobs/no_rule"])
     rules = [name for text in _files().values() for name in _MARK.findall(text)]
     lines = [f"{rule}.{hook} = {rule}.{hook} or no_rule.{hook}\n" for rule in rules for hook in hooks]
-    marks = "".join(f' .. "%" .. {rule}.MARK' for rule in rules)
+    marks = ["protocol.KEYED", *(f"{rule}.MARK" for rule in rules)]
     return "".join(
         [
             "do -- registry\n",
             *lines,
             *(f"hooks.by_mark[{rule}.MARK] = {rule}\n" for rule in rules),
-            f'hooks.any_mark = "[%" .. protocol.KEYED{marks} .. "]"\n',
+            'hooks.any_mark = "["\n',
+            *(f'hooks.any_mark = hooks.any_mark .. "%" .. {mark}\n' for mark in marks),
+            'hooks.any_mark = hooks.any_mark .. "]"\n',
             "end\n",
         ]
     )

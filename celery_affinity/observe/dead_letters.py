@@ -14,9 +14,6 @@ from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
 from .merging import Calls, calls_of
 
-#: Reasons for which a job becomes a dead letter.
-REASONS = ("rejected", "failed", "max_deliveries", "lost", "unreadable")
-
 #: Number of letters that one round trip reads.
 _PAGE = 500
 
@@ -29,9 +26,9 @@ _SHOWN_HEADERS = (*_ARGUMENTS, "retries", "eta", "expires", "root_id", "parent_i
 class DeadLetter:
     """A job that will not run again.
 
-    *reason*: one of `REASONS`. *ended_s*: Unix time. Not *replayable*: the message is gone. *why*: the type of the
-    exception and the first 200 characters of its message, if a worker sent them. *calls*: number of calls that shared
-    the run. A replay runs all of them again.
+    *reason*: one of `dead_reasons.REASONS`. *ended_s*: Unix time. Not *replayable*: the message is gone. *why*: the
+    type of the exception and the first 200 characters of its message, if a worker sent them. *calls*: number of calls
+    that shared the run. A replay runs all of them again.
     """
 
     job_id: str

@@ -43,7 +43,7 @@ class Job:
     knows the job. Times are Unix times by the server's clock, None if unknown: *due_s* is the ETA, *claimed_s* the time
     of the last claim. *mode*: "queued" or "on_demand". *priority*: 0..10, 10 highest. *deliveries*: number of times
     that the job came back: its worker died, or gave it back unacked. *worker*: name of the worker that holds, or held,
-    the job. *reason*: for a dead job, one of `dead_letters.REASONS`. *why*: for a failed or dead job, the type of the
+    the job. *reason*: for a dead job, one of `dead_reasons.REASONS`. *why*: for a failed or dead job, the type of the
     exception and the first 200 characters of its message. *calls*: number of calls that share the run.
     *patient_until_s*: the time until which a scheduled job waits for more calls to merge with. *recurring*: the name of
     the recurring call that made the job. *other_jobs*: ids of jobs of the same task that have not ended.

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, fields
 
 from ..rules import overtaking
 from ..rules.bounds import Bound
+from ..rules.dead_reasons import REASONS
 from ..rules.metrics import BOUNDS_S, OTHER_ENDS, RUNS, Times
 from ..rules.protocol import LARGEST_BATCH_COUNTED
 from ..rules.redis_keys import decode
 from ..rules.shared_settings import weights
 from ..server.reader import Reader
-from .dead_letters import REASONS
 from .status import Report, Status
 from .type_metrics import TypeMetrics, metrics_of
 from .type_status import TypeStatus

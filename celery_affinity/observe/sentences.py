@@ -6,6 +6,7 @@ The modules beside this one find the facts. Commands, HTTP and the page show the
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..rules.dead_reasons import REASONS
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.redis_keys import decode
 from ..rules.type_name import did_you_mean
@@ -37,12 +38,8 @@ def merged(others: int, merge_key: str | None) -> str:
 
 def why_dead(reason: str, deliveries: int) -> str | None:
     """Return why a job is a dead letter of which no worker said more; None for other *reasons*."""
-    return {
-        "rejected": "the task rejected it, and gave no reason",
-        "max_deliveries": f"its workers died, or gave it back, {deliveries} times (affinity_max_deliveries)",
-        "lost": "its worker died after it had acked the message: the job may have done its work",
-        "unreadable": "nobody can read its message, or somebody deleted what was known of it",
-    }.get(reason)
+    said = REASONS[reason].if_untold if reason in REASONS else ""
+    return said.format(deliveries=deliveries) or None
 
 
 # -- slots

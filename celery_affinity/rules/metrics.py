@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ..clock import SECOND_US
+from .dead_reasons import REASONS
 from .protocol import LARGEST_BUCKET, SMALLEST_BUCKET_US
 from .rows import number_of
 
@@ -20,7 +21,7 @@ WAITS = ("queued", "demand")
 RUNS = ("done", "failed", "revoked", "expired")
 
 #: Ends of jobs that no slot's time is counted for, since they ended before, or are dead letters.
-OTHER_ENDS = ("revoked", "expired", "rejected", "max_deliveries", "lost", "unreadable")
+OTHER_ENDS = ("revoked", "expired", *(name for name, reason in REASONS.items() if not reason.is_run))
 
 #: Longest times, s, of the buckets, the shortest first. One more bucket has all that are longer.
 BOUNDS_S: tuple[float, ...] = tuple(

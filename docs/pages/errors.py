@@ -3,7 +3,7 @@
 import inspect
 
 from celery_affinity import errors
-from celery_affinity.observe.dead_letters import REASONS
+from celery_affinity.rules.dead_reasons import REASONS
 
 from .markdown import MADE, prose, table
 
@@ -28,20 +28,14 @@ A caller's `AsyncResult` can have these results although the task did not produc
 
 """
 
-DEAD = {
-    "rejected": "the task, or its worker, rejected the message without requeueing it",
-    "failed": "the task failed for good, and `affinity_keep_failed` keeps its message",
-    "max_deliveries": "the job was delivered `affinity_max_deliveries` times: each time its worker died, or gave the job back without an ack",
-    "lost": "the worker died after it had acked the message at the start of the task: the task may have run in part",
-    "unreadable": "the message cannot be read: a stock producer, or another program, wrote or damaged it",
-}
-
 
 def page() -> str:
     own = [each for _, each in inspect.getmembers(errors, inspect.isclass) if each.__module__ == errors.__name__]
     own.sort(key=lambda each: inspect.getsourcelines(each)[1])
     rows = [(f"`{each.__name__}`", _bases(each), prose(each.__doc__).replace("\n\n", " ")) for each in own]
-    reasons = table(("reason", "what happened"), ((f"`{reason}`", DEAD[reason]) for reason in REASONS))
+    reasons = table(
+        ("reason", "what happened"), ((f"`{name}`", reason.what_happened) for name, reason in REASONS.items())
+    )
     return (
         MADE + BEFORE + table(("error", "is a", "meaning"), rows) + RESULTS + "## Reasons of dead letters\n\n" + reasons
     )

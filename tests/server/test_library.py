@@ -42,7 +42,9 @@ def test_a_rule_has_every_hook_and_is_found_by_its_mark():
     text = assembled()
     hooks = re.findall(r"^function no_rule\.(\w+)\(", text, re.MULTILINE)
     assert len(hooks) > 10
-    for rule in ("merging", "batches"):
+    rules = re.findall(r"^(\w+)\.MARK\b", text, re.MULTILINE)
+    assert {"merging", "batches"} <= set(rules)
+    for rule in rules:
         assert f"hooks.by_mark[{rule}.MARK] = {rule}\n" in text
         for hook in hooks:
             assert f"{rule}.{hook} = {rule}.{hook} or no_rule.{hook}\n" in text

@@ -82,7 +82,7 @@ function come_back.bury(id, reason, settings, why)
         trim_dead(settings.dead_max)
         return
     end
-    if reason ~= "rejected" and reason ~= "unreadable" and reason ~= "failed" then
+    if dead_reasons.ARE_ANNOUNCED[reason] then
         redis.call("ZADD", key.untold, now, id)
     end
     trim_dead(settings.dead_max)

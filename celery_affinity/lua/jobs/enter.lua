@@ -1,14 +1,14 @@
 -- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
 -- A reason for the length: publish, ingest and fire share all of it.
 
--- Writes the row of `job`, and its message. A full server may refuse the first write. `joined`: what the job joins.
-function enter.write_job(job, lane, enqueued, state, joined)
+-- Writes the row of `job`, and its message. A full server may refuse the first write. `rule`: the hooks of a job with
+-- rules, else nil. `joined`: what the job joins.
+function enter.write_job(job, lane, enqueued, state, rule, joined)
     local its = key.job(job.id)
-    if job.rules == "" then -- as most jobs are
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, "deliveries", "0"))
+    if rule then
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(rule.fields(job, joined))))
     else
-        local more = hooks.of(job.id).fields(job, joined)
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(more)))
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, "deliveries", "0"))
     end
     redis.call("SET", key.message(job.id), job.message)
 end
@@ -36,11 +36,12 @@ function enter.put(job, enqueued_us, is_only)
     local due, lane = call.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local is_revoked = is_heard_of and find_by.is_revoked(job.task_id)
-    local rule, joined = job.rules ~= "" and hooks.of(id), nil
+    local rule, joined = hooks.of_new(job), nil
     if rule and delay_us <= 0 and not (is_expired or is_revoked) then
         joined = rule.joins(job)
     end
-    enter.write_job(job, lane, due, joined and "merged" or delay_us > 0 and "scheduled" or "pending", joined)
+    local its_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
+    enter.write_job(job, lane, due, its_state, rule, joined)
     local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
     local is_again = find_by.add(id, job.task_id, job.stamps, expires)
     if is_expired or is_revoked then

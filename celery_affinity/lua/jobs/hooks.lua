@@ -9,6 +9,11 @@ function hooks.of(id)
     return hooks.by_mark[marks.of(id)] or no_rule
 end
 
+-- RETURNS the hooks for `job`, which is published; nil for a job without rules, as most are.
+function hooks.of_new(job)
+    return hooks.by_mark[job.mark] or job.rules ~= "" and no_rule or nil
+end
+
 -- Has a job wait: in its lane, unless its key keeps it back. `fresh`: the job, if it was published just now; else nil.
 function hooks.wait(id, type, lane, enqueued, fresh)
     if marks.has_key(id) then

@@ -46,9 +46,10 @@ local function is_of_key(text)
 end
 
 -- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).
-local function are_rules(text, id)
+-- `mark`: that of the id.
+local function are_rules(text, id, mark)
     local has_key = marks.has_key(id)
-    if marks.of(id) == protocol.MERGES then
+    if mark == protocol.MERGES then
         local is_good, of_key = read_merge(text)
         return is_good and (has_key and is_of_key(of_key) or not has_key and of_key == "")
     end
@@ -58,7 +59,7 @@ end
 -- RETURNS the name of a field of `job` that is not accepted, or nil.
 function job_check.bad(job)
     local id, priority, delay_us, expires_us, stamps = job.id, job.priority, job.delay_us, job.expires_us, job.stamps
-    if #id > protocol.LONGEST_ID or not string.find(id, "^[!-~]+$") or marks.of(id) == protocol.BATCH then
+    if #id > protocol.LONGEST_ID or not string.find(id, "^[!-~]+$") or job.mark == protocol.BATCH then
         return "id"
     elseif not (good_types.of[job.type] or is_type(job.type)) then
         return "type"
@@ -76,9 +77,9 @@ function job_check.bad(job)
         return "expires_us"
     elseif stamps ~= "" and (string.find(stamps, "[^%w_.~%%: -]") or find_by.are_too_many(stamps)) then
         return "stamps"
-    elseif job.rules == "" and (marks.has_key(id) or marks.of(id) == protocol.MERGES) then
+    elseif job.rules == "" and (marks.has_key(id) or job.mark == protocol.MERGES) then
         return "rules"
-    elseif job.rules ~= "" and not are_rules(job.rules, id) then
+    elseif job.rules ~= "" and not are_rules(job.rules, id, job.mark) then
         return "rules"
     elseif not (good_names.of[job.task_name] or is_name(job.task_name)) then
         return "task_name"

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from ...observe import dead_letters
 from ...observe.dead_letters import DeadLetter, LetterDetails, LetterFilter
+from ...rules.dead_reasons import REASONS
 from ...server.scheduler import Scheduler
 from ..described import model_of, replies
 from ..replies import RefusedError, reply
@@ -40,8 +41,8 @@ def add(api: APIRouter, site: Site) -> None:
         older_than_s: Annotated[float | None, Query(ge=0)] = None,
         limit: _Limit = 100,
     ) -> Response:
-        if reason is not None and reason not in dead_letters.REASONS:
-            raise RefusedError(400, f"reason must be one of {', '.join(dead_letters.REASONS)}, got: {reason[:100]!r}")
+        if reason is not None and reason not in REASONS:
+            raise RefusedError(400, f"reason must be one of {', '.join(REASONS)}, got: {reason[:100]!r}")
         which = LetterFilter((), reason, type, task, older_than_s)
         return reply(await site.with_scheduler(_find, which, limit))
 

@@ -40,7 +40,11 @@ FAULTS = (
     Fault("jobs/come_back", 'if why and why ~= "" then', "if why then"),
     Fault("jobs/come_back", 'ends.count(reason ~= "failed" and type, reason)', "ends.count(type, reason)"),
     Fault("jobs/come_back", '"max_deliveries", settings, why)', '"max_deliveries", settings)'),
-    Fault("jobs/come_back", 'if reason ~= "rejected" and', "if"),
+    Fault(
+        "jobs/come_back",
+        "if dead_reasons.ARE_ANNOUNCED[reason] then",
+        'if reason ~= "unreadable" and reason ~= "failed" then',
+    ),
     Fault("jobs/come_back", 'if redis.call("ZSCORE", key.untold, id) then', "if false then"),
     Fault("jobs/come_back", 'deliveries", 1) >= settings.max_deliveries', 'deliveries", 1) > settings.max_deliveries'),
     Fault("jobs/come_back", 'if acked == "1" and ended ~= "revoked" then', "if false then"),

@@ -4,7 +4,7 @@ from celery_affinity.rules import marks
 from celery_affinity.rules.protocol import BATCH_SIZE, LARGEST_BATCH_COUNTED
 
 from . import callers, come_back, ends, find_by, keyed, recurring
-from .model import Cohort, Job, Reason, State
+from .model import Cohort, Job, State
 
 # -- A batch that a worker held: what becomes of its calls.
 
@@ -40,7 +40,7 @@ def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
     return bool(batch.callers)
 
 
-def bury(cohort: Cohort, batch: Job, reason: Reason, now_us: int) -> None:
+def bury(cohort: Cohort, batch: Job, reason: str, now_us: int) -> None:
     """*batch* is dead: all of its callers are to be told, but for the one whom the worker tells."""
     if reason in ("rejected", "failed"):
         primary = batch.primary or ""

@@ -1,10 +1,11 @@
 """The ways a claimed job leaves its slot without having been done: pending again, or dead."""
 
 from celery_affinity.rules import marks
+from celery_affinity.rules.dead_reasons import REASONS
 from celery_affinity.rules.protocol import MOST_FORGOTTEN, MOST_MOVES
 
 from . import batches, callers, ends, find_by, keyed, type_rules
-from .model import Cohort, Job, Reason
+from .model import Cohort, Job
 
 
 def drop(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -46,7 +47,7 @@ def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") 
     return {job.type}
 
 
-def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -> None:
+def bury(cohort: Cohort, job: Job, reason: str, now_us: int, why: str = "") -> None:
     """Put a job among the dead letters, of which the newest are kept."""
     job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
     cohort.counters[reason] += 1
@@ -55,7 +56,7 @@ def bury(cohort: Cohort, job: Job, reason: Reason, now_us: int, why: str = "") -
     callers.close(cohort, job)
     if marks.is_batch(job.id):
         batches.bury(cohort, job, reason, now_us)
-    elif reason not in ("rejected", "unreadable", "failed"):
+    elif REASONS[reason].is_announced:
         cohort.untold[job.id] = now_us
     _trim_dead(cohort, now_us)
 

@@ -19,10 +19,6 @@ State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "
 #: page".
 Outcome = str
 
-#: Why a job is among the dead letters.
-#: "deleted": a batch that somebody deleted, and some of whose calls are still to go.
-Reason = Literal["rejected", "failed", "max_deliveries", "lost", "unreadable", "deleted"]
-
 
 class Delivery(NamedTuple):
     """A job as a worker gets it. *fence* tells this delivery from every other of the same job."""
@@ -88,7 +84,8 @@ class Job:
     """When a server forgets it, once it has ended and its caller knows."""
     keep_s: int = ENDED_KEPT_S
     """For how long that was then."""
-    reason: Reason | None = None
+    reason: str | None = None
+    """Why it is dead: one of `dead_reasons.REASONS`; "deleted": a batch of which some calls are still to go."""
     why: str = ""
     """What its worker said of the error, of a job that failed or is dead."""
     is_listed: bool = True

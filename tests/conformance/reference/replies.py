@@ -195,7 +195,7 @@ class Parted(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """How a job ended without a worker. *how*: "revoked", "expired", or the `Reason` for which it is dead.
+    """How a job ended without a worker. *how*: "revoked", "expired", or the reason for which it is dead.
 
     Of a batch also "shared": its run has ended, and some calls do not know their result.
 
