@@ -8,7 +8,7 @@ registry.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -97,25 +97,25 @@ def arrow(name: str) -> Arrow:
 ARROWS = tuple(_arrows())
 
 
-def assembled() -> str:
-    """Return the text of all modules, with comments."""
-    texts = generated.modules()
+def assembled(instead: Mapping[str, str] | None = None) -> str:
+    """Return the text of all modules, with comments. *instead*: path of a Lua file -> another text, for tests."""
+    texts, lua_files = generated.modules(), {**_files(), **(instead or {})}
     names = dict.fromkeys([*texts, "arrows"])
     parts = [f"do -- generated: {name}\n{text}end\n" for name, text in texts.items()]
-    for path, text in _files().items():
+    for path, text in lua_files.items():
         header = _HEADER.match(text)
         if header is None:
             raise ValueError(f"{path}.lua must begin with its name: -- name: what it is about")
         if not path.startswith("arrows/"):
             names[header[1]] = None
         parts.append(f"do -- {path}\n{text}end\n")
-    return _BEGINNING + "".join(f"local {name} = {{}}\n" for name in names) + "".join(parts) + _registry()
+    return _BEGINNING + "".join(f"local {name} = {{}}\n" for name in names) + "".join(parts) + _registry(lua_files)
 
 
-def _registry() -> str:
+def _registry(lua_files: Mapping[str, str]) -> str:
     """Return what enters each rule, a module with a MARK, into the registry, with all hooks."""
-    hooks = _HOOK.findall(_files()["jobs/no_rule"])
-    rules = [name for text in _files().values() for name in _MARK.findall(text)]
+    hooks = _HOOK.findall(lua_files["jobs/no_rule"])
+    rules = [name for text in lua_files.values() for name in _MARK.findall(text)]
     lines = [f"{rule}.{hook} = {rule}.{hook} or no_rule.{hook}\n" for rule in rules for hook in hooks]
     marks = ["protocol.KEYED", *(f"{rule}.MARK" for rule in rules)]
     return "".join(

@@ -145,7 +145,12 @@ class Library:
 @cache
 def library() -> Library:
     """Return the library of this version. Its lines are those of `assembled`; comments are left out."""
-    return Library(_COMMENT_LINE.sub("", assembled()))
+    return made_of(assembled())
+
+
+def made_of(text: str) -> Library:
+    """Return the library whose text `assembled` returned."""
+    return Library(_COMMENT_LINE.sub("", text))
 
 
 def write(path: Path) -> None:

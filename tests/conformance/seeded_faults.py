@@ -5,30 +5,40 @@ exactly once is an error: the script has changed, and the fault is to be written
 """
 
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from queue import SimpleQueue
 
+import redis
+
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.lua.library import assembled
+
 from .faults import FAULTS, LUA, ROOT
+from .machine import STEPS_IN_A_RUN, Conformance
+from .walk import run
+from .wire import Wire, walked
 
 STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
 
-#: Faults that are tried at the same time, each in a copy of its own.
+#: Faults that are tried at the same time.
 AT_ONCE = os.cpu_count() or 1
 
 #: Seeds to try: a fault that shows rarely is not found from every seed.
 SEEDS = 4
 
-_CONFORMANCE = "tests/conformance/test_conformance.py"
 _OPTIONS = ("-k", "valkey", "-q", "-p", "no:cacheprovider")
 
-#: Time, s, after which another test than that one has failed: a fault may have it wait for ever.
+#: Time, s, after which a named test has failed: a fault may have it wait for ever.
 _TIMEOUT_S = 60
 _FAILED_AT = re.compile(r"failed at step (\d+);")
 
@@ -38,7 +48,14 @@ def main(words):
     faults = [fault for fault in FAULTS if not words or any(word in " ".join(fault) for word in words)]
     for fault in faults:
         fault.broken()  # all texts are checked before the first fault takes its time
-    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(AT_ONCE) as pool:
+    found = step_of_failure(assembled())
+    if found is not None:
+        sys.exit(f"the scripts as they are fail at step {found}")
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as walkers,
+        ThreadPoolExecutor(AT_ONCE) as pool,
+    ):
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(AT_ONCE):
             copies.put(_copy(Path(directory, f"copy{number}")))
@@ -50,14 +67,59 @@ def main(words):
             finally:
                 copies.put(copy)
 
+        def try_one(fault):
+            found = in_a_copy(_found_by, fault) if fault.found_by else walkers.submit(_found_in_steps, fault).result()
+            _print(fault, found)
+            return found
+
         try:
-            tests = {fault.found_by or _CONFORMANCE for fault in faults}
-            list(pool.map(partial(in_a_copy, _check_passes), tests))
-            not_found = sum(found is None for found in pool.map(partial(in_a_copy, _try), faults))
+            list(pool.map(partial(in_a_copy, _check_passes), {fault.found_by for fault in faults} - {""}))
+            not_found = sum(found is None for found in pool.map(try_one, faults))
         finally:
             pool.shutdown(cancel_futures=True)
     print(f"{len(faults) - not_found} of {len(faults)} faults were found, with {SEEDS} seeds of {STEPS} steps")
     return not_found
+
+
+def _print(fault, found):
+    print(f"{fault.file:12} {found or 'not found':>10}  {_line(fault.old)}  ->  {_line(fault.new)}", flush=True)
+
+
+def _line(text):
+    return " ".join(text.split()) or "(nothing)"
+
+
+# -- random steps
+
+
+def _found_in_steps(fault):
+    """Return in words where random steps met *fault*; None if they did not."""
+    text = assembled({fault.file: fault.broken()})
+    steps = (step_of_failure(text) for _ in range(SEEDS))
+    return next((f"step {seed * STEPS + step}" for seed, step in enumerate(steps) if step is not None), None)
+
+
+def step_of_failure(text):
+    """Return the step at which the library with this *text* differs from the reference; None if no step does."""
+    with (
+        EmbeddedServer() as server,
+        redis.Redis.from_url(server.url) as client,
+        Wire(client, library=walked(text)) as wire,
+    ):
+        try:
+            run(
+                lambda: Conformance(wire, Counter()),
+                steps=STEPS,
+                steps_in_a_run=STEPS_IN_A_RUN,
+                seed=random.randrange(2**32),
+                shrink=False,
+            )
+        except Exception as error:  # any error is a find
+            return int(_FAILED_AT.search("".join(error.__notes__))[1])
+    return None
+
+
+# -- a named test, in a copy: it may start workers of its own
 
 
 def _copy(directory):
@@ -69,61 +131,29 @@ def _copy(directory):
 
 
 def _check_passes(copy, test):
-    run = _run(copy, test)
-    if run.returncode:
-        sys.exit(f"{test} fails on the scripts as they are:\n{run.stdout}{run.stderr}")
+    tried = _run(copy, test)
+    if tried.returncode:
+        sys.exit(f"{test} fails on the scripts as they are:\n{tried.stdout}{tried.stderr}")
 
 
-def _try(copy, fault):
-    """Break the script and say where the fault was found; None if it got away."""
+def _found_by(copy, fault):
+    """Break the script and return in words that its test noticed; None if the fault got away."""
     path = copy / LUA / f"{fault.file}.lua"
     whole = path.read_text()
     path.write_text(fault.broken())
-    found = _found_by(copy, fault.found_by) if fault.found_by else _found_in_steps(copy)
+    found = _run(copy, fault.found_by).returncode
     path.write_text(whole)
-    print(f"{fault.file:12} {found or 'not found':>10}  {_line(fault.old)}  ->  {_line(fault.new)}", flush=True)
-    return found
-
-
-def _found_in_steps(copy):
-    steps = (_found_at(copy) for _ in range(SEEDS))
-    return next((f"step {seed * STEPS + step}" for seed, step in enumerate(steps) if step is not None), None)
-
-
-def _found_by(copy, test):
-    return "by a test" if _run(copy, test).returncode else None
-
-
-def _found_at(copy):
-    """Return the step at which the conformance test failed in the copy; None if it did not."""
-    run = _run(copy, _CONFORMANCE)
-    if run.returncode == 0:
-        return None
-    failed = _FAILED_AT.search(run.stdout)
-    if not failed:
-        sys.exit(f"the test did not come to its steps:\n{run.stdout}{run.stderr}")
-    return int(failed.group(1))
+    return "by a test" if found else None
 
 
 def _run(copy, test):
     """Run *test*. Anything but that it passed or failed ends the program."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(copy),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "CONFORMANCE_STEPS": str(STEPS),
-        "CONFORMANCE_SHRINK": "0",
-    }
-    timeout_s = 0 if test == _CONFORMANCE else _TIMEOUT_S
-    command = [sys.executable, "-m", "pytest", test, *_OPTIONS, "-o", f"timeout={timeout_s}"]
-    run = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    if run.returncode not in (0, 1):
-        sys.exit(f"{test} neither passed nor failed:\n{run.stdout}{run.stderr}")
-    return run
-
-
-def _line(text):
-    return " ".join(text.split()) or "(nothing)"
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", test, *_OPTIONS, "-o", f"timeout={_TIMEOUT_S}"]
+    tried = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    if tried.returncode not in (0, 1):
+        sys.exit(f"{test} neither passed nor failed:\n{tried.stdout}{tried.stderr}")
+    return tried
 
 
 if __name__ == "__main__":

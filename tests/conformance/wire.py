@@ -3,8 +3,9 @@
 import redis
 
 from celery_affinity.lua.library import arrow
+from celery_affinity.lua.ways import made_of
 
-from ..support.clocked import CLOCKED
+from ..support.clocked import CLOCKED, clocked
 from .mirror import READ_ALL
 
 #: Bytes of messages that one call moves: so few that walks reach the limit.
@@ -20,20 +21,25 @@ def _with_few_bytes(text):
 LIBRARY = CLOCKED.changed(_with_few_bytes)
 
 
+def walked(text):
+    """Return the library for walks whose text `library.assembled` returned."""
+    return made_of(text).changed(clocked).changed(_with_few_bytes)
+
+
 class Wire:
     """One connection to a server, without a client's costly care for lost connections: none is lost here.
 
-    *by_script*: whether arrows are called as on a server that refuses functions.
+    *by_script*: whether arrows are called as on a server that refuses functions. *library*: with a fault, perhaps.
     """
 
-    def __init__(self, client, *, by_script=False):
+    def __init__(self, client, *, by_script=False, library=LIBRARY):
         self._pool = client.connection_pool
         self._connection = self._pool.get_connection()
-        self._way = LIBRARY.by_script if by_script else LIBRARY.by_function
+        self._way = library.by_script if by_script else library.by_function
         if by_script:
             for name in ("publish", "release"):  # one that brings jobs, and another one
                 client.execute_command(*self._way.loading(name))
-        elif not client.function_list(LIBRARY.name):
+        elif not client.function_list(library.name):
             client.execute_command(*self._way.loading("publish"))
         self._read_all = client.script_load(READ_ALL)
         self._queue, self._awaited = [], 0
