@@ -114,7 +114,7 @@ def _outcome_of(end: Succeeded | Failed) -> str:
 
 
 def _tell_all(scheduler: Scheduler, batch: Batch, tell: Callable[[Caller], None], *, outcome: str) -> bool:
-    """Tell all callers of *batch* with *tell*, and end the calls that know, with *outcome*. Return whether all do."""
+    """Tell every caller of *batch* by *tell*; end the calls of those told, with *outcome*. Return whether all were."""
     knows_all = True
     for page in pages_of(scheduler, batch):
         told: list[str] = []

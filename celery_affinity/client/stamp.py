@@ -38,9 +38,9 @@ class Stamp:
 
     *type* None: the name of the queue that the message is sent to; any other is sent elsewhere. *priority*: 10 is the
     highest; *counted*: the priority as the app counts it. *plain*: the plain options (`call_options`) that somebody
-    said, by name. *due*, *expires*: Unix times in s, None for now and for never. *rules*: of its key, as `rules.keyed`
-    writes them. *keeps_rules*: whether a retry is to find *rules* even if they are "": the call wants none. *bounds*:
-    the setting ``affinity_max_pending``, if it concerns the call.
+    said, by name. *due*, *expires*: Unix times in s, None for now and for never. *rules*: how it merges, and its key,
+    as `rules.rule_texts` reads them. *keeps_rules*: whether a retry is to find *rules* even if they are "": the call
+    wants none. *bounds*: the setting ``affinity_max_pending``, if it concerns the call.
     """
 
     publish_id: str

@@ -162,7 +162,7 @@ class Claims:
         return acks
 
     def ack_again(self, acks: Mapping[str, Held]) -> None:
-        """Make *acks* news once more, except those of claims whose end is known: the end tells the outcome as well."""
+        """Have *acks* sent again, except those of claims that have ended: the end says the outcome too."""
         with self._lock:
             self._acks.update((tag, held) for tag, held in acks.items() if tag in self._held and tag not in self._ends)
 

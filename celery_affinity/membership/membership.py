@@ -1,4 +1,4 @@
-"""The life of one worker in the fleet: joining, serving, beating, draining, leaving. Nothing here knows of Celery.
+"""The life of one worker in the fleet: joining, serving, beating, draining, leaving. Of Celery it knows nothing.
 
 A membership lasts from the first join to the end of the process, across reconnects to the broker.
 """

@@ -1,7 +1,7 @@
 """Patterns of keys and of types, in which ``*`` stands for any characters.
 
 A pattern has three forms: as an app.conf says it; as somebody types it, and as it is shown, with escapes such as
-``%20`` for a blank; and as Redis has it, encoded as keys are (`keys.encode`), but for its ``*``.
+``%20`` for a blank; and as Redis has it, encoded as keys are (`redis_keys.encode`), but for its ``*``.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The settings that all processes of a fleet share, as Redis has them: text by name, times in µs.
 
-Each worker brings those of its app.conf when it joins (`shared`); the scripts read the ones in force (`lua_source`).
-Most can be changed at run time.
+Each worker brings those of its app.conf when it joins (`shared`); arrows read the settings in force
+(``lua/base/settings_in_force.lua``). Most can be changed at run time.
 """
 
 from collections.abc import Mapping

@@ -163,7 +163,7 @@ def _folded(merge: Merge, calls: Mapping[str, Call]) -> tuple[Call, list[str]]:
 
 
 def _without_others(task: Task, batch: Batch, calls: Mapping[str, Call], together: Sequence[str]) -> dict[str, Call]:
-    """Return those of *calls* that are *together*. The others are a run of their own from now on."""
+    """Keep the calls in *together* for this run, and return them; the server makes a new batch of the others."""
     staying = set(together)
     going = [each for each in calls if each not in staying]
 

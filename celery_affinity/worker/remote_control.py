@@ -222,7 +222,7 @@ def _check_names(queue: object, **others: object) -> None:
 
 
 def _check_numbers(**given: object) -> None:
-    """Raise ValueError, which is logged and replied, unless each is a number that a clock can wait for, or None."""
+    """Raise ValueError, which is logged and replied, unless each is None, or a number of seconds that a timer takes."""
     for option, number in given.items():
         good = number is None or (isinstance(number, int | float) and 0 <= number < _LARGEST)
         if not good:

@@ -2,7 +2,7 @@
 -- repeats, unchanged, changes nothing.
 -- RETURNS {{replaced, ...}, {refused, ...}}; replaced: names of calls that another app, or somebody at run time, had
 -- declared otherwise. refused: names of calls that are not declared, since MOST_ALIKE others match the same jobs.
--- Cost: O(calls), of some bytes each, by the caller.
+-- Cost: O(calls); the caller limits their number and size.
 local FIELDS = 7 -- of a call
 
 function arrows.recur(ARGV)

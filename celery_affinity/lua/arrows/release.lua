@@ -46,7 +46,7 @@ local function end_otherwise(worker, id, known, outcome, keeps, settings)
     return come_back.put(worker, id, how == "unsettled", settings, why)
 end
 
--- Ends the jobs in `ends`, from the fifth value on. RETURNS a table of the types of those that are pending again.
+-- Ends the jobs in `ends_given`, from the fifth value on. RETURNS a table of the types of those that are pending again.
 local function end_all(worker, ends_given, keeps, settings)
     local again = {}
     for i = 5, #ends_given, 3 do

@@ -1,6 +1,5 @@
--- sync: a worker's heartbeat, which says the claims that it holds. Only the worker can say that it does not have a
--- claim: a claim that it does not name is asked about, and comes back only when the worker renounces it, unless the
--- claim is still unread.
+-- sync: a worker's heartbeat, with the claims that it holds. A claim that it does not name comes back only if it is
+-- unread, or once the worker confirms that it lacks the claim.
 -- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision, now, returned}
 -- known 0: join again. ticker 1: tick for the fleet. more: as `fill` returns it. asked: claims that the worker did not
 -- name. void: claims that the worker named, and that are no longer its own. revision: number of the settings in force.

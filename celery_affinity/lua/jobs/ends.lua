@@ -55,7 +55,7 @@ function ends.record(id, how)
     find_by.fade(id, stamps, expires)
 end
 
--- Counts an end of a kind, for observers: of its type as long as workers serve the type.
+-- Adds 1 to the counter of such ends, and to the metrics of `type` while a live worker serves the type.
 function ends.count(type, kind)
     redis.call("HINCRBY", key.counters, kind, 1)
     if type and redis.call("HEXISTS", key.capacity, type) == 1 then

@@ -68,7 +68,7 @@ end
 function no_rule.is_moved(_, _, _, _)
 end
 
--- A dead job is to wait again: looks at `most` of its calls. RETURNS whether that were all, and how many it looked at.
+-- A dead job is to wait again: handles `most` of its calls. RETURNS whether none is left, and how many it handled.
 function no_rule.wait_again(_, _)
     return true, 0
 end

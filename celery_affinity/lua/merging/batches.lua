@@ -168,9 +168,8 @@ function batches.forget_some(batch, most)
     return false
 end
 
--- Has the calls of a dead batch wait again (`replay`), without the stamps and the expiry that would end them. Looks at
--- `most` calls, after those that earlier calls of the arrow looked at. RETURNS whether that was all, and how many it
--- looked at.
+-- Puts the calls of a dead batch back to waiting (`replay`), without stamps and expiry, which would end the calls.
+-- Handles `most` calls. RETURNS whether none is left, and how many it handled.
 function batches.wait_again(batch, most)
     local told = redis.call("ZPOPMIN", key.told_callers(batch), most)
     for nth = 1, #told, 2 do

@@ -1,7 +1,7 @@
 """Exclusion and rate by key: the rules that a task or a call asks for, and the text of them in its job.
 
-`Exclusive` and `Rate` name a key, mostly as a template that each call fills with its arguments (`key_template`). The
-text, field "rules" of a job, has the key encoded, and the numbers that the scripts go by (`job_fields`).
+`Exclusive` and `Rate` name a key, mostly as a template that each call fills with its arguments (`template`). The text,
+field "rules" of a job, has the key encoded, and the numbers that arrows go by (`job_fields`).
 """
 
 import re

@@ -12,9 +12,10 @@ from ..passing import passes, refuses_writes
 
 
 def lasting(kind: type, *, reads: bool) -> type:
-    """Return a class of connections of *kind*: a state that passes closes the connection, with a ConnectionError.
+    """Return a subclass of *kind* that closes on an error of the server that passes, and raises a ConnectionError.
 
-    *reads*: so does a refusal of writes, of which whoever publishes has to hear.
+    Such errors: the server loads its data, a failover. *reads*: also that the server takes no writes for now, an error
+    that publishers must see themselves.
     """
 
     class Lasting(kind):

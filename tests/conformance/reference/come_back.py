@@ -88,7 +88,7 @@ def told(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> N
 def forget(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> None:
     """Delete a job and all that is known of it; with a batch, *most* of its calls.
 
-    A batch that has others goes with these, when it is `told` of: nobody is to be told.
+    If the batch has more calls, `told` deletes it with the last of them; no caller is told.
     """
     callers.close(cohort, job)
     if not batches.forget_some(cohort, job, most, now_us):

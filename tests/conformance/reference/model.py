@@ -231,7 +231,7 @@ class Cohort:
     untold: dict[str, int] = field(default_factory=dict)
     """Jobs whose end their callers do not know -> when the callers are to be told, µs."""
     merging: dict[tuple[str, str, str, str], str] = field(default_factory=dict)
-    """What calls merge by (`jobs/merging`) -> the call, or the batch, that the next such call joins while it waits."""
+    """What calls merge by (`merging`) -> the call, or the batch, that the next such call joins while it waits."""
     recurring: dict[str, Recurring] = field(default_factory=dict)
     """Recurring calls by name."""
     recurring_of: dict[str, dict[str, str]] = field(default_factory=dict)
