@@ -15,7 +15,8 @@ from celery_affinity.rules.marks import marked
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import Claim, End, Joining
+from celery_affinity.server.arguments import End, Joining
+from celery_affinity.server.replies import Claim
 from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
 from .bench import say

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from ..clock import SECOND_US
-from ..server.replies import Claim, Running
+from ..server.arguments import ClaimReport
+from ..server.replies import Claim
 from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, TaskRequest, tag_of
 from .host import Pool
 from .lease import Lease
@@ -204,11 +205,11 @@ class Claims:
         with self._lock:
             return list(self._held.values())
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[ClaimReport]:
         """Return every claim that is held, with the time since its task started: -1 µs before the start."""
         now_s = time.monotonic()
         return [
-            Running(*held.number, -1 if held.started_s is None else round((now_s - held.started_s) * SECOND_US))
+            ClaimReport(*held.number, -1 if held.started_s is None else round((now_s - held.started_s) * SECOND_US))
             for held in self.held()
         ]
 

@@ -11,8 +11,9 @@ from redis.exceptions import ResponseError
 
 from ..rules.ahead import Ahead
 from ..rules.protocol import MOST_MOVES
+from ..server.arguments import End
 from ..server.connections.in_flight import InFlight
-from ..server.replies import Claim, End
+from ..server.replies import Claim
 from ..server.scheduler import Scheduler
 from ..threads.repeating import Repeating
 from .claims import Claims

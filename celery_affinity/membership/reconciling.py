@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from ..clock import now_s
 from ..rules.settings import PREFIX, Settings
 from ..rules.shared_settings import shared
-from ..server.replies import Joined, Joining, Running, Synced
+from ..server.arguments import ClaimReport, Joining
+from ..server.replies import Joined, Synced
 from ..server.runtime_settings import SettingsLog
 from ..server.scheduler import Scheduler
 from ..threads.repeating import Repeating
@@ -108,7 +109,7 @@ class Reconciling:
             self.returned += scheduler.requeue(self._claims.worker, numbers, counted=False)
 
 
-def _voided(named: Sequence[Running], job_ids: Collection[str]) -> list[tuple[str, str]]:
+def _voided(named: Sequence[ClaimReport], job_ids: Collection[str]) -> list[tuple[str, str]]:
     """Return which of the claims that a sync *named* are void, by the *job_ids* of the reply.
 
     The worker may have got a job again meanwhile, with another fencing number that the sync did not name. If the sync

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ..rules import metrics
 from ..rules.pace import Pace, averaged
 from ..rules.protocol import MOST_METRICS, MOST_TYPES
-from ..server.replies import TypeSums
+from ..server.arguments import TypeSums
 
 #: Factor by which a type's jobs take longer than before, or shorter, whose average is handed over at once.
 _HAS_CHANGED = 4

@@ -96,6 +96,10 @@ MOST_STAMP_BYTES = 20_000
 HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
 
+#: Signs in an inbox, each the first word of a line that is no job: the worker is to tick, to give back jobs that it
+#: holds ahead, to give back what is paused.
+TICK_SIGN, BACK_SIGN, PAUSED_SIGN = "tick", "back", "paused"
+
 # -- what `publish` and `ingest` reply of a job
 
 #: State of a message that is not the next one in the list that it is to be taken from. Nothing has changed.

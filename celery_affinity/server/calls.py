@@ -12,8 +12,8 @@ from ..rules.bounds import Bound
 from ..rules.new_job import NewJob
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
 from ..rules.recurring_call import RecurringCall
+from .arguments import End
 from .connections.in_flight import InFlight
-from .replies import End
 
 #: An arrow, and its arguments.
 Call = tuple[Arrow, list[Argument]]

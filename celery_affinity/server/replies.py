@@ -1,18 +1,14 @@
-"""Arguments and replies of the arrows of `Scheduler`."""
+"""What `Scheduler` returns: the replies of the arrows, read."""
 
-import hashlib
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..errors import QueueFull
-from ..lua.library import Argument
 from ..rules import lanes, new_job, redis_keys
 from ..rules.new_job import NewJob
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED
-from ..rules.recurring_call import RecurringCall as RecurringCall  # what a caller of `Scheduler.recur` makes
 from ..rules.rows import number_of, text_of
 from .connections.kept import Reply
 
@@ -77,42 +73,6 @@ def parsed_claims(parts: Sequence[bytes]) -> list[Claim]:
     return found
 
 
-class End(NamedTuple):
-    """The end of a claimed job. *outcome*: a word of ``release.lua`` ("acked", "failed", ...), and a reason, if any."""
-
-    job_id: str
-    fence: str
-    outcome: str
-
-
-@dataclass(frozen=True)
-class Joining:
-    """The words in which a worker of *app* presents itself when it joins. *slots*: the concurrency.
-
-    *other*: slots taken without a claim, less those that claims lend. *withdrawn*: types that the worker will serve
-    again soon.
-    """
-
-    worker: str
-    name: str
-    types: Sequence[str]
-    slots: int
-    other: int = 0
-    app: str = ""
-    withdrawn: Sequence[str] = ()
-
-    @property
-    def encoded_types(self) -> list[str]:
-        """The types of the profile. A type that the worker withdrew from counts: withdrawing makes no specialist."""
-        types = {*self.types, *map(redis_keys.withdrawn, self.withdrawn)}
-        return sorted(map(redis_keys.encode, types))
-
-    @property
-    def profile(self) -> str:
-        """A short name of the set of types, shared by all workers that serve just these types."""
-        return hashlib.sha1(" ".join(self.encoded_types).encode(), usedforsecurity=False).hexdigest()[:16]
-
-
 class Published(NamedTuple):
     """The outcome of a job's publish. *fresh*: whether the id was new. *served*: whether a live worker serves the type.
 
@@ -158,34 +118,6 @@ class Joined(NamedTuple):
     replaced: list[str]
     void_up_to: int
     now_us: int
-
-
-class Running(NamedTuple):
-    """A claim that its worker holds. *running_us*: time since the task started, -1 if it has not."""
-
-    job_id: str
-    fence: str
-    running_us: int
-
-
-class TypeSums(NamedTuple):
-    """What a worker adds up of its jobs of *type*, since it did so last. *grown*: field of the metrics -> by how much.
-
-    *ended*: number of jobs that ended in a slot. *took_us*: the sum of their times there. *pace*: the worker's, in
-    words (`rules.pace`); "" if none ended.
-    """
-
-    type: str
-    grown: Mapping[str, int]
-    ended: int = 0
-    took_us: int = 0
-    pace: str = ""
-
-    @property
-    def words(self) -> list[Argument]:
-        """The sums as the arrow takes them."""
-        fields = [word for each in self.grown.items() for word in each]
-        return [redis_keys.encode(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]
 
 
 class Synced(NamedTuple):

@@ -37,10 +37,15 @@ def scheduler_on(connection: Connection, broker_transport: object) -> Scheduler:
     OperationalError if no server answers, SchemaError if the data there has another schema.
     """
     connect(connection)
+    return channel_of(connection, broker_transport).scheduler
+
+
+def channel_of(connection: Connection, broker_transport: object) -> AffinityChannel:
+    """Return the channel of an open connection. Raises TransportError if it does not use this transport."""
     channel = connection.default_channel
     if not isinstance(channel, AffinityChannel):
         raise TransportError(f"broker_transport must be 'celery_affinity:Transport', got: {broker_transport!r}")
-    return channel.scheduler
+    return channel
 
 
 @contextmanager

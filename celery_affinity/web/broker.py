@@ -12,9 +12,8 @@ from kombu.connection import ConnectionPool
 from kombu.exceptions import OperationalError
 from redis import exceptions as redis_errors
 
-from ..errors import TransportError
 from ..server.scheduler import Scheduler
-from ..transport.channel import AffinityChannel
+from ..transport.reach import channel_of
 
 T = TypeVar("T")
 
@@ -106,11 +105,7 @@ class Broker:
     def _opened(self) -> Scheduler:
         try:
             with self.connection() as connection:
-                channel = connection.default_channel
-                if not isinstance(channel, AffinityChannel):
-                    said = self._app.conf.broker_transport
-                    raise TransportError(f"broker_transport must be 'celery_affinity:Transport', got: {said!r}")
-                return channel.scheduler_of_its_own()
+                return channel_of(connection, self._app.conf.broker_transport).scheduler_of_its_own()
         except _NO_ANSWER:
             self._down_until_s = time.monotonic() + _DOWN_S
             raise

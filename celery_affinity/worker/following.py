@@ -14,6 +14,7 @@ from ..client.of_app import settings_of
 from ..membership.held import RETURNED
 from ..membership.lookahead import STARTS_WITHIN_S
 from ..membership.membership import Membership
+from ..rules import protocol
 from ..rules.redis_keys import decode
 from ..server import received
 from ..server.replies import LONGEST_FENCE, Claim
@@ -105,11 +106,11 @@ class Following:
 
     def obey(self, sign: list[str]) -> None:
         match sign:
-            case ["tick"]:
+            case [protocol.TICK_SIGN]:
                 self._members.tick()
-            case ["back", at_most, *types] if at_most.isdecimal() and len(at_most) <= _LONGEST_NUMBER:
+            case [protocol.BACK_SIGN, at_most, *types] if at_most.isdecimal() and len(at_most) <= _LONGEST_NUMBER:
                 self._return(self._lookahead.give_back(set(map(decode, types)), int(at_most)))
-            case ["paused", what, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
+            case [protocol.PAUSED_SIGN, what, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
                 self._recall(what, int(fence))
             case _:
                 received.drop("the inbox", sign, "it is neither a job nor a sign of the server")

@@ -15,7 +15,7 @@ from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.protocol import METRICS_KEPT_S
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_texts import as_kept
-from celery_affinity.server.replies import Joining
+from celery_affinity.server.arguments import Joining
 from tests.conformance.reference import keyed
 
 from ..support.clocked import CLOCK

@@ -4,7 +4,7 @@ from celery_affinity.rules import metrics
 from celery_affinity.rules.ahead import NOTHING, Ahead
 from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.redis_keys import withdrawn
-from celery_affinity.server.replies import TypeSums
+from celery_affinity.server.arguments import TypeSums
 
 from . import draw
 

@@ -12,7 +12,7 @@ from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import Joining
+from celery_affinity.server.arguments import Joining
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from celery_affinity.cli import affinity
 from celery_affinity.clock import SECOND_US
 from celery_affinity.rules.new_job import NewJob
+from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
-from celery_affinity.server.replies import RecurringCall
 from celery_affinity.server.scheduler import Scheduler
 from docs.pages.outputs import OUTPUTS, PROMPT, sections
 

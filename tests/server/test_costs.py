@@ -25,7 +25,8 @@ from celery_affinity.rules.protocol import MOST_MOVES, MOST_TYPES
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import Claim, End, Joining
+from celery_affinity.server.arguments import End, Joining
+from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.counting import Counting

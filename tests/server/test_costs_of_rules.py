@@ -5,7 +5,7 @@ import pytest
 from celery_affinity.lua.library import arrow
 from celery_affinity.rules.protocol import MOST_CLAIMS, MOST_GAINED
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.replies import End
+from celery_affinity.server.arguments import End
 
 from ..support.counting import Counting
 from ..support.scripted_fleet import ScriptedFleet

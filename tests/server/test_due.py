@@ -4,7 +4,7 @@ import pytest
 
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import OTHERS_HAVE_US
-from celery_affinity.server.replies import RecurringCall
+from celery_affinity.rules.recurring_call import RecurringCall
 
 TASK = "proj.reroute"
 STALE_S = 300

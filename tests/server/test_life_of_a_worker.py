@@ -5,7 +5,8 @@ import pytest
 from celery_affinity.lua.library import arrow
 from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.replies import Claim, Joining
+from celery_affinity.server.arguments import Joining
+from celery_affinity.server.replies import Claim
 
 
 def _silence(fleet, seconds):

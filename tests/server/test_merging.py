@@ -8,7 +8,7 @@ from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_SHARED
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_texts import as_kept, merge_in
-from celery_affinity.server.replies import End
+from celery_affinity.server.arguments import End
 
 from ..support.clocked import ClockedScheduler
 from ..support.counting import Counting

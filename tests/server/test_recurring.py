@@ -9,9 +9,9 @@ from celery_affinity.errors import OptionError
 from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import MOST_ALIKE, MOST_RECHECKED, MOST_SIGNATURE, TICK_US
+from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
-from celery_affinity.server.replies import RecurringCall
 
 from ..support.clocked import ClockedReader
 from ..support.counting import Counting

@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.rules.redis_keys import Keys, encode
-from celery_affinity.server.replies import End
+from celery_affinity.server.arguments import End
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet

@@ -8,8 +8,8 @@ from celery_affinity.rules.metrics import times_of
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import LARGEST_BUCKET, METRICS_KEPT_S, PACE_AVERAGED_OVER
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.arguments import End
 from celery_affinity.server.reader import Reader
-from celery_affinity.server.replies import End
 
 from ..support.clocked import ClockedScheduler
 from ..support.counting import Counting

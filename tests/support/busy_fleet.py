@@ -9,10 +9,11 @@ from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.new_job import NewJob
+from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import KEYS, Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import End, Joining, RecurringCall, TypeSums
+from celery_affinity.server.arguments import End, Joining, TypeSums
 
 from .clocked import ClockedScheduler
 from .scripted_fleet import ScriptedFleet

@@ -10,7 +10,8 @@ from celery_affinity.rules.metrics import RUNS
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import Claim, End, Joining
+from celery_affinity.server.arguments import End, Joining
+from celery_affinity.server.replies import Claim
 
 
 class ScriptedFleet:

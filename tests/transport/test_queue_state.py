@@ -10,7 +10,7 @@ from kombu.exceptions import ChannelError
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import Joining
+from celery_affinity.server.arguments import Joining
 from celery_affinity.server.scheduler import Scheduler
 
 #: State -> steps that bring a queue there, and the number of messages that kombu then reports.

@@ -2,8 +2,8 @@
 
 import pytest
 
+from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import KEYS, Keys
-from celery_affinity.server.replies import RecurringCall
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet

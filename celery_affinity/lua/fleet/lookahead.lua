@@ -63,7 +63,8 @@ end
 
 -- Asks `holder` for `number` jobs of `types` that have not started.
 local function ask_back(holder, number, types)
-    redis.call("LPUSH", key.inbox(holder), "\nback " .. number .. " " .. table.concat(types, " "))
+    local sign = "\n" .. protocol.BACK_SIGN .. " " .. number .. " " .. table.concat(types, " ")
+    redis.call("LPUSH", key.inbox(holder), sign)
 end
 
 -- Gives `worker`, whose slots all have a job, pending jobs of its `types` that it `may_hold` beyond its slots. `row`:

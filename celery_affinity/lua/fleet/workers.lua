@@ -127,9 +127,17 @@ function workers.have_one_tick()
     for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, protocol.TICKERS - 1)) do
         local accepting, stalled = unpack(redis.call("HMGET", key.worker(worker), "accepting", "stalled"))
         if accepting == "1" and not stalled then
-            redis.call("LPUSH", key.inbox(worker), "\ntick")
+            redis.call("LPUSH", key.inbox(worker), "\n" .. protocol.TICK_SIGN)
             return
         end
+    end
+end
+
+-- Something is due `in_us` from now: `member` of the sorted set `name`. Has one worker tick now if the next tick would
+-- come too late, and nothing is due before.
+function workers.tick_in_time(in_us, name, member)
+    if in_us < protocol.TICK_US and redis.call("ZRANGE", name, 0, 0)[1] == member then
+        workers.have_one_tick()
     end
 end
 

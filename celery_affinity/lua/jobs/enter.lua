@@ -60,9 +60,7 @@ function enter.put(job, enqueued_us, is_only)
     if delay_us > 0 then
         redis.call("HSET", key.job(id), "published", call.text(enqueued_us))
         redis.call("ZADD", key.scheduled, due, id)
-        if delay_us < protocol.TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
-            workers.have_one_tick() -- the next tick would come too late for this job
-        end
+        workers.tick_in_time(delay_us, key.scheduled, id)
         return protocol.IS_SCHEDULED, 1, false
     end
     local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))

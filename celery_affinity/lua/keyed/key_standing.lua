@@ -141,10 +141,7 @@ local function look_again(its_key, due_us)
         redis.call("ZREM", key.due_keys, its_key)
     elseif due_us < (tonumber(redis.call("ZSCORE", key.due_keys, its_key)) or math.huge) then
         redis.call("ZADD", key.due_keys, call.text(due_us), its_key)
-        local is_soon = due_us - call.now_us < protocol.TICK_US
-        if is_soon and redis.call("ZRANGE", key.due_keys, 0, 0)[1] == its_key then
-            workers.have_one_tick()
-        end
+        workers.tick_in_time(due_us - call.now_us, key.due_keys, its_key)
     end
 end
 

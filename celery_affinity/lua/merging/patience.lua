@@ -32,9 +32,7 @@ function patience.begin(id, lane, enqueued, rules, bytes)
     end
     redis.call("HSET", key.job(id), "state", "scheduled")
     wait(id, time)
-    if time - call.now_us < protocol.TICK_US and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then
-        workers.have_one_tick() -- the next tick would come too late
-    end
+    workers.tick_in_time(time - call.now_us, key.scheduled, id)
     return true
 end
 

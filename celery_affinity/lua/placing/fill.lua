@@ -77,8 +77,7 @@ function fill.from(waiting, caller, view, fresh)
                 local task, name, rules = unpack(redis.call("HMGET", key.job(run), "task", "name", "rules"))
                 redis.call("HSET", key.job(id), "type", job.type, "lane", job.lane, "enqueued", job.enqueued,
                     "deliveries", 0, "task", task or "", "name", name or "", rules and "rules" or "task", rules or "")
-                redis.call("LPUSH", key.spoiled, "job " .. id .. ", of which only its place in a lane was left")
-                redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
+                spoiled.record("job " .. id .. ", of which only its place in a lane was left")
             end
             local message = fresh and fresh[id]
             local facts

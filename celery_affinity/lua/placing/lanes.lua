@@ -60,8 +60,7 @@ end
 function lanes.with(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
     local first, last, head_enqueued, head_id = find(heads, lane)
-    local enqueued_us, head_us = tonumber(enqueued), tonumber(head_enqueued)
-    if not first or enqueued_us < head_us or (enqueued_us == head_us and id < head_id) then
+    if not first or score.is_older(tonumber(enqueued), id, tonumber(head_enqueued), head_id) then
         return with_head(heads, first, last, lane, enqueued, id)
     end
     return heads

@@ -35,7 +35,7 @@ function repair_recurring.fix(name)
         end },
         { "hash", key.recurs, place, function(names)
             local words = workers.split(names)
-            local is_there = string.find(" " .. (names or "") .. " ", " " .. name .. " ", 1, true)
+            local is_there = texts.has_word(names, name)
             words[#words + 1] = not is_there and #words < protocol.MOST_ALIKE and name or nil
             return table.concat(words, " ")
         end },

@@ -31,7 +31,7 @@ function rule_changes.put_signs()
     if not what then
         return false
     end
-    local sign = "\npaused " .. what .. " " .. (redis.call("GET", key.fence) or "0")
+    local sign = "\n" .. protocol.PAUSED_SIGN .. " " .. what .. " " .. (redis.call("GET", key.fence) or "0")
     local page, next_from = workers.joined(from, protocol.MOST_SIGNED)
     for _, worker in ipairs(page) do
         redis.call("RPUSH", key.inbox(worker), sign)

@@ -8,10 +8,11 @@ from ...lua.library import arrow
 from ...rules import redis_keys as key_names
 from ...rules.new_job import NewJob
 from ...rules.protocol import MOST_ALIKE
+from ...rules.recurring_call import RecurringCall
 from ...rules.rows import text_of
 from .. import calls
 from ..calls import pages
-from ..replies import DueCall, Published, RecurringCall
+from ..replies import DueCall, Published
 from .publishing import Publishing
 
 

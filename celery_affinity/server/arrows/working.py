@@ -8,9 +8,10 @@ from ...rules import redis_keys as key_names
 from ...rules.ahead import NOTHING, Ahead
 from ...rules.rows import number_of, text_of
 from .. import calls
+from ..arguments import ClaimReport, End, Joining, TypeSums
 from ..calls import check_kind, flat, pages
 from ..connections.in_flight import InFlight
-from ..replies import Claim, End, Joined, Joining, Running, Synced, TypeSums, parsed_claims
+from ..replies import Claim, Joined, Synced, parsed_claims
 from ..running import Runner
 
 
@@ -111,7 +112,7 @@ class Working(Runner):
             self._go_on(more)
         return returned
 
-    def sync(self, worker: str, claims: Iterable[Running], *, slots: int, other: int, draining: bool) -> Synced:
+    def sync(self, worker: str, claims: Iterable[ClaimReport], *, slots: int, other: int, draining: bool) -> Synced:
         """Beat, and say which *claims* the worker holds."""
         known, ticker, more, asked, void, revision, now_us, returned = self._run(
             arrow("sync"),

@@ -84,7 +84,6 @@ FAULTS = (
         "its.held",
         "tests/server/test_keyed.py::test_what_closes_a_key_keeps_its_retry_back_as_well",
     ),
-    Fault("keyed/key_standing", "    if is_soon and", "    if"),
     Fault("keyed/key_rows", "    its[what] = nil\n", ""),
     Fault(
         "keyed/key_rows",

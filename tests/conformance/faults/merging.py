@@ -101,8 +101,8 @@ FAULTS = (
     ),
     Fault(
         "merging/patience",
-        "time - call.now_us < protocol.TICK_US and",
-        "",
+        "workers.tick_in_time(time - call.now_us,",
+        "workers.tick_in_time(0,",
         _PATIENT + "test_one_tick_is_asked_for_not_one_for_each_call_on_demand",
     ),
     Fault(
@@ -110,10 +110,11 @@ FAULTS = (
         "        wait(id, protocol.AT_ONCE_US)\n        workers.have_one_tick()\n",
         "        wait(id, protocol.AT_ONCE_US)\n",
     ),
+    Fault("fleet/workers", "if in_us < protocol.TICK_US and redis", "if redis"),
     Fault(
         "merging/patience",
-        'and redis.call("ZRANGE", key.scheduled, 0, 0)[1] == id then',
-        "then",
+        "workers.tick_in_time(time - call.now_us, key.scheduled, id)",
+        "",
         _PATIENT + "test_a_tick_is_asked_for_if_the_next_one_came_too_late",
     ),
     Fault(

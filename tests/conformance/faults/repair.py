@@ -37,8 +37,8 @@ FAULTS = (
     Fault("repair/repair_keyed", "id, is_kept and row.enqueued }", "id, row.enqueued }"),
     Fault(
         "repair/repair_types",
-        "for _, lane in ipairs(lanes.NAMES) do",
-        "for _, lane in ipairs({ unpack(lanes.NAMES, 2) }) do",
+        "local names, places, fields = lanes.NAMES, {}, {}",
+        "local names, places, fields = { unpack(lanes.NAMES, 2) }, {}, {}",
         _CALLS_OF_KEYS,
     ),
     # What is found is told.

@@ -14,7 +14,8 @@ from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.replies import Claim, End, Joining, Running, TypeSums
+from celery_affinity.server.arguments import ClaimReport, End, Joining, TypeSums
+from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
 
 #: Calls of each arrow before those that are counted, and those. Lua collects its garbage in large parts every now and
@@ -121,7 +122,7 @@ class Fleet:
         assert self.scheduler.count(self.workers[0], self._sequence, sums)
 
     def sync(self) -> None:
-        running = [Running(*claim[:2], 1000) for _, claim in self.held]
+        running = [ClaimReport(*claim[:2], 1000) for _, claim in self.held]
         assert self.scheduler.sync(self.workers[0], running, slots=self.slots, other=0, draining=False).known
 
 

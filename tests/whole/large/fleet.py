@@ -15,11 +15,12 @@ from celery_affinity.rules.marks import marked
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_METRICS
+from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import complete, shared
+from celery_affinity.server.arguments import ClaimReport, End, Joining, TypeSums
 from celery_affinity.server.reader import Reader
-from celery_affinity.server.replies import End, Joining, RecurringCall, Running, TypeSums
 from celery_affinity.server.scheduler import Scheduler
 
 #: Time of a call, µs, from which on the server notes it. Not 0: each command of a script would be noted as well, which
@@ -119,7 +120,7 @@ class LargeFleet:
             if number % 100 == 0:
                 self.note_times()
         for number in range(workers):
-            held = [Running(*each, 1000) for each in self.claims(f"small{number}")]
+            held = [ClaimReport(*each, 1000) for each in self.claims(f"small{number}")]
             self.scheduler.sync(f"small{number}", held, slots=1, other=0, draining=False)
             if number % 100 == 0:
                 self.note_times()
@@ -254,7 +255,7 @@ class LargeFleet:
         self.scheduler.tell_ends("versatile", acks=[], ends=ends, sequence=self.sequence, inline=True)
 
     def sync(self, worker):
-        held = [Running(*each, 1000) for each in self.claims(worker)]
+        held = [ClaimReport(*each, 1000) for each in self.claims(worker)]
         self.scheduler.sync(worker, held, slots=100, other=0, draining=False)
 
     def publish_later(self, number):

@@ -14,7 +14,7 @@ from celery_affinity.lua.library import arrow
 from celery_affinity.rules.marks import marked
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.replies import End
+from celery_affinity.server.arguments import End
 from celery_affinity.server.scheduler import Scheduler
 
 from .fleet import BATCH, LargeFleet

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from celery_affinity.rules.protocol import AVERAGED_OVER, GIVEN_UP_US, MOST_MOVES
 from celery_affinity.rules.redis_keys import SCHEMA
-from celery_affinity.server.replies import TypeSums
+from celery_affinity.server.arguments import TypeSums
 
 from .. import claims, come_back, keyed, lookahead, placing, type_rules, workers
 from ..model import Cohort, Job, Worker
