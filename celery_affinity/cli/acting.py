@@ -12,7 +12,7 @@ from ..operate.choosing import Choice, choose
 from ..operate.filters import Filters
 from ..operate.jobs import Change, Jobs
 from ..operate.many_jobs import Done
-from ..operate.moving import Wish
+from ..operate.moving import Move
 from ..server.scheduler import Scheduler
 from .broker import AS_JSON, print_json, scheduler_of
 from .jobs import ARGUMENT, KEY, NEWER_THAN, OLDER_THAN, STAMP, table_of
@@ -105,7 +105,7 @@ def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
 
     Give ids or filters, as for `cancel`. Merged calls move together. Claimed jobs are not moved.
     """
-    _change(ctx, chosen, lambda: Wish(type=to))
+    _change(ctx, chosen, lambda: Move(type=to))
 
 
 @click.command(cls=CeleryCommand)
@@ -119,10 +119,10 @@ def prioritise(ctx: click.Context, priority: int | None, on_demand: bool | None,
 
     Give ids or filters, as for `cancel`.
     """
-    _change(ctx, chosen, lambda: Wish(priority=priority, on_demand=on_demand))
+    _change(ctx, chosen, lambda: Move(priority=priority, on_demand=on_demand))
 
 
-def _change(ctx: click.Context, chosen: _Chosen, wished: Callable[[], Wish]) -> None:
+def _change(ctx: click.Context, chosen: _Chosen, wished: Callable[[], Move]) -> None:
     try:
         wish = wished()
     except ValueError as exc:

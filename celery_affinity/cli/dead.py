@@ -20,8 +20,8 @@ def dead() -> None:
     """List, replay or drop dead letters: jobs that will not run again."""
 
 
-class _Chosen(TypedDict):
-    """The options that choose letters: fields of `Filter`."""
+class _LetterOptions(TypedDict):
+    """The options that choose letters: fields of `LetterFilter`."""
 
     reason: str | None
     type: str | None
@@ -53,7 +53,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @AS_JSON
 @click.pass_context
 @handle_preload_options
-def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_Chosen]) -> None:
+def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_LetterOptions]) -> None:
     """List dead letters, the newest first."""
     with reader_of(ctx) as reader:
         found = dead_letters.find(reader, LetterFilter(**chosen), limit)
@@ -81,7 +81,7 @@ _ALL = click.option("--all", "all_", is_flag=True, help="All dead letters.")
 _IDS = click.argument("ids", metavar="[ID]...", nargs=-1)
 
 
-def _filter_of(ids: tuple[str, ...], all_: bool, chosen: _Chosen) -> LetterFilter:
+def _filter_of(ids: tuple[str, ...], all_: bool, chosen: _LetterOptions) -> LetterFilter:
     which = LetterFilter(ids, **chosen)
     if which.is_empty != all_:
         raise click.UsageError("give ids of tasks or jobs, filters, or --all")
@@ -95,7 +95,9 @@ def _filter_of(ids: tuple[str, ...], all_: bool, chosen: _Chosen) -> LetterFilte
 @AS_JSON
 @click.pass_context
 @handle_preload_options
-def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **chosen: Unpack[_Chosen]) -> None:
+def replay_dead(
+    ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: bool, **chosen: Unpack[_LetterOptions]
+) -> None:
     """Run dead letters again, as if they were published now.
 
     Lost jobs may have done their work before their worker died: they are replayed only by id or with --reason lost.
@@ -131,7 +133,7 @@ def replay_dead(ctx: click.Context, ids: tuple[str, ...], all_: bool, as_json: b
 @click.pass_context
 @handle_preload_options
 def drop_dead(
-    ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Unpack[_Chosen]
+    ctx: click.Context, ids: tuple[str, ...], all_: bool, yes: bool, as_json: bool, **chosen: Unpack[_LetterOptions]
 ) -> None:
     """Delete dead letters permanently.
 

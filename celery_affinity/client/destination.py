@@ -33,10 +33,10 @@ from .of_app import settings_of, tasks_of, type_by_name
 from .stamp import PROPERTY
 
 #: Options that say where a message goes.
-PLACE = ("queue", "routing_key", "exchange")
+ROUTING = ("queue", "routing_key", "exchange")
 
-#: The options of `PLACE`, and one that belongs to an exchange.
-_WHERE = (*PLACE, "exchange_type")
+#: The options of `ROUTING`, and one that belongs to an exchange.
+_WHERE = (*ROUTING, "exchange_type")
 
 #: Celery's own tasks that run another task for each of some arguments, and are routed by the name of that task.
 MAPS = ("celery.map", "celery.starmap", "celery.chunks")
@@ -64,7 +64,7 @@ class OptionsOfTask(Options):
     @classmethod
     def marked(cls, options: Mapping[str, object]) -> "OptionsOfTask":
         """Return *options* with a mark on each place. A place that is no str is known as the task's own object."""
-        return cls({name: _mark(OfTask, value) if name in PLACE else value for name, value in options.items()})
+        return cls({name: _mark(OfTask, value) if name in ROUTING else value for name, value in options.items()})
 
 
 class Routed:
@@ -83,7 +83,7 @@ def mark_first_try(options: Options, said: Mapping[str, object]) -> None:
     Raises OptionError if *said* names a type and another queue.
     """
     check(said)
-    for name in PLACE:
+    for name in ROUTING:
         if name in options and not said.get(name):
             options[name] = _mark(OfFirstTry, options[name])
 
@@ -118,7 +118,7 @@ def check(options: Mapping[str, object]) -> None:
     """Raise OptionError if *options* of one call name a type and another queue."""
     asked = as_affinity(options.get("affinity")).type
     if asked is not None:
-        _check_that_they_agree(asked, {name: options[name] for name in PLACE if options.get(name)})
+        _check_that_they_agree(asked, {name: options[name] for name in ROUTING if options.get(name)})
 
 
 def route(
@@ -243,8 +243,8 @@ def _routed_again(name: str) -> Options | None:
         return None
     if not isinstance(router, Router):
         return None
-    options = {each: merged[each] for each in (*PLACE, "affinity") if each in merged}
-    for each in PLACE:
+    options = {each: merged[each] for each in (*ROUTING, "affinity") if each in merged}
+    for each in ROUTING:
         if options.get(each) is of_task.get(each):
             options[each] = _mark(OfTask, options.get(each))
     routed: Options = router.route(options, name, *rest)
@@ -257,7 +257,7 @@ _REST = ("args", "kwargs", "task_type")
 def _said(options: Mapping[str, Any], task: Any) -> tuple[Options, bool]:
     """Return the places that the caller says, and whether other places are those of a first try."""
     said, is_retry = {}, False
-    for name in PLACE:
+    for name in ROUTING:
         value = options.get(name)
         if not value or type(value) is OfTask:
             continue
@@ -275,7 +275,7 @@ def _replace(options: Options, place: Mapping[str, Any]) -> None:
 
 
 def _says_place(options: Mapping[str, object]) -> bool:
-    return any(options.get(name) for name in PLACE)
+    return any(options.get(name) for name in ROUTING)
 
 
 def _mark(mark: type[_Marked], value: Any) -> Any:
@@ -283,7 +283,7 @@ def _mark(mark: type[_Marked], value: Any) -> Any:
 
 
 def _elsewhere(options: Options) -> Options:
-    return {name: value for name, value in options.items() if name not in PLACE}
+    return {name: value for name, value in options.items() if name not in ROUTING}
 
 
 def _check_that_they_agree(asked: str, said: Mapping[str, object]) -> None:

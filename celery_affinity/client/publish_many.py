@@ -67,7 +67,7 @@ class TaskIds(Sequence[str]):
         return iter(self._eager) if self._eager else map(self._task.AsyncResult, self)
 
 
-class _Call(NamedTuple):
+class _CallOfMany(NamedTuple):
     number: int
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -112,15 +112,15 @@ def publish_many(
     return TaskIds(task, publish_id, published, eager if task.app.conf.task_always_eager else ())
 
 
-def _read(task: Any, number: int, call: object) -> _Call:
+def _read(task: Any, number: int, call: object) -> _CallOfMany:
     if isinstance(call, Signature):  # a dict as well
         if call.task != task.name or call.options:
             raise OptionError(f"call {number} must be a signature of {task.name} without options, got: {call!r}")
-        return _Call(number, tuple(call.args), dict(call.kwargs))
+        return _CallOfMany(number, tuple(call.args), dict(call.kwargs))
     if isinstance(call, Mapping):
-        return _Call(number, (), dict(call))
+        return _CallOfMany(number, (), dict(call))
     if isinstance(call, (tuple, list)):
-        return _Call(number, tuple(call), {})
+        return _CallOfMany(number, tuple(call), {})
     raise OptionError(f"call {number} must be a tuple of arguments, a mapping or a signature, got: {call!r}")
 
 
@@ -136,11 +136,11 @@ def _needs_each_call(task: Any) -> bool:
     )
 
 
-def _publish_one(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> Any:
+def _publish_one(task: Any, call: _CallOfMany, ids: TaskIds, options: dict[str, Any]) -> Any:
     return task.apply_async(call.args, call.kwargs, task_id=ids.of(call.number), **options)
 
 
-def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: dict[str, Any]) -> Iterator[int]:
+def _publish_together(task: Any, calls: Iterator[_CallOfMany], ids: TaskIds, options: dict[str, Any]) -> Iterator[int]:
     """Publish *calls*. Yield after each round trip the number of calls that are published, from the first of all."""
     first = next(calls, None)
     if first is None:
@@ -165,7 +165,7 @@ def _publish_together(task: Any, calls: Iterator[_Call], ids: TaskIds, options: 
             yield some[-1].number + 1
 
 
-def _capture(task: Any, call: _Call, ids: TaskIds, options: dict[str, Any]) -> Capture:
+def _capture(task: Any, call: _CallOfMany, ids: TaskIds, options: dict[str, Any]) -> Capture:
     """Return the messages that Celery makes of a call: one for each queue that the call is routed to."""
     capture = Capture()
     _publish_one(task, call, ids, {**options, "add_to_parent": False, PROPERTY: capture})
@@ -206,7 +206,7 @@ class _Pattern:
             return _TOGETHER
         return max(1, min(TOGETHER, bound.most // _PART_OF_BOUND))
 
-    def job(self, call: _Call, ids: TaskIds) -> NewJob:
+    def job(self, call: _CallOfMany, ids: TaskIds) -> NewJob:
         """Return the job of another call."""
         message, stamp = self._message, self._stamp
         task_id, publish_id = ids.of(call.number), f"{ids.publish_id} {call.number}"
@@ -235,7 +235,7 @@ class _Pattern:
             rules=rules,
         )
 
-    def _arguments(self, call: _Call) -> tuple[Any, Any]:
+    def _arguments(self, call: _CallOfMany) -> tuple[Any, Any]:
         if self._check:
             self._check(*call.args, **call.kwargs)
         return self._dump(call.args, call.kwargs) if self._dump else (call.args, call.kwargs)

@@ -9,7 +9,7 @@ from itertools import islice
 from ..clock import SECOND_US
 from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
-from ..rules.score import MICRO, Place, Terms, Weights, overtakes, score
+from ..rules.score import MICRO, Rank, Terms, Weights, overtakes, score
 from ..rules.shared_settings import complete, weights
 from ..server.reader import Lane, Reader
 from .job_row import read_jobs
@@ -63,16 +63,16 @@ class Order:
             lane.priority, lane.on_demand, self.now_us - enqueued_us, self.fits.get(lane.type, 1), self.weights
         )
 
-    def place(self, lane: Lane, enqueued_us: int, job_id: str) -> Place:
+    def place(self, lane: Lane, enqueued_us: int, job_id: str) -> Rank:
         """Return the place of a job in *lane*."""
         total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
-        return Place(total, enqueued_us, job_id)
+        return Rank(total, enqueued_us, job_id)
 
     def kind(self, lane: Lane) -> tuple[str, int | None]:
         """Return everything, except the age, that the score of a job in *lane* depends on."""
         return lane.name, self.fits.get(lane.type)
 
-    def passes_until_us(self, lane: Lane, mine: Place) -> int:
+    def passes_until_us(self, lane: Lane, mine: Rank) -> int:
         """Return the enqueue time, µs, before which a job in *lane* goes before *mine*, ties by id aside.
 
         All lanes of a kind share that time, since the older of two jobs of a kind never has the lower score. The search
@@ -84,7 +84,7 @@ class Order:
 
         return _first_not(passes, self._crossing_us(lane, mine), 0, self.now_us + 1)
 
-    def _crossing_us(self, lane: Lane, mine: Place) -> int:
+    def _crossing_us(self, lane: Lane, mine: Rank) -> int:
         if self.by_age_alone:
             return mine.enqueued_us
         weights = self.weights
@@ -132,7 +132,7 @@ def ahead(
     reader: Reader,
     order: Order,
     lanes: Sequence[Lane],
-    mine: Place,
+    mine: Rank,
     key_of: Callable[[Lane], str] | None = None,
 ) -> list[Group]:
     """Return, for each of *lanes*, the number of jobs that go before *mine*; lanes without such jobs are left out.
@@ -158,7 +158,7 @@ def ahead(
 
 
 def _tied(
-    reader: Reader, order: Order, lanes: Sequence[Lane], mine: Place, key_of: Callable[[Lane], str]
+    reader: Reader, order: Order, lanes: Sequence[Lane], mine: Rank, key_of: Callable[[Lane], str]
 ) -> dict[Lane, int]:
     """Return, by lane, the number of jobs with the enqueue time and the score of *mine*, and a smaller id."""
     alike = [lane for lane in lanes if order.place(lane, mine.enqueued_us, "").score == mine.score]

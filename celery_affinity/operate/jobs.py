@@ -18,7 +18,7 @@ from ..server.scheduler import Scheduler
 from ..transport.reach import scheduler_of
 from . import backend, moving, values
 from .filters import Filters
-from .moving import Wish
+from .moving import Move
 from .terminating import ability
 from .values import Values
 
@@ -128,13 +128,13 @@ class Jobs:
 
         A retry of the task has the new type, too. Merged calls move with their run. Raises OptionError.
         """
-        return self.change(id, Wish(type=type))
+        return self.change(id, Move(type=type))
 
     def prioritise(self, id: str, priority: int | None = None, on_demand: bool | None = None) -> Change:
         """Change the *priority* (0..10, 10 highest) or the mode of a waiting job, or both; otherwise as `move`."""
-        return self.change(id, Wish(priority=priority, on_demand=on_demand))
+        return self.change(id, Move(priority=priority, on_demand=on_demand))
 
-    def change(self, id: str, wish: Wish) -> Change:
+    def change(self, id: str, wish: Move) -> Change:
         """Change type, priority and mode of a waiting job as *wish* says: `move` and `prioritise` in one."""
         job = self.known(id)
         if job.state not in ("scheduled", "pending") or job.job_id is None:

@@ -12,7 +12,7 @@ from ..rules.protocol import MOST_MOVES, REVOKED_KEPT_S
 from ..server.scheduler import Scheduler
 from . import moving
 from .choosing import Chosen, pages, task_ids
-from .moving import Wish
+from .moving import Move
 from .terminating import ability
 
 #: Number of jobs of which one broadcast of remote control tells workers.
@@ -30,7 +30,7 @@ class Done(NamedTuple):
     warning: str | None = None
 
 
-def move(app: Celery, scheduler: Scheduler, chosen: Sequence[Chosen], wish: Wish) -> Done:
+def move(app: Celery, scheduler: Scheduler, chosen: Sequence[Chosen], wish: Move) -> Done:
     """Have those of *chosen* that still wait be as *wish* says. Raises OptionError."""
     done, left, warning = 0, Counter[str](), None
     for page in pages((each.job_id for each in chosen), _MOVED_TOGETHER):

@@ -17,7 +17,7 @@ from ..server.scheduler import Scheduler
 
 
 @dataclass(frozen=True)
-class Wish:
+class Move:
     """New type, priority and mode of jobs; None: unchanged. *priority*: 0..10, 10 highest. Raises OptionError."""
 
     type: str | None = None
@@ -49,7 +49,7 @@ class Outcome:
     warning: str | None
 
 
-def move(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: Wish) -> Outcome:
+def move(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: Move) -> Outcome:
     """Have those of *job_ids* that wait be as *wish* says, with the time at which they were enqueued.
 
     Raises OptionError for a type that *app* does not schedule.

@@ -196,6 +196,19 @@ NOT_WRITTEN = tuple(name for name, option in OPTIONS.items() if not option.is_ce
 KEYS = tuple(name for name, option in OPTIONS.items() if option.decides == "key")
 
 
+def _sources(option: Option) -> tuple[int, ...]:
+    """Return the arguments of `plain` that may say a plain option, in the order of its places."""
+    said, asked, left, own = range(4)
+    of_places = (
+        left if place == FIRST_TRY else own if place[0] == "task" else asked if place[1] == "affinity" else said
+        for place in option.places
+    )
+    return tuple(dict.fromkeys(of_places))
+
+
+_SOURCES = {name: _sources(option) for name, option in PLAIN.items()}
+
+
 def plain(said: Mapping[str, Any], asked: Affinity, left: Mapping[str, Any], own: Affinity) -> dict[str, Any]:
     """Return the plain options of a call by name, without those that no place says; in the order of `Option.places`.
 
@@ -204,12 +217,11 @@ def plain(said: Mapping[str, Any], asked: Affinity, left: Mapping[str, Any], own
     """
     found = {}
     for name, option in PLAIN.items():
-        value = said.get(name)
-        if value is not None:
-            option.check(value)
-        else:
-            places = (getattr(asked, name), left.get(name), getattr(own, name))
-            value = next((each for each in places if each is not None), None)
+        of_call = said.get(name)
+        if of_call is not None:
+            option.check(of_call)
+        values = (of_call, getattr(asked, name), left.get(name), getattr(own, name))
+        value = next((values[source] for source in _SOURCES[name] if values[source] is not None), None)
         if value is not None:
             found[name] = value
     return found

@@ -83,7 +83,7 @@ def goes_by_age(claim_number: int, priority_percentage: int) -> bool:
     return claim_number * priority_percentage % 100 >= priority_percentage
 
 
-class Place(NamedTuple):
+class Rank(NamedTuple):
     """The values that decide between two jobs, in this order: score (micro-points), enqueue time, id."""
 
     score: int
@@ -91,7 +91,7 @@ class Place(NamedTuple):
     job_id: str
 
 
-def overtakes(first: Place, second: Place) -> bool:
+def overtakes(first: Rank, second: Rank) -> bool:
     """Return whether the first of two jobs runs before the second.
 
     The higher score wins; then the older job; then the smaller id.

@@ -16,7 +16,7 @@ from .arguments import End
 from .connections.in_flight import InFlight
 
 #: An arrow, and its arguments.
-Call = tuple[Arrow, list[Argument]]
+ArrowCall = tuple[Arrow, list[Argument]]
 
 Item = TypeVar("Item")
 
@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 TOGETHER = 25
 
 
-def publishing(jobs: Iterable[NewJob]) -> Iterator[Call]:
+def publishing(jobs: Iterable[NewJob]) -> Iterator[ArrowCall]:
     """Yield the calls that publish *jobs*, in their order. The jobs of a call all have a bound, or none has one."""
     publish = arrow("publish")
     arguments: list[Argument] = []
@@ -50,7 +50,7 @@ def _with_bounds(arguments: list[Argument], bounded: dict[str, Bound]) -> list[A
     return [*arguments, bounds.in_words(bounded)] if bounded else arguments
 
 
-def ingesting(list_: str, jobs: Iterable[NewJob]) -> list[Call]:
+def ingesting(list_: str, jobs: Iterable[NewJob]) -> list[ArrowCall]:
     """Return a call for each of *jobs*, whose messages are in a list of stock Celery."""
     ingest = arrow("ingest")
     return [(ingest, ingest.arguments(job.arguments, list=list_, readable=int(job.readable))) for job in jobs]
@@ -72,7 +72,7 @@ def declaring(entries: Iterable[RecurringCall]) -> Iterator[list[Argument]]:
 
 def telling(
     worker: str, acks: Sequence[tuple[str, str]], ends: Sequence[End], sequence: int, inline: bool, may_hold: Ahead
-) -> list[Call]:
+) -> list[ArrowCall]:
     """Return the calls that ack messages and that release the slots of ended jobs; no call without *acks* or *ends*."""
     told = []
     if acks:

@@ -14,7 +14,7 @@ from ..lua.library import Argument, Arrow, arrow
 from ..lua.ways import Library, Way, library
 from ..rules.protocol import LONGEST_NAME, MOST_GAINED
 from ..rules.redis_keys import Keys
-from .calls import Call, pages
+from .calls import ArrowCall, pages
 from .passing import passes
 from .reader import Reader
 
@@ -66,19 +66,19 @@ class Runner:
             _raise_meaning(exc, ["publish"])
             raise
 
-    def command(self, call: Call) -> tuple[Argument, ...]:
+    def command(self, call: ArrowCall) -> tuple[Argument, ...]:
         """Return *call* as a command, for a connection whose reply is read later."""
         its_arrow, arguments = call
         return self.way.command(its_arrow.name, self.keys.base, arguments)
 
-    def _commands(self, calls: Iterable[Call]) -> list[tuple[Argument, ...]]:
+    def _commands(self, calls: Iterable[ArrowCall]) -> list[tuple[Argument, ...]]:
         return [self.command(call) for call in calls]
 
     def _run(self, arrow: Arrow, rest: Iterable[Argument] = (), **values: Argument) -> Any:
         (reply,) = self._run_together([(arrow, arrow.arguments(rest, **values))])
         return reply
 
-    def _run_together(self, calls: Sequence[Call]) -> list[Any]:
+    def _run_together(self, calls: Sequence[ArrowCall]) -> list[Any]:
         """Call arrows in one round trip. If one meets a spoiled key, repair the key and call all of them again."""
         try:
             return self._attempt(calls)
@@ -138,7 +138,7 @@ class Runner:
         self._in_vain_until_s = time.monotonic() + _IN_VAIN_S
         return False
 
-    def _attempt(self, calls: Sequence[Call]) -> list[Any]:
+    def _attempt(self, calls: Sequence[ArrowCall]) -> list[Any]:
         """Call arrows in one round trip. Load them if the server lacks them."""
         try:
             try:
@@ -179,7 +179,7 @@ class Runner:
             self.way = self.library.by_script
             self._load(name)
 
-    def _call(self, calls: Sequence[Call]) -> list[Any]:
+    def _call(self, calls: Sequence[ArrowCall]) -> list[Any]:
         if len(calls) == 1:
             return [self.client.execute_command(*self.command(calls[0]))]
         with self.client.pipeline(transaction=False) as pipe:

@@ -17,7 +17,7 @@ The public names are those that `celery_affinity` itself has. Its submodules may
 #: What public functions return, or take, beside public names.
 RETURNED = (
     "operate.jobs.Change",
-    "operate.moving.Wish",
+    "operate.moving.Move",
     "observe.job_lists.JobsPage",
     "observe.waiting.Waiting",
     "observe.waiting.Points",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from celery_affinity.clock import SECOND_US
 from celery_affinity.lua.ways import library
 from celery_affinity.rules.redis_keys import Keys, decode, encode
-from celery_affinity.rules.score import MICRO, Place, Terms, Weights, overtakes, score
+from celery_affinity.rules.score import MICRO, Rank, Terms, Weights, overtakes, score
 from celery_affinity.rules.slot import FreeWorker, choose
 
 from ..support.clocked import ClockedScheduler
@@ -97,7 +97,7 @@ def test_a_score_never_falls_with_age(priority, on_demand, age_us, more_us, slot
 
 
 @given(
-    st.lists(st.builds(Place, st.integers(0, 3), st.integers(0, 3), st.text("ab", min_size=1, max_size=3)), min_size=2)
+    st.lists(st.builds(Rank, st.integers(0, 3), st.integers(0, 3), st.text("ab", min_size=1, max_size=3)), min_size=2)
 )
 def test_overtaking_is_a_total_order(jobs):
     first, second = jobs[:2]

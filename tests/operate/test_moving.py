@@ -5,7 +5,7 @@ from celery import Celery
 
 import celery_affinity
 from celery_affinity.errors import OptionError
-from celery_affinity.operate.moving import Wish
+from celery_affinity.operate.moving import Move
 
 
 def test_a_job_of_a_misspelt_type_is_moved_to_the_one_that_was_meant_and_starts(fleet, jobs):
@@ -91,7 +91,7 @@ def test_calls_that_were_merged_move_with_their_run(fleet, jobs):
 )
 def test_a_wish_that_cannot_be_says_what_is_accepted(wish, words):
     with pytest.raises(OptionError, match=words):
-        Wish(**wish)
+        Move(**wish)
 
 
 def test_a_queue_that_is_not_scheduled_is_no_type_to_move_to(fleet, valkey):

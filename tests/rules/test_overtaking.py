@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from celery_affinity.clock import SECOND_US
 from celery_affinity.rules import overtaking
 from celery_affinity.rules.protocol import MAX_PRIORITY
-from celery_affinity.rules.score import Place, Weights, overtakes, score
+from celery_affinity.rules.score import Rank, Weights, overtakes, score
 
 WEIGHTS = Weights()
 UNCAPPED = replace(WEIGHTS, on_demand_age_cap_us=10**9 * SECOND_US)
@@ -45,7 +45,7 @@ def test_a_job_enqueued_a_bound_later_never_runs_first(data):
     waited_us = data.draw(st.integers(0, 10**10))  # since the later job came
     old = score(mine, on_demand, later_us + waited_us, data.draw(slots), weights).total
     new = score(theirs, they_on_demand, waited_us, data.draw(slots), weights).total
-    assert overtakes(Place(old, 0, "old"), Place(new, later_us, "new"))
+    assert overtakes(Rank(old, 0, "old"), Rank(new, later_us, "new"))
 
 
 @pytest.mark.parametrize(("on_demand", "they_on_demand"), [(False, True), (True, True)])
@@ -55,7 +55,7 @@ def test_the_bound_is_tight(on_demand, they_on_demand):
     waited_us = 10_000 * SECOND_US
     old = score(0, on_demand, later_us + waited_us, 10**6, WEIGHTS).total
     new = score(10, they_on_demand, waited_us, 1, WEIGHTS).total
-    assert overtakes(Place(new, later_us, "new"), Place(old, 0, "old"))
+    assert overtakes(Rank(new, later_us, "new"), Rank(old, 0, "old"))
 
 
 # -- one slot, jobs of one second

@@ -14,7 +14,7 @@ from ...observe.jobs import Job
 from ...operate import backend
 from ...operate import values as values_of
 from ...operate.jobs import Change
-from ...operate.moving import Wish
+from ...operate.moving import Move
 from ...operate.values import Values
 from ...server.scheduler import Scheduler
 from ..described import Error, errors, replies, with_more
@@ -106,9 +106,9 @@ def add(api: APIRouter, site: Site) -> None:
         return _of_change(await site.ask(site.jobs.retry, id))
 
 
-def wish_of(moving: Moving) -> Wish:
+def wish_of(moving: Moving) -> Move:
     """Return the wish that a body says. Raises OptionError."""
-    return Wish(moving.type, moving.priority, None if moving.mode is None else moving.mode == "on_demand")
+    return Move(moving.type, moving.priority, None if moving.mode is None else moving.mode == "on_demand")
 
 
 async def get(site: Site, id: str) -> Job:

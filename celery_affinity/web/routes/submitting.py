@@ -24,7 +24,7 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-class Call(BaseModel):
+class TaskCall(BaseModel):
     """A call of a task. *options*: those of `submit.ACCEPTED`, each as in `apply_async`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -45,7 +45,7 @@ def add(api: APIRouter, site: Site) -> None:
         },
     )
     async def submit_job(
-        request: Request, call: Call, idempotency_key: Annotated[str | None, Header()] = None
+        request: Request, call: TaskCall, idempotency_key: Annotated[str | None, Header()] = None
     ) -> Response:
         if not site.allows(call.task):
             raise RefusedError(404, f"no task that can be submitted is named {call.task[:300]!r}")

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Set
 
 from celery_affinity.rules.protocol import MOST_MOVES
-from celery_affinity.rules.score import Place, goes_by_age, overtakes, score
+from celery_affinity.rules.score import Rank, goes_by_age, overtakes, score
 from celery_affinity.rules.slot import FreeWorker, choose, free_slots
 
 from . import claims, keyed, type_rules
@@ -96,10 +96,10 @@ def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool,
 
 def _best(cohort: Cohort, jobs: Iterable[Job], fits: Mapping[str, int], now_us: int, *, by_age: bool) -> Job | None:
     coefficients = cohort.settings.weights
-    best: Place | None = None
+    best: Rank | None = None
     for job in jobs:
         terms = score(job.priority, job.on_demand, now_us - job.enqueued_us, fits[job.type], coefficients)
-        candidate = Place(0 if by_age else terms.total, job.enqueued_us, job.id)
+        candidate = Rank(0 if by_age else terms.total, job.enqueued_us, job.id)
         if best is None or overtakes(candidate, best):
             best = candidate
     return cohort.jobs[best.job_id] if best else None
