@@ -4,6 +4,7 @@ import threading
 
 import redis
 
+from celery_affinity.rules.protocol import MOST_PURGED
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
@@ -160,6 +161,12 @@ def test_eight_publishers_and_eight_workers_at_once_run_each_of_8000_jobs_exactl
     for thread in threads:
         thread.join()
     assert sorted(ran) == sorted(f"job{job}" for job in range(jobs))
+
+
+def test_a_purge_goes_on_until_nothing_is_pending(fleet):
+    for number in range(2 * MOST_PURGED + 1):
+        fleet.publish(f"now{number}", "pdf")
+    assert fleet.scheduler.purge("pdf") == 2 * MOST_PURGED + 1
 
 
 def test_a_purge_deletes_what_is_pending_and_what_waits_for_its_time_of_its_type_alone(fleet, redis_client):

@@ -3,6 +3,7 @@
 import pytest
 
 from celery_affinity.rules.ahead import Ahead
+from celery_affinity.rules.protocol import MOST_BYTES
 from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
@@ -177,3 +178,18 @@ def test_an_id_that_looks_like_a_job_on_demand_keeps_nobody_from_looking_ahead(r
         fleet.publish(job, "pdf")
     ahead = Ahead(work_us=20_000, costs={"pdf": 1_000})  # such a worker gives way to jobs on demand
     assert len(fleet.end("worker", *fleet.inbox("worker"), may_hold=ahead)) == 5
+
+
+def test_a_release_that_does_not_get_to_all_jobs_asks_nobody_for_jobs_that_are_held_ahead(fleet):
+    fleet.join("worker", "pdf", slots=2)
+    fleet.publish("first", "pdf")
+    fleet.publish("second", "pdf")
+    fleet.join("holder", "pdf")
+    for job in ("runs", "follows", "ahead"):
+        fleet.publish(job, "pdf")
+    assert len(fleet.end("holder", *fleet.inbox("holder"), most_ahead=1)) == 2
+    for job in ("large", "larger"):
+        fleet.publish(job, "pdf", message="x" * (MOST_BYTES + 1))
+    fleet.end("worker", *fleet.inbox("worker"))
+    assert set(fleet.claims("worker")) == {"large", "larger"}
+    assert fleet.signs("holder") == []
