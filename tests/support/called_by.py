@@ -10,6 +10,8 @@ _FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\((?s:.*?)^end$|^function 
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.\w+)?")
 #: ``rule.waits`` or ``hooks.of(id).waits``.
 _HOOK = re.compile(r"(?:\brule|hooks\.of\([\w.\[\]]+\))\.(\w+)")
+#: A function that reads the sorted set which it gets.
+_READS_WHAT_IT_GETS = re.compile(r"workers\.tick_in_time\((.*)")
 _CALL = re.compile(r"redis\.p?call\(\s*(?:.*?)\"([A-Z]+)\"(.*)")
 
 
@@ -17,7 +19,7 @@ def needs(arrow: str) -> set[tuple[str, str]]:
     """Return (command, the part of its key that never varies, "" if the key is not said there) of *arrow*."""
     found = set()
     for text in _reached(f"arrows.{arrow}"):
-        for command, rest in _CALL.findall(text):
+        for command, rest in [*_CALL.findall(text), *(("ZRANGE", each) for each in _READS_WHAT_IT_GETS.findall(text))]:
             for name in re.findall(r"\bkey\.(\w+)", rest) or [""]:
                 found.add((command.lower(), KEYS[name][0].split("%s")[0] if name in KEYS else ""))
     return found
