@@ -236,3 +236,15 @@ def test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides(fleet):
     of_key = fleet.scheduler.client.hgetall(Keys().key("of_key", "o"))
     assert of_key[b"retry"] == b"retry!"
     assert b"turn" not in of_key
+
+
+def test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time(fleet):
+    fleet.join("worker", "pdf")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
+    fleet.publish("other!", "pdf", task_id="other", rules=ORDERED)
+    fleet.end("worker", *fleet.inbox("worker"))
+    assert fleet.claims("worker") == {}
+    fleet.scheduler.revoke(["task"], [], keep_s=60)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["other!"]

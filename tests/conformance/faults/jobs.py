@@ -7,6 +7,7 @@ _TOO_MANY = _ENDED + "test_of_too_many_the_oldest_go"
 _IN_PARTS = _ENDED + "test_very_many_too_many_go_in_parts"
 _REFUSED = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
 _HOLDS = "tests/server/test_part.py::test_what_goes_waits_for_the_key_that_the_run_holds"
+_KEPT_NO_MORE = "tests/server/test_keyed.py::test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time"
 
 FAULTS = (
     # What the end of an id says, and the text of rules.
@@ -67,7 +68,7 @@ FAULTS = (
         "hooks.leave(id, type, lane)\n    elseif",
         'redis.call("ZREM", key.lane(type, lane), id)\n    elseif',
     ),
-    Fault("jobs/ends", "hooks.leave(id, type, lane) -- its key may be kept for it", ""),
+    Fault("jobs/ends", "hooks.leave(id, type, lane) -- its key may be kept for it", "", _KEPT_NO_MORE),
     Fault("jobs/ends", "find_by.fade(id, stamps, expires)", ""),
     Fault("jobs/ends", 'and "revoked" or nil', "and nil or nil"),
     Fault("jobs/ends", '    redis.call("UNLINK", key.message(id))\n    ends.remember', "    ends.remember"),

@@ -33,6 +33,7 @@ _REPAIR_SET_BACK = (
     "tests/server/test_key_patience.py"
     "::test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the_turn"
 )
+_KEPT_FOR_A_RETRY = "tests/server/test_keyed.py::test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides"
 
 FAULTS = (
     Fault("base/texts", '"^" .. of_lua .. "$"', '"^" .. of_lua', _PATTERNS),
@@ -100,7 +101,7 @@ FAULTS = (
         "key_rows.rules_of(other) == its_key",
         "tests/server/test_keyed.py::test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back",
     ),
-    Fault("keyed/keyed", 'or state == "scheduled")', ")"),
+    Fault("keyed/keyed", 'or state == "scheduled")', ")", _KEPT_FOR_A_RETRY),
     Fault("keyed/key_turns", "waits = waits or sublane.type == its.turn", "waits = true"),
     Fault("keyed/key_turns", "not waits or ends_us <= call.now_us or", "not waits or"),
     Fault("keyed/key_turns", "or began_us > call.now_us then", "then", f"{_TURNS}_of_a_clock_that_was_set_back_ends"),
