@@ -5,6 +5,7 @@ from .fault import Fault
 _OF = "tests/server/test_reserves.py::test_"
 _BY_AGE = f"{_OF}by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back"
 _SPECIALISED = f"{_OF}a_job_goes_to_the_most_specialised_of_the_slots_that_were_kept_free"
+_PATIENCE = "tests/server/test_reserves.py::test_a_patient_job_ignores_reserves_from_some_age_on"
 
 FAULTS = (
     Fault("placing/lanes", "and protocol.MAX_PRIORITY + 1 or 0", "and 0 or 0"),
@@ -22,7 +23,7 @@ FAULTS = (
     Fault("types/reserves", "and not runs(type, reserve)", ""),
     Fault("types/reserves", "reserve.runs or #found > 0", "#found > 0"),
     Fault("types/reserves", "patience_us > 0 and", "false and"),
-    Fault("types/reserves", ">= patience_us", "> patience_us"),
+    Fault("types/reserves", ">= patience_us", "> patience_us", _PATIENCE),
     Fault("types/reserves", "(is_ahead or not allows", "(not allows"),
     Fault("types/reserves", "free > count_slots(type, of_type) then", "free > 1 and count_slots(type, of_type) then"),
     Fault("types/reserves", "each.runs = nil", "each.runs = each.runs"),
