@@ -101,7 +101,7 @@ def _without_ours(properties: Mapping[str, object]) -> dict[str, object]:
 
 
 def as_counted(priority: int, settings: "Settings") -> int:
-    """Return a priority as the scripts count it, 10 highest, from one as the app counts it."""
+    """Return a priority as the arrows count it, 10 highest, from one as the app counts it."""
     return MAX_PRIORITY - priority if settings.priority_order == "lower-first" else priority
 
 

@@ -110,7 +110,7 @@ class Ingest:
             return 0
 
     def _as_job(self, queue: str, message: bytes) -> NewJob:
-        # The id is random, not a hash: two equal messages are two jobs. The script sees to it that none is moved twice.
+        # The id is random, not a hash: two equal messages are two jobs. The arrow sees to it that none is moved twice.
         job_id = secrets.token_urlsafe(15)
         try:
             job = _read(self._app, job_id, queue, message)

@@ -1,4 +1,4 @@
-"""Lists of jobs, page by page, by the indexes that scripts keep anyway: claims, lanes, what keys keep back, and so on.
+"""Lists of jobs, page by page, by the indexes that arrows keep anyway: claims, lanes, what keys keep back, and so on.
 
 A page costs what it reads, however many jobs there are. Each page says in its cursor how far it came: pages of a fleet
 in which nothing moves are disjoint, and complete.

@@ -20,7 +20,7 @@ class JobRow:
     only of a job with an ETA, whose enqueue time is the ETA. *worker*: the id of the worker that holds the job.
     *reason*: the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it; of any other
     dead letter what its reason means. *rules*: as
-    the scripts read them. *into*: the id of the batch that it was merged into. *patient_us*: the time until which it
+    the arrows read them. *into*: the id of the batch that it was merged into. *patient_us*: the time until which it
     waits for more calls that merge, while it is scheduled; None once it waits for no more, and for the next tick alone.
     *recurring*: name of the recurring call that made it.
     """

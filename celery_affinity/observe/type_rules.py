@@ -53,7 +53,7 @@ class TypeLimit:
 
 
 def address(kind: Kind, name: str) -> str:
-    """Return what the scripts call the type or key *name*, or all types. Raises OptionError for what is no key."""
+    """Return what the arrows call the type or key *name*, or all types. Raises OptionError for what is no key."""
     if kind == "all":
         return "*"
     return f"key:{encoded(name)}" if kind == "key" else f"type:{encode(name)}"

@@ -66,6 +66,6 @@ def move(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: Move) 
 
 
 def _as_scripts_count(scheduler: Scheduler, priority: int) -> int:
-    """Return *priority*, which has 10 as the highest, as the scripts count it at the moment."""
+    """Return *priority*, which has 10 as the highest, as the arrows count it at the moment."""
     is_reversed, _ = scheduler.reader.ask_one(*settings_command(scheduler.reader))
     return Weights(priority_reversed=is_reversed == b"1").read(priority)

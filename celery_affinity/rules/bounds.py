@@ -74,5 +74,5 @@ def in_words(bounds: Mapping[str, Bound]) -> str:
 
 
 def why_dropped(bound: Bound) -> str:
-    """Return the reason that is kept of a job that was dropped, as the scripts have it."""
+    """Return the reason that is kept of a job that was dropped, as the arrows have it."""
     return f"dropped: {bound.most} jobs of its type waited"

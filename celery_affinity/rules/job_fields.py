@@ -22,7 +22,7 @@ from .protocol import (
 
 
 class JobField(NamedTuple):
-    """One field of a job, as the scripts take it."""
+    """One field of a job, as the arrows take it."""
 
     set_by: str
     """The origin of the value, in words."""
@@ -40,7 +40,7 @@ _ENCODED = "[A-Za-z0-9_.~%-]"
 TEXT = f"{_ENCODED}*"
 _STAMP = "[A-Za-z0-9_.~%:-]+"
 _COUNT = f"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}"
-#: µs, few enough to be added to a time exactly, in a script as well.
+#: µs, few enough to be added to a time exactly, in an arrow as well.
 _TIME = f"[1-9][0-9]{{0,{LONGEST_PATIENCE - 1}}}"
 #: At least 2.
 _SEVERAL = f"[2-9]|[1-9][0-9]{{1,{LONGEST_NUMBER - 1}}}"
@@ -48,7 +48,7 @@ _MERGE = f"merge={_ENCODED}{{1,{LONGEST_KEY}}} most=(?:{_SEVERAL}) bytes={_COUNT
 _KEY = f"key={_ENCODED}{{1,{LONGEST_KEY}}} (?:limit={_COUNT}|limit=1 order=1|rate={_COUNT}/{_COUNT})"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
-#: name -> field, in the order of the scripts' arguments.
+#: name -> field, in the order of the arrows' arguments.
 FIELDS: dict[str, JobField] = {
     "id": JobField(  # in the names of its keys
         "the transport, once for each queue of a call",

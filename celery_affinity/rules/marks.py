@@ -1,7 +1,7 @@
-"""The end of a job's id: scripts and workers know from the id alone what more there is to a job.
+"""The end of a job's id: arrows and workers know from the id alone what more there is to a job.
 
 ``!`` is last in the id of a job that has a key. Before it, or last, stands ``+`` in the id of a job that merges with
-others, and ``*`` in the id of a batch, which the scripts made of several calls.
+others, and ``*`` in the id of a batch, which the arrows made of several calls.
 """
 
 from .protocol import BATCH, KEYED, MERGES

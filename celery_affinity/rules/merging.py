@@ -1,7 +1,7 @@
 """Merging: calls of one task that mean alike, and wait together, are one run; each caller gets the result.
 
 `Merge` says which calls these are, by a key, mostly a template that each call fills with its arguments. The text, first
-part of field "rules" of a job, has the key encoded, and the bounds that the scripts go by (`job_fields`).
+part of field "rules" of a job, has the key encoded, and the bounds that the arrows go by (`job_fields`).
 """
 
 import re

@@ -82,7 +82,7 @@ class NewJob:
     readable: bool = True
     bound: Bound | None = None
     arguments: tuple[str | bytes | int, ...] = field(init=False, repr=False)
-    """Arguments of the scripts that make a job, in the order of `FIELDS`: on_demand is their "mode"."""
+    """Arguments of the arrows that make a job, in the order of `FIELDS`: on_demand is their "mode"."""
 
     def __post_init__(self) -> None:
         try:

@@ -3,9 +3,9 @@
 Lua has them in the table ``protocol``, which is generated.
 """
 
-# -- how much one call of a script does
+# -- how much one call of an arrow does
 
-#: Largest number of jobs that one call moves, so that no script runs for more than 5 ms: a move takes some 0.1 ms.
+#: Largest number of jobs that one call moves, so that no arrow runs for more than 5 ms: a move takes some 0.1 ms.
 MOST_MOVES = 10
 
 #: Bytes of messages after which a call moves no more, since a move takes some 2 ms for each MB. The message that
@@ -42,7 +42,7 @@ MOST_OPENED = 50
 MOST_PURGED = 50
 KEYED_COUNTS_AS = 4
 
-#: Largest number of values that a script passes to one command: Lua's `unpack` fails near 8,000.
+#: Largest number of values that an arrow passes to one command: Lua's `unpack` fails near 8,000.
 MOST_UNPACKED = 1_000
 
 #: Largest number of profiles with a free slot that are compared for one job.
@@ -74,7 +74,7 @@ LONGEST_PATIENCE = 15
 #: Characters of the longest key of a rule, percent-encoded.
 LONGEST_KEY = 255
 
-#: End of the id of each job that has a key: the id alone tells a script that there is more to do.
+#: End of the id of each job that has a key: the id alone tells an arrow that there is more to do.
 KEYED = "!"
 
 #: End of the id of a call that merges with others, and of a batch of such calls; `KEYED` may follow.

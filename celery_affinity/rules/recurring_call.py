@@ -57,13 +57,13 @@ class RecurringCall:
 
     @property
     def arguments(self) -> tuple[str | int, ...]:
-        """What the script `recur` takes of a call."""
+        """What the arrow `recur` takes of a call."""
         name, type_ = redis_keys.encode(self.name), redis_keys.encode(self.type)
         return name, type_, self.merge_key, self.stale_after_us, self.since, self.task, self.signature
 
     @property
     def digest(self) -> str:
-        """A short text that differs where anything but the name does, as the script `recur` makes it."""
+        """A short text that differs where anything but the name does, as the arrow `recur` makes it."""
         _, type_, merge_key, stale_after_us, since, task, signature = self.arguments
         said = f"{type_} {merge_key} {stale_after_us} {since} {task}\n{signature}"
         return hashlib.sha1(said.encode(), usedforsecurity=False).hexdigest()

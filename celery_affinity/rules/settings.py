@@ -35,7 +35,7 @@ Value = float | str
 #: Value of ``affinity_lookahead``: by how long tasks take.
 AUTO = "auto"
 
-#: The order of priorities in which 10 is the highest, as the scripts have it.
+#: The order of priorities in which 10 is the highest, as the arrows have it.
 HIGHER_FIRST = "higher-first"
 
 
@@ -115,7 +115,7 @@ def _setting(default: Any, check: Check) -> Any:
 
 
 def _shared(default: Any, check: Check, *, in_us: bool = False, at_run_time: bool = True) -> Any:
-    """A setting that the scripts read (`shared_settings`), in µs if *in_us*; changeable *at_run_time*, or not."""
+    """A setting that the arrows read (`shared_settings`), in µs if *in_us*; changeable *at_run_time*, or not."""
     return field(
         default=default, metadata={"check": check, "in_redis": "_us" if in_us else "", "at_run_time": at_run_time}
     )

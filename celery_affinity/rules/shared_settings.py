@@ -15,7 +15,7 @@ from .keyed.key_limits import NONE
 from .score import Weights
 from .settings import HIGHER_FIRST, Settings, Value, accepted_instead, number_or_text
 
-#: Setting that the scripts read -> its name in Redis.
+#: Setting that the arrows read -> its name in Redis.
 NAME_IN_REDIS = {
     each.name: each.name + each.metadata["in_redis"]
     for each in fields(Settings)
@@ -26,13 +26,13 @@ _BY_NAME_IN_REDIS = {name_in_redis: name for name, name_in_redis in NAME_IN_REDI
 
 
 def shared(settings: Settings) -> dict[str, str]:
-    """Return what *settings* has for the scripts, by its name in Redis; times in µs."""
+    """Return what *settings* has for the arrows, by its name in Redis; times in µs."""
     order = settings.priority_order
     return {in_redis: to_redis(name, getattr(settings, name), order) for name, in_redis in NAME_IN_REDIS.items()}
 
 
 def to_redis(name: str, value: Any, order: str = HIGHER_FIRST) -> str:
-    """Return *value* of the setting *name*, of an app with this *order* of priorities, as the scripts read it."""
+    """Return *value* of the setting *name*, of an app with this *order* of priorities, as the arrows read it."""
     if name == "limits":
         return key_limits.encoded(value)
     if name == "reserve":
@@ -96,7 +96,7 @@ def weights(found: Mapping[str, str]) -> Weights:
     )
 
 
-#: Settings that a claim needs, read at once; of all others a script needs one or two, if any.
+#: Settings that a claim needs, read at once; of all others an arrow needs one or two, if any.
 FOR_A_CLAIM = (
     "priority_percentage",
     "priority_weight",

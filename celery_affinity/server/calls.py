@@ -57,7 +57,7 @@ def ingesting(list_: str, jobs: Iterable[NewJob]) -> list[ArrowCall]:
 
 
 def declaring(entries: Iterable[RecurringCall]) -> Iterator[list[Argument]]:
-    """Yield the arguments of calls that declare *entries*, as many in each as a call of a script may take."""
+    """Yield the arguments of calls that declare *entries*, as many in each as a call of an arrow may take."""
     arguments: list[Argument] = []
     count = size = 0
     for entry in entries:

@@ -16,7 +16,7 @@ from .replies import Published
 from .running import is_missing
 from .scheduler import Scheduler
 
-#: Largest number of attempts while the server loses its scripts, or others make the same request.
+#: Largest number of attempts while the server loses its functions, or others make the same request.
 _TRIES = 5
 
 

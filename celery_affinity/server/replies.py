@@ -88,7 +88,7 @@ class Published(NamedTuple):
 
     @classmethod
     def parse(cls, state: int, served: Reply) -> "Published":
-        """Return the outcome in a script's reply for one job.
+        """Return the outcome in an arrow's reply for one job.
 
         *served*: for a refused job, the name of the field; for one without room, type, jobs that wait, and its bound.
         """

@@ -1,4 +1,4 @@
-"""The scheduler: all arrows, which `arrows` has by what they are for. How a script is run is in `running`.
+"""The scheduler: all arrows, which `arrows` has by what they are for. How an arrow is run is in `running`.
 
 Every call may be repeated after a lost reply: publishing a known id, a stale fencing number and a repeated sequence
 number change nothing.

@@ -24,7 +24,7 @@ function enter.put(job, enqueued_us, is_only)
     local id, type, delay_us, expires_us = job.id, job.type, tonumber(job.delay_us), job.expires_us
     local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- most jobs are not
     if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
-        -- A script that failed at a spoiled key may have written one half: a job that waits, but is nowhere.
+        -- An arrow that failed at a spoiled key may have written one half: a job that waits, but is nowhere.
         local state, its_type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
         local place = state == "pending" and its_type and lane and not marks.has_key(id) and key.lane(its_type, lane)
             or state == "scheduled" and key.scheduled

@@ -110,7 +110,7 @@ local function changed(choice, nth)
 end
 
 -- RETURNS a choice among the jobs of `types`. `heads`: type -> its heads, from which the caller pops jobs, and says so
--- (`popped`). Within a script time stands still, and all lanes of a type have one rarity: which of its heads goes first
+-- (`popped`). Within an arrow time stands still, and all lanes of a type have one rarity: which of its heads goes first
 -- changes only when one of its jobs is popped. `kept_back`: what reserves keep back, which changes with the free slots;
 -- nil for nothing. Of each of `types` a choice knows: the place of the head that goes first (`places`); the points of
 -- this head without rarity; the place of the oldest head; and of all, once it is needed, the number of their slots.

@@ -1,6 +1,6 @@
 -- which_slot: a view of all free slots, which finds the best one for a job: `best` is the rule in rules/slot. What a
 -- view is, and the view of one worker's slots, is in free_slots.
--- A reason for the length: what a view knows lives in the locals of one function, for one call of a script.
+-- A reason for the length: what a view knows lives in the locals of one function, for one call of an arrow.
 
 local ASKED_TOGETHER = 20 -- values, of ten profiles: the free slots of more are asked for with one command
 

@@ -1,7 +1,7 @@
 -- repair_types: what follows from the lanes of a type: its heads, and how many calls wait.
 local MOST_LIMITED = 1000 -- claims of a type that is limited
 
--- Adds the jobs of heads that wait, and are in no lane, to their lanes: a script that failed had popped them.
+-- Adds the jobs of heads that wait, and are in no lane, to their lanes: an arrow that failed had popped them.
 local function put_back_what_waits(type)
     for its_lane, its_enqueued, id in lanes.each(redis.call("HGET", key.heads, type) or "") do
         if repair_jobs.fix_batch(id) then

@@ -76,7 +76,7 @@ class Key:
 
 
 def encoded(key: str) -> str:
-    """Return *key*, as people write it or as `show` shows it, as the scripts have it. Raises OptionError."""
+    """Return *key*, as people write it or as `show` shows it, as the arrows have it. Raises OptionError."""
     begin, hashed, digest = key.rpartition(HASHED)
     return f"{encode(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
 
@@ -116,7 +116,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:
 
 @dataclass(frozen=True)
 class KeyFacts:
-    """What scripts write of a key.
+    """What arrows write of a key.
 
     *sublanes*: the lanes for which jobs of the key wait, without their heads; the job in each is the one that stands in
     the lane, "" if none does. *stated*: what each task (encoded) stated last. *retry*: a job's id. *turn*: a type.

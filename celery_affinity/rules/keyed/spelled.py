@@ -50,7 +50,7 @@ def check_filled(option: str, key: object) -> None:
 
 
 def encoded_key(option: str, key: str) -> str:
-    """Return *key* as the scripts have it, of 255 characters at most: a longer one keeps its begin, and has a hash.
+    """Return *key* as the arrows have it, of 255 characters at most: a longer one keeps its begin, and has a hash.
 
     *option*: named by the OptionError that an empty key raises, or one that has no UTF-8 form.
     """

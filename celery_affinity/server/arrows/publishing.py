@@ -20,7 +20,7 @@ class Publishing(Runner):
     def publish(self, *jobs: NewJob) -> list[Published]:
         """Put jobs into their lanes, or among the scheduled, in one round trip. A known id changes nothing.
 
-        One call of the script takes some of the jobs, and is atomic; if this raises, some jobs may have been published.
+        One call of the arrow takes some of the jobs, and is atomic; if this raises, some jobs may have been published.
         A refused job leaves no trace, and the others are published.
         """
         return self.published(self._run_together(list(calls.publishing(jobs))))
@@ -46,7 +46,7 @@ class Publishing(Runner):
         return self.published(replies)
 
     def published(self, replies: Sequence[Any]) -> list[Published]:
-        """Return what replies of the script that publishes say, and claim on for what they leave."""
+        """Return what replies of the arrow that publishes say, and claim on for what they leave."""
         published = []
         for state, more, served, *further in replies:
             # A user without the right to read messages cannot claim: a worker claims at the next end, or with a sync.

@@ -103,7 +103,7 @@ async def _resumed(site: Site, kind: _Kind, name: str) -> Response:
 
 
 def _checked(kind: _Kind, name: str) -> str:
-    """Return what the scripts call it. Raises OptionError."""
+    """Return what the arrows call it. Raises OptionError."""
     if kind == "type" and not is_type(name):
         raise refuse("type", ACCEPTED, name[:300])
     if kind == "key" and not name:
