@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ..errors import SettingError
 from . import patterns
+from .numbers import is_whole
 from .protocol import LONGEST_NUMBER
 from .redis_keys import encode
 
@@ -47,7 +48,7 @@ class Bound:
 
 
 def _is_most(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**LONGEST_NUMBER
+    return is_whole(value) and 0 < value < 10**LONGEST_NUMBER
 
 
 def check(value: object) -> str | None:

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal
 
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
-from .keyed.spelled import KeyFunction, Named, check_template, encoded_key, is_whole
+from .keyed.spelled import KeyFunction, Named, check_template, encoded_key
+from .numbers import is_whole
 from .protocol import LONGEST_NUMBER, USUAL_MOST, USUAL_MOST_BYTES
 from .redis_keys import decode
 from .rule_texts import merge_in

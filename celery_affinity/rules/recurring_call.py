@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..errors import refuse
 from . import redis_keys
+from .numbers import is_whole
 from .protocol import LEAST_STALE_US, LONGEST_KEY, LONGEST_NUMBER, MOST_SIGNATURE
 from .unreadable import is_text
 
@@ -44,8 +45,7 @@ class RecurringCall:
         if not isinstance(self.merge_key, str) or not _MERGE_KEY.fullmatch(self.merge_key):
             accepted = f"1 to {LONGEST_KEY} characters, percent-encoded"
             raise refuse("merge key of a recurring call", accepted, self.merge_key)
-        is_whole = isinstance(self.stale_after_us, int) and not isinstance(self.stale_after_us, bool)
-        if not is_whole or not LEAST_STALE_US <= self.stale_after_us < 10 ** (LONGEST_NUMBER - 2):
+        if not is_whole(self.stale_after_us) or not LEAST_STALE_US <= self.stale_after_us < 10 ** (LONGEST_NUMBER - 2):
             raise refuse("stale_after_us of a recurring call", f"µs, {LEAST_STALE_US:,} or more", self.stale_after_us)
         if self.since not in SINCE:
             raise refuse("since of a recurring call", " or ".join(map(repr, SINCE)), self.since)

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from . import lanes, patterns
 from .keyed.key_limits import NONE
+from .numbers import is_whole
 from .protocol import LONGEST_NUMBER, MAX_PRIORITY
 
 ACCEPTED = (
@@ -91,7 +92,7 @@ def _is_class(name: object) -> bool:
 
 
 def _is_reserve(amount: object) -> bool:
-    if isinstance(amount, int) and not isinstance(amount, bool):
+    if is_whole(amount):
         return bool(0 < amount < 10**LONGEST_NUMBER)
     said = _RESERVE.fullmatch(amount) if isinstance(amount, str) else None
     return said is not None and (not said[2] or int(said[1]) <= 100)

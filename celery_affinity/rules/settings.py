@@ -19,6 +19,7 @@ from .affinity import Affinity, affinity_of_pattern
 from .bounds import Bound
 from .keyed import key_limits
 from .keyed.key_limits import NONE
+from .numbers import is_whole
 from .protocol import CONF_KEPT_S, ENDED_KEPT_S
 from .recurring import Recurring, as_recurring, check_name
 from .type_name import ACCEPTED, is_type
@@ -53,7 +54,7 @@ def _number(accepted: str, test: Callable[[float], bool]) -> Check:
 
 def _whole(accepted: str, test: Callable[[int], bool]) -> Check:
     def check(value: object) -> str | None:
-        good = isinstance(value, int) and not isinstance(value, bool) and test(value)
+        good = is_whole(value) and test(value)
         return None if good else accepted
 
     return check

@@ -10,6 +10,7 @@ import redis
 
 from ..clock import SECOND_US
 from ..rules import lanes
+from ..rules.protocol import LONGEST_NUMBER
 from ..rules.redis_keys import SEVERAL, Keys, encode, marked, unmarked
 from ..rules.rows import LARGEST, number_of, text_of
 from .connections import pipelined
@@ -38,9 +39,6 @@ _COUNTED = 500
 
 #: Enqueue time, µs, of a head whose own cannot be read: after all others.
 _NEVER_US = LARGEST
-
-#: Number of digits of the longest time, µs.
-_LONGEST_TIME = 18
 
 #: Largest number of jobs that are read of one task.
 _OF_TASK = 1000
@@ -316,7 +314,7 @@ def _reply(command: Command, reply: Reply) -> Reply:
 def _unpack(type_: str, packed: str) -> list[Lane]:
     words = packed.split()
     names, times, ids = words[::3], words[1::3], words[2::3]
-    if all(map(str.isdecimal, times)) and max(map(len, times), default=0) <= _LONGEST_TIME:
+    if all(map(str.isdecimal, times)) and max(map(len, times), default=0) <= LONGEST_NUMBER:
         return list(map(Lane, map(int, times), ids, repeat(type_), names))
     # Another program has written here: the heads that can be read count.
     of_each = zip(times, ids, names, strict=False)

@@ -10,8 +10,8 @@ end
 
 -- RETURNS whether jobs of a type may start, which no pause and no limit of the type holds back.
 function key_turns.is_open(type)
-    local rule, pause_of_all = unpack(redis.call("HMGET", key.type_rules, type, "*"))
-    return not pause_of_all and (not rule or string.find(rule, "^limit=%d+$") ~= nil)
+    local words, pause_of_all = unpack(redis.call("HMGET", key.type_rules, type, "*"))
+    return not (pause_of_all or type_rules.is_closed(type_rules.read(words)))
 end
 
 -- RETURNS how long a type waits for a key that others get before it has its turn, µs; 0: for ever.

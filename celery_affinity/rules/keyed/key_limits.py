@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
 from .. import patterns
+from ..numbers import is_whole
 from ..protocol import LONGEST_NUMBER
 from ..type_name import is_type
 from .key_rules import RESERVED
@@ -48,7 +49,7 @@ def _is_pattern(pattern: object) -> bool:
 
 
 def _is_limit(limit: object) -> bool:
-    return isinstance(limit, int) and not isinstance(limit, bool) and 0 <= limit < 10**LONGEST_NUMBER
+    return is_whole(limit) and 0 <= limit < 10**LONGEST_NUMBER
 
 
 def typed(text: str) -> dict[str, int] | None:

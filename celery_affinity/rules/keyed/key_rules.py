@@ -11,10 +11,11 @@ from typing import ClassVar, TypeVar
 
 from ...errors import OptionError, refuse
 from ..job_fields import FIELDS
+from ..numbers import is_whole
 from ..protocol import LONGEST_NUMBER
 from ..redis_keys import decode
 from ..rule_texts import key_part, parse
-from .spelled import KeyFunction, Named, check_filled, check_template, encoded_key, is_whole, written
+from .spelled import KeyFunction, Named, check_filled, check_template, encoded_key, written
 
 #: Prefix of the keys of rates. No exclusive key has the prefix, so that the two never meet.
 _OF_RATE = "rate:"

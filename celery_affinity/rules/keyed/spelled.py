@@ -76,8 +76,3 @@ def written(option: str, key: str | KeyFunction) -> str:
             f"key of {option} must be a text where a signature with it is written into a message, got: {key!r}"
         )
     return key
-
-
-def is_whole(value: object) -> bool:
-    """Return whether *value* is a whole number; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool)
