@@ -121,6 +121,19 @@ def test_very_many_claims_are_counted_some_at_a_time(fleet, workers):
     assert rule(fleet, "pdf") == f"limit={claims} full"
 
 
+def test_very_many_claims_that_no_limit_counts_are_looked_at_some_at_a_time(fleet):
+    claims = 1_200
+    for number in range(3):
+        fleet.join(f"worker{number}", "excel", slots=claims // 3)
+    fleet.scheduler.publish(*fleet.made([f"job{number}" for number in range(claims)], "excel"))
+    fleet.scheduler.configure(limits(1, ["pdf"]))
+    fleet.scheduler.calls.clear()
+    while tick_once(fleet):
+        pass
+    assert fleet.scheduler.most() < MOST_COMMANDS
+    assert rule(fleet, "pdf") == "limit=1"
+
+
 def test_claims_of_a_worker_that_leaves_while_they_are_counted_are_not_counted(fleet):
     for worker in ("first", "second"):
         fleet.join(worker, "pdf", slots=300)

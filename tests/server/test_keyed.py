@@ -248,3 +248,15 @@ def test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time(fleet
     fleet.scheduler.revoke(["task"], [], keep_s=60)
     fleet.scheduler.tick()
     assert fleet.jobs("worker") == ["other!"]
+
+
+def test_a_key_is_kept_no_more_for_a_retry_that_is_purged_before_its_time(fleet):
+    fleet.join("worker", "pdf", "excel")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
+    fleet.publish("other!", "excel", task_id="other", rules=ORDERED)
+    fleet.end("worker", *fleet.inbox("worker"))
+    assert fleet.claims("worker") == {}
+    assert fleet.scheduler.purge("pdf") == 1
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["other!"]

@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.lua.library import arrow
-from celery_affinity.rules.protocol import MOST_FORGOTTEN, MOST_SHARED
+from celery_affinity.rules.protocol import MOST_BYTES, MOST_FORGOTTEN, MOST_MOVES, MOST_SHARED
 from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import Keys
 
@@ -170,3 +170,26 @@ def test_a_replay_that_was_broken_off_leaves_a_dead_batch_that_a_later_one_goes_
     assert len(found["rejected"]) == len(ids) - 1
     assert fleet.scheduler.replay(["a0*"]) == ["a0*"]
     assert fleet.scheduler.client.zcard(Keys().key("callers", "a0*")) == len(ids)
+
+
+def test_a_page_of_callers_has_some_mb_of_messages_at_most(fleet):
+    half = MOST_BYTES * 6 // 10
+    for number in range(4):
+        fleet.publish(f"large{number}+", "pdf", rules=RULES, message="x" * half)
+    fleet.join("worker", "pdf")
+    (batch,) = fleet.inbox("worker")
+    page = fleet.scheduler.callers(batch.job_id, fence=batch.fence, after=0)
+    assert [each.job_id for each in page.callers] == ["large1+", "large2+"]
+    page = fleet.scheduler.callers(batch.job_id, fence=batch.fence, after=page.after)
+    assert [each.job_id for each in page.callers] == ["large3+"]
+    assert page.after is None
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_the_first_calls_of_a_batch_say_their_rules_and_those_with_a_key_do(fleet, has_key):
+    rules = f"{RULES} key=k limit=1" if has_key else RULES
+    ids = [f"a{number:02}+{'!' if has_key else ''}" for number in range(MOST_MOVES + 2)]
+    for each in ids:
+        fleet.publish(each, "pdf", rules=rules)
+    say = [fleet.scheduler.client.hexists(Keys().key("job", each), "rules") for each in ids]
+    assert say == [True] * MOST_MOVES + [has_key] * 2

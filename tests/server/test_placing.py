@@ -193,3 +193,19 @@ def test_a_release_that_does_not_get_to_all_jobs_asks_nobody_for_jobs_that_are_h
     fleet.end("worker", *fleet.inbox("worker"))
     assert set(fleet.claims("worker")) == {"large", "larger"}
     assert fleet.signs("holder") == []
+
+
+def test_points_that_grew_between_two_claims_count_when_lanes_cross(redis_client):
+    """From its 192nd second on, a job on demand of priority 0 goes before a queued one of priority 10."""
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf")
+    fleet.publish("busy", "pdf")
+    fleet.publish("asked", "pdf", on_demand=True)
+    for number in range(4):
+        fleet.publish(f"queued{number}", "pdf", priority=10)
+    (claim,), order = fleet.inbox("worker"), []
+    for seconds in (100, 50, 50):
+        fleet.scheduler.advance(seconds)
+        (claim,) = fleet.end("worker", claim)
+        order.append(claim.job_id)
+    assert order == ["queued0", "queued1", "asked"]

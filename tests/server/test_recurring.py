@@ -287,6 +287,17 @@ def test_the_end_of_a_merged_run_counts_as_well(fleet, outcome, left_s):
     assert fires_in_s(fleet) == left_s
 
 
+def test_a_merged_run_of_which_nobody_knows_the_call_that_was_run_puts_nothing_off(fleet):
+    fleet.scheduler.recur([entry(since="end")])
+    fleet.scheduler.publish(job("a+"), job("b+"))
+    fleet.join("worker", "route")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.client.hdel(fleet.scheduler.keys.key("job", claim.job_id), "primary", "task")
+    fleet.scheduler.advance(100)
+    fleet.end("worker", claim)
+    assert fires_in_s(fleet) == 200
+
+
 def test_a_firing_counts_from_its_publish_even_if_it_fails(fleet):
     fleet.scheduler.recur([entry(since="end")])
     fleet.join("worker", "route")

@@ -119,3 +119,16 @@ def test_nothing_is_left_of_rules_that_are_gone(fleet, redis_client):
         if (name.startswith("lane:key") and not name.startswith("lane:key:metrics:"))
         or name in ("pause_ends", "pause_signs", "recount", "heads")
     }
+
+
+def test_a_limit_that_changes_while_claims_are_counted_opens_the_type_to_nobody_yet(fleet):
+    fleet.join("worker", "pdf", slots=4)
+    for number in range(2):
+        fleet.publish(f"before{number}", "pdf")
+    assert len(fleet.jobs("worker")) == 2
+    fleet.scheduler.configure({"limits": "type%3Apdf=1"})
+    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
+    fleet.publish("after", "pdf")
+    assert fleet.jobs("worker") == []
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == []

@@ -12,6 +12,7 @@ _LARGE = "tests/server/test_large_batches.py::"
 _LARGE_PURGE = _LARGE + "test_a_batch_that_is_purged_goes_with_some_calls_and_the_others_follow_untold"
 _LARGE_DROP = _LARGE + "test_a_dead_batch_whose_callers_know_is_dropped_in_parts_and_runs_no_more"
 _LARGE_REPLAY = _LARGE + "test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls"
+_A_PAGE = "tests/server/test_large_batches.py::test_a_page_of_callers_has_some_mb_of_messages_at_most"
 
 FAULTS = (
     # A batch is claimed.
@@ -119,7 +120,7 @@ FAULTS = (
     Fault("merging/merging", "if field and not merging.find(field) then", "if field then"),
     Fault("arrows/callers", "if id ~= primary then", "if true then"),
     Fault("arrows/callers", '"(" .. after', "after"),
-    Fault("arrows/callers", "if bytes > protocol.MOST_BYTES then", "if false then"),
+    Fault("arrows/callers", "if bytes > protocol.MOST_BYTES then", "if false then", _A_PAGE),
     Fault("arrows/callers", "#page == 2 * tonumber(most) and tonumber(page[#page]) or -1", "-1"),
     Fault("arrows/shared", "id ~= primary and", ""),
     Fault("arrows/shared", 'number and batch_state == "dead" then', "false then"),

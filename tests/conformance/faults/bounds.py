@@ -9,6 +9,7 @@ _ALL_LANES = _TESTS + "test_jobs_that_wait_in_all_lanes_count"
 _TOGETHER = _TESTS + "test_jobs_of_one_publish_are_counted_together"
 _AFTER_A_RUN = _TESTS + "test_a_run_of_several_calls_is_not_dropped_but_the_oldest_job_after_it"
 _EACH = _TESTS + "test_each_one_too_many_of_one_publish_is_dropped"
+_ITS_PLACE = "tests/server/test_bounds.py::test_a_job_that_takes_the_place_of_the_only_one_that_waited_starts_at_once"
 
 FAULTS = (
     # What waits counts.
@@ -68,7 +69,7 @@ FAULTS = (
         _EACH,
     ),
     Fault("jobs/bounds", "return protocol.HAS_ENDED, false", "return state, false"),
-    Fault("jobs/bounds", "return state, true", "return state, false"),
+    Fault("jobs/bounds", "return state, true", "return state, false", _ITS_PLACE),
     Fault(
         "arrows/announce",
         "        return protocol.DROPPED\n",

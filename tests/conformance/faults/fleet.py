@@ -14,7 +14,6 @@ FAULTS = (
     Fault("fleet/lookahead", "view.gives_way and has_on_demand(waiting)", "false"),
     Fault("fleet/lookahead", "if beyond > 0 then", "if beyond > 1 then"),
     Fault("fleet/lookahead", "ask_back(worker, beyond, types)", "ask_back(worker, 1, types)"),
-    Fault("arrows/release", "and left == 0 then", "then"),
     Fault("fleet/lookahead", "if holder ~= worker and", "if"),
     Fault("fleet/lookahead", '            redis.call("HDEL", key.ahead, types[i])\n', ""),
     Fault("fleet/lookahead", "if free == 0 or #types == 0 or", "if #types == 0 or"),

@@ -34,6 +34,11 @@ _REPAIR_SET_BACK = (
     "::test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the_turn"
 )
 _KEPT_FOR_A_RETRY = "tests/server/test_keyed.py::test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides"
+_IS_PURGED = "tests/server/test_keyed.py::test_a_key_is_kept_no_more_for_a_retry_that_is_purged_before_its_time"
+_NOBODY_YET = (
+    "tests/server/test_type_rules.py::test_a_limit_that_changes_while_claims_are_counted_opens_the_type_to_nobody_yet"
+)
+_NO_LIMIT_COUNTS = _OF_RULES + "test_very_many_claims_that_no_limit_counts_are_looked_at_some_at_a_time"
 
 FAULTS = (
     Fault("base/texts", '"^" .. of_lua .. "$"', '"^" .. of_lua', _PATTERNS),
@@ -149,7 +154,7 @@ FAULTS = (
     Fault("keyed/keyed", "elseif not its.turn and not its.retry then", "elseif not its.turn then", _NO_TURN),
     Fault("keyed/key_standing", 'redis.call("HDEL", key.of_key(its_key), "@" .. type)', ""),
     Fault("arrows/tick", "next_due = next_key", ""),
-    Fault("arrows/purge", "forget(ARGV[i], type, lane)", "forget(ARGV[i], type)"),
+    Fault("arrows/purge", "forget(ARGV[i], type, lane)", "forget(ARGV[i], type)", _IS_PURGED),
     Fault("keyed/key_standing", 'redis.call("ZREM", key.waiting_keys, its_key)', ""),
     Fault("keyed/keyed", "(fresh or not its.stated[task])", "true"),
     Fault("keyed/keyed", "(fresh or not its.stated[task])", "not its.stated[task]"),
@@ -191,12 +196,12 @@ FAULTS = (
     Fault("base/limits", "type, last and last + 1", "type, nil"),
     Fault("base/limits", "%f[^%s%z]type%%3A%S+ *", "type%%3A%S+ *"),
     Fault("base/limits", 'return string.match(words, "^ *(.-) *$")', "return words"),
-    Fault("types/type_changes", "(rule.is_counted or is_new) or false", "is_new or false"),
+    Fault("types/type_changes", "(rule.is_counted or is_new) or false", "is_new or false", _NOBODY_YET),
     Fault("types/type_changes", "limit and not rule.is_counted and redis", "limit and redis"),
     Fault("types/type_changes", "counted < protocol.MOST_GAINED) or", "true) or", _CHANGED),
     Fault("types/type_changes", 'redis.call("SET", key.recount, 0, "XX")', "", _LEAVE_NONE_CLOSED),
     Fault("types/type_changes", "if counted == protocol.MOST_CLAIMS then", "if false then", _CLAIMS),
-    Fault("types/type_changes", "if looked_at >= protocol.MOST_CLAIMS then", "if false then", _CLAIMS),
+    Fault("types/type_changes", "if looked_at >= protocol.MOST_CLAIMS then", "if false then", _NO_LIMIT_COUNTS),
     Fault("types/type_changes", "#types < protocol.MOST_GAINED do", "true do", _OPENED),
     Fault("types/type_changes", 'redis.call("SET", key.recount, next_from)', "", _OPENED),
     Fault("types/type_changes", "rules[type].limit or reserves", "reserves"),

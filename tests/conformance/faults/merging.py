@@ -8,6 +8,9 @@ _PART = "tests/server/test_part.py::"
 _PATIENT = "tests/server/test_patience.py::"
 _WAIT_ANEW = _PATIENT + "test_a_call_waits_for_more_which_wait_anew_and_then_they_run"
 _COUNTS = "tests/server/test_waiting_calls.py::"
+_SAY_THEIR_RULES = (
+    "tests/server/test_large_batches.py::test_the_first_calls_of_a_batch_say_their_rules_and_those_with_a_key_do"
+)
 
 FAULTS = (
     # Calls join.
@@ -228,7 +231,12 @@ FAULTS = (
         '    if state == "pending" or patient',
     ),
     # A call leaves to its batch what both say.
-    Fault("merging/merging", "number <= protocol.MOST_MOVES or marks.has_key(id)", "number <= protocol.MOST_MOVES"),
+    Fault(
+        "merging/merging",
+        "number <= protocol.MOST_MOVES or marks.has_key(id)",
+        "number <= protocol.MOST_MOVES",
+        _SAY_THEIR_RULES,
+    ),
     Fault("jobs/rule_texts", "most or protocol.USUAL_MOST)", "most or 2)"),
     Fault(
         "jobs/rule_texts",

@@ -4,6 +4,7 @@ from .fault import Fault
 
 _SET_BACK = "tests/server/test_placing.py::test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back"
 _NO_DEMAND = "tests/server/test_placing.py::test_an_id_that_looks_like_a_job_on_demand_keeps_nobody_from_looking_ahead"
+_LANES_CROSS = "tests/server/test_placing.py::test_points_that_grew_between_two_claims_count_when_lanes_cross"
 
 FAULTS = (
     Fault("placing/fill", "if may_start and fresh and not fresh[id] then", "if false then"),
@@ -67,7 +68,9 @@ FAULTS = (
     Fault("placing/best_heads", "next_lane == lane and", "next_lane and"),
     Fault("placing/best_heads", "place == found.fast_place and points > next_fast", "place == found.fast_place"),
     Fault("placing/best_heads", "place == found.slow_place and points > next_slow", "place == found.slow_place"),
-    Fault("placing/best_heads", "found.slow + gained, found.fast + gained_fast", "found.slow, found.fast"),
+    Fault(
+        "placing/best_heads", "found.slow + gained, found.fast + gained_fast", "found.slow, found.fast", _LANES_CROSS
+    ),
     Fault("placing/lanes", "#job.id + 1", "#job.id"),
     Fault("placing/lanes", 'string.find(heads, "^demand%.") or', ""),
     Fault("placing/lanes", '" demand%.%d+ %d"', '"demand%."', _NO_DEMAND),
