@@ -1,5 +1,6 @@
 """Moves of calls that recur: an app.conf or a person declares them, somebody makes those that are due."""
 
+from celery_affinity.rules import new_job
 from celery_affinity.rules.protocol import IS_KNOWN, IS_REFUSED
 from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import encode
@@ -151,7 +152,7 @@ class RecurringCalls(Both):
             self.step("fire", REFUSED, *rest, name=encode(name), due=due)
             return NONE
         known = self.reference.recurring.get(name)
-        job = "priority" if spoilt else given
+        job = new_job.bad(rest) or given  # the id may be that of a batch
         due_us = known.due_us if known else 0
         reply = self.reference.fire(name, due, job, now_us=self.now_us)
         if reply and reply.state != IS_REFUSED:
@@ -160,5 +161,5 @@ class RecurringCalls(Both):
             self.recurrence.requested(name, self.now_us)
         wanted = [] if reply is None else [reply.state, Named(reply.more), reply.refused or reply.served]
         self.step("fire", wanted, *rest, name=encode(name), due=due)
-        assert reply is None or reply.state != IS_REFUSED or spoilt
+        assert reply is None or reply.state != IS_REFUSED or job is not given
         return reply.more if reply else NONE
