@@ -39,7 +39,7 @@ slow: $(VENV)/.test
 conformance: $(VENV)/.test
 	CONFORMANCE_STEPS=$(STEPS) CONFORMANCE_SEED=$(SEED) $(BIN)/python -m pytest tests/conformance/test_conformance.py -s -o timeout=0 $(ARGS)
 
-# Whether that would notice: breaks the scripts one line at a time. Some 40 minutes; ARGS=placing/lanes tries a part.
+# Whether that would notice: breaks the scripts one line at a time. Some 60 minutes; ARGS=placing/lanes tries a part.
 seeded-faults: $(VENV)/.test
 	$(BIN)/python -m tests.conformance.seeded_faults $(ARGS)
 

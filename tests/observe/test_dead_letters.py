@@ -156,7 +156,11 @@ def test_many_letters_are_read_in_pages(redis_client, fleet, monkeypatch):
     monkeypatch.setattr(dead_letters, "_PAGE", 3)
     for number in range(8):
         fleet.bury(f"job{number}")
-    assert len(dead_letters.find(Reader(redis_client, Keys()), LetterFilter())) == 8
+    reader = Reader(redis_client, Keys())
+    assert len(dead_letters.find(reader, LetterFilter())) == 8
+    first, *others = dead_letters.find(reader, LetterFilter())[0].task
+    assert dead_letters.find(reader, LetterFilter(task=f"[{first}]{''.join(others)}")) == []
+    assert dead_letters.find(reader, LetterFilter(task=f"{first}*")) != []
     assert len(fleet.scheduler.replay([f"job{number}" for number in range(8)])) == 8
 
 

@@ -21,7 +21,8 @@ from celery_affinity.rules.keyed.key_rules import (
     rule_of_call,
 )
 from celery_affinity.rules.keyed.spelled import encoded_key
-from celery_affinity.rules.protocol import LONGEST_KEY
+from celery_affinity.rules.protocol import LONGEST_KEY, LONGEST_NUMBER
+from celery_affinity.rules.rule_texts import StatedRate, rate_in
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
@@ -164,3 +165,15 @@ def test_a_rate_may_have_any_key():
 def test_a_function_cannot_be_written_into_a_message():
     with pytest.raises(Exception, match="key of exclusive must be a text where a signature with it is written into a"):
         dumps(Exclusive(lambda args, kwargs: "k"))
+
+
+@pytest.mark.parametrize("number", ["1", "1" + "0" * 15, "9" * LONGEST_NUMBER])
+def test_a_rate_is_read_however_many_digits_its_numbers_have(number):
+    assert rate_in(f"{number}/{number}") == StatedRate(int(number), int(number))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3", "/", "1/", "/1", "0/1", "01/1", "1/0", "1/1/1", "1" * (LONGEST_NUMBER + 1) + "/1"]
+)
+def test_what_is_no_rate_is_none(text):
+    assert rate_in(text) is None

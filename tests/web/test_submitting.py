@@ -185,6 +185,11 @@ def test_only_tasks_that_are_registered_and_allowed_are_called(serve):
         assert "no task that can be submitted" in said(reply)
 
 
+def test_only_the_asterisk_of_a_pattern_of_allowed_tasks_stands_for_others(serve):
+    web = serve(allow=["*.[p]df"])
+    assert post(web, 7).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

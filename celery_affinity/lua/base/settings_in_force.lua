@@ -48,7 +48,7 @@ function settings_in_force.words_for_claims()
 end
 
 -- Writes a setting; nil is its default. The limits of keys have a revision of their own: with each change of these, all
--- keys for which jobs wait are renewed again (`recheck` in keyed.lua).
+-- keys for which jobs wait are renewed (`recheck` in keyed.lua).
 local function put(name, value)
     if name == "limits" then
         if type_changes.change(redis.call("HGET", key.settings, name), value) then
