@@ -19,7 +19,7 @@ from ..server.reader import Command, Reader
 from . import how_long
 from .claimed_jobs import ClaimedJob, held
 from .job_row import JobRow, parsed, read_jobs
-from .keyed.facts import rules_in
+from .keyed.facts import stated_in
 from .merging import calls_of
 
 #: States in which a job stays as it is. The others change by themselves.
@@ -173,7 +173,7 @@ def with_runs(
         if not run.state:
             continue
         first, number = calls.get(run.job_id, ("", 1))
-        rules, claim = rules_in(run.rules), of_claims.get(run.job_id)
+        rules, claim = stated_in(run.rules), of_claims.get(run.job_id)
         found.append(
             Described(
                 Job(

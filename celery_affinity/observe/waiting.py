@@ -11,7 +11,7 @@ from ..rules.score import MICRO
 from ..server.reader import Command, Lane, Reader
 from . import sentences
 from .claim_order import Group, Order, ahead, order_now
-from .keyed.facts import facts_of, rules_in
+from .keyed.facts import facts_of, stated_in
 from .keyed.waiting import KeyWait, waiting_for_key, why_kept_back
 from .overdue_slots import OverdueJob, overdue_jobs
 from .reserves import why_kept_back as why_kept_back_by_reserve
@@ -107,7 +107,7 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
 
     *lane*: the job's, with the job as head. *rules*: the field of its row.
     """
-    ruled = rules_in(rules)
+    ruled = stated_in(rules)
     sublanes = facts_of(reader, [ruled.key])[ruled.key].sublanes if ruled else []
     profiles = _profiles_for(reader, lane.type)
     candidates = sorted({lane.type, *(type_ for each in profiles for type_ in each.types)})

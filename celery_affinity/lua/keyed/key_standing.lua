@@ -1,5 +1,6 @@
--- key_standing: which jobs of a key stand in their lanes: while the key has room, the first job of each of its
--- sub-lanes; else none. All others of the key are kept back (key `kept_back`).
+-- key_standing: which jobs stand for a key: while the key has room, the first job of each of its sub-lanes; else none. A
+-- job that stands for its key goes on: to the sub-lane of its next key, if it has two, else to its lane. All jobs with
+-- keys that are not in their lanes are kept back (key `kept_back`).
 -- A key may have very many sub-lanes. In one call of an arrow jobs come to stand in the lanes of MOST_OPENED of them at
 -- most, and leave the lanes of twice as many; the next tick goes on. A job that stands though its key has no room any
 -- more does not start: see `keyed.may_start`.
@@ -28,29 +29,95 @@ function key_standing.let_go(id, type, lane)
     return was_kept
 end
 
--- RETURNS the enqueue time of job `id`; nil if it does not wait in `sublane`.
-local function enqueued_of(its_key, sublane, id)
-    return id == sublane.first and sublane.enqueued
-        or redis.call("ZSCORE", key.sublane(its_key, sublane.type, sublane.lane), id)
+-- Has `renew_all` renew a key.
+function key_standing.renew_soon(its_key)
+    local keys = key_rows.of_call()
+    local is_rate = string.find(its_key, protocol.RATE_PREFIX, 1, true) == 1
+    keys[is_rate and "rates_to_renew" or "keys_to_renew"][its_key] = true
 end
 
--- Has job `wanted`, "" for none, stand in the lane of `sublane` instead of the job that does. `heads`: those of its
--- type. RETURNS the heads after that, which the caller writes.
-function key_standing.let_stand(its_key, sublane, wanted, heads)
-    local type, lane, standing = sublane.type, sublane.lane, sublane.standing
-    if standing ~= "" then
-        heads = lanes.without(standing, type, lane, heads)
-        local enqueued = enqueued_of(its_key, sublane, standing)
-        if enqueued then
-            key_standing.keep_back(standing, type, lane, enqueued)
+-- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job was
+-- published just now: then what it states is what its task does. The caller calls `renew_all`.
+function key_standing.note(stated, id, is_fresh)
+    local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().task[id]
+    if its.stated[task] ~= stated.states and (is_fresh or not its.stated[task]) then
+        redis.call("HSET", key.of_key(its_key), task, stated.states)
+        its.stated[task] = stated.states
+        key_standing.renew_soon(its_key)
+    end
+end
+
+-- Has a job wait for the key in `stated`. The caller calls `renew_all`.
+local function wait_for(stated, id, type, lane, enqueued)
+    key_standing.note(stated, id, false)
+    key_rows.add(stated.key, key_rows.read(stated.key), id, type, lane, enqueued)
+    key_standing.renew_soon(stated.key)
+end
+
+-- RETURNS the keys of job `id` for which it is to stand after `its_key`: one, or none.
+local function keys_after(its_key, id)
+    local after, is_after = {}, false
+    for _, stated in ipairs(marks.has_two_keys(id) and key_rows.keys_of(id) or {}) do
+        after[#after + 1] = is_after and stated or nil
+        is_after = is_after or stated.key == its_key
+    end
+    return after
+end
+
+-- RETURNS whether job `id` stands for each of `its_keys`.
+function key_standing.stands_for(its_keys, id, type, lane)
+    for _, stated in ipairs(its_keys) do
+        local sublane = key_rows.read(stated.key).sublanes[type .. " " .. lane]
+        if not sublane or sublane.standing ~= id then
+            return false
         end
     end
-    if wanted ~= "" then
-        key_standing.let_go(wanted, type, lane)
-        heads = lanes.with(wanted, type, lane, enqueued_of(its_key, sublane, wanted), heads)
+    return true
+end
+
+-- RETURNS whether the job that stands for a key in `sublane` is in its lane.
+function key_standing.is_in_lane(its_key, sublane)
+    local id = sublane.standing
+    return id ~= "" and key_standing.stands_for(keys_after(its_key, id), id, sublane.type, sublane.lane)
+end
+
+-- The job that stands for a key in `sublane` is to do so no more: removes it from where it went on to. `heads`: those of
+-- its type. RETURNS the heads after that.
+local function call_back(its_key, sublane, heads)
+    local id, type, lane = sublane.standing, sublane.type, sublane.lane
+    local was_in_lane = key_standing.is_in_lane(its_key, sublane)
+    for _, stated in ipairs(keys_after(its_key, id)) do
+        key_rows.remove(stated.key, key_rows.read(stated.key), id, type, lane)
+        key_standing.renew_soon(stated.key)
+    end
+    if was_in_lane then
+        heads = lanes.without(id, type, lane, heads)
+        local enqueued = key_rows.enqueued_of(its_key, sublane, id)
+        if enqueued then
+            key_standing.keep_back(id, type, lane, enqueued)
+        end
+    end
+    return heads
+end
+
+-- Has job `wanted`, "" for none, stand for a key in `sublane` instead of the job that does, and go on. `heads`: those of
+-- its type. RETURNS the heads after that, which the caller writes; and whether the job is in its lane now.
+function key_standing.let_stand(its_key, sublane, wanted, heads)
+    local type, lane = sublane.type, sublane.lane
+    if sublane.standing ~= "" then
+        heads = call_back(its_key, sublane, heads)
     end
     sublane.standing, sublane.is_changed = wanted, true
-    return heads
+    if wanted == "" then
+        return heads, false
+    end
+    local enqueued, next_key = key_rows.enqueued_of(its_key, sublane, wanted), keys_after(its_key, wanted)[1]
+    if next_key then
+        wait_for(next_key, wanted, type, lane, enqueued)
+        return heads, false
+    end
+    key_standing.let_go(wanted, type, lane)
+    return lanes.with(wanted, type, lane, enqueued, heads), true
 end
 
 -- RETURNS a text that sorts a sub-lane by the age of its first job; times have as many digits as each other.
@@ -151,16 +218,15 @@ local function wanted_of(its_key, its, room)
     for _, sublane in pairs(its.sublanes) do
         local job = key_turns.has_room_for_type(sublane.type, room, its) and sublane.first or ""
         if its.retry then
-            job = room >= 0 and enqueued_of(its_key, sublane, its.retry) and its.retry or ""
+            job = room >= 0 and key_rows.enqueued_of(its_key, sublane, its.retry) and its.retry or ""
         end
         wanted[sublane] = job ~= sublane.standing and job or nil
     end
     return wanted
 end
 
--- Renews a key: has those of its jobs stand in their lanes that the key has room for, and no others. `gains`: whether
--- the caller fills free slots with jobs of the types of which a job comes to stand (`call.gained`).
-function key_standing.renew(its_key, gains)
+-- Renews a key: has those of its jobs stand that the key has room for, and no others. `gains`: see `renew_all`.
+local function renew(its_key, gains)
     local its = key_rows.read(its_key)
     if its.turn then
         key_turns.end_turn_in_vain(its_key, its, gains)
@@ -185,8 +251,10 @@ function key_standing.renew(its_key, gains)
     for _, sublane in ipairs(changed) do
         local type = sublane.type
         before[type] = before[type] or redis.call("HGET", key.heads, type) or ""
-        after[type] = key_standing.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
-        call.gained[type] = call.gained[type] or (gains and wanted[sublane] ~= "")
+        local is_in_lane
+        after[type], is_in_lane =
+            key_standing.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
+        call.gained[type] = call.gained[type] or (gains and is_in_lane)
     end
     for type, heads in pairs(after) do
         if heads ~= before[type] then
@@ -194,4 +262,20 @@ function key_standing.renew(its_key, gains)
         end
     end
     key_rows.write_sublanes(its_key, its)
+end
+
+-- Renews the keys that are to be renewed: those of rates first, since the jobs that these let go on come to stand for
+-- exclusive keys. `gains`: whether the caller fills free slots with jobs of the types of which a job comes into its
+-- lane (`call.gained`).
+function key_standing.renew_all(gains)
+    local keys = key_rows.of_call()
+    for _, kind in ipairs({ "rates_to_renew", "keys_to_renew" }) do
+        if next(keys[kind]) then
+            local some = keys[kind]
+            keys[kind] = {}
+            for its_key in pairs(some) do
+                renew(its_key, gains)
+            end
+        end
+    end
 end

@@ -10,7 +10,7 @@ from ...rules.keyed.key_rules import are_rules
 from ...rules.keyed.spelled import HASHED, encoded_key
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
-from ...rules.rule_texts import StatedKey, StatedRate, in_full, parse, rate_in
+from ...rules.rule_texts import StatedKey, StatedRate, in_full, keys_in, rate_in
 from ...server.reader import Lane, Reader
 from ..job_row import JobRow, read_jobs
 
@@ -81,10 +81,10 @@ def encoded(key: str) -> str:
     return f"{encode(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
 
 
-def rules_in(text: str) -> StatedKey | None:
-    """Return what the field ``rules`` of a job's row says of a key; None if it says nothing."""
+def stated_in(text: str) -> tuple[StatedKey, ...]:
+    """Return the keys that the field ``rules`` of a job's row says, in the order in which the job passes them."""
     full = in_full(text)
-    return parse(full) if full and are_rules(full) else None
+    return keys_in(full) if full and are_rules(full) else ()
 
 
 def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:

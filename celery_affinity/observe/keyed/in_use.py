@@ -6,8 +6,8 @@ No index has the keys that are held and for which nobody waits: those are found 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...rules.marks import has_key
 from ...rules.patterns import matches
-from ...rules.protocol import KEYED
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import text_of
 from ...rules.shared_settings import weights
@@ -15,7 +15,7 @@ from ...server.reader import Reader
 from ..claim_order import Group
 from ..job_row import read_jobs
 from ..type_rules import all_limits
-from .facts import Holder, Key, encoded, facts_of, holders_of, read_keys, rules_in
+from .facts import Holder, Key, encoded, facts_of, holders_of, read_keys, stated_in
 
 #: Number of waiting keys that one round trip reads, and the most that are looked at.
 _PAGE, _MOST_WAITING = 500, 20_000
@@ -138,8 +138,6 @@ class _Look:
                 self.saw_all = False
                 break
             claims = read.ask_one("hkeys", read.key("claims", worker)) if number else []
-            ids += [job_id for job_id in map(text_of, claims) if job_id.endswith(KEYED)]
+            ids += [job_id for job_id in map(text_of, claims) if has_key(job_id)]
         for row in read_jobs(read, ids, ("rules",)):
-            rules = rules_in(row.rules)
-            if rules:
-                yield rules.key
+            yield from (stated.key for stated in stated_in(row.rules))

@@ -12,13 +12,13 @@ from typing import ClassVar, TypeVar
 from ...errors import OptionError, refuse
 from ..job_fields import FIELDS
 from ..numbers import is_whole
-from ..protocol import LONGEST_NUMBER
+from ..protocol import LONGEST_NUMBER, RATE_PREFIX
 from ..redis_keys import decode
-from ..rule_texts import key_part, parse
+from ..rule_texts import keys_in
 from .spelled import KeyFunction, Named, check_filled, check_template, encoded_key, written
 
 #: Prefix of the keys of rates. No exclusive key has the prefix, so that the two never meet.
-_OF_RATE = "rate:"
+_OF_RATE = decode(RATE_PREFIX)
 
 #: Prefixes that no exclusive key may have: one is for rates, the other for limits of a whole type.
 RESERVED = (_OF_RATE, "type:")
@@ -104,7 +104,7 @@ class Rate(Named):
         return f"key={encoded_key(self.option, _OF_RATE + key)} rate={tokens}/{_PERIODS_US[period]}"
 
 
-#: A rule by key. A job has one at most.
+#: A rule by key. A job has one of each kind at most.
 Rule = Exclusive | Rate
 
 _R = TypeVar("_R", Exclusive, Rate)
@@ -155,9 +155,9 @@ def literal(key: str) -> str:
 
 
 def key_in(rules: object) -> str | None:
-    """Return the key of exclusion or of a rate that *rules* of a job say, decoded; None if they say none."""
-    found = parse(str(rules)) if are_rules(rules) else None
-    return decode(found.key) if found else None
+    """Return the exclusive key that *rules* of a job say, or else that of a rate, decoded; None if they say none."""
+    found = keys_in(str(rules)) if are_rules(rules) else ()
+    return decode(found[-1].key) if found else None
 
 
 are_rules_in_words = re.compile(FIELDS["rules"].pattern).fullmatch
@@ -166,14 +166,6 @@ are_rules_in_words = re.compile(FIELDS["rules"].pattern).fullmatch
 def are_rules(value: object) -> bool:
     """Return whether *value* is the text of rules, or "" for none."""
     return isinstance(value, str) and are_rules_in_words(value) is not None
-
-
-def option_of(rules: Rule | str) -> str:
-    """Return the option that says the key in *rules*; "" if they say none."""
-    if not isinstance(rules, str):
-        return rules.option
-    of_key = key_part(rules)
-    return of_key and (Rate.option if " rate=" in of_key else Exclusive.option)
 
 
 def _reserved(key: str) -> OptionError:

@@ -20,7 +20,7 @@ from celery.signals import after_task_publish, before_task_publish, task_failure
 
 from celery_affinity import Affinity, Exclusive, Merge, Rate
 from celery_affinity.client.stamp import PROPERTY, job_id, moment
-from celery_affinity.rules.protocol import KEYED
+from celery_affinity.rules.marks import of_keys
 
 from .ledger import Ledger
 
@@ -150,7 +150,7 @@ def _note_failed(sender=None, exception=None, **_):
 
 def _job_of(request) -> str:
     job, _, _ = request.properties["delivery_tag"].rpartition(":")
-    return job.removesuffix(KEYED)  # a publish does not know here whether there will be one
+    return job.removesuffix(of_keys(job))  # a publish does not know here whether there will be one
 
 
 @contextmanager
