@@ -273,7 +273,7 @@ def _key_patterns(app: Celery, own: Settings) -> tuple[str, ...] | None:
     for name, rule in _rules(app, own):
         if not isinstance(rule.key, str):
             return None
-        found[pattern_of(rule.option, rule.key, name)] = None
+        found[rule.prefix + pattern_of(rule.option, rule.key, name)] = None
     return tuple(found)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from ..clock import SECOND_US
 from ..observe.keyed.facts import Holder, Key
 from ..observe.keyed.in_use import Found, KeyDetails
+from ..rules.keyed.key_limits import Limit
 from ..rules.patterns import precedence
 from .words import duration, many, mode, moment, paragraph, table
 
@@ -50,7 +51,7 @@ def key(shown: KeyDetails) -> str:
     return paragraph(rows)
 
 
-def limits(found: Mapping[str, int], conf: Mapping[str, int]) -> str:
+def limits(found: Mapping[str, Limit], conf: Mapping[str, Limit]) -> str:
     """Return the limits in force as a table, with those of app.conf: the first that matches a key counts."""
     if not found and not conf:
         return "no limit is set; the tasks' own limits count"

@@ -98,11 +98,11 @@ def paused_types(reader: Reader) -> set[str]:
     return {encode(each.name) for each in pauses(reader) if each.kind == "type"}
 
 
-def pauses_of(reader: Reader, type_: str, key: str | None) -> list[Pause]:
-    """Return the pauses that concern a job of *type_* with *key*; both encoded."""
-    names = ["*", f"type:{type_}", *([f"key:{key}"] if key else [])]
+def pauses_of(reader: Reader, type_: str, keys: Sequence[str], of: Kind | None = None) -> list[Pause]:
+    """Return the pauses that concern a job of *type_* with *keys*, all encoded; *of*: only those of this kind."""
+    names = ["*", f"type:{type_}", *(f"key:{key}" for key in keys)]
     found = (_pause(what, words) for what, words in reader.fields("pauses", names).items())
-    return [each for each in found if each]
+    return [each for each in found if each and of in (None, each.kind)]
 
 
 def limits_of(reader: Reader, types: Sequence[str]) -> list[TypeLimit]:

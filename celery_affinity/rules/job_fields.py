@@ -98,7 +98,7 @@ FIELDS: dict[str, JobField] = {
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or 'key=K limit=N', 'key=K limit=1 order=1' or "
         f"'key=K rate=N/MICROSECONDS' if the id ends with {KEYED!r}, or a rate, whose K begins with {RATE_PREFIX!r}, "
-        f"and then a limit, if it ends with {TWICE_KEYED!r}, or both, with {MERGES!r} before the other mark; K of up to "
+        f"and a limit, if it ends with {TWICE_KEYED!r}, or both, with {MERGES!r} before the other mark; K of up to "
         f"{LONGEST_KEY} characters, percent-encoded",
         f"(?:{_MERGE}(?: {_KEYS})?|{_KEYS})?",
         "",

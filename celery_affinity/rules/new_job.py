@@ -63,7 +63,7 @@ class NewJob:
     """A job to publish. *delay_us*: time until the job is due. *expires_us*: time until it ends if it still waits.
 
     *stamps*: words by which the job can be revoked, as `revokes.stamp` writes them. *rules*: how it merges, and its
-    keys, as `rule_texts` writes them. *readable*: False if only the message and the list that it was found in are known.
+    keys, as `rule_texts` writes them. *readable*: False if only message and list that it was found in are known.
     *bound*: how many jobs of the type may wait; None: any number, or the job is part of work that was accepted before.
     Raises OptionError for a value that is no text, or none in UTF-8.
     """

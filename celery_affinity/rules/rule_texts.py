@@ -1,8 +1,8 @@
 """What the field ``rules`` of a job says: how the job merges, and its keys.
 
-The field has some of three parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call waits
-for others; ``key=rate%3AK rate=N/US``; ``key=K limit=N``. So a job passes its rate first, and then its exclusive key.
-Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging` and `keyed.key_rules` write them.
+The field has some of three parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
+waits for others; ``key=rate%3AK rate=N/US``; ``key=K limit=N``. So a job passes its rate first, and then its exclusive
+key. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging` and `keyed.key_rules` write them.
 """
 
 import re

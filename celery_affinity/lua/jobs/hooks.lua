@@ -51,6 +51,11 @@ function hooks.hold(id, type, lane, fence)
     keyed.hold(id, type, lane, fence)
 end
 
+-- For arrows that fill no slots: has a tick fill them with the jobs that others, which have left, held up.
+function hooks.leave_to_tick()
+    key_standing.leave_to_tick()
+end
+
 -- Looks again at what settings that have changed say of keys.
 function hooks.recheck()
     keyed.recheck()

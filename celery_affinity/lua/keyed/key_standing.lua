@@ -1,6 +1,6 @@
--- key_standing: which jobs stand for a key: while the key has room, the first job of each of its sub-lanes; else none. A
--- job that stands for its key goes on: to the sub-lane of its next key, if it has two, else to its lane. All jobs with
--- keys that are not in their lanes are kept back (key `kept_back`).
+-- key_standing: which jobs stand for a key: while the key has room, the first job of each of its sub-lanes; else none.
+-- A job that stands for its key goes on: to the sub-lane of its next key, if it has two, else to its lane. All jobs
+-- with keys that are not in their lanes are kept back (key `kept_back`).
 -- A key may have very many sub-lanes. In one call of an arrow jobs come to stand in the lanes of MOST_OPENED of them at
 -- most, and leave the lanes of twice as many; the next tick goes on. A job that stands though its key has no room any
 -- more does not start: see `keyed.may_start`.
@@ -36,8 +36,8 @@ function key_standing.renew_soon(its_key)
     keys[is_rate and "rates_to_renew" or "keys_to_renew"][its_key] = true
 end
 
--- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job was
--- published just now: then what it states is what its task does. The caller calls `renew_all`.
+-- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job
+-- was published just now: then what it states is what its task does. The caller calls `renew_all`.
 function key_standing.note(stated, id, is_fresh)
     local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().task[id]
     if its.stated[task] ~= stated.states and (is_fresh or not its.stated[task]) then
@@ -81,8 +81,8 @@ function key_standing.is_in_lane(its_key, sublane)
     return id ~= "" and key_standing.stands_for(keys_after(its_key, id), id, sublane.type, sublane.lane)
 end
 
--- The job that stands for a key in `sublane` is to do so no more: removes it from where it went on to. `heads`: those of
--- its type. RETURNS the heads after that.
+-- The job that stands for a key in `sublane` is to do so no more: removes it from where it went on to. `heads`: those
+-- of its type. RETURNS the heads after that.
 local function call_back(its_key, sublane, heads)
     local id, type, lane = sublane.standing, sublane.type, sublane.lane
     local was_in_lane = key_standing.is_in_lane(its_key, sublane)
@@ -100,8 +100,8 @@ local function call_back(its_key, sublane, heads)
     return heads
 end
 
--- Has job `wanted`, "" for none, stand for a key in `sublane` instead of the job that does, and go on. `heads`: those of
--- its type. RETURNS the heads after that, which the caller writes; and whether the job is in its lane now.
+-- Has job `wanted`, "" for none, stand for a key in `sublane` instead of the job that does, and go on. `heads`: those
+-- of its type. RETURNS the heads after that, which the caller writes; and whether the job is in its lane now.
 function key_standing.let_stand(its_key, sublane, wanted, heads)
     local type, lane = sublane.type, sublane.lane
     if sublane.standing ~= "" then
@@ -114,6 +114,7 @@ function key_standing.let_stand(its_key, sublane, wanted, heads)
     local enqueued, next_key = key_rows.enqueued_of(its_key, sublane, wanted), keys_after(its_key, wanted)[1]
     if next_key then
         wait_for(next_key, wanted, type, lane, enqueued)
+        key_rows.of_call().gone_on[wanted] = { key = next_key.key, name = type .. " " .. lane }
         return heads, false
     end
     key_standing.let_go(wanted, type, lane)
@@ -225,8 +226,9 @@ local function wanted_of(its_key, its, room)
     return wanted
 end
 
--- Renews a key: has those of its jobs stand that the key has room for, and no others. `gains`: see `renew_all`.
-local function renew(its_key, gains)
+-- Renews a key: has those of its jobs stand that the key has room for, and no others. `gains`, `is_left`: see
+-- `renew_all`.
+local function renew(its_key, gains, is_left)
     local its = key_rows.read(its_key)
     if its.turn then
         key_turns.end_turn_in_vain(its_key, its, gains)
@@ -254,7 +256,8 @@ local function renew(its_key, gains)
         local is_in_lane
         after[type], is_in_lane =
             key_standing.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
-        call.gained[type] = call.gained[type] or (gains and is_in_lane)
+        local may_fit = gains or (is_left and key_rows.of_call().gone_on[wanted[sublane]])
+        call.gained[type] = call.gained[type] or (may_fit and is_in_lane) or false
     end
     for type, heads in pairs(after) do
         if heads ~= before[type] then
@@ -266,16 +269,26 @@ end
 
 -- Renews the keys that are to be renewed: those of rates first, since the jobs that these let go on come to stand for
 -- exclusive keys. `gains`: whether the caller fills free slots with jobs of the types of which a job comes into its
--- lane (`call.gained`).
-function key_standing.renew_all(gains)
+-- lane (`call.gained`). `is_left`: whether a job has left: others that it kept from going on may fit free slots.
+function key_standing.renew_all(gains, is_left)
     local keys = key_rows.of_call()
     for _, kind in ipairs({ "rates_to_renew", "keys_to_renew" }) do
         if next(keys[kind]) then
             local some = keys[kind]
             keys[kind] = {}
             for its_key in pairs(some) do
-                renew(its_key, gains)
+                renew(its_key, gains, is_left)
             end
+        end
+    end
+end
+
+-- For arrows that fill no slots: has a tick do so with the jobs that have gone on since others left.
+function key_standing.leave_to_tick()
+    for id, came in pairs(call.keys and call.keys.gone_on or {}) do
+        local sublane = key_rows.read(came.key).sublanes[came.name]
+        if sublane and sublane.standing == id then
+            redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, came.key)
         end
     end
 end

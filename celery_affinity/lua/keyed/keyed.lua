@@ -61,14 +61,17 @@ function keyed.leave(id, type, lane)
         end
         key_standing.renew_soon(its_key)
     end
-    key_standing.renew_all(false)
+    key_standing.renew_all(false, true)
 end
 
 -- RETURNS whether a key has room for job `id`, which is in its lane.
 local function has_room_for(id, its_key, its)
     local room, due_us = key_room.room_of(its_key, its)
-    if due_us ~= nil then -- no setting changes a rate: a job stands in vain only until a tick gets to it
-        return not (due_us and redis.call("ZSCORE", key.due_keys, its_key))
+    if due_us then -- unless the setting has changed since, a job stands in vain only until a tick gets to it
+        return redis.call("ZSCORE", key.waiting_keys, its_key) == keyed.revision()
+            and not redis.call("ZSCORE", key.due_keys, its_key)
+    elseif due_us == false then
+        return true
     elseif its.retry then
         return its.retry == id and room >= 0
     end
@@ -111,7 +114,7 @@ function keyed.hold(id, type, lane, fence)
     for _, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
         key_rows.remove(its_key, its, id, type, lane)
-        local most, period_us, interval_us = key_room.rate_of(its.stated)
+        local most, period_us, interval_us = key_room.rate_of(its_key, its.stated)
         if most then
             local free_us = math.max(key_room.free_at(its_key, period_us), call.now_us)
             redis.call("ZADD", key.rates, call.text(free_us + interval_us), its_key)

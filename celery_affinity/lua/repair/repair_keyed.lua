@@ -25,8 +25,8 @@ local function is_in_lane(id, row)
     return derived.exists(lane, "zset") and redis.call("ZSCORE", lane, id) and true
 end
 
--- RETURNS how many of its keys job `id`, which waits as its `row` says, stands for: all if it is in its lane, else those
--- before the last one that it waits for.
+-- RETURNS how many of its keys job `id`, which waits as its `row` says, stands for: all if it is in its lane, else
+-- those before the last one that it waits for.
 local function stands_for(id, row)
     if is_in_lane(id, row) then
         return #row.keys

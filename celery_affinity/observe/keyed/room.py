@@ -56,8 +56,8 @@ def _standing(facts: KeyFacts) -> list[Lane]:
 def _rooms(reader: Reader, facts: dict[str, KeyFacts], now_us: int) -> dict[str, int]:
     """Return how many jobs more may hold each key, or start; 1 for a key that is kept for a retry."""
     stated = {key: each.stated.values() for key, each in facts.items()}
-    rates = rates_of(reader, stated, now_us)
     setting = limits_in_force(reader)
+    rates = rates_of(reader, stated, setting, now_us)
     limits = {key: limit_of(key, setting, its) for key, its in stated.items() if key not in rates}
     held = reader.ask([("zcard", reader.key("held", key)) for key in limits])
     rooms = {key: rate.room(ahead_us) for key, (rate, ahead_us) in rates.items()}

@@ -48,6 +48,7 @@ class Exclusive(Named):
     keep_order: bool = False
 
     option: ClassVar[str] = "exclusive"
+    prefix: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         check_template(self.option, self.key)
@@ -87,9 +88,10 @@ class Rate(Named):
     key: str | KeyFunction
 
     option: ClassVar[str] = "rate"
+    prefix: ClassVar[str] = _OF_RATE
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rate, str) or not _RATE.fullmatch(self.rate):
+        if not is_rate(self.rate):
             raise refuse("rate", "a whole number above 0 for each s, m or h, such as '100/m'", self.rate)
         check_template(self.option, self.key)
 
@@ -99,9 +101,24 @@ class Rate(Named):
 
     def text(self, key: str) -> str:
         """Return the rules of a job with *key*, which fills the template. Raises OptionError for an invalid key."""
-        tokens, _, period = self.rate.partition("/")
         check_filled(self.option, key)
-        return f"key={encoded_key(self.option, _OF_RATE + key)} rate={tokens}/{_PERIODS_US[period]}"
+        return f"key={encoded_key(self.option, self.prefix + key)} rate={as_stated(self.rate)}"
+
+
+def as_stated(rate: str) -> str:
+    """Return a *rate* such as ``100/m``, which `is_rate` accepts, as the arrows have it: ``100/60000000``."""
+    starts, _, period = rate.partition("/")
+    return f"{starts}/{_PERIODS_US[period]}"
+
+
+def as_said(stated: str) -> str:
+    """Return what `as_stated` was given; *stated* itself if that made none."""
+    starts, _, period_us = stated.partition("/")
+    return next((f"{starts}/{period}" for period, us in _PERIODS_US.items() if str(us) == period_us), stated)
+
+
+def is_rate(value: object) -> bool:
+    return isinstance(value, str) and _RATE.fullmatch(value) is not None
 
 
 #: A rule by key. A job has one of each kind at most.

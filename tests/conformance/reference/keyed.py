@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection
 
-from celery_affinity.rules.keyed.key_limits import limit_set
+from celery_affinity.rules.keyed.key_limits import limit_set, rate_set
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, RATE_PREFIX, TICK_US
 from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
@@ -57,7 +57,7 @@ def leave(cohort: Cohort, job: Job, now_us: int) -> None:
         if cohort.kept_for.get(rules.key) == job.id:
             del cohort.kept_for[rules.key]
             cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
-    renew(cohort, {each.key for each in keys}, now_us, gains=False)
+    renew(cohort, {each.key for each in keys}, now_us, gains=False, is_left=True)
 
 
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -159,29 +159,44 @@ def limit_of(cohort: Cohort, key: str) -> int:
 
 
 def rate_of(cohort: Cohort, key: str) -> StatedRate | None:
-    """Return the slowest rate that a task of *key* stated last; None for a key that is no rate's."""
+    """Return the rate of *key*: what the settings say, else the slowest that a task of the key stated last.
+
+    None for a key that is no rate's.
+    """
     rates = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, StatedRate))
-    return min(rates, key=lambda rate: (rate.tokens / rate.period_us, rate), default=None)
+    slowest = min(rates, key=lambda rate: (rate.tokens / rate.period_us, rate), default=None)
+    return slowest and (rate_set(key, cohort.settings.values.get("limits", "")) or slowest)
 
 
 # -- Which jobs of a key may start, by the room that the key has. Here they are found by looking at all jobs; scripts
 # keep them in lanes (``lua/keyed/key_standing.lua``).
 
 
-def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool) -> set[str]:
+def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is_left: bool = False) -> set[str]:
     """Find out which jobs of *keys* may start. Return the types of those that might not before.
 
     Rates go first, since jobs that these let go on, or do not any more, come to their exclusive keys, or leave them.
     Not *gains*: nobody fills these types. Then a rate that lets no job start goes on so until a tick says otherwise.
+    *is_left*: a job has left: others that it kept from going on may fit free slots.
     """
-    before = standing_ids(cohort)
+    before, gone_on = standing_ids(cohort), cohort.gone_on
     dirty = set(keys)
     for key in sorted(filter(_is_of_rate, dirty)):
         _renew_one(cohort, key, now_us, gains=gains)
     dirty |= _gone_on(cohort)
     for key in sorted(key for key in dirty if not _is_of_rate(key)):
         _renew_one(cohort, key, now_us, gains=gains)
-    return {cohort.jobs[job_id].type for job_id in standing_ids(cohort) - before}
+    after = standing_ids(cohort)
+    if is_left:
+        cohort.may_fit |= (after & cohort.gone_on.keys()) - gone_on.keys()
+    return {cohort.jobs[job_id].type for job_id in after - before}
+
+
+def leave_to_tick(cohort: Cohort) -> None:
+    """Have a tick fill slots with the jobs that have gone on since others left, for arrows that fill none."""
+    for job_id in cohort.may_fit & standing_ids(cohort):
+        cohort.due_keys[cohort.gone_on[job_id]] = AT_ONCE_US
+    cohort.may_fit = set()
 
 
 def _is_of_rate(key: str) -> bool:

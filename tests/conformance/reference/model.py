@@ -242,6 +242,8 @@ class Cohort:
     """Keys of rules that had room when they were renewed last -> the only type that the room is for, None: any."""
     gone_on: dict[str, str] = field(default_factory=dict)
     """Pending jobs that stand for their rates -> the exclusive key that each waits for since."""
+    may_fit: set[str] = field(default_factory=set)
+    """Those that went on since a job left in this arrow: no slot was filled with them yet."""
     kept_for: dict[str, str] = field(default_factory=dict)
     """Key of a rule -> the retry that is the next one to get it (``keep_order``)."""
     turns: dict[str, tuple[str, int, int]] = field(default_factory=dict)

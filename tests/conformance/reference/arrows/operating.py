@@ -1,6 +1,8 @@
 """A person asks for it: revoke, purge, move, replay, drop, pause, resume, configure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar, cast
 
 from celery_affinity.rules import marks
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_PURGED
@@ -10,9 +12,24 @@ from .. import batches, callers, come_back, ends, find_by, keyed, merging, patie
 from ..model import Cohort, Job
 from ..replies import Configured, Moved, Purged, Replayed, Resumed, Revoked, WasFound
 
+_P, _R = ParamSpec("_P"), TypeVar("_R")
+
+def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return *arrow*, after which a tick fills slots with the jobs that others held up."""
+
+    @wraps(arrow)
+    def call(*args: _P.args, **options: _P.kwargs) -> _R:
+        reply = arrow(*args, **options)
+        keyed.leave_to_tick(cast("Cohort", args[0]))
+        return reply
+
+    return call
+
+
 # -- revoke: jobs that wait end at once; what is published under these names from now on ends, too.
 
 
+@_filling_nothing
 def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> Revoked:
     """End the waiting jobs of these tasks. *after*: what the last reply said."""
     cohort.revoked |= dict.fromkeys(task_ids, now_us)
@@ -30,6 +47,7 @@ def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int =
     return Revoked(ended, 0, 0)
 
 
+@_filling_nothing
 def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Revoked:
     """End the waiting jobs that bear one of these stamps."""
     cohort.revoked_stamps |= dict.fromkeys(stamps, now_us)
@@ -48,6 +66,7 @@ def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Rev
 # -- purge: deletes waiting jobs of a type, because a person asked for it.
 
 
+@_filling_nothing
 def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: int) -> Purged:
     """Delete pending jobs of a type, and the scheduled ones of those named.
 
