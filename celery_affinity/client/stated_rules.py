@@ -21,7 +21,7 @@ from celery.app.task import Task
 from ..errors import OptionError, refuse
 from ..rules.affinity import RULES, Affinity, only_tasks_merge
 from ..rules.call_options import KEYS
-from ..rules.keyed.key_rules import Rule, literal, rule_of_call
+from ..rules.keyed.key_rules import Exclusive, Rate, Rule, literal, narrowness, rule_of_call
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
 from ..rules.rule_texts import joined, parts_of, rate_and_exclusive
@@ -43,7 +43,7 @@ _BOUNDS = Merge("any", keep="first")
 class RuleMaker(NamedTuple):
     """What makes the rules of a call's job out of the call's arguments.
 
-    *parts*: those of the rules, in the order of `RULES`; a text is the part itself, "" for none. *said*: whether the
+    *parts*: those of the rules, in their order; a text is the part itself, "" for none. *said*: whether the
     call, or its first try, has said so: a retry keeps that, even if it is none.
     """
 
@@ -97,21 +97,30 @@ def decide(
     merge = own.merge or named.merge or (_BOUNDS if task is None else None)
     said: dict[str, Rule | Merge | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
     said |= {option: _key_rule(option, options, asked, kept) for option in KEYS}
-    own_parts = {option: getattr(own, option) or getattr(named, option) for option in RULES}
-    parts = [own_parts[option] if said[option] is None else said[option] for option in RULES]
-    if parts == [None] * len(parts):
+    order = [*kept] or RULES
+    parts = {option: getattr(own, option) or getattr(named, option) for option in order}
+    parts |= {option: part for option, part in said.items() if part is not None}
+    if not any(part is not None for part in parts.values()):
         return None
     says = any(part is not None for part in said.values())
-    return RuleMaker(task_name, _arguments_of(task), tuple(part or "" for part in parts), says)
+    return RuleMaker(task_name, _arguments_of(task), _in_order(parts), says)
+
+
+def _in_order(parts: Mapping[str, Rule | Merge | str | None]) -> tuple[Rule | Merge | str, ...]:
+    """Return *parts* of rules in the order in which a job has them: how it merges, the narrower key, the other key."""
+    keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge)]
+    return parts[Merge.option] or "", *sorted(keys, key=narrowness, reverse=True)
 
 
 def _kept(left: object) -> dict[str, str]:
-    """Return the parts of the rules that the first try has left, "" for none; {} if it has left nothing."""
+    """Return the parts of the rules that the first try has left, in their order; {} if it has left nothing."""
     kept = rules_in(left)
     if kept is None:
         return {}
     merging, keys = parts_of(kept)
-    return dict(zip(RULES, (merging, *rate_and_exclusive(keys)), strict=True))
+    rate, exclusive = rate_and_exclusive(keys)
+    found = {Merge.option: merging, Rate.option: rate, Exclusive.option: exclusive}
+    return dict(sorted(found.items(), key=lambda part: kept.find(part[1])))
 
 
 def _key_rule(option: str, options: Mapping[str, Any], asked: Affinity, kept: Mapping[str, str]) -> Rule | str | None:
@@ -149,7 +158,8 @@ def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], setti
     named = rules_by_name(task_name, settings)
     if not named.has_rules:
         return ""
-    rule = RuleMaker(task_name, _arguments_of(task), tuple(getattr(named, part) or "" for part in RULES), False)
+    parts = _in_order({option: getattr(named, option) for option in RULES})
+    rule = RuleMaker(task_name, _arguments_of(task), parts, False)
     return rule.text(*read(task_name, message))
 
 

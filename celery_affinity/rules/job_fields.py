@@ -49,8 +49,8 @@ _SEVERAL = f"[2-9]|[1-9][0-9]{{1,{LONGEST_NUMBER - 1}}}"
 _MERGE = f"merge={_ENCODED}{{1,{LONGEST_KEY}}} most=(?:{_SEVERAL}) bytes={_COUNT}(?: wait={_TIME}/{_TIME})?"
 _LIMIT, _RATE = f"(?:limit={_COUNT}|limit=1 order=1)", f"rate={_COUNT}/{_COUNT}"
 _KEY = f"key={_ENCODED}{{1,{LONGEST_KEY}}}"
-_TWO_KEYS = f"(?=key={RATE_PREFIX}){_KEY} {_RATE} (?!key={RATE_PREFIX}){_KEY} {_LIMIT}"
-_KEYS = f"(?:{_KEY} (?:{_LIMIT}|{_RATE})|{_TWO_KEYS})"
+_OF_RATE, _EXCLUSIVE = f"(?=key={RATE_PREFIX}){_KEY} {_RATE}", f"(?!key={RATE_PREFIX}){_KEY} {_LIMIT}"
+_KEYS = f"(?:{_KEY} (?:{_LIMIT}|{_RATE})|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIVE} {_OF_RATE})"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
 #: name -> field, in the order of the arrows' arguments.
@@ -98,7 +98,7 @@ FIELDS: dict[str, JobField] = {
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or 'key=K limit=N', 'key=K limit=1 order=1' or "
         f"'key=K rate=N/MICROSECONDS' if the id ends with {KEYED!r}, or a rate, whose K begins with {RATE_PREFIX!r}, "
-        f"and a limit, if it ends with {TWICE_KEYED!r}, or both, with {MERGES!r} before the other mark; K of up to "
+        f"beside a limit if it ends with {TWICE_KEYED!r}, or both, with {MERGES!r} before the other mark; K of up to "
         f"{LONGEST_KEY} characters, percent-encoded",
         f"(?:{_MERGE}(?: {_KEYS})?|{_KEYS})?",
         "",

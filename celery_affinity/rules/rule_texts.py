@@ -1,8 +1,9 @@
 """What the field ``rules`` of a job says: how the job merges, and its keys.
 
 The field has some of three parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
-waits for others; ``key=rate%3AK rate=N/US``; ``key=K limit=N``. So a job passes its rate first, and then its exclusive
-key. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging` and `keyed.key_rules` write them.
+waits for others; ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the
+one that fewer jobs share comes first, since a job that waits there holds up no others. Arrows read these texts by
+``lua/jobs/rule_texts.lua``. `merging` and `keyed.key_rules` write them.
 """
 
 import re
@@ -12,6 +13,9 @@ from typing import NamedTuple
 from .protocol import LONGEST_NUMBER, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
 
 _COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
+
+#: What a text says of one key.
+_KEY_PART = re.compile(r"key=\S+ (?:(?!key=)\S+ ?)+(?<! )")
 
 
 class StatedRate(NamedTuple):
@@ -84,7 +88,7 @@ def parts_of(text: str) -> tuple[str, str]:
 
 def rate_and_exclusive(text: str) -> tuple[str, str]:
     """Return what *text* says of a rate, and what it says of an exclusive key; "" for nothing."""
-    found = {" rate=" in part: part.strip() for part in re.findall(r"key=(?:(?!key=).)*", text)}
+    found = {" rate=" in part: part for part in _KEY_PART.findall(text)}
     return found.get(True, ""), found.get(False, "")
 
 
@@ -97,7 +101,7 @@ def joined(*parts: str) -> str:
 def keys_in(text: str) -> tuple[StatedKey, ...]:
     """Return the keys in *text*, which `job_fields.FIELDS` accepts, in the order in which the job passes them."""
     found = []
-    for part in filter(None, rate_and_exclusive(text)):
+    for part in _KEY_PART.findall(text):
         key, word, *order = part.split(" ")
         numbers = word.partition("=")[2]
         found.append(StatedKey(key.removeprefix("key="), rate_in(numbers) or int(numbers), bool(order)))

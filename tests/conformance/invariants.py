@@ -83,12 +83,29 @@ def eligible(reference):
             continue
         if any(isinstance(each.stated, StatedRate) for each in keys) and job.id not in standing:
             continue
+        if is_behind_one_with_two_keys(reference, job, standing):
+            continue
         exclusive = [each.key for each in keys if not isinstance(each.stated, StatedRate)]
         if all(
             held[key] < keyed.limit_of(reference, key) and reference.kept_for.get(key) in (None, job.id)
             for key in exclusive
         ):
             yield job
+
+
+def is_behind_one_with_two_keys(reference, job, standing):
+    """Return whether an older job of a key and lane of *job* waits for its second key: those of a key go in order."""
+    of_lane = [other for other in reference.pending({job.type}) if lane(other) == lane(job) and age(other) < age(job)]
+    waiting = [other for other in of_lane if len(keyed.keys_of(other)) > 1 and other.id not in standing]
+    return any(keyed.has(other, each.key) for other in waiting for each in keyed.keys_of(job))
+
+
+def lane(job):
+    return job.on_demand, job.priority
+
+
+def age(job):
+    return job.enqueued_us, job.id
 
 
 def left_to_a_tick(reference):

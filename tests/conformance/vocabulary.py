@@ -76,7 +76,9 @@ RULES_OF_TWO = (
     "key=rate%3Ar rate=3/1000000 key=b%20c limit=2",
     "key=rate%3At rate=8/8000000 key=a limit=1",
     "key=rate%3At rate=8/8000000 key=b%20c limit=2",
-    "key=rate%3At rate=8/8000000 key=o limit=1 order=1",
+    "key=a limit=1 key=rate%3At rate=8/8000000",
+    "key=b%20c limit=2 key=rate%3At rate=8/8000000",
+    "key=o limit=1 order=1 key=rate%3Ar rate=2/3000000",
 )
 #: What is paused, and for how long, µs; None: until somebody resumes it.
 PAUSABLE = ("type:pdf", "type:pdf", "type:excel", "key:a", "key:rate%3Ar", "key:o", "*")

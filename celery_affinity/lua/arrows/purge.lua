@@ -74,6 +74,7 @@ function arrows.purge(ARGV)
     local type = ARGV[1] -- encoded
     -- ARGV[2..]: ids of scheduled jobs, MOST_PURGED at most
 
+    hooks.many_leave()
     local reply = delete_some(type, ARGV)
     hooks.leave_to_tick()
     return reply

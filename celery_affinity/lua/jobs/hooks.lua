@@ -51,6 +51,11 @@ function hooks.hold(id, type, lane, fence)
     keyed.hold(id, type, lane, fence)
 end
 
+-- Many jobs are about to leave.
+function hooks.many_leave()
+    key_standing.many_leave()
+end
+
 -- For arrows that fill no slots: has a tick fill them with the jobs that others, which have left, held up.
 function hooks.leave_to_tick()
     key_standing.leave_to_tick()

@@ -45,12 +45,17 @@ local function is_of_key(text)
             and string.find(a_period_us, "^[1-9]") and rule == "rate=" .. most .. "/" .. a_period_us)
 end
 
--- RETURNS whether a text says a rate, and then an exclusive key.
+-- RETURNS whether a text says a rate and an exclusive key, in any order.
 local function is_of_two_keys(text)
-    local rate, exclusive = string.match(text, "^(key=%S+ rate=%S+) (key=.*)$")
+    local first, second = string.match(text, "^(key=.+) (key=.+)$")
+    if not first or not (is_of_key(first) and is_of_key(second)) then
+        return false
+    end
+    local is_rate_first = string.find(first, " rate=", 1, true) ~= nil
+    local rate, exclusive = is_rate_first and first or second, is_rate_first and second or first
     local begins = "key=" .. protocol.RATE_PREFIX
-    return rate and is_of_key(rate) and string.find(rate, begins, 1, true) and is_of_key(exclusive)
-        and not string.find(exclusive, begins, 1, true) and string.find(exclusive, " limit=", 1, true) ~= nil
+    return string.find(rate, begins, 1, true) ~= nil and string.find(rate, " rate=", 1, true) ~= nil
+        and string.find(exclusive, begins, 1, true) == nil and string.find(exclusive, " limit=", 1, true) ~= nil
 end
 
 -- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).

@@ -2,15 +2,16 @@
 
 -- RETURNS a table with what this call has read. known: key -> what `read` returned, kept up to date with what the call
 -- writes. of_job, task: job id -> its keys, and the name of its task. are_some_paused: whether anything is paused.
--- patience_us: see `key_turns`. rates_to_renew, keys_to_renew: keys that `key_standing.renew_all` is to renew.
+-- patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
+-- is_renewed_later: whether keys are renewed only at the end of the call.
 -- gone_on: jobs that have come to their second key in this call -> that key, and their lane.
 -- left_to_open, left_to_close: sub-lanes that this call may still change. is_unfinished: whether it may change fewer
 -- than it would have to.
 function key_rows.of_call()
     if not call.keys then
         call.keys = {
-            known = {}, of_job = {}, task = {}, is_unfinished = false, rates_to_renew = {}, keys_to_renew = {},
-            gone_on = {},
+            known = {}, of_job = {}, task = {}, is_unfinished = false, to_renew = {},
+            gone_on = {}, is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
         }
     end

@@ -31,9 +31,7 @@ end
 
 -- Has `renew_all` renew a key.
 function key_standing.renew_soon(its_key)
-    local keys = key_rows.of_call()
-    local is_rate = string.find(its_key, protocol.RATE_PREFIX, 1, true) == 1
-    keys[is_rate and "rates_to_renew" or "keys_to_renew"][its_key] = true
+    key_rows.of_call().to_renew[its_key] = true
 end
 
 -- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job
@@ -234,7 +232,6 @@ local function renew(its_key, gains, is_left)
         key_turns.end_turn_in_vain(its_key, its, gains)
     end
     if not next(its.sublanes) then
-        forget(its_key, its)
         return
     end
     local room, due_us = key_room.room_of(its_key, its)
@@ -267,25 +264,42 @@ local function renew(its_key, gains, is_left)
     key_rows.write_sublanes(its_key, its)
 end
 
--- Renews the keys that are to be renewed: those of rates first, since the jobs that these let go on come to stand for
--- exclusive keys. `gains`: whether the caller fills free slots with jobs of the types of which a job comes into its
--- lane (`call.gained`). `is_left`: whether a job has left: others that it kept from going on may fit free slots.
+-- Renews the keys that are to be renewed, and then those to which jobs have gone on, or from which they were called
+-- back. `gains`: whether the caller fills free slots with jobs of the types of which a job comes into its lane
+-- (`call.gained`). `is_left`: whether a job has left: others that it kept from going on may fit free slots. It ends: in
+-- each sub-lane the oldest job stands, so after a pass none that is older changes any more.
 function key_standing.renew_all(gains, is_left)
-    local keys = key_rows.of_call()
-    for _, kind in ipairs({ "rates_to_renew", "keys_to_renew" }) do
-        if next(keys[kind]) then
-            local some = keys[kind]
-            keys[kind] = {}
-            for its_key in pairs(some) do
-                renew(its_key, gains, is_left)
-            end
+    local keys, renewed = key_rows.of_call(), {}
+    while next(keys.to_renew) and not keys.is_renewed_later do
+        local some = {}
+        for its_key in pairs(keys.to_renew) do
+            some[#some + 1] = its_key
+            renewed[its_key] = true
+        end
+        table.sort(some)
+        keys.to_renew = {}
+        for _, its_key in ipairs(some) do
+            renew(its_key, gains, is_left)
+        end
+    end
+    for its_key in pairs(renewed) do
+        local its = key_rows.read(its_key)
+        if not next(its.sublanes) then
+            forget(its_key, its)
         end
     end
 end
 
--- For arrows that fill no slots: has a tick do so with the jobs that have gone on since others left.
+-- Many jobs are about to leave: their keys are renewed once, and no job goes on that is about to leave.
+function key_standing.many_leave()
+    key_rows.of_call().is_renewed_later = true
+end
+
+-- All have left, in an arrow that fills no slots: a tick does so with the jobs that have gone on since.
 function key_standing.leave_to_tick()
-    for id, came in pairs(call.keys and call.keys.gone_on or {}) do
+    key_rows.of_call().is_renewed_later = false
+    key_standing.renew_all(false, true)
+    for id, came in pairs(key_rows.of_call().gone_on) do
         local sublane = key_rows.read(came.key).sublanes[came.name]
         if sublane and sublane.standing == id then
             redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, came.key)

@@ -1,6 +1,7 @@
 -- keyed: jobs that have keys. A key has a limit: at most so many of its jobs hold it, each from its claim until its
 -- release; or a rate: at most so many start in a period. All others wait. A job has a rate, an exclusive key, or both,
--- which it passes in this order.
+-- which it passes in the order of its rules: the key that fewer jobs share comes first, so a job that waits there holds
+-- up no others.
 -- A lane has the pending jobs of one type, mode and priority; a claim takes its first job. What waits for a key is in
 -- sub-lanes, one for each key and lane, in the order of the lane. While the key has room, the first job of each of its
 -- sub-lanes stands for it: it goes on to the sub-lane of its next key, or to its lane. All others are kept back. So

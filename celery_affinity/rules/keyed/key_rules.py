@@ -4,6 +4,7 @@
 field "rules" of a job, has the key encoded, and the numbers that arrows go by (`job_fields`).
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
@@ -16,6 +17,7 @@ from ..protocol import LONGEST_NUMBER, RATE_PREFIX
 from ..redis_keys import decode
 from ..rule_texts import keys_in
 from .spelled import KeyFunction, Named, check_filled, check_template, encoded_key, written
+from .template import number_of_arguments
 
 #: Prefix of the keys of rates. No exclusive key has the prefix, so that the two never meet.
 _OF_RATE = decode(RATE_PREFIX)
@@ -103,6 +105,16 @@ class Rate(Named):
         """Return the rules of a job with *key*, which fills the template. Raises OptionError for an invalid key."""
         check_filled(self.option, key)
         return f"key={encoded_key(self.option, self.prefix + key)} rate={as_stated(self.rate)}"
+
+
+def narrowness(rule: "Rule | str") -> float:
+    """Return a number by which keys are compared: that of a key that fewer jobs share is higher, as far as can be told.
+
+    It is the number of arguments that a template names. A function, and a text, may make a key for each call.
+    """
+    if isinstance(rule, str) or not isinstance(rule.key, str):
+        return math.inf
+    return number_of_arguments(rule.option, rule.key)
 
 
 def as_stated(rate: str) -> str:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection
 
 from celery_affinity.rules.keyed.key_limits import limit_set, rate_set
-from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, RATE_PREFIX, TICK_US
+from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TICK_US
 from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
 
@@ -12,7 +12,7 @@ from . import type_rules, workers
 from .model import Cohort, Job
 
 # -- Jobs that have keys: at most so many of one key hold it, or start in a period. The others wait. A job that has two
-# passes its rate first, and then its exclusive key. Which of them may start is found further below.
+# passes them in the order of its rules. Which of them may start is found further below.
 
 
 def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> None:
@@ -76,7 +76,7 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
 def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
     others = (cohort.jobs[each] for each in [*cohort.tasks.get(job.task_id, {})][:MOST_MOVES] if each != job.id)
     waiting = (each for each in others if each.state in ("pending", "scheduled"))
-    of_key = (each for each in waiting if has_key(each, key))
+    of_key = (each for each in waiting if has(each, key))
     return next((each for each in of_key if type_rules.open(cohort, each.type)), None)
 
 
@@ -109,7 +109,7 @@ def keys_of(job: Job) -> tuple[StatedKey, ...]:
     return keys_in(job.rules)
 
 
-def has_key(job: Job, key: str) -> bool:
+def has(job: Job, key: str) -> bool:
     return any(rules.key == key for rules in keys_of(job))
 
 
@@ -175,17 +175,19 @@ def rate_of(cohort: Cohort, key: str) -> StatedRate | None:
 def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is_left: bool = False) -> set[str]:
     """Find out which jobs of *keys* may start. Return the types of those that might not before.
 
-    Rates go first, since jobs that these let go on, or do not any more, come to their exclusive keys, or leave them.
+    Then come the keys to which jobs have gone on from these, or that they wait for no more.
     Not *gains*: nobody fills these types. Then a rate that lets no job start goes on so until a tick says otherwise.
     *is_left*: a job has left: others that it kept from going on may fit free slots.
     """
-    before, gone_on = standing_ids(cohort), cohort.gone_on
-    dirty = set(keys)
-    for key in sorted(filter(_is_of_rate, dirty)):
-        _renew_one(cohort, key, now_us, gains=gains)
-    dirty |= _gone_on(cohort)
-    for key in sorted(key for key in dirty if not _is_of_rate(key)):
-        _renew_one(cohort, key, now_us, gains=gains)
+    before, gone_on, renewed = standing_ids(cohort), cohort.gone_on, set()
+    to_renew = set(keys)
+    while to_renew:
+        for key in sorted(to_renew):
+            _renew_one(cohort, key, now_us, gains=gains)
+        renewed |= to_renew
+        to_renew = _gone_on(cohort)
+    for key in renewed:
+        _forget(cohort, key)
     after = standing_ids(cohort)
     if is_left:
         cohort.may_fit |= (after & cohort.gone_on.keys()) - gone_on.keys()
@@ -199,20 +201,16 @@ def leave_to_tick(cohort: Cohort) -> None:
     cohort.may_fit = set()
 
 
-def _is_of_rate(key: str) -> bool:
-    return key.startswith(RATE_PREFIX)
-
-
 def _gone_on(cohort: Cohort) -> set[str]:
-    """Return the exclusive keys of jobs that have come to them now, or do not wait for them any more."""
+    """Return the second keys of jobs that have come to them now, or do not wait for them any more."""
     waits_for = {job_id: keys[1] for job_id, keys in keys_waited_for(cohort).items() if len(keys) > 1}
     came, left = waits_for.keys() - cohort.gone_on.keys(), cohort.gone_on.keys() - waits_for.keys()
     changed = {waits_for[job_id] for job_id in came} | {cohort.gone_on[job_id] for job_id in left}
     cohort.gone_on = waits_for
     for job_id in sorted(came):
-        job, (_, exclusive) = cohort.jobs[job_id], keys_of(cohort.jobs[job_id])
-        _note(cohort, job, exclusive, is_fresh=False)
-        cohort.waiting_keys.setdefault(exclusive.key, cohort.settings.limits_revision)
+        job, (_, second) = cohort.jobs[job_id], keys_of(cohort.jobs[job_id])
+        _note(cohort, job, second, is_fresh=False)
+        cohort.waiting_keys.setdefault(second.key, cohort.settings.limits_revision)
     return changed
 
 
@@ -220,11 +218,6 @@ def _renew_one(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
     cohort.open_keys.pop(key, None)
     end_turn_in_vain(cohort, key, now_us, gains=gains)
     if not waiting(cohort, key):
-        cohort.waiting_keys.pop(key, None)
-        cohort.due_keys.pop(key, None)
-        if key not in cohort.kept_for and not holders(cohort, key):
-            cohort.stated.pop(key, None)
-            cohort.had_key.pop(key, None)
         return
     if not gains and rate_of(cohort, key) and key in cohort.due_keys:
         return
@@ -232,6 +225,17 @@ def _renew_one(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
     if room >= (0 if key in cohort.kept_for else 1):
         cohort.open_keys[key] = turn[0] if turn and room == 1 and key not in cohort.kept_for else None
     _look_again(cohort, key, now_us)
+
+
+def _forget(cohort: Cohort, key: str) -> None:
+    """Forget what is known of *key* if no job waits for it, and none holds it."""
+    if waiting(cohort, key):
+        return
+    cohort.waiting_keys.pop(key, None)
+    cohort.due_keys.pop(key, None)
+    if key not in cohort.kept_for and not holders(cohort, key):
+        cohort.stated.pop(key, None)
+        cohort.had_key.pop(key, None)
 
 
 def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
@@ -261,36 +265,27 @@ def standing(cohort: Cohort, types: Collection[str]) -> list[Job]:
 
 
 def _passing(cohort: Cohort, pending: Collection[Job]) -> tuple[dict[str, list[str]], set[str]]:
-    """Return the keys that each job waits for, of *pending* ones that have keys; and the ids of those that stand.
+    """Return the keys that each job waits for, of *pending* ones that have keys; and the ids of those that pass all.
 
-    A job waits for its exclusive key only while it stands for its rate.
+    A job waits for its second key only while it stands for the first: while that has room, as the oldest of its
+    type, mode and priority.
     """
-    going_on = [job for job in pending if keys_of(job)]
-    waits_for: dict[str, list[str]] = {job.id: [] for job in going_on}
-    for of_rates in (True, False):
-        coming = [(job, each.key) for job in going_on for each in keys_of(job) if _is_of_rate(each.key) == of_rates]
-        for job, key in coming:
-            waits_for[job.id].append(key)
-        stopped = {job.id for job, _ in coming} - _standing_for(cohort, coming)
-        going_on = [job for job in going_on if job.id not in stopped]
-    return waits_for, {job.id for job in going_on}
-
-
-def _standing_for(cohort: Cohort, coming: Collection[tuple[Job, str]]) -> set[str]:
-    """Return the ids of those jobs that stand for the key beside them."""
-    first: dict[tuple[str, str, bool, int], Job] = {}
-    found = set()
-    for job, key in coming:
-        if cohort.open_keys.get(key, "") not in (None, job.type):
-            continue
-        if key in cohort.kept_for:
-            found |= {job.id} if cohort.kept_for[key] == job.id else set()
+    waits_for: dict[str, list[str]] = {}
+    passing, is_taken = set(), set()
+    for job in sorted((job for job in pending if keys_of(job)), key=lambda job: (job.enqueued_us, job.id)):
+        waits_for[job.id] = its_keys = []
+        for rules in keys_of(job):
+            its_keys.append(rules.key)
+            sublane = (rules.key, job.type, job.on_demand, job.priority)
+            is_next = cohort.kept_for.get(rules.key, job.id) == job.id
+            if rules.key not in cohort.kept_for:
+                is_next = sublane not in is_taken
+                is_taken.add(sublane)
+            if not is_next or cohort.open_keys.get(rules.key, "") not in (None, job.type):
+                break
         else:
-            sublane = (key, job.type, job.on_demand, job.priority)
-            other = first.get(sublane)
-            if other is None or (job.enqueued_us, job.id) < (other.enqueued_us, other.id):
-                first[sublane] = job
-    return found | {job.id for job in first.values()}
+            passing.add(job.id)
+    return waits_for, passing
 
 
 def standing_ids(cohort: Cohort) -> set[str]:
@@ -301,7 +296,7 @@ def standing_ids(cohort: Cohort) -> set[str]:
 def standing_of(cohort: Cohort, key: str) -> list[Job]:
     """Return the jobs of *key* that may start, as far as keys are concerned."""
     with_keys = standing(cohort, {job.type for job in cohort.jobs.values() if job.rules})
-    return [job for job in with_keys if has_key(job, key)]
+    return [job for job in with_keys if has(job, key)]
 
 
 # -- A key that jobs of other types get again and again is kept, after a while, for the type that has waited longest.

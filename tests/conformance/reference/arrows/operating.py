@@ -14,6 +14,7 @@ from ..replies import Configured, Moved, Purged, Replayed, Resumed, Revoked, Was
 
 _P, _R = ParamSpec("_P"), TypeVar("_R")
 
+
 def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
     """Return *arrow*, after which a tick fills slots with the jobs that others held up."""
 
@@ -79,6 +80,7 @@ def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: 
         recurring.take_back(cohort, job, now_us)
     for job in waiting + pending[:MOST_PURGED]:
         come_back.forget(cohort, job, now_us)
+    for job in waiting + pending[:MOST_PURGED]:
         keyed.leave(cohort, job, now_us)
     return Purged(len(waiting) + min(len(pending), MOST_PURGED), len(pending) > MOST_PURGED)
 
