@@ -185,8 +185,9 @@ def literal(key: str) -> str:
 
 def key_in(rules: object) -> str | None:
     """Return the exclusive key that *rules* of a job say, or else that of a rate, decoded; None if they say none."""
-    found = keys_in(str(rules)) if are_rules(rules) else ()
-    return decode(found[-1].key) if found else None
+    found = {isinstance(each.stated, int): each.key for each in keys_in(str(rules))} if are_rules(rules) else {}
+    key = found.get(True) or found.get(False)
+    return None if key is None else decode(key)
 
 
 are_rules_in_words = re.compile(FIELDS["rules"].pattern).fullmatch
