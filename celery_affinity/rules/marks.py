@@ -14,6 +14,10 @@ def has_key(job_id: str) -> bool:
     return job_id.endswith((KEYED, TWICE_KEYED))
 
 
+def has_two_keys(job_id: str) -> bool:
+    return job_id.endswith(TWICE_KEYED)
+
+
 def of_keys(job_id: str) -> str:
     """Return the mark of a key, or of two, at the end of *job_id*; "" for none."""
     return job_id[-1:] if has_key(job_id) else ""
