@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import unquote
 
 from .. import patterns
+from ..addresses import OF_TYPE
 from ..numbers import is_whole
 from ..protocol import LONGEST_NUMBER, RATE_PREFIX
 from ..rule_texts import StatedRate, rate_in
@@ -28,7 +29,7 @@ ACCEPTED = (
 #: A limit of keys or of a type, or a rate, such as "100/m".
 Limit = int | str
 
-_OF_RATE, _OF_TYPE = RESERVED
+_OF_RATE, _ = RESERVED
 
 #: What stands for no limits where somebody reads or types them, and where Redis has them as a change at run time: there
 #: an empty text would be a reset.
@@ -49,8 +50,8 @@ def _are_good(pattern: object, limit: object) -> bool:
         return False
     if pattern.startswith(_OF_RATE):
         return patterns.is_pattern(pattern) and is_rate(limit)
-    if pattern.startswith(_OF_TYPE):
-        name = pattern.removeprefix(_OF_TYPE)
+    if pattern.startswith(OF_TYPE):
+        name = pattern.removeprefix(OF_TYPE)
         return is_type(name) and "*" not in name and _is_limit(limit)
     return patterns.is_pattern(pattern) and _is_limit(limit)
 

@@ -11,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, TypeVar
 
 from ...errors import OptionError, refuse
+from ..addresses import OF_TYPE
 from ..job_fields import FIELDS
 from ..numbers import is_whole
 from ..protocol import LONGEST_NUMBER, RATE_PREFIX
@@ -23,7 +24,7 @@ from .template import number_of_arguments
 _OF_RATE = decode(RATE_PREFIX)
 
 #: Prefixes that no exclusive key may have: one is for rates, the other for limits of a whole type.
-RESERVED = (_OF_RATE, "type:")
+RESERVED = (_OF_RATE, OF_TYPE)
 
 _PERIODS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
