@@ -79,6 +79,8 @@ TEXTS += [
     f"{RATE} key=a limit=0",
     f"{RATE} key=rate%3Ab limit=1",
     f"{RATE} {RATE}",
+    f"{RATE} key=a rate=5/60000000",
+    f"key=a rate=5/60000000 {RATE}",
     f"key=a limit=1 {RATE}",
     f"key=a limit=1 order=1 {RATE}",
     f"key=a limit=1 {RATE} ",

@@ -83,17 +83,14 @@ end
 -- of its type. RETURNS the heads after that.
 local function call_back(its_key, sublane, heads)
     local id, type, lane = sublane.standing, sublane.type, sublane.lane
-    local was_in_lane = key_standing.is_in_lane(its_key, sublane)
     for _, stated in ipairs(keys_after(its_key, id)) do
         key_rows.remove(stated.key, key_rows.read(stated.key), id, type, lane)
         key_standing.renew_soon(stated.key)
     end
-    if was_in_lane then
-        heads = lanes.without(id, type, lane, heads)
-        local enqueued = key_rows.enqueued_of(its_key, sublane, id)
-        if enqueued then
-            key_standing.keep_back(id, type, lane, enqueued)
-        end
+    heads = lanes.without(id, type, lane, heads)
+    local enqueued = key_rows.enqueued_of(its_key, sublane, id)
+    if enqueued then
+        key_standing.keep_back(id, type, lane, enqueued)
     end
     return heads
 end

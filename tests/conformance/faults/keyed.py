@@ -4,6 +4,7 @@ from .fault import Fault
 
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _TWO_KEYS = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
+_AT_ONCE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_moves_gets_the_free_slot_at_once"
 _OF_RULES = "tests/server/test_costs_of_rules.py::"
 _CHANGED = _OF_RULES + "test_very_many_limits_that_change_are_in_force_at_once_for_some_types_and_closed_for_others"
 _LEAVE_NONE_CLOSED = _OF_RULES + "test_limits_that_change_while_types_are_being_opened_leave_none_closed"
@@ -73,16 +74,14 @@ FAULTS = (
     # A job with two keys goes on from the first to the second, and back.
     Fault("keyed/key_standing", "        wait_for(next_key, wanted, type, lane, enqueued)\n", ""),
     Fault("keyed/key_standing", "        key_rows.remove(stated.key, key_rows.read(stated.key), id, type, lane)\n", ""),
-    Fault("keyed/key_standing", "    if was_in_lane then", "    if true then"),
-    Fault("keyed/key_standing", "    if was_in_lane then", "    if false then"),
     Fault("keyed/key_standing", "is_after = is_after or stated.key == its_key", "is_after = false"),
     Fault("keyed/key_standing", "            renewed[its_key] = true\n", ""),
     Fault(
         "keyed/key_standing",
-        "        key_standing.renew_soon(stated.key)\n    end\n    if was_in_lane",
-        "    end\n    if was_in_lane",
+        "        key_standing.renew_soon(stated.key)\n    end\n    heads",
+        "    end\n    heads",
     ),
-    Fault("keyed/key_standing", "is_left and key_rows.of_call().gone_on[wanted[sublane]]", "false"),
+    Fault("keyed/key_standing", "is_left and key_rows.of_call().gone_on[wanted[sublane]]", "false", _AT_ONCE),
     Fault(
         "keyed/key_standing",
         "if sublane and sublane.standing == id then\n            redis.call",
