@@ -1,7 +1,7 @@
 -- hooks: the registry of rules: arrows, claims and settings ask rules here alone, and name none.
--- A rule of some jobs is told by the end of their ids: `no_rule` says what its hooks are, and library.py enters each such
--- rule. A job with keys passes them before its lane (`keyed`). A rule of types (`type_rules`, `reserves`) holds back
--- whole types at a claim. A publish may say bounds of types (`bounds`).
+-- A rule of some jobs is told by the end of their ids: `no_rule` says what its hooks are, and library.py enters each
+-- such rule. A job with keys passes them before its lane (`keyed`). A rule of types (`type_rules`, `reserves`) holds
+-- back whole types at a claim. A publish may say bounds of types (`bounds`).
 -- A reason for the length: each hook is a function of one or two lines.
 
 -- Mark -> the hooks of its rule. `hooks.any_mark` is a pattern of all these marks, and that of a key.
@@ -84,7 +84,8 @@ function hooks.tick()
     return rule_changes.tick()
 end
 
--- The clock was set back: compares recurring calls with it, from the position `from` on. RETURNS whether there are more.
+-- The clock was set back: compares recurring calls with it, from the position `from` on. RETURNS whether there are
+-- more.
 function hooks.clock_was_set_back(from)
     return recurring.recheck(from)
 end

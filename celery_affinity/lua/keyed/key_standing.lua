@@ -1,119 +1,13 @@
 -- key_standing: which jobs stand for a key: while the key has room, the first job of each of its sub-lanes; else none.
--- A job that stands for its key goes on: to the sub-lane of its next key, if it has two, else to its lane. All jobs
--- with keys that are not in their lanes are kept back (key `kept_back`).
+-- A job that stands for its key goes on (`key_steps`).
 -- A key may have very many sub-lanes. In one call of an arrow jobs come to stand in the lanes of MOST_OPENED of them at
 -- most, and leave the lanes of twice as many; the next tick goes on. A job that stands though its key has no room any
 -- more does not start: see `keyed.may_start`.
 -- Cost: some ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two.
 
--- Is called before heads (the first jobs of all lanes of a type, in key `heads`) are read or written here: a claim that
--- is under way writes its own changes first.
-function key_standing.heads_change()
-    if call.before_heads_change then
-        call.before_heads_change()
-    end
-end
-
--- Keeps a job back: it waits, and not in its lane.
-function key_standing.keep_back(id, type, lane, enqueued)
-    redis.call("ZADD", key.kept_back(type, lane), enqueued, id)
-    redis.call("HSET", key.kept_lanes, type .. " " .. lane, 1)
-end
-
--- Keeps a job back no more. RETURNS whether it was kept back.
-function key_standing.let_go(id, type, lane)
-    local was_kept = redis.call("ZREM", key.kept_back(type, lane), id) == 1
-    if was_kept and redis.call("EXISTS", key.kept_back(type, lane)) == 0 then
-        redis.call("HDEL", key.kept_lanes, type .. " " .. lane)
-    end
-    return was_kept
-end
-
 -- Has `renew_all` renew a key.
 function key_standing.renew_soon(its_key)
     key_rows.of_call().to_renew[its_key] = true
-end
-
--- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job
--- was published just now: then what it states is what its task does. The caller calls `renew_all`.
-function key_standing.note(stated, id, is_fresh)
-    local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().task[id]
-    if its.stated[task] ~= stated.states and (is_fresh or not its.stated[task]) then
-        redis.call("HSET", key.of_key(its_key), task, stated.states)
-        its.stated[task] = stated.states
-        key_standing.renew_soon(its_key)
-    end
-end
-
--- Has a job wait for the key in `stated`. The caller calls `renew_all`.
-local function wait_for(stated, id, type, lane, enqueued)
-    key_standing.note(stated, id, false)
-    key_rows.add(stated.key, key_rows.read(stated.key), id, type, lane, enqueued)
-    key_standing.renew_soon(stated.key)
-end
-
--- RETURNS the keys of job `id` for which it is to stand after `its_key`: one, or none.
-local function keys_after(its_key, id)
-    local after, is_after = {}, false
-    for _, stated in ipairs(marks.has_two_keys(id) and key_rows.keys_of(id) or {}) do
-        after[#after + 1] = is_after and stated or nil
-        is_after = is_after or stated.key == its_key
-    end
-    return after
-end
-
--- RETURNS whether job `id` stands for each of `its_keys`.
-function key_standing.stands_for(its_keys, id, type, lane)
-    for _, stated in ipairs(its_keys) do
-        local sublane = key_rows.read(stated.key).sublanes[type .. " " .. lane]
-        if not sublane or sublane.standing ~= id then
-            return false
-        end
-    end
-    return true
-end
-
--- RETURNS whether the job that stands for a key in `sublane` is in its lane.
-function key_standing.is_in_lane(its_key, sublane)
-    local id = sublane.standing
-    return id ~= "" and key_standing.stands_for(keys_after(its_key, id), id, sublane.type, sublane.lane)
-end
-
--- The job that stands for a key in `sublane` is to do so no more: removes it from where it went on to. `heads`: those
--- of its type. RETURNS the heads after that.
-local function call_back(its_key, sublane, heads)
-    local id, type, lane = sublane.standing, sublane.type, sublane.lane
-    for _, stated in ipairs(keys_after(its_key, id)) do
-        key_rows.remove(stated.key, key_rows.read(stated.key), id, type, lane)
-        key_standing.renew_soon(stated.key)
-    end
-    heads = lanes.without(id, type, lane, heads)
-    local enqueued = key_rows.enqueued_of(its_key, sublane, id)
-    if enqueued then
-        key_standing.keep_back(id, type, lane, enqueued)
-    end
-    return heads
-end
-
--- Has job `wanted`, "" for none, stand for a key in `sublane` instead of the job that does, and go on. `heads`: those
--- of its type. RETURNS the heads after that, which the caller writes; and whether the job is in its lane now.
-function key_standing.let_stand(its_key, sublane, wanted, heads)
-    local type, lane = sublane.type, sublane.lane
-    if sublane.standing ~= "" then
-        heads = call_back(its_key, sublane, heads)
-    end
-    sublane.standing, sublane.is_changed = wanted, true
-    if wanted == "" then
-        return heads, false
-    end
-    local enqueued, next_key = key_rows.enqueued_of(its_key, sublane, wanted), keys_after(its_key, wanted)[1]
-    if next_key then
-        wait_for(next_key, wanted, type, lane, enqueued)
-        key_rows.of_call().gone_on[wanted] = { key = next_key.key, name = type .. " " .. lane }
-        return heads, false
-    end
-    key_standing.let_go(wanted, type, lane)
-    return lanes.with(wanted, type, lane, enqueued, heads), true
 end
 
 -- RETURNS a text that sorts a sub-lane by the age of its first job; times have as many digits as each other.
@@ -241,7 +135,7 @@ local function renew(its_key, gains, is_left)
     local wanted = wanted_of(its_key, its, room)
     local changed = next(wanted) and changed_now(its_key, wanted) or {}
     if #changed > 0 then
-        key_standing.heads_change()
+        key_steps.heads_change()
     end
     local before, after = {}, {} -- type -> its heads
     for _, sublane in ipairs(changed) do
@@ -249,7 +143,7 @@ local function renew(its_key, gains, is_left)
         before[type] = before[type] or redis.call("HGET", key.heads, type) or ""
         local is_in_lane
         after[type], is_in_lane =
-            key_standing.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
+            key_steps.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
         local may_fit = gains or (is_left and key_rows.of_call().gone_on[wanted[sublane]])
         call.gained[type] = call.gained[type] or (may_fit and is_in_lane) or false
     end

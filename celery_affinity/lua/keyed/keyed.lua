@@ -35,21 +35,21 @@ function keyed.enter(id, type, lane, enqueued, fresh)
         return
     end
     for _, stated in ipairs(its_keys) do
-        key_standing.note(stated, id, fresh)
+        key_steps.note(stated, id, fresh)
     end
     local first = its_keys[1].key
     key_rows.add(first, key_rows.read(first), id, type, lane, enqueued)
     key_standing.renew_soon(first)
     key_standing.renew_all(true)
-    if not key_standing.stands_for(its_keys, id, type, lane) then
-        key_standing.keep_back(id, type, lane, enqueued)
+    if not key_steps.stands_for(its_keys, id, type, lane) then
+        key_steps.keep_back(id, type, lane, enqueued)
     end
 end
 
 -- Removes job `id`, which ends or moves, from what waits for its keys. If one was kept for it, it is no more.
 function keyed.leave(id, type, lane)
-    key_standing.heads_change()
-    if not key_standing.let_go(id, type, lane) then
+    key_steps.heads_change()
+    if not key_steps.let_go(id, type, lane) then
         lanes.remove(id, type, lane)
         call.gained[type] = call.gained[type] or false
     end
@@ -81,19 +81,19 @@ end
 
 -- A key has no room for job `id`, which is in its lane: the job is kept back from now on.
 local function send_back(id, its_key)
-    key_standing.heads_change()
+    key_steps.heads_change()
     local type, lane, enqueued = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued"))
     local sublane = type and lane and key_rows.read(its_key).sublanes[type .. " " .. lane]
     if sublane and sublane.standing == id then -- at first: `renew_all` may leave this sub-lane to a tick
         local heads = redis.call("HGET", key.heads, type) or ""
-        lanes.write(type, (key_standing.let_stand(its_key, sublane, "", heads)))
+        lanes.write(type, (key_steps.let_stand(its_key, sublane, "", heads)))
         call.gained[type] = call.gained[type] or false
     end
     key_standing.renew_soon(its_key)
     key_standing.renew_all(false)
     if type and lane and redis.call("ZSCORE", key.lane(type, lane), id) then -- somebody deleted that it stands there
         lanes.remove(id, type, lane)
-        key_standing.keep_back(id, type, lane, enqueued or call.now)
+        key_steps.keep_back(id, type, lane, enqueued or call.now)
         call.gained[type] = call.gained[type] or false
     end
 end
@@ -183,7 +183,7 @@ end
 -- Has the caller fill free slots with jobs of the types of which a job of the key is in its lane.
 local function fill_standing(its_key)
     for _, sublane in pairs(key_rows.read(its_key).sublanes) do
-        call.gained[sublane.type] = call.gained[sublane.type] or key_standing.is_in_lane(its_key, sublane)
+        call.gained[sublane.type] = call.gained[sublane.type] or key_steps.is_in_lane(its_key, sublane)
     end
 end
 

@@ -51,7 +51,12 @@ FAULTS = (
         _SAYS_ONLY,
     ),
     # What is found is mended.
-    Fault("repair/repair_keyed", '{ "zset", key.held(stated.key), id, fence }', "", _OF_A_KEY + "[valkey-held]"),
+    Fault(
+        "repair/repair_keyed",
+        'entries[#entries + 1] = { "zset", key.held(stated.key), id, fence }',
+        "",
+        _OF_A_KEY + "[valkey-held]",
+    ),
     Fault(
         "repair/repair_keyed",
         "key.sublane(stated.key, row.type, row.lane), id, waits and row.enqueued }",
