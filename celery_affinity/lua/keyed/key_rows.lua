@@ -4,14 +4,15 @@
 -- writes. of_job, task: job id -> its keys, and the name of its task. are_some_paused: whether anything is paused.
 -- patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
 -- is_renewed_later: whether keys are renewed only at the end of the call.
--- gone_on: jobs that have come to their second key in this call -> that key, and their lane.
+-- gone_on: jobs that have come to their second key since others left in this call -> type and lane. has_left,
+-- called_back: whether a job has left, and the jobs that were called back, since `renew_all` began.
 -- left_to_open, left_to_close: sub-lanes that this call may still change. is_unfinished: whether it may change fewer
 -- than it would have to.
 function key_rows.of_call()
     if not call.keys then
         call.keys = {
             known = {}, of_job = {}, task = {}, is_unfinished = false, to_renew = {},
-            gone_on = {}, is_renewed_later = false,
+            gone_on = {}, has_left = false, called_back = {}, is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
         }
     end

@@ -161,6 +161,10 @@ end
 -- each sub-lane the oldest job stands, so after a pass none that is older changes any more.
 function key_standing.renew_all(gains, is_left)
     local keys, renewed = key_rows.of_call(), {}
+    keys.has_left = is_left
+    if next(keys.called_back) then
+        keys.called_back = {}
+    end
     while next(keys.to_renew) and not keys.is_renewed_later do
         local some = {}
         for its_key in pairs(keys.to_renew) do
@@ -190,10 +194,11 @@ end
 function key_standing.leave_to_tick()
     key_rows.of_call().is_renewed_later = false
     key_standing.renew_all(false, true)
-    for id, came in pairs(key_rows.of_call().gone_on) do
-        local sublane = key_rows.read(came.key).sublanes[came.name]
-        if sublane and sublane.standing == id then
-            redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, came.key)
+    for id, name in pairs(key_rows.of_call().gone_on) do
+        local its_keys = key_rows.keys_of(id)
+        if key_steps.stands_for(its_keys, id, string.match(name, "^(%S+) (%S+)$")) then
+            local is_rate = string.find(its_keys[1].key, protocol.RATE_PREFIX, 1, true) == 1
+            redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_keys[is_rate and 2 or 1].key)
         end
     end
 end

@@ -75,6 +75,7 @@ end
 local function call_back(its_key, sublane, heads)
     local id, type, lane = sublane.standing, sublane.type, sublane.lane
     for _, stated in ipairs(keys_after(its_key, id)) do
+        key_rows.of_call().called_back[id] = true
         key_rows.remove(stated.key, key_rows.read(stated.key), id, type, lane)
         key_standing.renew_soon(stated.key)
     end
@@ -100,7 +101,10 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
     local enqueued, next_key = key_rows.enqueued_of(its_key, sublane, wanted), keys_after(its_key, wanted)[1]
     if next_key then
         wait_for(next_key, wanted, type, lane, enqueued)
-        key_rows.of_call().gone_on[wanted] = { key = next_key.key, name = type .. " " .. lane }
+        local keys = key_rows.of_call()
+        if keys.has_left and not keys.called_back[wanted] then
+            keys.gone_on[wanted] = type .. " " .. lane
+        end
         return heads, false
     end
     key_steps.let_go(wanted, type, lane)

@@ -84,9 +84,11 @@ FAULTS = (
     Fault("keyed/key_standing", "is_left and key_rows.of_call().gone_on[wanted[sublane]]", "false", _AT_ONCE),
     Fault(
         "keyed/key_standing",
-        "if sublane and sublane.standing == id then\n            redis.call",
-        "if true then\n            redis.call",
+        'if key_steps.stands_for(its_keys, id, string.match(name, "^(%S+) (%S+)$")) then',
+        "if true then",
     ),
+    Fault("keyed/key_steps", "if keys.has_left and not keys.called_back[wanted] then", "if keys.has_left then"),
+    Fault("keyed/key_standing", "its_keys[is_rate and 2 or 1].key)", "its_keys[2].key)"),
     Fault("keyed/key_steps", "if not sublane or sublane.standing ~= id then", "if false then"),
     Fault("arrows/revoke", "    hooks.leave_to_tick()\n", ""),
     Fault("arrows/purge", "    hooks.leave_to_tick()\n", ""),

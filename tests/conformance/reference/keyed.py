@@ -190,14 +190,15 @@ def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is
         _forget(cohort, key)
     after = standing_ids(cohort)
     if is_left:
-        cohort.may_fit |= (after & cohort.gone_on.keys()) - gone_on.keys()
+        cohort.may_fit |= cohort.gone_on.keys() - gone_on.keys()
     return {cohort.jobs[job_id].type for job_id in after - before}
 
 
 def leave_to_tick(cohort: Cohort) -> None:
     """Have a tick fill slots with the jobs that have gone on since others left, for arrows that fill none."""
     for job_id in cohort.may_fit & standing_ids(cohort):
-        cohort.due_keys[cohort.gone_on[job_id]] = AT_ONCE_US
+        exclusive = next(each.key for each in keys_of(cohort.jobs[job_id]) if isinstance(each.stated, int))
+        cohort.due_keys[exclusive] = AT_ONCE_US  # that of a rate would close it until then
     cohort.may_fit = set()
 
 
