@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 def bars(found: Sequence[Bar]) -> str:
     """Return horizontal bars from 0 on, each in the colour of its system, with the range of its rounds."""
-    scale = (WIDTH - _LABELS - _VALUES) / max((bar.high for bar in found), default=1)
+    scale = (WIDTH - _LABELS - _VALUES) / (max((bar.high for bar in found), default=0) or 1)
     parts = []
     for number, bar in enumerate(found):
         y = number * _ROW + 4

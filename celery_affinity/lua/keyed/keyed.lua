@@ -10,11 +10,16 @@
 -- Below, `its` is what is known of `its_key` (`key_rows.read`).
 -- Cost: that of `key_standing.renew_all`, and a few commands.
 
--- Reads a key again, whose rows, settings or pause the call has changed by another way, and renews it.
-function keyed.renew(its_key)
+-- Reads a key again, whose rows, settings or pause the call has changed by another way, and has it renewed.
+local function read_again(its_key)
     key_rows.of_call().known[its_key] = nil
     key_rows.read(its_key).waits = true
     key_standing.renew_soon(its_key)
+end
+
+-- Reads a key again, and renews it.
+function keyed.renew(its_key)
+    read_again(its_key)
     key_standing.renew_all(true)
 end
 
@@ -201,14 +206,15 @@ function keyed.recheck()
     end
     for _, its_key in ipairs(stale) do
         redis.call("ZADD", key.waiting_keys, now, its_key)
-        keyed.renew(its_key)
+        read_again(its_key)
     end
     for _, its_key in ipairs(due) do
         -- The arrow that made the key due may have renewed it, and filled no slots; a publish leaves a job to this tick
         -- that comes beside one which stands in vain.
         fill_standing(its_key)
-        keyed.renew(its_key)
+        read_again(its_key)
     end
+    key_standing.renew_all(true) -- together: then their order makes no difference
     local free = redis.call("ZRANGEBYSCORE", key.rates, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)
     for _, its_key in ipairs(free) do -- all jobs of these rates may start at once again
         redis.call("ZREM", key.rates, its_key)

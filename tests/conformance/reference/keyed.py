@@ -89,12 +89,9 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
     due = sorted((at_us, key) for key, at_us in cohort.due_keys.items() if at_us <= now_us)[:MOST_KEYS]
     for _, key in due:
         del cohort.due_keys[key]
-    for key in stale:
-        cohort.gained |= renew(cohort, {key}, now_us, gains=True)
     for _, key in due:  # who made them due may have renewed them, and filled no slots
-        before = standing_of(cohort, key)
-        cohort.gained |= renew(cohort, {key}, now_us, gains=True)
-        cohort.gained |= {job.type for job in [*before, *standing_of(cohort, key)]}
+        cohort.gained |= {job.type for job in standing_of(cohort, key)}
+    cohort.gained |= renew(cohort, {*stale, *(key for _, key in due)}, now_us, gains=True)
     free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MOST_KEYS]
     for key in free:  # all starts of these are free again
         del cohort.rates[key]
