@@ -16,6 +16,7 @@ from benchmarks.in_turns import rates
 from benchmarks.ledger import END, START, Record
 from benchmarks.load import slot_use
 from benchmarks.observers import OBSERVERS
+from benchmarks.plots import Bar, bars
 from benchmarks.report import Outcome
 from benchmarks.results import Named, Part, ratio
 from benchmarks.viewers import BY_ID, VIEWERS, viewers_name
@@ -190,6 +191,11 @@ def test_a_goal_is_met_at_its_limit():
     assert Outcome(at_most(2, "small", lambda _: 2), 2).verdict == "ok"
     assert Outcome(at_most(2, "small", lambda _: 2.1), 2.1).verdict == "missed"
     assert Outcome(at_most(2, "small", lambda _: None), None).verdict == "not measured"
+
+
+@pytest.mark.parametrize("found", [[], [Bar("stock", 0.0, 0.0, 0.0)], [Bar("stock", 0.0, 0.0, 0.0)] * 2])
+def test_bars_without_a_value_are_drawn_as_the_clock_may_not_have_ticked(found):
+    assert bars(found).count('width="0.0"') == len(found)
 
 
 def test_slots_are_used_while_tasks_run():
