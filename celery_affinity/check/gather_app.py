@@ -273,7 +273,7 @@ def _key_patterns(app: Celery, own: Settings) -> tuple[str, ...] | None:
     for name, rule in _rules(app, own):
         if not isinstance(rule.key, str):
             return None
-        found[pattern_of(rule.option, rule.key, name)] = None
+        found[rule.prefix + pattern_of(rule.option, rule.key, name)] = None
     return tuple(found)
 
 
@@ -281,10 +281,9 @@ def _rules(app: Celery, own: Settings) -> Iterator[tuple[str, Rule]]:
     """Yield the rules by key of tasks, and those that names of tasks have, each with that name."""
     for name, task in sorted(app.tasks.items()):
         with suppress(AffinityError):  # said by `_type_of_task`
-            rule = affinity_of(task).rule
-            if rule:
+            for rule in affinity_of(task).keys:
                 yield name, rule
-    yield from ((pattern, named.rule) for pattern, named in own.task_rules.items() if named.rule)
+    yield from ((pattern, rule) for pattern, named in own.task_rules.items() for rule in named.keys)
 
 
 # -- classes of other packages

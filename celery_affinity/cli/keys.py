@@ -18,7 +18,7 @@ _LIMITS = "limits"
 
 @click.group(cls=ListsByDefault)
 def keys() -> None:
-    """Show keys and change their limits. A limited number of jobs of one key run at a time.
+    """Show keys and change their limits and rates. A limited number of jobs of one key run at a time, or start.
 
     `keys [PATTERN]` means `keys list [PATTERN]`.
     """
@@ -53,20 +53,22 @@ def show_key(ctx: click.Context, key: str, as_json: bool) -> None:
 
 @keys.command("set", cls=CeleryCommand)
 @click.argument("pattern")
-@click.argument("limit", type=click.IntRange(min=0))
+@click.argument("limit")
 @AS_JSON
 @click.pass_context
 @handle_preload_options
-def set_limit(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
+def set_limit(ctx: click.Context, pattern: str, limit: str, as_json: bool) -> None:
     """Set how many jobs of each key that matches PATTERN may run at a time. 0 closes the key.
 
-    The limit takes effect at once, also for waiting jobs, and stays until it is reset. It overrides the tasks'
-    limits.
+    For a PATTERN that begins with rate:, LIMIT is how many may start in a period, such as 100/m. The limit takes
+    effect at once, also for waiting jobs, and stays until it is reset. It overrides what the tasks say.
     """
     with scheduler_of(ctx) as scheduler:
         own = settings_of(ctx.obj.app)
         found, _ = _limits(scheduler, own)
-        runtime_settings.change(scheduler, own, {_LIMITS: key_limits.shown({**found, pattern: limit})})
+        runtime_settings.change(
+            scheduler, own, {_LIMITS: key_limits.shown({**found, pattern: key_limits.one_typed(limit)})}
+        )
         _show_limits(scheduler, own, as_json=as_json)
 
 
@@ -93,7 +95,7 @@ def reset_limit(ctx: click.Context, pattern: str, as_json: bool) -> None:
         _show_limits(scheduler, own, as_json=as_json)
 
 
-def _limits(scheduler: Scheduler, own: Settings) -> tuple[dict[str, int], dict[str, int]]:
+def _limits(scheduler: Scheduler, own: Settings) -> tuple[dict[str, key_limits.Limit], dict[str, key_limits.Limit]]:
     """Return the limits in force, and those of the app.conf that a reset goes back to."""
     (found,) = (each for each in runtime_settings.read(scheduler, own) if each.name == _LIMITS)
     return key_limits.typed(str(found.value)) or {}, key_limits.typed(str(found.conf)) or {}

@@ -3,7 +3,8 @@
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..observe.type_rules import Kind, Pause, address, in_vain, no_pause, pauses
+from ..observe.type_rules import Pause, address, in_vain, no_pause, pauses
+from ..rules.addresses import Kind
 from ..rules.type_name import ACCEPTED, is_type
 from .broker import AS_JSON, reader_of, scheduler_of, show
 from .times import seconds

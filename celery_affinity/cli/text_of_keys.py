@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from ..clock import SECOND_US
 from ..observe.keyed.facts import Holder, Key
 from ..observe.keyed.in_use import Found, KeyDetails
+from ..rules.addresses import of_type
+from ..rules.keyed.key_limits import Limit
 from ..rules.patterns import precedence
 from .words import duration, many, mode, moment, paragraph, table
 
@@ -13,7 +15,7 @@ def keys(found: Found) -> str:
     """Return keys as a table, and whether there are more; then the types that have a limit."""
     parts = [_keys(found)]
     if found.types:
-        rows = [(f"type:{each.type}", str(each.limit), str(each.running), str(each.waiting)) for each in found.types]
+        rows = [(of_type(each.type), str(each.limit), str(each.running), str(each.waiting)) for each in found.types]
         parts.append(table(("limit of a type", "limit", "running", "waiting"), rows))
     return "\n\n".join(parts)
 
@@ -50,7 +52,7 @@ def key(shown: KeyDetails) -> str:
     return paragraph(rows)
 
 
-def limits(found: Mapping[str, int], conf: Mapping[str, int]) -> str:
+def limits(found: Mapping[str, Limit], conf: Mapping[str, Limit]) -> str:
     """Return the limits in force as a table, with those of app.conf: the first that matches a key counts."""
     if not found and not conf:
         return "no limit is set; the tasks' own limits count"

@@ -189,7 +189,7 @@ def _drop_keys_of_route(routed: Options, options: Mapping[str, Any]) -> None:
     """Drop from *routed* options what a route, and not the call, says of a retry's key: its first try has decided."""
     for each in {*KEYS} - options.keys():
         routed.pop(each, None)
-    if "affinity" not in options and (asked := as_affinity(routed.get("affinity"))).rule is not None:
+    if "affinity" not in options and (asked := as_affinity(routed.get("affinity"))).keys:
         routed["affinity"] = replace(asked, exclusive=None, rate=None)
 
 

@@ -4,7 +4,7 @@ What an option does is decided in `destination` (the type), `wish` (priority and
 """
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from celery import Celery
@@ -20,13 +20,9 @@ from ..rules.call_options import KEYS, OPTIONS
 from ..rules.keyed.key_rules import Rule
 from ..rules.keyed.template import Arguments, Taken, complaint, taken_by
 from ..rules.merging import Merge
-from . import stated_rules
 
 #: Options that may be misspelt.
 MISSPELT = tuple(name for name, option in OPTIONS.items() if option.may_be_misspelt)
-
-#: Options of which each is right or wrong by itself. Of two keys in one call, each may be right.
-_ALONE = {name: option.check for name, option in OPTIONS.items() if name not in KEYS}
 
 #: Options by name, as users write them: neither names nor values are checked yet.
 Options = Mapping[Any, Any]
@@ -82,25 +78,15 @@ def wrong_value(options: Options, *, scheduled: bool = True, of_task: bool = Fal
     On a queue that is not *scheduled*, any priority is right.
     """
     stamps = options.get("stamped_headers") or ()
-    for name, check in _ALONE.items():
+    for name, option in OPTIONS.items():
         value = options.get(name)
-        if value is not None and name not in stamps and (scheduled or name != "priority"):
+        is_checked = (scheduled or name != "priority") and not (of_task and name in KEYS)
+        if value is not None and name not in stamps and is_checked:
             try:
-                check(value)
+                option.check(value)
             except OptionError as exc:
                 return str(exc)
-    return _wrong_in_task(options) if of_task else _wrong_rule(options, stamps)
-
-
-def _wrong_rule(options: Options, stamps: Collection[str]) -> str | None:
-    """Return a complaint about the key in *options* of a call."""
-    if not any(name in options for name in KEYS):
-        return None
-    try:
-        stated_rules.checked({name: options.get(name) for name in KEYS if name not in stamps})
-    except OptionError as exc:
-        return str(exc)
-    return None
+    return _wrong_in_task(options) if of_task else None
 
 
 def _wrong_in_task(options: Options) -> str | None:
@@ -116,7 +102,7 @@ def _wrong_in_task(options: Options) -> str | None:
 def unfilled(options: Options, task_name: str, arguments: Arguments) -> str | None:
     """Return a complaint about a key in ``affinity`` of *options* that no call of a task can fill; None if some can."""
     said = as_affinity(options.get("affinity"))
-    return unfilled_rule(said.rule, task_name, arguments) or unfilled_rule(said.merge, task_name, arguments)
+    return next(filter(None, (unfilled_rule(rule, task_name, arguments) for rule in (*said.keys, said.merge))), None)
 
 
 def unfilled_rule(rule: Rule | Merge | None, task_name: str, arguments: Arguments) -> str | None:

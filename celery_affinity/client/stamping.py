@@ -126,7 +126,7 @@ class Sending(str):
     def warn_of_key(self, message: Message, queue: str) -> None:
         """Log that *message* is about to be sent to a *queue* that knows no keys, if its job was to have one."""
         rule = self._wished(message).job_rule(self, message)
-        if rule is not None and (rule.rule or rule.merge):
+        if rule is not None and any(rule.parts):
             stated_rules.warn_of_queue(self.task_name, queue)
 
     def _rules(self, message: Message) -> str:

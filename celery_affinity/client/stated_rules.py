@@ -1,11 +1,11 @@
-"""Which key, and which merge key, the job of a call has: of each, the first of these that says something counts.
+"""Which keys the job of a call has: of exclusion, of a rate, of merging. Of each the first that says something counts.
 
-1. the call: its ``exclusive=`` or ``rate=``, or else those in its ``affinity=``; its ``merge_key=``;
+1. the call: its ``exclusive=``, ``rate=``, or else those in its ``affinity=``; its ``merge_key=``;
 2. what the first try had, for a retry;
 3. the task's ``affinity=``;
 4. a name pattern in ``affinity_task_rules``.
 
-False in the call, for a kind of rule, takes one of that kind away, whoever says it. A text as ``exclusive=`` or
+False in the call, for a kind of key, takes that of the kind away, whoever says it. A text as ``exclusive=`` or
 ``merge_key=`` of a call is the key itself. Any other key is a template, or made by a function: the call's arguments
 fill it, by the names that the task has for them; where the task is not at hand, keyword arguments alone have names.
 Nothing inherits a key: no callback, no later step of a chain.
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from celery.app.task import Task
 
 from ..errors import OptionError, refuse
-from ..rules.affinity import Affinity, only_tasks_merge
+from ..rules.affinity import RULES, Affinity, only_tasks_merge
 from ..rules.call_options import KEYS
-from ..rules.keyed.key_rules import Rule, literal, option_of, rule_of_call
+from ..rules.keyed.key_rules import Exclusive, Rate, Rule, literal, narrowness, rule_of_call
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
-from ..rules.rule_texts import joined, parts_of
+from ..rules.rule_texts import joined, parts_of, rate_and_exclusive
 from . import revokes
 from .first_try import rules_in
 from .of_app import rules_by_name
@@ -43,27 +43,26 @@ _BOUNDS = Merge("any", keep="first")
 class RuleMaker(NamedTuple):
     """What makes the rules of a call's job out of the call's arguments.
 
-    *rule*, *merge*: a text is that part of the rules itself, "" for none. *said*: whether the call, or its first try,
-    has said so: a retry keeps that, even if it is none.
+    *parts*: those of the rules, in their order; a text is the part itself, "" for none. *said*: whether the
+    call, or its first try, has said so: a retry keeps that, even if it is none.
     """
 
     task_name: str
     arguments: Arguments
-    rule: Rule | str
+    parts: tuple[Rule | Merge | str, ...]
     said: bool
-    merge: Merge | str = ""
 
     @property
     def is_fixed(self) -> bool:
         """Whether the arguments of a call change nothing."""
-        return isinstance(self.rule, str) and isinstance(self.merge, str)
+        return all(isinstance(part, str) for part in self.parts)
 
     def text(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Return the rules of the job of a call with these arguments, "" for none.
 
         Raises OptionError if they make no key, and whatever a function that makes keys raises.
         """
-        return joined(self._part(self.merge, args, kwargs), self._part(self.rule, args, kwargs))
+        return joined(*(self._part(part, args, kwargs) for part in self.parts))
 
     def _part(self, rule: Rule | Merge | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         if isinstance(rule, str):
@@ -94,55 +93,61 @@ def decide(
     """
     if asked.merge is not None:
         raise only_tasks_merge(asked.merge)
-    kept = rules_in(left)
-    kept_merging, kept_key = (None, None) if kept is None else parts_of(kept)
-    named = rules_by_name(task_name, settings)
-    rule, says_key = _key_rule(options, asked, kept_key), True
-    if rule is None:
-        rule, says_key = own.rule or named.rule, False
-    if rule and options.get(option_of(rule)) is False:
-        rule, says_key = "", True
-    merging = own.merge or named.merge
-    merge: Merge | str | None = _merging(
-        task_name, merging or (_BOUNDS if task is None else None), options, kept_merging
-    )
-    says_merging = merge is not None
-    if merge is None:
-        merge = merging
-    if rule is None and merge is None:
+    named, kept = rules_by_name(task_name, settings), _kept(left)
+    merge = own.merge or named.merge or (_BOUNDS if task is None else None)
+    said: dict[str, Rule | Merge | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
+    said |= {option: _key_rule(option, options, asked, kept) for option in KEYS}
+    order = [*kept] or RULES
+    parts = {option: getattr(own, option) or getattr(named, option) for option in order}
+    parts |= {option: part for option, part in said.items() if part is not None}
+    if not any(part is not None for part in parts.values()):
         return None
-    return RuleMaker(task_name, _arguments_of(task), rule or "", says_key or says_merging, merge or "")
+    says = any(part is not None for part in said.values())
+    return RuleMaker(task_name, _arguments_of(task), _in_order(parts), says)
 
 
-def _key_rule(options: Mapping[str, Any], asked: Affinity, kept: str | None) -> Rule | str | None:
-    """Return what the call says of its key, or else its first try."""
-    given = checked(options)
+def _in_order(parts: Mapping[str, Rule | Merge | str | None]) -> tuple[Rule | Merge | str, ...]:
+    """Return *parts* of rules in the order in which a job has them: how it merges, the narrower key, the other key."""
+    keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge)]
+    return parts[Merge.option] or "", *sorted(keys, key=narrowness, reverse=True)
+
+
+def _kept(left: object) -> dict[str, str]:
+    """Return the parts of the rules that the first try has left, in their order; {} if it has left nothing."""
+    kept = rules_in(left)
+    if kept is None:
+        return {}
+    merging, keys = parts_of(kept)
+    rate, exclusive = rate_and_exclusive(keys)
+    found = {Merge.option: merging, Rate.option: rate, Exclusive.option: exclusive}
+    return dict(sorted(found.items(), key=lambda part: kept.find(part[1])))
+
+
+def _key_rule(option: str, options: Mapping[str, Any], asked: Affinity, kept: Mapping[str, str]) -> Rule | str | None:
+    """Return what the call says of the key of *option*, or else its first try."""
+    value = options.get(option)
+    given = rule_of_call(option, value)
     if given is not None:
         return literal(given) if isinstance(given, str) else given
-    return kept if asked.rule is None else asked.rule
+    if value is False:
+        return ""
+    of_call: Rule | None = getattr(asked, option)
+    return kept.get(option) if of_call is None else of_call
 
 
-def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], kept: str | None) -> str | None:
+def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], kept: Mapping[str, str]) -> str | None:
     """Return what the call says of merging, or else its first try. *merge*: as its task does.
 
     Raises OptionError for a key of a call whose task does not merge.
     """
     given = merge_key(options.get("merge_key"))
     if given is None or given is False:
-        return kept if given is None else ""
+        return kept.get(Merge.option) if given is None else ""
     if merge is None:
         raise OptionError(
             f"merge_key={given!r}: calls of task {task_name} are not merged; its affinity must say merge=Merge(...)"
         )
     return merge.text(str(given))
-
-
-def checked(options: Mapping[str, Any]) -> Rule | str | None:
-    """Return what *options* of a call say, a rule or an exclusive key; None for nothing. Raises OptionError."""
-    exclusive, rate = (rule_of_call(option, options.get(option)) for option in KEYS)
-    if exclusive and rate:
-        raise OptionError(f"a job has one key: exclusive= or rate=, got: {exclusive!r} and {rate!r}")
-    return exclusive or rate
 
 
 def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], settings: "Settings") -> str:
@@ -153,7 +158,8 @@ def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], setti
     named = rules_by_name(task_name, settings)
     if not named.has_rules:
         return ""
-    rule = RuleMaker(task_name, _arguments_of(task), named.rule or "", False, named.merge or "")
+    parts = _in_order({option: getattr(named, option) for option in RULES})
+    rule = RuleMaker(task_name, _arguments_of(task), parts, False)
     return rule.text(*read(task_name, message))
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from celery import Celery
 
 from ..errors import OptionError, SettingError
-from ..rules.affinity import affinity_of
+from ..rules.affinity import RULES, affinity_of
 from ..rules.keyed.template import TemplateField, parsed
 from ..rules.settings import PREFIX, Settings
 from . import merge_functions
@@ -57,11 +57,10 @@ def _wrong_keys(app: Celery) -> Iterator[Wrong]:
                 yield Wrong(f"task {name}", found, False)
                 continue
             own, named = affinity_of(task), rules_by_name(name, settings)
-            left = (None if own.rule else named.rule), (None if own.merge else named.merge)
-            for each in left:
+            for each in (getattr(named, option) for option in RULES if not getattr(own, option)):
                 if found := unfilled_rule(each, name, arguments_of(task)):
                     yield Wrong(f"{PREFIX}task_rules", found, False)
-            if found := merge_functions.wrong(own.merge or left[1]):
+            if found := merge_functions.wrong(own.merge or named.merge):
                 yield Wrong(f"task {name}" if own.merge else f"{PREFIX}task_rules", found, False)
 
 

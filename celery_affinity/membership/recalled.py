@@ -1,6 +1,6 @@
 """Claims from before a pause, which do not start here any more: a sign of the server recalls them."""
 
-from ..rules.protocol import KEYED
+from ..rules import addresses, marks
 from ..rules.redis_keys import decode
 
 #: What stands for all keys: a claim does not say its own. Jobs of other keys go back as well, and come again at once.
@@ -21,11 +21,11 @@ class Recalled:
 
     def add(self, what: str, fence: int) -> None:
         """Recall claims up to *fence* of *what*: "type:T" or "key:K", encoded, or "*" for all."""
-        self._up_to[_KEYS if what.startswith("key:") else decode(what)] = fence
+        self._up_to[_KEYS if addresses.parts_of(what)[0] == "key" else decode(what)] = fence
 
     def has(self, job_id: str, type_: str, fence: str) -> bool:
         """Return whether a claim goes back instead of being started."""
-        whats = ("*", f"type:{type_}", *([_KEYS] if job_id.endswith(KEYED) else []))
+        whats = (addresses.ALL, addresses.of_type(type_), *([_KEYS] if marks.has_key(job_id) else []))
         return any(int(fence) <= self._up_to.get(what, 0) for what in whats)
 
     def clear(self) -> None:

@@ -137,7 +137,7 @@ class Filter:
             and (self.state is not None or job.state not in _KEPT)
             and self.type in (None, job.type)
             and (self.task is None or patterns.matches(self.task, job.task or ""))
-            and self.key in (None, job.key)
+            and (self.key is None or self.key in job.keys)
             and (self.before_s is None or (job.enqueued_s or 0) <= self.before_s)
             and (self.since_s is None or (job.enqueued_s or 0) >= self.since_s)
         )

@@ -19,7 +19,7 @@ from ..server.reader import Command, Reader
 from . import how_long
 from .claimed_jobs import ClaimedJob, held
 from .job_row import JobRow, parsed, read_jobs
-from .keyed.facts import rules_in
+from .keyed.facts import stated_in
 from .merging import calls_of
 
 #: States in which a job stays as it is. The others change by themselves.
@@ -44,9 +44,10 @@ class Job:
     of the last claim. *mode*: "queued" or "on_demand". *priority*: 0..10, 10 highest. *deliveries*: number of times
     that the job came back: its worker died, or gave it back unacked. *worker*: name of the worker that holds, or held,
     the job. *reason*: for a dead job, one of `dead_reasons.REASONS`. *why*: for a failed or dead job, the type of the
-    exception and the first 200 characters of its message. *calls*: number of calls that share the run.
-    *patient_until_s*: the time until which a scheduled job waits for more calls to merge with. *recurring*: the name of
-    the recurring call that made the job. *other_jobs*: ids of jobs of the same task that have not ended.
+    exception and the first 200 characters of its message. *keys*: those of a rate, and of exclusion. *calls*: number of
+    calls that share the run. *patient_until_s*: the time until which a scheduled job waits for more calls to merge
+    with. *recurring*: the name of the recurring call that made the job. *other_jobs*: ids of jobs of the same task that
+    have not ended.
     """
 
     id: str
@@ -66,7 +67,7 @@ class Job:
     worker: str | None = None
     reason: str | None = None
     why: str | None = None
-    key: str | None = None
+    keys: list[str] = field(default_factory=list)
     merge_key: str | None = None
     calls: int = 1
     patient_until_s: float | None = None
@@ -173,7 +174,7 @@ def with_runs(
         if not run.state:
             continue
         first, number = calls.get(run.job_id, ("", 1))
-        rules, claim = rules_in(run.rules), of_claims.get(run.job_id)
+        claim = of_claims.get(run.job_id)
         found.append(
             Described(
                 Job(
@@ -194,7 +195,7 @@ def with_runs(
                     worker=names.get(run.worker),
                     reason=run.reason,
                     why=run.why,
-                    key=decode(rules.key) if rules else None,
+                    keys=[decode(each.key) for each in stated_in(run.rules)],
                     merge_key=merge_key_in(run.rules),
                     calls=number,
                     patient_until_s=seconds(run.patient_us) if run.state == "scheduled" else None,

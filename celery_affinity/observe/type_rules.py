@@ -3,15 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from ..clock import SECOND_US
+from ..rules import addresses
+from ..rules.addresses import Kind
 from ..rules.redis_keys import decode, encode
 from ..server.reader import Reader
 from . import sentences
 from .keyed.facts import encoded
-
-Kind = Literal["type", "key", "all"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,8 @@ class TypeLimit:
 def address(kind: Kind, name: str) -> str:
     """Return what the arrows call the type or key *name*, or all types. Raises OptionError for what is no key."""
     if kind == "all":
-        return "*"
-    return f"key:{encoded(name)}" if kind == "key" else f"type:{encode(name)}"
+        return addresses.ALL
+    return addresses.of_key(encoded(name)) if kind == "key" else addresses.of_type(encode(name))
 
 
 def no_pause(kind: Kind, name: str) -> str:
@@ -82,10 +81,10 @@ def _pause(what: str, words: str) -> Pause | None:
     said = re.match(r"(\d+) (\d+) (.*)", words, re.DOTALL)
     if not said:
         return None
-    kind, _, name = what.partition(":")
+    kind, name = addresses.parts_of(what)
     until_us = int(said[2])
     return Pause(
-        "all" if what == "*" else "key" if kind == "key" else "type",
+        kind,
         decode(name),
         int(said[1]) / SECOND_US,
         until_us / SECOND_US if until_us else None,
@@ -98,11 +97,11 @@ def paused_types(reader: Reader) -> set[str]:
     return {encode(each.name) for each in pauses(reader) if each.kind == "type"}
 
 
-def pauses_of(reader: Reader, type_: str, key: str | None) -> list[Pause]:
-    """Return the pauses that concern a job of *type_* with *key*; both encoded."""
-    names = ["*", f"type:{type_}", *([f"key:{key}"] if key else [])]
+def pauses_of(reader: Reader, type_: str, keys: Sequence[str], of: Kind | None = None) -> list[Pause]:
+    """Return the pauses that concern a job of *type_* with *keys*, all encoded; *of*: only those of this kind."""
+    names = [addresses.ALL, addresses.of_type(type_), *map(addresses.of_key, keys)]
     found = (_pause(what, words) for what, words in reader.fields("pauses", names).items())
-    return [each for each in found if each]
+    return [each for each in found if each and of in (None, each.kind)]
 
 
 def limits_of(reader: Reader, types: Sequence[str]) -> list[TypeLimit]:

@@ -11,7 +11,7 @@ from ..rules.score import MICRO
 from ..server.reader import Command, Lane, Reader
 from . import sentences
 from .claim_order import Group, Order, ahead, order_now
-from .keyed.facts import facts_of, rules_in
+from .keyed.facts import facts_of, stated_in
 from .keyed.waiting import KeyWait, waiting_for_key, why_kept_back
 from .overdue_slots import OverdueJob, overdue_jobs
 from .reserves import why_kept_back as why_kept_back_by_reserve
@@ -77,9 +77,9 @@ class Waiting:
     the job back. *estimate_s*: an estimate of the remaining wait, from recent run times; None if nothing is known.
     *not_before*: the time before which the job cannot start, if a rule has one: the end of a pause, or the time of the
     retry that its key is kept for. *overdue_since_s*: the Unix time by which a job that holds the key would have ended,
-    going by usual run times. *key*: None for a job without a key. *kept_back*: whether the key keeps the job back; if
-    not, the job may start while the key has room. *overdue*: jobs that have taken slots that fit for far longer than
-    usual.
+    going by usual run times. *key*: the key that the job waits for, of two the rate first; None for a job without a
+    key. *kept_back*: whether a key keeps the job back; if not, the job may start while its keys have room. *overdue*:
+    jobs that have taken slots that fit for far longer than usual.
     """
 
     score: Points
@@ -107,11 +107,12 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
 
     *lane*: the job's, with the job as head. *rules*: the field of its row.
     """
-    ruled = rules_in(rules)
-    sublanes = facts_of(reader, [ruled.key])[ruled.key].sublanes if ruled else []
+    keys = [stated.key for stated in stated_in(rules)]
+    sublanes = {key: facts.sublanes for key, facts in facts_of(reader, keys).items()}
     profiles = _profiles_for(reader, lane.type)
     candidates = sorted({lane.type, *(type_ for each in profiles for type_ in each.types)})
-    order = order_now(reader, sorted({*candidates, *(each.type for each in sublanes)}), now_us, settings)
+    types_of_keys = {each.type for lanes in sublanes.values() for each in lanes}
+    order = order_now(reader, sorted({*candidates, *types_of_keys}), now_us, settings)
     competing = sorted({*candidates} - (paused_types(reader) - {lane.type}))
     lanes = [*reader.lanes(competing), *reader.kept_lanes(competing)]
     places = [lane, lane._replace(is_kept_back=True)]
@@ -120,25 +121,35 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
         return None
     waited_for_slots = _waiting_of(reader, order, lane, lanes, profiles, kept_back=kept_back)
     waited_for_others = _reserved(reader, lane, settings, waited_for_slots)
-    waited = _held_back(reader, lane.type, ruled.key if ruled else None, waited_for_others)
-    if not ruled:
+    waited = _held_back(reader, lane.type, keys, waited_for_others)
+    if not keys:
         return waited
-    key = waiting_for_key(reader, order, ruled.key, sublanes, lane)
     if not kept_back:
-        return replace(waited, key=key)
-    is_paused = any(each.kind == "key" for each in pauses_of(reader, lane.type, ruled.key))
-    why = [] if is_paused and key.key.has_room else [Block("key", why_kept_back(reader, key, sublanes, lane))]
+        return replace(waited, key=waiting_for_key(reader, order, keys[-1], sublanes[keys[-1]], lane))
+    waits_for = keys[_passed(lane, list(sublanes.values())) :] or keys[-1:]
+    key, *later = [waiting_for_key(reader, order, each, sublanes[each], lane) for each in waits_for]
+    is_paused = bool(pauses_of(reader, lane.type, waits_for[:1], of="key"))
+    why = [] if is_paused and key.key.has_room else [why_kept_back(reader, key, sublanes[waits_for[0]], lane)]
+    why += [why_kept_back(reader, each, (), lane) for each in later if not each.key.has_room]
+    blocks = [Block("key", each) for each in why]
     return replace(
         waited,
         key=key,
         kept_back=True,
-        blocked_by=sorted([*why, *waited.blocked_by], key=lambda each: each.rule not in _BEFORE_KEYS),
+        blocked_by=sorted([*blocks, *waited.blocked_by], key=lambda each: each.rule not in _BEFORE_KEYS),
         bound_s=None,
         passed_until_s=None,
         estimate_s=None if waited.is_paused else key.estimate_s,
         not_before=waited.not_before if waited.is_paused else _time_of_retry(key),
         overdue_since_s=key.overdue_since_s,
     )
+
+
+def _passed(lane: Lane, sublanes: Sequence[Sequence[Lane]]) -> int:
+    """Return how many of its keys, whose *sublanes* these are, the job of *lane* stands for: it waits for the next."""
+    mine = (lane.type, lane.name, lane.job_id)
+    stands = [mine in ((each.type, each.name, each.job_id) for each in of_key) for of_key in sublanes]
+    return (*stands, False).index(False)
 
 
 def _time_of_retry(key: KeyWait) -> NotBefore | None:
@@ -176,9 +187,9 @@ def _reserved(reader: Reader, lane: Lane, settings: Mapping[str, str], waited: W
     )
 
 
-def _held_back(reader: Reader, type_: str, key: str | None, waited: Waiting) -> Waiting:
-    """Return *waited* with the pauses and limits that concern a job of *type_* with *key*; both encoded."""
-    pauses = pauses_of(reader, type_, key)
+def _held_back(reader: Reader, type_: str, keys: Sequence[str], waited: Waiting) -> Waiting:
+    """Return *waited* with the pauses and limits that concern a job of *type_* with *keys*; all encoded."""
+    pauses = pauses_of(reader, type_, keys)
     blocks = [Block("pause", sentences.pause(each)) for each in pauses]
     limits = limits_of(reader, [type_])
     blocks += [

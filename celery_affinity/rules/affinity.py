@@ -50,8 +50,8 @@ class Affinity(Named):
     highest (0 with ``affinity_priority_order = "lower-first"``); None keeps the task's own priority. *on_demand*:
     whether a user waits for the answer; None leaves the choice to the caller. *exclusive*: a limited number of jobs
     with the same key run at a time; a text is the key or its template (`Exclusive`). *rate*: jobs with the same key
-    start at a limited rate (`Rate`). A job has one key, so give *exclusive* or *rate*. *merge*: waiting calls with
-    the same key become one run (`Merge`); only a task can set it, not a call.
+    start at a limited rate (`Rate`). A job with both starts when its rate lets it, and then its exclusive key. *merge*:
+    waiting calls with the same key become one run (`Merge`); only a task can set it, not a call.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -62,8 +62,8 @@ class Affinity(Named):
     exclusive: Exclusive | str | None = None
     rate: Rate | None = None
     merge: Merge | None = None
-    rule: Rule | None = field(default=None, init=False, repr=False, compare=False)
-    """What `exclusive` or `rate` says; None if neither does."""
+    keys: tuple[Rule, ...] = field(default=(), init=False, repr=False, compare=False)
+    """What `rate` and `exclusive` say, as far as they do."""
 
     has_rules: bool = field(default=False, init=False, repr=False, compare=False)
     """Whether it says a key of any kind."""
@@ -74,11 +74,10 @@ class Affinity(Named):
                 object.__setattr__(self, name, check(value))
         if self.exclusive is not None or self.rate is not None:
             exclusive, rate = as_exclusive(self.exclusive), as_rate(self.rate)
-            if exclusive and rate:
-                raise OptionError(f"a job has one key: exclusive= or rate=, got: {exclusive!r} and {rate!r}")
-            for name, value in (("exclusive", exclusive), ("rate", rate), ("rule", exclusive or rate)):
+            keys = tuple(filter(None, (rate, exclusive)))
+            for name, value in (("exclusive", exclusive), ("rate", rate), ("keys", keys)):
                 object.__setattr__(self, name, value)
-        if as_merge(self.merge) or self.rule:
+        if as_merge(self.merge) or self.keys:
             object.__setattr__(self, "has_rules", True)
 
     def __json__(self) -> dict[str, object]:
@@ -96,8 +95,8 @@ def only_tasks_merge(merge: Merge) -> OptionError:
     return OptionError(f"merge belongs to a task; a call can only give its key, with merge_key=, got: {merge!r}")
 
 
-#: What may be said of tasks by their names.
-_OF_NAMES = {Exclusive.option, Rate.option, Merge.option}
+#: Options that make the rules of a job, which may be said of tasks by their names.
+RULES = (Merge.option, Rate.option, Exclusive.option)
 
 _FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
 
@@ -135,8 +134,8 @@ def as_affinity(value: object) -> Affinity:
 
 
 def affinity_of_pattern(value: object) -> Affinity:
-    """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ...}``, ``{"rate": ...}``, ``{"merge":
-    ...}``, the last one also beside one of the others, or {} for none. Raises OptionError.
+    """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ..., "rate": ..., "merge": ...}``, some of
+    them, or {} for none. Raises OptionError.
     """
     if isinstance(value, Affinity):
         value = {name: said for name in _FIELDS if (said := getattr(value, name)) is not None}
@@ -144,8 +143,10 @@ def affinity_of_pattern(value: object) -> Affinity:
         value = {value.option: value}
     elif value is None:
         value = {}
-    if not isinstance(value, Mapping) or not value.keys() <= _OF_NAMES:
-        raise refuse("a rule of a name", "{'exclusive': ...} or {'rate': ...}, {'merge': ...}, or {}", value)
+    if not isinstance(value, Mapping) or not value.keys() <= {*RULES}:
+        raise refuse(
+            "a rule of a name", "{'exclusive': ...}, {'rate': ...}, {'merge': ...}, some of them together, or {}", value
+        )
     return Affinity(**{**value, Merge.option: merge_in_settings(value.get(Merge.option))})
 
 

@@ -146,7 +146,7 @@ OPTIONS: dict[str, Option] = {
         _KEY_PLACES,
         "no key",
         field="rules",
-        shown="key",
+        shown="keys",
         is_of_calls=True,
         in_json=is_short_text,
         accepted_in_json="a text of up to 1,000 characters",
@@ -159,7 +159,7 @@ OPTIONS: dict[str, Option] = {
         _KEY_PLACES,
         "no key",
         field="rules",
-        shown="key",
+        shown="keys",
         is_of_calls=True,
         may_be_misspelt=False,  # four letters are next to too many other words (``date``, ``rates``)
     ),

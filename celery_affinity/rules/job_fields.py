@@ -18,6 +18,8 @@ from .protocol import (
     MERGES,
     MOST_STAMP_BYTES,
     MOST_STAMPS,
+    RATE_PREFIX,
+    TWICE_KEYED,
 )
 
 
@@ -45,7 +47,10 @@ _TIME = f"[1-9][0-9]{{0,{LONGEST_PATIENCE - 1}}}"
 #: At least 2.
 _SEVERAL = f"[2-9]|[1-9][0-9]{{1,{LONGEST_NUMBER - 1}}}"
 _MERGE = f"merge={_ENCODED}{{1,{LONGEST_KEY}}} most=(?:{_SEVERAL}) bytes={_COUNT}(?: wait={_TIME}/{_TIME})?"
-_KEY = f"key={_ENCODED}{{1,{LONGEST_KEY}}} (?:limit={_COUNT}|limit=1 order=1|rate={_COUNT}/{_COUNT})"
+_LIMIT, _RATE = f"(?:limit={_COUNT}|limit=1 order=1)", f"rate={_COUNT}/{_COUNT}"
+_KEY = f"key={_ENCODED}{{1,{LONGEST_KEY}}}"
+_OF_RATE, _EXCLUSIVE = f"(?=key={RATE_PREFIX}){_KEY} {_RATE}", f"(?!key={RATE_PREFIX}){_KEY} {_LIMIT}"
+_KEYS = f"(?:{_KEY} (?:{_LIMIT}|{_RATE})|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIVE} {_OF_RATE})"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
 #: name -> field, in the order of the arrows' arguments.
@@ -53,7 +58,7 @@ FIELDS: dict[str, JobField] = {
     "id": JobField(  # in the names of its keys
         "the transport, once for each queue of a call",
         f"1 to {LONGEST_ID} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
-        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}{KEYED})",
+        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}[{KEYED}{TWICE_KEYED}])",
     ),
     "type": JobField(
         "affinity of the task, or the queue",
@@ -89,12 +94,13 @@ FIELDS: dict[str, JobField] = {
         "",
     ),
     "rules": JobField(  # "rules" has them (`rule_texts.as_kept`), if there are any; then the id has a mark (`marks`)
-        "merge, exclusive or rate of the task, or of the call",
+        "merge, exclusive and rate of the task, or of the call",
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or 'key=K limit=N', 'key=K limit=1 order=1' or "
-        f"'key=K rate=N/MICROSECONDS' if the id ends with {KEYED!r}, or both, with {MERGES + KEYED!r} at the end; K of "
-        f"up to {LONGEST_KEY} characters, percent-encoded",
-        f"(?:{_MERGE}(?: {_KEY})?|{_KEY})?",
+        f"'key=K rate=N/MICROSECONDS' if the id ends with {KEYED!r}, or a rate, whose K begins with {RATE_PREFIX!r}, "
+        f"beside a limit if it ends with {TWICE_KEYED!r}, or both, with {MERGES!r} before the other mark; K of up to "
+        f"{LONGEST_KEY} characters, percent-encoded",
+        f"(?:{_MERGE}(?: {_KEYS})?|{_KEYS})?",
         "",
     ),
     "message": JobField("kombu", "any bytes", ""),  # in a key of its own

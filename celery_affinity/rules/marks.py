@@ -1,29 +1,45 @@
 """The end of a job's id: arrows and workers know from the id alone what more there is to a job.
 
-``!`` is last in the id of a job that has a key. Before it, or last, stands ``+`` in the id of a job that merges with
-others, and ``*`` in the id of a batch, which the arrows made of several calls.
+``!`` is last in the id of a job that has a key, ``&`` in the id of one that has two. Before that, or last, stands ``+``
+in the id of a job that merges with others, and ``*`` in the id of a batch, which the arrows made of several calls.
 """
 
-from .protocol import BATCH, KEYED, MERGES
-from .rule_texts import parts_of
+from .protocol import BATCH, KEYED, MERGES, TWICE_KEYED
+from .rule_texts import keys_in, parts_of
+
+_OF_KEYS = ("", KEYED, TWICE_KEYED)
 
 
 def has_key(job_id: str) -> bool:
-    return job_id.endswith(KEYED)
+    return job_id.endswith((KEYED, TWICE_KEYED))
+
+
+def has_two_keys(job_id: str) -> bool:
+    return job_id.endswith(TWICE_KEYED)
+
+
+def of_keys(job_id: str) -> str:
+    """Return the mark of a key, or of two, at the end of *job_id*; "" for none."""
+    return job_id[-1:] if has_key(job_id) else ""
+
+
+def of_texts(keys: str) -> str:
+    """Return the mark of a job of which *keys* is the part of its rules that says keys (`rule_texts`)."""
+    return _OF_KEYS[len(keys_in(keys))]
 
 
 def merges(job_id: str) -> bool:
     """Return whether *job_id* is that of one call, which merges with others that wait when it does."""
-    return job_id.endswith((MERGES, MERGES + KEYED))
+    return job_id.removesuffix(of_keys(job_id)).endswith(MERGES)
 
 
 def is_batch(job_id: str) -> bool:
-    return job_id.endswith((BATCH, BATCH + KEYED))
+    return job_id.removesuffix(of_keys(job_id)).endswith(BATCH)
 
 
 def batch_of(first: str) -> str:
     """Return the id of the batch that begins with the call *first*."""
-    mark = KEYED if has_key(first) else ""
+    mark = of_keys(first)
     return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark
 
 
@@ -31,5 +47,5 @@ def marked(job_id: str, rules: str) -> str:
     """Return *job_id* with the marks of a job whose rules are this text (`rule_texts`), "" for none."""
     if not rules:
         return job_id
-    of_merging, of_key = parts_of(rules)
-    return f"{job_id}{MERGES if of_merging else ''}{KEYED if of_key else ''}"
+    of_merging, keys = parts_of(rules)
+    return f"{job_id}{MERGES if of_merging else ''}{of_texts(keys)}"

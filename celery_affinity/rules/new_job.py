@@ -14,7 +14,7 @@ from . import marks, redis_keys
 from .bounds import Bound
 from .job_fields import FIELDS
 from .lanes import DEMAND, QUEUED
-from .protocol import KEYED, MERGES
+from .protocol import KEYED, MERGES, TWICE_KEYED
 from .rule_texts import parts_of
 
 _NAMES = tuple(FIELDS)
@@ -48,9 +48,9 @@ def bad(arguments: Sequence[object]) -> str | None:
 def _is_marked_so(job_id: str, rules: str) -> bool:
     """Return whether the marks of *job_id* are those of a job with *rules*."""
     if not rules:
-        return not job_id.endswith((KEYED, MERGES))
-    of_merging, of_key = parts_of(rules)
-    return marks.has_key(job_id) == bool(of_key) and marks.merges(job_id) == bool(of_merging)
+        return not job_id.endswith((KEYED, TWICE_KEYED, MERGES))
+    of_merging, keys = parts_of(rules)
+    return marks.of_keys(job_id) == marks.of_texts(keys) and marks.merges(job_id) == bool(of_merging)
 
 
 def refused(name: str, arguments: Sequence[object]) -> OptionError:
@@ -63,7 +63,7 @@ class NewJob:
     """A job to publish. *delay_us*: time until the job is due. *expires_us*: time until it ends if it still waits.
 
     *stamps*: words by which the job can be revoked, as `revokes.stamp` writes them. *rules*: how it merges, and its
-    key, as `rule_texts` writes them. *readable*: False if only the message and the list that it was found in are known.
+    keys, as `rule_texts` writes them. *readable*: False if only message and list that it was found in are known.
     *bound*: how many jobs of the type may wait; None: any number, or the job is part of work that was accepted before.
     Raises OptionError for a value that is no text, or none in UTF-8.
     """

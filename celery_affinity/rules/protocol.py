@@ -74,10 +74,14 @@ LONGEST_PATIENCE = 15
 #: Characters of the longest key of a rule, percent-encoded.
 LONGEST_KEY = 255
 
-#: End of the id of each job that has a key: the id alone tells an arrow that there is more to do.
+#: End of the id of each job that has a key, or two of them: the id alone tells an arrow that there is more to do.
 KEYED = "!"
+TWICE_KEYED = "&"
 
-#: End of the id of a call that merges with others, and of a batch of such calls; `KEYED` may follow.
+#: What the keys of rates begin with, encoded. No exclusive key does, so the two never meet.
+RATE_PREFIX = "rate%3A"
+
+#: End of the id of a call that merges with others, and of a batch of such calls; the mark of a key may follow.
 MERGES = "+"
 BATCH = "*"
 

@@ -1,8 +1,9 @@
-"""What the field ``rules`` of a job says: how the job merges, and its key.
+"""What the field ``rules`` of a job says: how the job merges, and its keys.
 
-The field has one of the two, or both, in this order: ``merge=K most=N bytes=N wait=US/US key=K limit=N``, ``wait=``
-only where a call waits for others. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging` and
-`keyed.key_rules` write them.
+The field has some of three parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
+waits for others; ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the
+one that fewer jobs share comes first, since a job that waits there holds up no others. Arrows read these texts by
+``lua/jobs/rule_texts.lua``. `merging` and `keyed.key_rules` write them.
 """
 
 import re
@@ -12,6 +13,9 @@ from typing import NamedTuple
 from .protocol import LONGEST_NUMBER, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
 
 _COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
+
+#: What a text says of one key.
+_KEY_PART = re.compile(r"key=\S+ (?:(?!key=)\S+ ?)+(?<! )")
 
 
 class StatedRate(NamedTuple):
@@ -34,7 +38,7 @@ class StatedRate(NamedTuple):
 
 
 class StatedKey(NamedTuple):
-    """The rules of one job. *key*: encoded. *stated*: the limit, jobs that may hold the key; or the rate."""
+    """A key of one job. *key*: encoded. *stated*: the limit, jobs that may hold the key; or the rate."""
 
     key: str
     stated: int | StatedRate
@@ -75,32 +79,33 @@ def in_full(kept: str) -> str:
     return re.sub(r"^(merge=[^ ]+)(?= |$)(?! most=)", rf"\1{USUAL_BOUNDS}", kept, count=1)
 
 
-def key_part(text: str) -> str:
-    """Return what *text* says of a key; "" for nothing."""
-    start = text.find("key=")  # no encoded key has an equals sign
-    return "" if start < 0 else text[start:]
-
-
 def parts_of(text: str) -> tuple[str, str]:
-    """Return what *text* says of merging, and what it says of a key; "" for nothing."""
-    of_key = key_part(text)
-    return text.removesuffix(of_key).rstrip(), of_key
+    """Return what *text* says of merging, and what it says of keys; "" for nothing."""
+    start = text.find("key=")  # no encoded key has an equals sign
+    keys = "" if start < 0 else text[start:]
+    return text.removesuffix(keys).rstrip(), keys
 
 
-def joined(of_merging: str, of_key: str) -> str:
-    """Return the rules of which `parts_of` returns these."""
-    return f"{of_merging} {of_key}".strip()
+def rate_and_exclusive(text: str) -> tuple[str, str]:
+    """Return what *text* says of a rate, and what it says of an exclusive key; "" for nothing."""
+    found = {" rate=" in part: part for part in _KEY_PART.findall(text)}
+    return found.get(True, ""), found.get(False, "")
+
+
+def joined(*parts: str) -> str:
+    """Return the rules that have these *parts*, in the order of the field; "" is none."""
+    return " ".join(filter(None, parts))
 
 
 @lru_cache(maxsize=1024)
-def parse(text: str) -> StatedKey | None:
-    """Return what *text*, which is one that `job_fields.FIELDS` accepts, says of a key; None for nothing."""
-    of_key = key_part(text)
-    if not of_key:
-        return None
-    key, word, *order = of_key.split(" ")
-    numbers = word.partition("=")[2]
-    return StatedKey(key.removeprefix("key="), rate_in(numbers) or int(numbers), bool(order))
+def keys_in(text: str) -> tuple[StatedKey, ...]:
+    """Return the keys in *text*, which `job_fields.FIELDS` accepts, in the order in which the job passes them."""
+    found = []
+    for part in _KEY_PART.findall(text):
+        key, word, *order = part.split(" ")
+        numbers = word.partition("=")[2]
+        found.append(StatedKey(key.removeprefix("key="), rate_in(numbers) or int(numbers), bool(order)))
+    return tuple(found)
 
 
 def rate_in(stated: str) -> StatedRate | None:

@@ -169,10 +169,13 @@ class Settings:
     """Largest number of ended jobs that are remembered for longer than 60 s. Beyond it the oldest are forgotten."""
     keep_failed: bool = _shared(False, _yes_or_no, at_run_time=False)
     """Whether a job whose task failed for good becomes a dead letter with its message, so that it can be run again."""
-    limits: Mapping[str, int] | str = field(
+    limits: Mapping[str, key_limits.Limit] | str = field(
         default_factory=dict, metadata={"check": key_limits.check, "in_redis": "", "at_run_time": True}
     )
-    """Pattern of keys, or ``type:`` and a type -> number of jobs that may run at a time. Overrides tasks' limits."""
+    """Pattern of keys, or ``type:`` and a type -> jobs that may run at a time; ``rate:`` and a pattern -> a rate.
+
+    Overrides what tasks say.
+    """
     reserve: Mapping[str, Mapping[str, int | str]] | str = field(
         default_factory=dict, metadata={"check": reserves.check, "in_redis": "", "at_run_time": True}
     )

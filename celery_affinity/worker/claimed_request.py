@@ -14,8 +14,8 @@ from ..client.stamp import PROPERTY
 from ..clock import SECOND_US, now_s
 from ..membership.held import is_claim, job_in
 from ..membership.reporting import Reporting
-from ..rules.keyed.key_rules import Exclusive, option_of
 from ..rules.marks import is_batch
+from ..rules.rule_texts import rate_and_exclusive
 from ..transport.consumed import WAIT
 from ..transport.inbox import Inbox
 from . import unclaimed
@@ -69,7 +69,7 @@ class ClaimedRequest(_Request):
     def holds_a_key(self) -> bool:
         """Whether the claim keeps other jobs of an exclusive key from being claimed."""
         rules = rules_in(self.request_dict["properties"].get(PROPERTY))
-        return bool(rules and option_of(rules) == Exclusive.option)
+        return bool(rules and rate_and_exclusive(rules)[1])
 
     def _check_what_celery_takes_on_trust(self) -> None:
         """Raise InvalidTaskError for values that would end the event loop later: Celery refuses the message then."""

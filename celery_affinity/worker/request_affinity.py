@@ -24,8 +24,8 @@ class RequestAffinity:
 
     *fence*: its fencing number, which grows with every claim of the fleet: storage that remembers the highest one it
     saw for a key can refuse what a worker still writes that was taken for dead. None if the task was not claimed: it
-    was called directly, or came by another transport or from a queue that is not scheduled. *key*: the key that the
-    message says, of an exclusive job or, after ``rate:``, of a rate; None if it says none. *calls*: those that the run
+    was called directly, or came by another transport or from a queue that is not scheduled. *key*: the exclusive key
+    that the message says, or else, after ``rate:``, that of a rate; None if it says none. *calls*: those that the run
     is made of, if more than one were merged, or the task keeps them all.
     """
 

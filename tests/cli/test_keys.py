@@ -56,6 +56,13 @@ def test_limits_are_set_and_reset(valkey, fleet, redis_client):
     assert redis_client.zcard(Keys().key("held", "city%3AHH")) == 2, "what waits may start at once"
     assert json.loads(affinity(valkey.url, "keys", "set", "a b", "0", "--json").stdout) == {"city:*": 2, "a b": 0}
     assert redis_client.hget(Keys().key("settings"), "limits") == b"a%20b=0 city%3A*=2"
+    rated = json.loads(affinity(valkey.url, "keys", "set", "rate:mail:*", "100/m", "--json").stdout)
+    assert rated == {"city:*": 2, "a b": 0, "rate:mail:*": "100/m"}
+    for pattern, limit in (("rate:mail:*", "5"), ("city:*", "100/m"), ("city:*", "many"), ("rate:*", "0/s")):
+        run = affinity(valkey.url, "keys", "set", pattern, limit)
+        assert run.returncode == 1
+        assert "affinity_limits must be limits by key such as " in run.stderr
+    affinity(valkey.url, "keys", "reset", "rate:mail:*")
     run = affinity(valkey.url, "keys", "reset", "host")
     assert run.returncode == 1
     assert "no limit is set for 'host': set are a b, city:*" in run.stderr

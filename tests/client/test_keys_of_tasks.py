@@ -122,15 +122,15 @@ def test_a_template_in_the_place_of_a_key_is_found_at_the_start_of_a_worker(new_
         ({"": {}}, "affinity_task_rules must be a mapping of task name patterns to rules, such as"),
         (
             {"a": 5},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...} or {'rate': ...}, {'merge': ...}, ",
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'merge': ...}, ",
         ),
         (
             {"a": Affinity("pdf", exclusive="k")},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...} or",
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}",
         ),
         (
             {"a": {"exlusive": 5}},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...} or {'rate': ...}, {'merge': ...}",
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'merge': ...}",
         ),
         ({"a": {"merge": "k"}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
         ({"a": {"merge": {"keep": "last"}}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
@@ -149,10 +149,6 @@ def test_a_template_in_the_place_of_a_key_is_found_at_the_start_of_a_worker(new_
             {"a": {"rate": "1/s"}},
             "affinity_task_rules['a']: rate must be a Rate, such as Rate('100/m', 'crawl:{host}')",
         ),
-        (
-            {"a": {"exclusive": "k", "rate": Rate("1/s", "k")}},
-            "affinity_task_rules['a']: a job has one key: exclusive= or rate=, got: ",
-        ),
     ],
 )
 def test_what_cannot_be_a_rule_of_a_name_is_refused(new_app, value, words):
@@ -163,12 +159,14 @@ def test_what_cannot_be_a_rule_of_a_name_is_refused(new_app, value, words):
 def test_rules_of_names_are_read_from_texts_and_mappings(new_app):
     rate = {"rate": "1/s", "key": "{x}"}
     rules = {"a": {"exclusive": {"key": "k", "limit": 2}}, "b": {"rate": rate}, "c": {}, "d": None}
+    rules["e"] = {"exclusive": "k", "rate": rate}
     found = settings_of(new_app(affinity_task_rules=rules)).task_rules
-    assert {name: each.rule for name, each in found.items()} == {
-        "a": Exclusive("k", 2),
-        "b": Rate("1/s", "{x}"),
-        "c": None,
-        "d": None,
+    assert {name: each.keys for name, each in found.items()} == {
+        "a": (Exclusive("k", 2),),
+        "b": (Rate("1/s", "{x}"),),
+        "c": (),
+        "d": (),
+        "e": (Rate("1/s", "{x}"), Exclusive("k")),
     }
 
 

@@ -18,6 +18,7 @@ from celery_affinity.client.stamp import PROPERTY
 from ..support.messages import running
 
 ONE = "key=city%3AHH limit=1"
+BOTH = f"key=rate%3AHH rate=1/1000000 {ONE}"
 
 
 @pytest.fixture
@@ -42,11 +43,11 @@ def exclusive(new_task):
 
 def jobs(app):
     """Return (task name, rules) of every job that was published since the last call; ids bear the mark with rules."""
-    found = []
+    found, marks = [], (b"", b"!", b"&")
     for key in app.redis.scan_iter("*job:*"):
         row = app.redis.hgetall(key)
         rules = row.get(b"rules", b"").decode()
-        assert key.endswith(b"!") == bool(rules)
+        assert key.endswith(marks[rules.count("key=")])
         message = json.loads(app.redis.get(key.replace(b"job:", b"message:")))
         assert message["properties"].get(PROPERTY, {}).get("rules", "") == rules
         assert not {"exclusive", "rate"} & message["properties"].keys()
@@ -85,6 +86,7 @@ def test_a_task_without_a_key_has_no_rules(app, new_task):
             "key=proj.reroute%3AHH%3AFalse limit=4",
         ),
         (Affinity(rate=Rate("100/m", "city:{city}")), "key=rate%3Acity%3AHH rate=100/60000000"),
+        (Affinity(rate=Rate("1/s", "{city}"), exclusive="city:{city}"), BOTH),
         (Affinity(exclusive=Exclusive(lambda args, kwargs: f"{args}{kwargs}")), "key=%28%27HH%27%2C%29%7B%7D limit=1"),
         (Affinity(exclusive=Exclusive(lambda args, kwargs: None)), ""),
         ({"exclusive": {"key": "city:{city}", "limit": 2}}, "key=city%3AHH limit=2"),
@@ -172,8 +174,10 @@ def test_a_text_of_a_call_is_the_key_itself(app, exclusive):
         ({"exclusive": {"key": "x", "limit": 3}}, "key=x limit=3"),
         ({"exclusive": False}, ""),
         ({"exclusive": None}, ONE),
-        ({"rate": Rate("1/s", "{city}")}, "key=rate%3AHH rate=1/1000000"),
+        ({"rate": Rate("1/s", "{city}")}, BOTH),
         ({"rate": Rate("1/s", "{city}"), "exclusive": False}, "key=rate%3AHH rate=1/1000000"),
+        ({"rate": Rate("1/s", "{city}"), "exclusive": "k"}, "key=k limit=1 key=rate%3AHH rate=1/1000000"),
+        ({"affinity": Affinity("excel", rate=Rate("1/s", "{city}"))}, BOTH),
         ({"rate": False}, ONE),
         ({"affinity": "excel"}, ONE),
         ({"affinity": Affinity("excel", exclusive="y:{city}")}, "key=y%3AHH limit=1"),
@@ -198,6 +202,29 @@ def test_a_signature_a_retry_and_an_eager_call_refuse_what_a_call_does(app, excl
     with refused(f"retry of task proj.reroute: {words}"):
         exclusive.retry(exclusive=5)
     assert exclusive.apply(("HH",), exclusive="k", rate=False).get() is None
+
+
+@pytest.mark.parametrize(
+    ("rate", "exclusive", "first"),
+    [
+        ("{city}", "{city}:{force}", "exclusive"),
+        ("{city}:{force}", "{city}", "rate"),
+        ("{city}", "{force}", "rate"),
+        ("{city}", "{city}", "rate"),
+        ("all", "{city}", "exclusive"),
+        ("{city}", "{task}", "rate"),
+        ("{city}", lambda args, kwargs: "k", "exclusive"),
+        (lambda args, kwargs: "k", "{city}:{force}", "rate"),
+    ],
+)
+def test_a_job_passes_the_narrower_key_first_and_a_retry_likewise(app, new_task, rate, exclusive, first):
+    task = new_task(Affinity(rate=Rate("1/s", rate), exclusive=Exclusive(exclusive)))
+    task.delay("HH", force=True)
+    ((_, found, message),) = jobs(app)
+    assert found.startswith("key=rate%3A") == (first == "rate")
+    with running(task, message), pytest.raises(Retry):
+        task.retry(countdown=0)
+    assert rules(app) == found
 
 
 def test_a_beat_entry_says_it(app, exclusive):
@@ -227,7 +254,6 @@ def test_a_handler_of_celerys_signal_may_say_it(app, exclusive):
         ({"exclusive": 5}, "exclusive must be a key (str), an Exclusive, or False, got: 5"),
         ({"exclusive": "type:pdf"}, "key of exclusive must be one that does not begin with 'rate:' or 'type:', got: "),
         ({"rate": "1/s"}, "rate must be a Rate, such as Rate('100/m', 'crawl:{host}'), or False, got: '1/s'"),
-        ({"exclusive": "k", "rate": Rate("1/s", "k")}, "a job has one key: exclusive= or rate=, got: 'k' and Rate("),
         (
             {"exclusive": Exclusive("{town}")},
             "exclusive \"{town}\": task proj.reroute has no argument 'town'; it takes: city, force",
@@ -302,7 +328,8 @@ def first(app):
     [
         ({}, ONE),
         ({"exclusive": "call"}, "key=call limit=1"),
-        ({"rate": Rate("1/s", "{city}")}, "key=rate%3AHH rate=1/1000000"),
+        ({"rate": Rate("1/s", "{city}")}, BOTH),
+        ({"rate": Rate("1/s", "{city}"), "exclusive": False}, "key=rate%3AHH rate=1/1000000"),
         ({"exclusive": False}, ""),
     ],
 )
@@ -321,6 +348,7 @@ def test_a_retry_may_ask_for_another_key(app, exclusive):
         ({"exclusive": "other"}, "key=other limit=1"),
         ({"exclusive": False}, ""),
         ({"rate": False}, ONE),
+        ({"rate": Rate("1/s", "HH")}, f"{ONE} key=rate%3AHH rate=1/1000000"),
     ):
         exclusive.delay("HH")
         with running(exclusive, first(app)), pytest.raises(Retry):
@@ -405,7 +433,8 @@ def test_the_body_of_a_chord_has_a_key_of_its_own(app, exclusive, new_task):
         ({}, {"exclusive": "k"}, "key=k limit=1"),
         ({"exclusive": "k"}, {}, "key=k limit=1"),
         ({"exclusive": "own"}, {"exclusive": "k"}, "key=k limit=1"),
-        ({}, {"rate": Rate("1/s", "k")}, "key=rate%3Ak rate=1/1000000"),
+        ({}, {"rate": Rate("1/s", "k")}, f"{ONE} key=rate%3Ak rate=1/1000000"),
+        ({"rate": Rate("1/s", "k")}, {"exclusive": "k"}, "key=k limit=1 key=rate%3Ak rate=1/1000000"),
         ({}, {"affinity": Affinity("pdf", exclusive="k:{city}")}, "key=k%3AHH limit=1"),
         ({}, {"affinity": Affinity("pdf", exclusive="a"), "exclusive": "k", "on_demand": True}, "key=k limit=1"),
         ({}, {"exclusive": False}, ""),

@@ -4,7 +4,7 @@ import zlib
 from itertools import count
 
 from celery_affinity.rules import bounds, job_fields, new_job
-from celery_affinity.rules.marks import has_key, merges
+from celery_affinity.rules.marks import has_key, merges, of_keys
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
 from celery_affinity.rules.redis_keys import encode
@@ -19,6 +19,7 @@ from .vocabulary import (
     NAMES,
     PATIENT,
     RULES,
+    RULES_OF_TWO,
     WORKERS,
 )
 from .walk import Moves
@@ -37,7 +38,8 @@ def rules_of(job_id):
     number = zlib.crc32(job_id.encode())
     ways = PATIENT if job_id.startswith("p") else MERGES
     merge = [ways[number % len(ways)]] if merges(job_id) else []
-    of_key = [RULES[number % (3 if merge else len(RULES))]] if has_key(job_id) else []
+    of_mark = {"": ("",), "!": RULES, "&": RULES_OF_TWO}[of_keys(job_id)]
+    of_key = [of_mark[number % (min(3, len(of_mark)) if merge else len(of_mark))]] if has_key(job_id) else []
     return " ".join(merge + of_key)
 
 

@@ -71,32 +71,50 @@ def eligible(reference):
     held, standing = held_keys(reference), keyed.standing_ids(reference)
     left = left_to_a_tick(reference)
     for job in reference.jobs.values():
-        rules = keyed.rules_of(job)
+        keys = keyed.keys_of(job)
         is_paused = "*" in reference.pauses or f"type:{encode(job.type)}" in reference.pauses
         if job.state != "pending" or is_paused or job.type in left:
             continue
-        if rules and rules.key in reference.due_keys and may_wait_for_its_key(reference, rules):
+        if any(each.key in reference.due_keys and may_wait_for_its_key(reference, each) for each in keys):
             continue
         if job.type in reference.counting or is_at_its_limit(reference, job.type):
             continue
-        if rules and f"key:{rules.key}" in reference.pauses:
+        if any(f"key:{each.key}" in reference.pauses for each in keys) or is_kept_back(reference, job):
             continue
-        if is_kept_back(reference, job):
+        if any(isinstance(each.stated, StatedRate) for each in keys) and job.id not in standing:
             continue
-        if rules is None or (isinstance(rules.stated, StatedRate) and job.id in standing):
+        if is_behind_one_with_two_keys(reference, job, standing):
+            continue
+        exclusive = [each.key for each in keys if not isinstance(each.stated, StatedRate)]
+        if all(
+            held[key] < keyed.limit_of(reference, key) and reference.kept_for.get(key) in (None, job.id)
+            for key in exclusive
+        ):
             yield job
-        elif not isinstance(rules.stated, StatedRate):
-            kept_for = reference.kept_for.get(rules.key)
-            has_room = held[rules.key] < keyed.limit_of(reference, rules.key)
-            if has_room and kept_for in (None, job.id):
-                yield job
+
+
+def is_behind_one_with_two_keys(reference, job, standing):
+    """Return whether an older job of a key and lane of *job* waits for its second key: those of a key go in order."""
+    of_lane = [other for other in reference.pending({job.type}) if lane(other) == lane(job) and age(other) < age(job)]
+    waiting = [other for other in of_lane if len(keyed.keys_of(other)) > 1 and other.id not in standing]
+    return any(keyed.has(other, each.key) for other in waiting for each in keyed.keys_of(job))
+
+
+def lane(job):
+    return job.on_demand, job.priority
+
+
+def age(job):
+    return job.enqueued_us, job.id
 
 
 def left_to_a_tick(reference):
     """Return the types of which a job stands that nobody fills but the next tick: others of its type wait behind it."""
     standing = keyed.standing_ids(reference)
-    jobs = [job for job in reference.jobs.values() if job.id in standing and keyed.rules_of(job)]
-    return {job.type for job in jobs if reference.due_keys.get(keyed.rules_of(job).key) == AT_ONCE_US}
+    jobs = [job for job in reference.jobs.values() if job.id in standing]
+    return {
+        job.type for job in jobs if any(reference.due_keys.get(each.key) == AT_ONCE_US for each in keyed.keys_of(job))
+    }
 
 
 def may_wait_for_its_key(reference, rules):
@@ -166,7 +184,7 @@ def is_at_its_limit(reference, type_):
 
 def held_keys(reference):
     """Return how many jobs hold each key."""
-    return Counter(keyed.rules_of(job).key for job in claimed(reference) if keyed.rules_of(job))
+    return Counter(each.key for job in claimed(reference) for each in keyed.keys_of(job))
 
 
 def claimed(reference):
@@ -181,10 +199,10 @@ def check_that_keys_are_kept(reference, granted):
     """
     held = held_keys(reference)
     for job in granted:
-        rules = keyed.rules_of(job)
-        assert rules is None or f"key:{rules.key}" not in reference.pauses, f"{job.id} has a paused key"
-        if rules and isinstance(rules.stated, int) and rules.key != "a":
-            assert held[rules.key] <= keyed.limit_of(reference, rules.key), f"{job.id} is one too many"
+        for rules in keyed.keys_of(job):
+            assert f"key:{rules.key}" not in reference.pauses, f"{job.id} has a paused key"
+            if isinstance(rules.stated, int) and rules.key != "a":
+                assert held[rules.key] <= keyed.limit_of(reference, rules.key), f"{job.id} is one too many"
 
 
 def free_slots(reference):

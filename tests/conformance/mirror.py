@@ -408,16 +408,19 @@ def _expect_metrics(reference, entry):
 
 
 def _expect_keys(reference, entry, standing):
-    ruled = [job for job in reference.jobs.values() if keyed.rules_of(job)]
-    first = {}
+    ruled = [job for job in reference.jobs.values() if keyed.keys_of(job)]
+    waits_for, first = keyed.keys_waited_for(reference), {}
     for job in sorted(ruled, key=lambda job: (job.enqueued_us, job.id)):
-        its_key, its_lane = keyed.rules_of(job).key, f"{encode(job.type)} {lane(job)}"
-        if job.state == "claimed" and isinstance(keyed.rules_of(job).stated, int):
-            entry(["held", its_key], job.id, job.fence)
-        if job.state == "pending":
+        its_lane = f"{encode(job.type)} {lane(job)}"
+        for rules in keyed.keys_of(job):
+            if job.state == "claimed" and isinstance(rules.stated, int):
+                entry(["held", rules.key], job.id, job.fence)
+        its_keys = waits_for.get(job.id, [])
+        for its_key in its_keys:
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)
             words = first.setdefault((its_key, its_lane), f"{job.enqueued_us} {job.id}")
-            first[its_key, its_lane] = words = f"{words} {job.id}" if job.id in standing else words
+            stands = job.id in standing or its_key != its_keys[-1]
+            first[its_key, its_lane] = words = f"{words} {job.id}" if stands else words
             entry(["of_key", its_key], its_lane, words)
             entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
     _expect_facts_of_keys(reference, entry)
@@ -483,3 +486,23 @@ def _expect_heads(reference, entry, standing):
             heads[job.type][lane(job)] = min(first or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
     for type_, its in heads.items():
         entry(["heads"], encode(type_), {(name, str(enqueued_us), job) for name, (enqueued_us, job) in its.items()})
+
+
+def forget_passing_notes(reference, *states):
+    """Remove from *states* what tasks stated of keys for which none of their jobs waits, and which none holds.
+
+    Jobs with two keys leave such notes at the second key, in an order in which no rule has jobs come back or end.
+    """
+    now = {
+        (rules.key, job.task_name)
+        for job in reference.jobs.values()
+        for rules in keyed.keys_of(job)
+        if job.state in ("pending", "claimed")
+    }
+    for state in states:
+        for its_key in {rules.key for job in reference.jobs.values() for rules in keyed.keys_of(job)}:
+            fields = state.get(key("of_key", its_key), {})
+            for name in [name for name in fields if name.startswith("=") and (its_key, decode(name[1:])) not in now]:
+                del fields[name]
+            if not fields:
+                state.pop(key("of_key", its_key), None)

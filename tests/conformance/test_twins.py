@@ -28,6 +28,7 @@ ONLY_IN_PYTHON |= {
     "standing",
     "standing_ids",
     "standing_of",
+    "keys_waited_for",
     "waiting",
     "holders",
     "limit_of",

@@ -69,6 +69,17 @@ RULES = (
     "key=rate%3Ar rate=3/1000000",
     "key=rate%3As rate=1/64000000",
 )
+#: Rules of jobs with two keys, which meet those with one.
+RULES_OF_TWO = (
+    "key=rate%3Ar rate=2/3000000 key=a limit=1",
+    "key=rate%3Ar rate=2/3000000 key=o limit=1 order=1",
+    "key=rate%3Ar rate=3/1000000 key=b%20c limit=2",
+    "key=rate%3At rate=8/8000000 key=a limit=1",
+    "key=rate%3At rate=8/8000000 key=b%20c limit=2",
+    "key=a limit=1 key=rate%3At rate=8/8000000",
+    "key=b%20c limit=2 key=rate%3At rate=8/8000000",
+    "key=o limit=1 order=1 key=rate%3Ar rate=2/3000000",
+)
 #: What is paused, and for how long, µs; None: until somebody resumes it.
 PAUSABLE = ("type:pdf", "type:pdf", "type:excel", "key:a", "key:rate%3Ar", "key:o", "*")
 pauses_us = draw.sampled_from([None, None, 1_000_000, 64_000_000])
@@ -89,7 +100,7 @@ PATIENT = (
     "merge=p most=4 bytes=1700 wait=3000000/5000000",
 )
 #: End of a job's id: whether the job merges, and has a key.
-marks = draw.sampled_from(["", "", "", "!", "!", "+", "+", "+!"])
+marks = draw.sampled_from(["", "", "", "!", "!", "&", "+", "+", "+!", "+&"])
 #: µs, on both sides of every limit of time: a tick lately, a silence that counts, a heartbeat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(
@@ -181,7 +192,8 @@ a_setting = draw.sampled_from(
         ("priority_order", "lower-first"),
         ("priority_order", "higher-first"),
         ("limits", "a=2"),
-        ("limits", "a=2 type%3Apdf=1"),
+        ("limits", "a=2 type%3Apdf=1 rate%3Ar=1/4000000"),
+        ("limits", "rate%3At=2/64000000 rate%3A*=5/1000000 *=3"),
         ("limits", "type%3Aexcel=2 type%3Apdf=3"),
         ("limits", "type%3Aexcel=0"),
         ("limits", "a=0 b%20c=2 b%20*=1 *=3"),

@@ -9,6 +9,7 @@ from celery_affinity.cli import text_of_explain
 from celery_affinity.errors import OptionError
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.keyed.in_use import find
+from celery_affinity.rules.keyed.key_rules import narrowness
 from celery_affinity.rules.protocol import LONGEST_KEY
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
@@ -81,7 +82,15 @@ def test_100_jobs_start_after_a_quiet_minute_and_then_one_every_0_6_s(shop, redi
     assert [started(after_s) for after_s in (0, 0.5, 0.1, 59.4)] == [100, 0, 1, 99]
 
 
-@pytest.mark.parametrize("block", ["at-run-time", "limit-of-a-type", "pauses"])
+def test_the_narrower_of_two_keys_comes_first(shop):
+    exec(blocks(PAGE)["rate"], shop)
+    exec(blocks(PAGE)["both"], shop)
+    remind = shop["remind"]
+    assert [each.option for each in remind.affinity.keys] == ["rate", "exclusive"]
+    assert narrowness(remind.affinity.exclusive) > narrowness(remind.affinity.rate)
+
+
+@pytest.mark.parametrize("block", ["at-run-time", "limit-of-a-type", "rate-at-run-time", "pauses"])
 def test_the_commands_of_the_page_work(valkey, redis_client, block):
     for words in commands(blocks(PAGE)[block]):
         run = affinity(valkey.url, *words[words.index("affinity") + 1 :])

@@ -111,7 +111,7 @@ def test_calls_that_were_merged_have_the_state_of_their_run(fleet, reader):
 
 def test_a_key_is_said(fleet, reader):
     fleet.publish("job!", "pdf", rules="key=city%3AHH limit=1")
-    assert get(reader, "task-job!").key == "city:HH"
+    assert get(reader, "task-job!").keys == ["city:HH"]
 
 
 def test_an_app_that_counts_the_other_way_round_is_read_so(fleet, reader):

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from celery_affinity.cli import text_of_explain, text_of_jobs, text_of_keys, text_of_status
 from celery_affinity.dispatcher.reserve_warnings import ReserveWarnings
+from celery_affinity.observe import jobs
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.collector import StatusCollector
 from celery_affinity.observe.explain import explain
@@ -164,6 +165,23 @@ def test_explain_says_who_holds_the_key_and_how_many_go_before(fleet, reader):
     assert rows["overtaken"] == "no bound while a key keeps it back"
     assert rows["wait"] == "unknown: no run time of such jobs is known yet"
     assert "4 of this key" in rows_of(explain(reader, "task-sheet!"))["blocked by"], "jobs of other types count"
+
+
+def test_of_a_job_with_two_keys_both_are_explained_that_have_no_room(fleet, reader):
+    fleet.join("worker", "pdf", slots=9)
+    rate = "key=rate%3Asmtp rate=2/60000000"
+    for job, customer in (("1&", "acme"), ("2&", "acme"), ("3&", "other"), ("4&", "fourth")):
+        fleet.publish(job, "pdf", rules=f"key={customer} limit=1 {rate}")
+    behind, later = explain(reader, "task-2&").waiting, explain(reader, "task-4&").waiting
+    held = "key 'acme': 1 of 1 held by task-1& (tests.task) on worker@host for 0.0 s; no other job of this key goes"
+    starts = "key 'rate:smtp': 2 may start in 60 s, the next in 30.0 s; no other job of this key goes before it"
+    assert [each.why for each in behind.blocked_by] == [f"{held} before it", starts]
+    assert [each.why for each in later.blocked_by] == [starts], "it passed its first key"
+    assert (behind.key.key.key, later.key.key.key) == ("acme", "rate:smtp")
+    assert later.estimate_s == 30
+    fleet.scheduler.pause("key:acme")
+    assert [each.rule for each in explain(reader, "task-2&").waiting.blocked_by] == ["pause", "key", "key"]
+    assert jobs.get(reader, "task-2&").keys == ["acme", "rate:smtp"]
 
 
 def test_the_wait_for_a_key_is_estimated_from_the_runs_of_its_type(fleet, reader):

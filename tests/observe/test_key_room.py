@@ -35,12 +35,18 @@ def start_all(fleet):
         ("key=k limit=99", 12),
         ("key=rate%3Ak rate=4/60000000", 4),
         ("key=k limit=1 order=1", 1),
+        ("key=k limit=5 key=rate%3Ak rate=3/60000000", 3),
+        ("key=k limit=3 key=rate%3Ak rate=5/60000000", 3),
+        ("key=rate%3Ak rate=5/60000000 key=k limit=99", 5),
+        ("key=rate%3Ak rate=9/60000000 key=k limit=0", 0),
     ],
 )
 def test_jobs_for_which_their_key_has_room_are_not_kept_back(fleet, reader, rules, start):
     fleet.join("other", "excel")
     for number in range(12):
-        fleet.publish(f"{number}!", "pdf", rules=rules)
+        fleet.publish(f"{number}{'&' if ' key=' in rules else '!'}", "pdf", rules=rules.replace("limit=0", "limit=1"))
+    if "limit=0" in rules:
+        fleet.scheduler.configure({"limits": "k=0"})
     assert kept_back(reader)["pdf"] == 12 - start
     assert scale_of(Report(reader).status(), ["pdf"]).waiting == start
     assert start_all(fleet)["pdf"] == start

@@ -81,12 +81,13 @@ def test_a_key_is_written_as_text_or_in_full():
     assert pickle.loads(pickle.dumps(asked)) == copy.deepcopy(asked) == as_affinity(loads(dumps(asked))) == asked
     rated = Affinity(rate=Rate("100/m", "{tenant}"))
     assert as_affinity(loads(dumps(rated))) == rated
-    assert (asked.rule, rated.rule, Affinity("pdf").rule) == (asked.exclusive, rated.rate, None)
+    assert (asked.keys, rated.keys, Affinity("pdf").keys) == ((asked.exclusive,), (rated.rate,), ())
 
 
-def test_a_job_has_one_key():
-    with pytest.raises(OptionError, match="a job has one key: exclusive= or rate=, got: "):
-        Affinity(exclusive="city", rate=Rate("1/s", "city"))
+def test_a_job_has_a_rate_and_an_exclusive_key():
+    both = Affinity(exclusive="city", rate=Rate("1/s", "city"))
+    assert both.keys == (Rate("1/s", "city"), Exclusive("city"))
+    assert as_affinity(loads(dumps(both))) == both
     with pytest.raises(OptionError, match=r"exclusive must be a key .str. or an Exclusive, got: True"):
         Affinity(exclusive=True)
     with pytest.raises(OptionError, match=r"rate must be a Rate, such as .*, got: '100/m'"):

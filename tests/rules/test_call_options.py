@@ -17,7 +17,7 @@ ROWS = [pytest.param(name, option, id=name) for name, option in OPTIONS.items()]
 @pytest.mark.parametrize(("name", "option"), ROWS)
 def test_a_row_names_fields_that_are_there(name, option):
     assert option.field in {*FIELDS, "type"}
-    assert option.shown in {each.name for each in dataclasses.fields(Shown)}
+    assert option.shown in {each.name for each in dataclasses.fields(Shown)}, "observe.jobs.Job has no such field"
     assert FIRST_TRY in option.places
     assert bool(option.in_json) == bool(option.accepted_in_json)
 

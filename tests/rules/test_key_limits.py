@@ -24,6 +24,8 @@ patterns = texts.filter(lambda text: not text.startswith(("rate:", "type:")))
         ({"50%": 1}, "50%25=1", "50%25=1"),
         ({"type:größe": 1}, "type%3Agr%C3%B6%C3%9Fe=1", "type:gr%C3%B6%C3%9Fe=1"),
         ({"none": 3}, "none=3", "none=3"),
+        ({"rate:a:*": "100/m", "*": 1}, "rate%3Aa%3A*=100/60000000 *=1", "rate:a:*=100/m *=1"),
+        ({"rate:*": "1/s", "rate:b": "9/h"}, "rate%3Ab=9/3600000000 rate%3A*=1/1000000", "rate:b=9/h rate:*=1/s"),
     ],
 )
 def test_limits_have_three_forms(limits, in_redis, shown):
@@ -54,8 +56,32 @@ def test_a_pattern_in_redis_is_that_of_encoded_keys(prefix, rest):
     "limits",
     [
         *({"a": -1}, {"a": True}, {"a": 1.5}, {"a": "1"}, {"a": 10**18}, {"": 1}, {5: 1}, {"\ud800": 1}),
-        *({"rate:a": 1}, {"type:": 1}, {"type:a*": 1}, {"type:a,b": 1}),
-        *("a", "a=", "=1", "a=-1", "a=1.5", "a=1 b", "rate:a=1", "type:a*=1", "a=1,b=2", 5, ["a=1"], "none a=1"),
+        *(
+            {"rate:a": 1},
+            {"rate:a": "0/s"},
+            {"rate:a": "1/d"},
+            {"rate:a": "1/1000000"},
+            {"a": "1/s"},
+            {"type:a": "1/s"},
+        ),
+        *({"type:": 1}, {"type:a*": 1}, {"type:a,b": 1}),
+        *(
+            "a",
+            "a=",
+            "=1",
+            "a=-1",
+            "a=1.5",
+            "a=1 b",
+            "rate:a=1",
+            "a=1/s",
+            "rate:a=1/",
+            "rate:a=/s",
+            "type:a*=1",
+            "a=1,b=2",
+            5,
+            ["a=1"],
+            "none a=1",
+        ),
     ],
 )
 def test_other_limits_are_refused(limits):

@@ -17,7 +17,6 @@ from celery_affinity.rules.keyed.key_rules import (
     as_rate,
     key_in,
     literal,
-    option_of,
     rule_of_call,
 )
 from celery_affinity.rules.keyed.spelled import encoded_key
@@ -49,7 +48,6 @@ def test_a_job_says_key_and_figures(rule, text):
     assert rule.text("HH") == text
     assert are_rules(text)
     assert key_in(text) == ("rate:HH" if isinstance(rule, Rate) else "HH")
-    assert option_of(text) == rule.option
     assert pickle.loads(pickle.dumps(rule)) == copy.deepcopy(rule) == rule
     assert type(rule)(**loads(dumps(rule))) == rule
 

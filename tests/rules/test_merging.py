@@ -11,7 +11,7 @@ from kombu.utils.json import dumps
 
 from celery_affinity import Affinity, Call, Exclusive, Merge, OptionError
 from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.keyed.key_rules import are_rules, key_in, option_of
+from celery_affinity.rules.keyed.key_rules import are_rules, key_in
 from celery_affinity.rules.merging import merge_key, merge_key_in
 from celery_affinity.rules.protocol import USUAL_BOUNDS
 from celery_affinity.rules.rule_texts import as_kept, in_full, joined, merge_in, parts_of
@@ -33,7 +33,6 @@ def test_a_job_says_key_and_bounds():
     assert are_rules(text)
     assert merge_key_in(text) == "New York"
     assert key_in(text) is None
-    assert option_of(text) == ""
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,6 @@ def test_a_merge_key_and_an_exclusive_key_stand_side_by_side(merge, key):
     assert re.fullmatch(FIELDS["rules"].pattern, joined(of_merging, of_key))
     for parts in ((of_merging, of_key), (of_merging, ""), ("", of_key), ("", "")):
         assert parts_of(joined(*parts)) == parts
-    assert option_of(joined(of_merging, of_key)) == "exclusive"
 
 
 def test_a_rule_is_a_value():

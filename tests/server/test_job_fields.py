@@ -70,8 +70,37 @@ TEXTS += [
     "key=a:b limit=1",
 ]
 TEXTS += [f"key={'k' * length} limit=1" for length in (255, 256)]
+RATE = "key=rate%3Aa rate=5/60000000"
+TEXTS += [
+    f"{RATE} key=a limit=1",
+    f"{RATE} key=a limit=1 order=1",
+    f"{RATE}  key=a limit=1",
+    f"{RATE} key=a limit=1 ",
+    f"{RATE} key=a limit=0",
+    f"{RATE} key=rate%3Ab limit=1",
+    f"{RATE} {RATE}",
+    f"{RATE} key=a rate=5/60000000",
+    f"key=a rate=5/60000000 {RATE}",
+    f"key=a limit=1 {RATE}",
+    f"key=a limit=1 order=1 {RATE}",
+    f"key=a limit=1 {RATE} ",
+    f"key=a {RATE} limit=1",
+    "key=a rate=5/60000000 key=a limit=1",
+    "key=rate%3Aa rate=5 key=a limit=1",
+    "key=a limit=1 key=b limit=1",
+    f"{RATE} key=a limit=1 key=b limit=1",
+    f"key=rate%3A{'k' * 248} rate=1/1 key={'k' * 255} limit=1",
+    f"key=rate%3A{'k' * 249} rate=1/1 key=k limit=1",
+    f"key=rate%3Ak rate=1/1 key={'k' * 256} limit=1",
+]
 MERGE = "merge=a%20b most=2 bytes=1"
 TEXTS += [MERGE, f"{MERGE} key=a limit=1", f"{MERGE} key=a limit=1 order=1", f"{MERGE} key=a rate=5/60000000"]
+TEXTS += [
+    f"{MERGE} {RATE} key=a limit=1",
+    f"{MERGE} {RATE} key=a",
+    f"{MERGE} {RATE} key=a limit=1 {RATE}",
+    f"{MERGE} key=a limit=1 {RATE}",
+]
 TEXTS += [
     f"{MERGE} ",
     f"{MERGE} key=a",
@@ -162,7 +191,8 @@ def is_refused(client, arguments):
 
 def mark_for(rules):
     """Return the end of the id of a job with these rules."""
-    return "+!" if "merge=" in rules and "key=" in rules else "+" if "merge=" in rules else "!"
+    of_keys = ("", "!", "&")[min(2, rules.count("key="))]
+    return "+" + of_keys if "merge=" in rules else of_keys or "!"
 
 
 def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_client):
@@ -175,7 +205,9 @@ def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_
             found = is_refused(redis_client, arguments)
             assert found == new_job.bad([*arguments.values()]), (field, text)
             if found:
-                assert found == field or (found == "rules" and text.endswith(("!", "+")))  # it says so of its rules
+                assert found == field or (
+                    found == "rules" and text.endswith(("!", "&", "+"))
+                )  # it says so of its rules
                 assert redis_client.dbsize() == before
                 refused.add(field)
     assert refused == set(CHECKED), f"jobs/fields.lua does not check {set(CHECKED) - refused}"

@@ -57,6 +57,33 @@ def test_a_file_of_hooks_has_nothing_else_since_a_misspelt_one_is_called_by_nobo
         assert found <= hooks, path
 
 
+#: Rooms of rules, and arrows that belong to one: anywhere else a rule is not known by name.
+ROOMS_OF_RULES = ("keyed", "merging", "recurring", "types")
+ARROWS_OF_RULES = {
+    "callers",
+    "due",
+    "fire",
+    "leave_due",
+    "part",
+    "pause",
+    "recur",
+    "resume",
+    "shared",
+    "stop",
+    "suspend",
+}
+
+
+def test_arrows_claims_and_settings_ask_rules_through_the_registry_alone():
+    room = Path(lua.__file__).parent
+    of_rules = [name.stem for each in ROOMS_OF_RULES for name in (room / each).glob("*.lua")] + ["bounds"]
+    asks = re.compile(rf"^(?!\s*--).*(?<![\w.])({'|'.join(of_rules)})\.\w", re.MULTILINE)
+    others = [path for each in ("arrows", "base", "fleet", "placing") for path in (room / each).glob("*.lua")]
+    assert asks.search("    if keyed.renew(its_key) then")
+    named = {path.stem: asks.findall(path.read_text()) for path in others}
+    assert {name: found for name, found in named.items() if found and name not in {*ARROWS_OF_RULES, "repair"}} == {}
+
+
 @pytest.mark.parametrize("by_script", [False, True])
 def test_an_arrow_that_brings_no_job_runs_on_a_full_server(redis_client, by_script):
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))

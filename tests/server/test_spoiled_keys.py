@@ -39,3 +39,25 @@ def test_jobs_of_a_key_run_one_after_the_other_all_the_same(fleet, key):
     assert fleet.scheduler.repair()
     assert runs(fleet) == ["holds!", "second!", "third!"]
     assert not fleet.scheduler.repair()
+
+
+RATE = "key=rate%3Ar rate=99/99000000"
+
+
+@pytest.mark.parametrize("rules", [f"{RULES} {RATE}", f"{RATE} {RULES}"], ids=["key first", "rate first"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(("held", "k"), ("of_key", "k"), ("of_key", "rate%3Ar"), ("kept_lanes",), ("waiting_keys",)),
+        *(("sublane", "k", "pdf", "queued.0"), ("sublane", "rate%3Ar", "pdf", "queued.0")),
+    ],
+    ids=" ".join,
+)
+def test_jobs_of_two_keys_likewise(fleet, rules, key):
+    runs(fleet)
+    for job in ("1&", "2&", "3&"):
+        fleet.publish(job, "pdf", rules=rules)
+    if fleet.scheduler.client.delete(fleet.scheduler.keys.key(*key)):
+        assert fleet.scheduler.repair()
+    assert runs(fleet) == ["1&", "2&", "3&"]
+    assert not fleet.scheduler.repair()

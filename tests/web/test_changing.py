@@ -106,8 +106,11 @@ def test_a_dead_letter_is_dropped(fleet, web):
 def test_settings_are_changed_and_reset(fleet, web):
     (changed,) = web("PATCH", "/api/settings", json={"affinity_age_weight": 17}).json()
     assert (changed["name"], changed["value"], changed["changed_at_run_time"]) == ("age_weight", 17, True)
-    reply = web("PATCH", "/api/settings", json={"age_weight": None, "limits": "type:pdf=3"})
-    assert {each["name"]: each["value"] for each in reply.json()} == {"age_weight": 16, "limits": "type:pdf=3"}
+    reply = web("PATCH", "/api/settings", json={"age_weight": None, "limits": "type:pdf=3 rate:mail:*=9/m"})
+    assert {each["name"]: each["value"] for each in reply.json()} == {
+        "age_weight": 16,
+        "limits": "type:pdf=3 rate:mail:*=9/m",
+    }
 
 
 @pytest.mark.parametrize(

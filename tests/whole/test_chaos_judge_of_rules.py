@@ -16,7 +16,7 @@ def story():
 def test_a_key_that_runs_one_after_the_other_is_fine(story):
     for number, job in enumerate(("first", "second")):
         story.publish(job, at=number)
-        story.run(job, 2 + number, 3 + number, key="one", fence=number)
+        story.run(job, 2 + number, 3 + number, keys="one", fence=number)
     verdict = story.judged()
     assert (verdict.keyed, verdict.overlaps, verdict.violations) == (2, {}, [])
 
@@ -25,17 +25,17 @@ def test_a_key_that_runs_one_after_the_other_is_fine(story):
 def test_two_at_once_of_one_key_are_a_violation_if_it_says_so(story, key, violations):
     for number, job in enumerate(("first", "second")):
         story.publish(job)
-        story.run(job, 1 + number / 10, 2, key=key, fence=number)
+        story.run(job, 1 + number / 10, 2, keys=key, fence=number)
     assert len(story.judged().violations) == violations
 
 
 @pytest.mark.parametrize("fences", [(1, 2), (2, 1)])
 def test_a_run_whose_worker_was_killed_may_overlap_with_one_of_a_later_claim_alone(story, fences):
     story.publish("first")
-    story.run("first", 1, key="one", fence=fences[0])
+    story.run("first", 1, keys="one", fence=fences[0])
     story.happen("kill", "worker", 2, target=WORKER)
     story.publish("second", at=2)
-    story.run("second", 2.1, 3, worker=OTHER, pid=OTHER, key="one", fence=fences[1])
+    story.run("second", 2.1, 3, worker=OTHER, pid=OTHER, keys="one", fence=fences[1])
     verdict = story.judged(reasons={"first": "lost"}, states={"first": "dead"})
     assert bool(verdict.violations) == (fences == (2, 1))
     assert bool(verdict.overlaps) == (fences == (1, 2))
@@ -46,7 +46,7 @@ def test_more_starts_than_a_rate_allows_are_a_violation(story, starts, violation
     story.publish("first")
     for number in range(starts):
         story.publish(f"{number}")
-        story.run(f"{number}", 0.3, 0.4, key="rate:rate", fence=number)
+        story.run(f"{number}", 0.3, 0.4, keys="rate:rate", fence=number)
     story.publish("done")
     story.run("first", 5, 6)
     story.run("done", 5, 6)
@@ -64,7 +64,7 @@ def test_nothing_of_what_is_paused_is_claimed_from_the_pause_to_its_end(story, w
     story.publish("job", type="pdf")
     story.happen("paused", what, 1, fence=5)
     story.happen("resuming", what, 3, fence=9)
-    story.run("job", 2, 4, key="one", fence=fence)
+    story.run("job", 2, 4, keys="one", fence=fence)
     verdict = story.judged()
     assert verdict.pauses == 1
     assert bool(verdict.violations) == (is_its_own and is_within)
@@ -131,7 +131,7 @@ def test_a_limit_counts_for_the_claims_after_its_change(story, fence, violations
 def test_a_limit_set_for_a_key_wins_over_the_one_that_its_jobs_state(story):
     for number in (1, 2, 3):
         story.publish(f"{number}")
-        story.run(f"{number}", 1, 2, key="one", fence=number)
+        story.run(f"{number}", 1, 2, keys="one", fence=number)
     assert len(story.judged().violations) == 2
     limit(story, "one=3", 0, 0, 0)
     assert story.judged().violations == []
@@ -139,11 +139,20 @@ def test_a_limit_set_for_a_key_wins_over_the_one_that_its_jobs_state(story):
     assert "limit 0" in story.judged().violations[0]
 
 
+def test_each_of_two_keys_is_judged(story):
+    for number in range(12):
+        story.publish(f"{number}")
+        story.run(f"{number}", 0.3, 0.4, keys="rate:rate one", fence=number + 1)
+    violations = story.judged().violations
+    assert any("rate:rate" in each for each in violations)
+    assert any("at once of one" in each for each in violations)
+
+
 def test_the_limit_of_a_pattern_is_that_of_each_key_that_matches(story):
     limit(story, "many:*=2", 0, 0, 0)
     for fence, key in enumerate(("many:1", "many:1", "many:2", "many:2", "many:2"), 1):
         story.publish(f"{fence}")
-        story.run(f"{fence}", 1, 2, key=key, fence=fence)
+        story.run(f"{fence}", 1, 2, keys=key, fence=fence)
     (violation,) = story.judged().violations
     assert violation.startswith("3 at once of many:2, limit 2")
 

@@ -1,10 +1,11 @@
 """Exclusive tasks on real workers: those of one key one after the other, those of others meanwhile."""
 
+import time
 from itertools import pairwise
 
 import pytest
 
-from celery_affinity import Exclusive, publish_many
+from celery_affinity import Exclusive, Rate, publish_many
 
 from ..support.processes import start_worker
 
@@ -40,3 +41,13 @@ def test_as_many_run_at_once_as_the_limit_of_the_key_says(hold):
     times = ran([hold.apply_async(("HH",), exclusive=Exclusive("{city}", 2)) for _ in range(8)])
     assert most_at_once(times) == 2
     assert most_at_once(ran([hold.apply_async(("HH", 1), exclusive=False) for _ in range(6)])) > 2
+
+
+def test_jobs_with_a_rate_as_well_start_at_the_rate_and_those_of_one_key_one_after_the_other(hold):
+    """Four may start at once, and then one each 0.25 s."""
+    rate, before = Rate("4/s", "all"), time.monotonic()
+    of_cities = [[hold.apply_async((city, 0.2), rate=rate) for _ in range(4)] for city in ("HH", "B", "M")]
+    times = [ran(results) for results in of_cities]
+    for of_city in times:
+        assert all(ended <= began for (_, ended), (began, _) in pairwise(of_city))
+    assert max(began for of_city in times for began, _ in of_city) >= before + 8 * 0.25

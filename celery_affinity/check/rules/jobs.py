@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from ...rules.addresses import OF_TYPE
 from ...rules.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE
 from ...rules.patterns import matches, overlap
 from ...rules.type_name import alike, did_you_mean, misspelt
@@ -14,8 +15,7 @@ from .workers import rule_of_fleet, rule_of_fleet_and_app
 TICKS_S = 10.0
 
 
-#: Prefix of a limit of a whole type, and what becomes of calls beyond a bound.
-_OF_TYPE = "type:"
+#: What becomes of calls beyond a bound.
 _EFFECTS = {
     REFUSE: "further calls are refused, and raise QueueFull",
     DROP_OLDEST: "each further call drops the job that has waited longest",
@@ -117,8 +117,8 @@ def reserve_of_no_type(fleet: Fleet, app: App) -> Iterator[Finding]:
 def limit_of_nothing(fleet: Fleet, app: App) -> Iterator[Finding]:
     known = _known_types(fleet, app)
     for pattern in app.limits:
-        name = pattern.removeprefix(_OF_TYPE)
-        if pattern.startswith(_OF_TYPE):
+        name = pattern.removeprefix(OF_TYPE)
+        if pattern.startswith(OF_TYPE):
             if name not in known:
                 yield Finding(
                     "limit-of-no-type",

@@ -140,10 +140,9 @@ def _without_keys(options: Options, app: Any) -> tuple[Options, Options]:
     keys = {name: options[name] for name in KEYS if options.get(name) is not None}
     others = {name: value for name, value in options.items() if name not in KEYS}
     asked = as_affinity(options.get("affinity"))
-    if asked.rule is not None:
+    if asked.keys:
         others["affinity"] = replace(asked, exclusive=None, rate=None)
-        if not any(keys.values()):
-            keys = {asked.rule.option: asked.rule, **keys}
+        keys = {**{rule.option: rule for rule in asked.keys}, **keys}
     return keys, others
 
 

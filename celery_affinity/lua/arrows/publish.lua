@@ -18,7 +18,7 @@ local function add(job, nth, is_only, types, fresh)
     local state, served, is_first, alone = enter.put(job, call.now_us + nth, is_only)
     if call.bounds then
         local has_dropped
-        state, has_dropped = bounds.keep(job, state)
+        state, has_dropped = hooks.keep_to_bounds(job, state)
         is_first = is_first or has_dropped
     end
     types[#types + 1] = is_first and job.type or nil
@@ -41,10 +41,9 @@ function arrows.publish(ARGV)
         return redis.error_reply("ERR each job has " .. count .. " arguments, got: " .. length .. " in all")
     end
     if bounded then
-        bounds.read(bounded)
-        local full = bounds.full(ARGV)
-        if full then
-            return full
+        local refusal = hooks.refuses(bounded, ARGV)
+        if refusal then
+            return refusal
         end
         length = length - 1
     end

@@ -18,10 +18,8 @@ local function forget(id, type, lane)
     hooks.of(id).is_purged(id, type)
 end
 
-function arrows.purge(ARGV)
-    local type = ARGV[1] -- encoded
-    -- ARGV[2..]: ids of scheduled jobs, MOST_PURGED at most
-
+-- Deletes jobs of `type`, and those of the scheduled ones in `arguments`, from the second on. RETURNS the reply.
+local function delete_some(type, arguments)
     local deleted, counted = 0, 0 -- jobs; and as how many those of lanes count
     local do_some_recur = redis.call("EXISTS", key.recurs) == 1
 
@@ -39,11 +37,11 @@ function arrows.purge(ARGV)
         return ids
     end
 
-    for i = 2, #ARGV do
-        local state, its_type, lane = unpack(redis.call("HMGET", key.job(ARGV[i]), "state", "type", "lane"))
+    for i = 2, #arguments do
+        local state, its_type, lane = unpack(redis.call("HMGET", key.job(arguments[i]), "state", "type", "lane"))
         if state == "scheduled" and its_type == type then
-            redis.call("ZREM", key.scheduled, ARGV[i])
-            forget(ARGV[i], type, lane)
+            redis.call("ZREM", key.scheduled, arguments[i])
+            forget(arguments[i], type, lane)
             deleted = deleted + 1
         end
     end
@@ -70,4 +68,14 @@ function arrows.purge(ARGV)
         end
     end
     return { deleted, counted >= protocol.MOST_PURGED and heads ~= "" and 1 or 0 }
+end
+
+function arrows.purge(ARGV)
+    local type = ARGV[1] -- encoded
+    -- ARGV[2..]: ids of scheduled jobs, MOST_PURGED at most
+
+    hooks.many_leave()
+    local reply = delete_some(type, ARGV)
+    hooks.leave_to_tick()
+    return reply
 end

@@ -15,6 +15,27 @@ local function jobs_of_stamp(stamp, _, most)
     return ids, #ids == most
 end
 
+-- Ends the waiting jobs of the names in `arguments`, from the fourth on. RETURNS the reply.
+local function end_all(by, after, arguments)
+    local some_of = by == "task" and find_by.jobs_of_task or jobs_of_stamp
+    local revoked, looked_at = 0, 0
+    for i = 4, #arguments do
+        if looked_at == protocol.MOST_MOVES then
+            return { revoked, #arguments - i + 1, 0 }
+        end
+        local ids, goes_on, last =
+            some_of(arguments[i], i == 4 and after or 0, protocol.MOST_MOVES - looked_at)
+        for _, id in ipairs(ids) do
+            looked_at = looked_at + 1
+            revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)
+        end
+        if goes_on then
+            return { revoked, #arguments - i + 1, tonumber(last or 0) }
+        end
+    end
+    return { revoked, 0, 0 }
+end
+
 function arrows.revoke(ARGV)
     local by = ARGV[1] -- what the names are: "task" for task ids, "stamp" for stamps ("name:value"), encoded
     local keep_s = ARGV[2] -- seconds for which these names stay revoked
@@ -28,20 +49,7 @@ function arrows.revoke(ARGV)
             redis.call("SET", key.revoked_stamp(ARGV[i]), call.now, "EX", keep_s)
         end
     end
-    local some_of = by == "task" and find_by.jobs_of_task or jobs_of_stamp
-    local revoked, looked_at = 0, 0
-    for i = 4, #ARGV do
-        if looked_at == protocol.MOST_MOVES then
-            return { revoked, #ARGV - i + 1, 0 }
-        end
-        local ids, goes_on, last = some_of(ARGV[i], i == 4 and after or 0, protocol.MOST_MOVES - looked_at)
-        for _, id in ipairs(ids) do
-            looked_at = looked_at + 1
-            revoked = revoked + (ends.waiting(id, "revoked") and 1 or 0)
-        end
-        if goes_on then
-            return { revoked, #ARGV - i + 1, tonumber(last or 0) }
-        end
-    end
-    return { revoked, 0, 0 }
+    local reply = end_all(by, after, ARGV)
+    hooks.leave_to_tick()
+    return reply
 end

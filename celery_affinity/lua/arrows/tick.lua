@@ -124,12 +124,12 @@ function arrows.tick(ARGV)
     local grace, recheck_from = silence_began()
     local has_more_to_recheck = false
     if recheck_from then
-        has_more_to_recheck = recurring.recheck(recheck_from)
+        has_more_to_recheck = hooks.clock_was_set_back(recheck_from)
     end
     local expired = end_expired()
     local due = promote_due()
     local recovered, dead = recover_the_dead(grace)
-    local have_rules_more = rule_changes.tick()
+    local have_rules_more = hooks.tick()
     local has_more_ended = false
     if redis.call("EXISTS", key.ended) == 1 then
         has_more_ended = ends.trim(settings)

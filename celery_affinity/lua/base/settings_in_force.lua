@@ -50,12 +50,8 @@ end
 -- Writes a setting; nil is its default. The limits of keys have a revision of their own: with each change of these, all
 -- keys for which jobs wait are renewed (`recheck` in keyed.lua).
 local function put(name, value)
-    if name == "limits" then
-        if type_changes.change(redis.call("HGET", key.settings, name), value) then
-            redis.call("HINCRBY", key.settings, "limits_revision", 1)
-        end
-    elseif name == "reserve" then
-        type_changes.reserve(redis.call("HGET", key.settings, name), value)
+    if hooks.setting_changes(name, value) then
+        redis.call("HINCRBY", key.settings, "limits_revision", 1)
     end
     if value then
         redis.call("HSET", key.settings, name, value)

@@ -1,5 +1,8 @@
--- hooks: the registry of the rules that the end of a job's id tells. `no_rule` says what the hooks are; library.py
--- enters each rule here. A job with a key passes `keyed`, the gate before its lane.
+-- hooks: the registry of rules: arrows, claims and settings ask rules here alone, and name none.
+-- A rule of some jobs is told by the end of their ids: `no_rule` says what its hooks are, and library.py enters each
+-- such rule. A job with keys passes them before its lane (`keyed`). A rule of types (`type_rules`, `reserves`) holds
+-- back whole types at a claim. A publish may say bounds of types (`bounds`).
+-- A reason for the length: each hook is a function of one or two lines.
 
 -- Mark -> the hooks of its rule. `hooks.any_mark` is a pattern of all these marks, and that of a key.
 hooks.by_mark = {}
@@ -51,9 +54,61 @@ function hooks.hold(id, type, lane, fence)
     keyed.hold(id, type, lane, fence)
 end
 
+-- Many jobs are about to leave.
+function hooks.many_leave()
+    key_standing.many_leave()
+end
+
+-- For arrows that fill no slots: has a tick fill them with the jobs that others, which have left, held up.
+function hooks.leave_to_tick()
+    key_standing.leave_to_tick()
+end
+
 -- Looks again at what settings that have changed say of keys.
 function hooks.recheck()
     keyed.recheck()
+end
+
+-- A setting is about to become `value`; nil: its default. RETURNS whether this changes what it says of keys.
+function hooks.setting_changes(name, value)
+    if name == "limits" then
+        return type_changes.change(redis.call("HGET", key.settings, name), value)
+    elseif name == "reserve" then
+        type_changes.reserve(redis.call("HGET", key.settings, name), value)
+    end
+    return false
+end
+
+-- Does some of what no event triggers. RETURNS whether there may be more to do.
+function hooks.tick()
+    return rule_changes.tick()
+end
+
+-- The clock was set back: compares recurring calls with it, from the position `from` on. RETURNS whether there are
+-- more.
+function hooks.clock_was_set_back(from)
+    return recurring.recheck(from)
+end
+
+-- RETURNS which of `types` a claim may choose from, as `type_rules.open` does.
+function hooks.open(types, heads, settings, is_ahead)
+    return type_rules.open(types, heads, settings, is_ahead)
+end
+
+-- Counts the claim of a job whose type has a limit, or whose class a reserve. RETURNS whether the type is full now.
+function hooks.count(type, id, lane)
+    return type_rules.hold(type, id, lane)
+end
+
+-- A publish says bounds of types, in `text`. RETURNS its reply if it is refused for one of them; nil if it is not.
+function hooks.refuses(text, arguments)
+    bounds.read(text)
+    return bounds.full(arguments)
+end
+
+-- Drops a job if `job`, which was written with this `state`, is one too many, as `bounds.keep` does.
+function hooks.keep_to_bounds(job, state)
+    return bounds.keep(job, state)
 end
 
 -- Frees what a job held whose claim was removed: its key, and its part of the limit of its type. `is_limited`, `rules`,

@@ -18,7 +18,7 @@ local function is_no_number(text)
     return #text > protocol.LONGEST_NUMBER or not string.find(text, "^%-?%d+$")
 end
 
--- RETURNS whether a text begins with how calls merge, and what follows: what it says of a key, "" for nothing.
+-- RETURNS whether a text begins with how calls merge, and what follows: what it says of keys, "" for nothing.
 local function read_merge(text)
     local merge_key, most, bytes, rest =
         string.match(text, "^merge=([%w_.~%%-]+) most=([1-9]%d*) bytes=([1-9]%d*)(.*)$")
@@ -32,7 +32,7 @@ local function read_merge(text)
     return is_good, string.sub(rest or "", 2)
 end
 
--- RETURNS whether a text says a key, and the limit or rate of the key.
+-- RETURNS whether a text says one key, and the limit or rate of the key.
 local function is_of_key(text)
     local rule_key, rule = string.match(text, "^key=([%w_.~%%-]+) (%S+ ?%S*)$")
     if not rule_key or #rule_key > protocol.LONGEST_KEY then
@@ -45,15 +45,33 @@ local function is_of_key(text)
             and string.find(a_period_us, "^[1-9]") and rule == "rate=" .. most .. "/" .. a_period_us)
 end
 
+-- RETURNS whether a text says a rate and an exclusive key, in any order.
+local function is_of_two_keys(text)
+    local first, second = string.match(text, "^(key=.+) (key=.+)$")
+    if not first or not (is_of_key(first) and is_of_key(second)) then
+        return false
+    end
+    local is_rate_first = string.find(first, " rate=", 1, true) ~= nil
+    local rate, exclusive = is_rate_first and first or second, is_rate_first and second or first
+    local begins = "key=" .. protocol.RATE_PREFIX
+    return string.find(rate, begins, 1, true) ~= nil and string.find(rate, " rate=", 1, true) ~= nil
+        and string.find(exclusive, begins, 1, true) == nil and string.find(exclusive, " limit=", 1, true) ~= nil
+end
+
 -- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).
 -- `mark`: that of the id.
 local function are_rules(text, id, mark)
-    local has_key = marks.has_key(id)
+    local is_good = true
     if mark == protocol.MERGES then
-        local is_good, of_key = read_merge(text)
-        return is_good and (has_key and is_of_key(of_key) or not has_key and of_key == "")
+        is_good, text = read_merge(text)
+        if not marks.has_key(id) then
+            return is_good and text == ""
+        end
     end
-    return has_key and is_of_key(text)
+    if marks.has_two_keys(id) then
+        return is_good and is_of_two_keys(text)
+    end
+    return is_good and marks.has_key(id) and is_of_key(text)
 end
 
 -- RETURNS the name of a field of `job` that is not accepted, or nil.

@@ -1,20 +1,26 @@
--- marks: what the end of a job's id says: "!" for a job with a key (`keyed`), "+" for a call that merges with others,
--- "*" for a batch of such calls (`merging`); "!" is last if there are two. So an arrow that has an id alone knows what
--- there is to do, and a job without rules costs a comparison.
+-- marks: what the end of a job's id says: "!" for a job with a key, "&" for one with two (`keyed`), "+" for a call that
+-- merges with others, "*" for a batch of such calls (`merging`); the mark of keys is last. So an arrow that has an id
+-- alone knows what there is to do, and a job without rules costs a comparison.
+local OF_KEYS = { [protocol.KEYED] = true, [protocol.TWICE_KEYED] = true }
 
--- RETURNS the end of an id but for "!": "+", "*", or any other character.
+-- RETURNS the end of an id but for the mark of keys: "+", "*", or any other character.
 function marks.of(id)
     local last = string.sub(id, -1)
-    return last == protocol.KEYED and string.sub(id, -2, -2) or last
+    return OF_KEYS[last] and string.sub(id, -2, -2) or last
 end
 
 -- RETURNS the id of the batch that begins with the call `first`.
 function marks.batch_of(first)
-    local mark = marks.has_key(first) and protocol.KEYED or ""
+    local mark = marks.has_key(first) and string.sub(first, -1) or ""
     return string.sub(first, 1, -2 - #mark) .. protocol.BATCH .. mark
 end
 
--- RETURNS whether job `id` has a key.
+-- RETURNS whether job `id` has a key, or two.
 function marks.has_key(id)
-    return string.sub(id, -1) == protocol.KEYED
+    return OF_KEYS[string.sub(id, -1)] == true
+end
+
+-- RETURNS whether job `id` has two keys.
+function marks.has_two_keys(id)
+    return string.sub(id, -1) == protocol.TWICE_KEYED
 end

@@ -1,5 +1,6 @@
--- rule_texts: what the text of a job's rules says (`rules/rule_texts.py`): "merge=K most=N bytes=N wait=US/US key=K
--- limit=N", each part only of a job that has it. A `text` may be nil.
+-- rule_texts: what the text of a job's rules says (`rules/rule_texts.py`): "merge=K most=N bytes=N wait=US/US
+-- key=rate%3AK rate=N/US key=K limit=N", the keys in any order, each part only of a job that has it. A `text` may be
+-- nil.
 
 -- RETURNS the key by which calls merge; nil without one.
 function rule_texts.merge_key(text)
@@ -18,12 +19,17 @@ function rule_texts.wait(text)
     return tonumber(wait_us), tonumber(at_most_us)
 end
 
--- RETURNS the exclusive key; the limit or rate that it states; and "" or more words. nil without a key.
-function rule_texts.key(text)
-    return string.match(text or "", "key=(%S+) %l+=(%S+)(.*)$")
+-- RETURNS the keys in the order in which the job passes them, a list of tables: the key; states: the limit or rate that
+-- the job states of it; keeps_order: whether the job's retry is to have the key before others.
+function rule_texts.keys(text)
+    local list = {}
+    for its_key, states, order in string.gmatch(text or "", "key=(%S+) %l+=(%S+) ?(o?)") do
+        list[#list + 1] = { key = its_key, states = states, keeps_order = order == "o" }
+    end
+    return list
 end
 
--- RETURNS all that the text says of an exclusive key; "" for nothing.
-function rule_texts.of_key(text)
+-- RETURNS all that the text says of keys; "" for nothing.
+function rule_texts.of_keys(text)
     return string.match(text or "", "key=.*$") or ""
 end

@@ -2,31 +2,54 @@
 -- A rate of N in a period lets a job start each period / N, its interval. Key `rates` has the time at which N jobs may
 -- start at once again; each start moves it by an interval.
 
--- RETURNS the slowest of the rates in `stated`: how many jobs may start at once, the period, µs, and the interval, µs;
--- nil if none of them is a rate.
-function key_room.rate_of(stated)
+-- RETURNS what the setting `limits` says of a key, by the first pattern that matches it: the setting has the patterns
+-- in the order in which they count (rules/patterns.precedence). `form`: a pattern of what is wanted, a limit or a rate.
+local function set_for(its_key, form)
+    if not call.limits then
+        call.limits = limits.of_keys(redis.call("HGET", key.settings, "limits"))
+    end
+    for pattern, text in string.gmatch(call.limits, "(%S+)=(%S+)") do
+        if string.find(text, form) and texts.matches(pattern, its_key) then
+            return text
+        end
+    end
+end
+
+local function rate_in(text)
+    local most, period_us = string.match(text, "^(%d+)/(%d+)$")
+    return tonumber(most), tonumber(period_us)
+end
+
+-- RETURNS the slowest of the rates in `stated`: how many jobs may start at once, and the period, µs; nil if none of
+-- them is a rate.
+local function slowest_of(stated)
     local most, period_us
     for _, text in pairs(stated) do
-        local its_most, its_period_us = string.match(text, "^(%d+)/(%d+)$")
-        its_most, its_period_us = tonumber(its_most), tonumber(its_period_us)
+        local its_most, its_period_us = rate_in(text)
         if its_most and (not most or its_most / its_period_us < most / period_us
             or (its_most / its_period_us == most / period_us and its_most < most)) then
             most, period_us = its_most, its_period_us
         end
     end
+    return most, period_us
+end
+
+-- RETURNS the rate of a key, by the setting `limits` or else the slowest in `stated`: how many jobs may start at once,
+-- the period, µs, and the interval, µs; nil if the key has none.
+function key_room.rate_of(its_key, stated)
+    local most, period_us = slowest_of(stated)
+    if most and string.find(its_key, protocol.RATE_PREFIX, 1, true) == 1 then
+        local set_most, set_period_us = rate_in(set_for(its_key, "/") or "")
+        most, period_us = set_most or most, set_period_us or period_us
+    end
     return most, period_us, most and math.max(1, math.floor(period_us / most))
 end
 
--- RETURNS how many jobs may hold the key: the number of the first pattern that matches it in the setting `limits`,
--- which has the patterns in the order in which they count (rules/patterns.precedence); else the least that jobs state.
+-- RETURNS how many jobs may hold the key: by the setting `limits`, or else the least that jobs state.
 local function limit_of(its_key, stated)
-    if not call.limits then
-        call.limits = limits.of_keys(redis.call("HGET", key.settings, "limits"))
-    end
-    for pattern, number in string.gmatch(call.limits, "(%S+)=(%d+)") do
-        if texts.matches(pattern, its_key) then
-            return tonumber(number)
-        end
+    local set = set_for(its_key, "^%d+$")
+    if set then
+        return tonumber(set)
     end
     local least = math.huge
     for _, text in pairs(stated) do
@@ -47,7 +70,7 @@ function key_room.room_of(its_key, its)
     if its.is_paused then
         return -math.huge
     end
-    local most, period_us, interval_us = key_room.rate_of(its.stated)
+    local most, period_us, interval_us = key_room.rate_of(its_key, its.stated)
     if most then
         local free_us = key_room.free_at(its_key, period_us)
         local ahead_us = math.max(0, free_us - call.now_us)

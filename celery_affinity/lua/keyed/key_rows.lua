@@ -1,36 +1,49 @@
 -- key_rows: what Redis says of a key and of the rules of its jobs, read once in a call of an arrow.
 
 -- RETURNS a table with what this call has read. known: key -> what `read` returned, kept up to date with what the call
--- writes. rules, task: job id -> text of its rules, and name of its task. are_some_paused: whether anything is paused.
--- patience_us: see `key_turns`. left_to_open, left_to_close: sub-lanes that this call may still change.
--- is_unfinished: whether it may change fewer than it would have to.
+-- writes. of_job, task: job id -> its keys, and the name of its task. are_some_paused: whether anything is paused.
+-- patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
+-- is_renewed_later: whether keys are renewed only at the end of the call.
+-- gone_on: jobs that have come to their second key since others left in this call -> type and lane. has_left,
+-- called_back: whether a job has left, and the jobs that were called back, since `renew_all` began.
+-- left_to_open, left_to_close: sub-lanes that this call may still change. is_unfinished: whether it may change fewer
+-- than it would have to.
 function key_rows.of_call()
     if not call.keys then
         call.keys = {
-            known = {}, rules = {}, task = {}, is_unfinished = false,
+            known = {}, of_job = {}, task = {}, is_unfinished = false, to_renew = {},
+            gone_on = {}, has_left = false, called_back = {}, is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
         }
     end
     return call.keys
 end
 
--- Notes what the row of job `id` says, so that `rules_of` does not read it.
+-- Notes what the row of job `id` says, so that `keys_of` does not read it.
 function key_rows.know(id, rules, name)
     local keys = key_rows.of_call()
-    keys.rules[id], keys.task[id] = rules, name or ""
+    keys.of_job[id], keys.task[id] = rule_texts.keys(rules), name or ""
 end
 
--- RETURNS the key of job `id`; the limit or rate that the job states; and " order=1" if its retry is to go before other
--- jobs of the key, else "". nil if somebody deleted the rules: then the job is as one without rules.
-function key_rows.rules_of(id)
+-- RETURNS the keys of job `id`, as `rule_texts.keys` does; none if somebody deleted the rules: then the job is as one
+-- without rules.
+function key_rows.keys_of(id)
     local keys = key_rows.of_call()
-    if not keys.rules[id] then
-        key_rows.know(id, unpack(redis.call("HMGET", key.job(id), "rules", "name")))
+    if not keys.of_job[id] then
+        local rules, name = unpack(redis.call("HMGET", key.job(id), "rules", "name"))
+        key_rows.know(id, rules or nil, name)
     end
-    local rules = keys.rules[id]
-    if rules then
-        return rule_texts.key(rules)
+    return keys.of_job[id]
+end
+
+-- RETURNS whether job `id` has this key.
+function key_rows.has(id, its_key)
+    for _, stated in ipairs(key_rows.keys_of(id)) do
+        if stated.key == its_key then
+            return true
+        end
     end
+    return false
 end
 
 -- Adds to `its` what field `name` of the key's hash says.
@@ -78,6 +91,47 @@ function key_rows.read(its_key)
         keys.known[its_key] = its
     end
     return its
+end
+
+-- RETURNS the enqueue time of job `id`; nil if it does not wait in `sublane`.
+function key_rows.enqueued_of(its_key, sublane, id)
+    return id == sublane.first and sublane.enqueued
+        or redis.call("ZSCORE", key.sublane(its_key, sublane.type, sublane.lane), id)
+end
+
+-- Adds a job to a sub-lane. The caller renews the key.
+function key_rows.add(its_key, its, id, type, lane, enqueued)
+    local name = type .. " " .. lane
+    redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)
+    if not its.waits then
+        redis.call("ZADD", key.waiting_keys, "NX", keyed.revision(), its_key)
+        its.waits = true
+    end
+    local sublane = its.sublanes[name] or { type = type, lane = lane, standing = "" }
+    its.sublanes[name] = sublane
+    local enqueued_us, first_us = tonumber(enqueued), tonumber(sublane.enqueued)
+    if not first_us or score.is_older(enqueued_us, id, first_us, sublane.first) then
+        sublane.first, sublane.enqueued, sublane.is_changed = id, enqueued, true
+    end
+end
+
+-- Removes a job from a sub-lane. The caller renews the key.
+function key_rows.remove(its_key, its, id, type, lane)
+    local name = type .. " " .. lane
+    local place, sublane = key.sublane(its_key, type, lane), its.sublanes[name]
+    redis.call("ZREM", place, id)
+    if sublane and sublane.standing == id then
+        sublane.standing, sublane.is_changed = "", true
+    end
+    if sublane and sublane.first == id then
+        local first, enqueued = unpack(redis.call("ZRANGE", place, 0, 0, "WITHSCORES"))
+        if first then
+            sublane.first, sublane.enqueued, sublane.is_changed = first, enqueued, true
+        else
+            redis.call("HDEL", key.of_key(its_key), name)
+            its.sublanes[name] = nil
+        end
+    end
 end
 
 -- Writes the sub-lanes of a key that have changed.

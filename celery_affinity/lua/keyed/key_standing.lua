@@ -1,56 +1,13 @@
--- key_standing: which jobs of a key stand in their lanes: while the key has room, the first job of each of its
--- sub-lanes; else none. All others of the key are kept back (key `kept_back`).
+-- key_standing: which jobs stand for a key: while the key has room, the first job of each of its sub-lanes; else none.
+-- A job that stands for its key goes on (`key_steps`).
 -- A key may have very many sub-lanes. In one call of an arrow jobs come to stand in the lanes of MOST_OPENED of them at
 -- most, and leave the lanes of twice as many; the next tick goes on. A job that stands though its key has no room any
 -- more does not start: see `keyed.may_start`.
 -- Cost: some ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two.
 
--- Is called before heads (the first jobs of all lanes of a type, in key `heads`) are read or written here: a claim that
--- is under way writes its own changes first.
-function key_standing.heads_change()
-    if call.before_heads_change then
-        call.before_heads_change()
-    end
-end
-
--- Keeps a job back: it waits, and not in its lane.
-function key_standing.keep_back(id, type, lane, enqueued)
-    redis.call("ZADD", key.kept_back(type, lane), enqueued, id)
-    redis.call("HSET", key.kept_lanes, type .. " " .. lane, 1)
-end
-
--- Keeps a job back no more. RETURNS whether it was kept back.
-function key_standing.let_go(id, type, lane)
-    local was_kept = redis.call("ZREM", key.kept_back(type, lane), id) == 1
-    if was_kept and redis.call("EXISTS", key.kept_back(type, lane)) == 0 then
-        redis.call("HDEL", key.kept_lanes, type .. " " .. lane)
-    end
-    return was_kept
-end
-
--- RETURNS the enqueue time of job `id`; nil if it does not wait in `sublane`.
-local function enqueued_of(its_key, sublane, id)
-    return id == sublane.first and sublane.enqueued
-        or redis.call("ZSCORE", key.sublane(its_key, sublane.type, sublane.lane), id)
-end
-
--- Has job `wanted`, "" for none, stand in the lane of `sublane` instead of the job that does. `heads`: those of its
--- type. RETURNS the heads after that, which the caller writes.
-function key_standing.let_stand(its_key, sublane, wanted, heads)
-    local type, lane, standing = sublane.type, sublane.lane, sublane.standing
-    if standing ~= "" then
-        heads = lanes.without(standing, type, lane, heads)
-        local enqueued = enqueued_of(its_key, sublane, standing)
-        if enqueued then
-            key_standing.keep_back(standing, type, lane, enqueued)
-        end
-    end
-    if wanted ~= "" then
-        key_standing.let_go(wanted, type, lane)
-        heads = lanes.with(wanted, type, lane, enqueued_of(its_key, sublane, wanted), heads)
-    end
-    sublane.standing, sublane.is_changed = wanted, true
-    return heads
+-- Has `renew_all` renew a key.
+function key_standing.renew_soon(its_key)
+    key_rows.of_call().to_renew[its_key] = true
 end
 
 -- RETURNS a text that sorts a sub-lane by the age of its first job; times have as many digits as each other.
@@ -151,22 +108,21 @@ local function wanted_of(its_key, its, room)
     for _, sublane in pairs(its.sublanes) do
         local job = key_turns.has_room_for_type(sublane.type, room, its) and sublane.first or ""
         if its.retry then
-            job = room >= 0 and enqueued_of(its_key, sublane, its.retry) and its.retry or ""
+            job = room >= 0 and key_rows.enqueued_of(its_key, sublane, its.retry) and its.retry or ""
         end
         wanted[sublane] = job ~= sublane.standing and job or nil
     end
     return wanted
 end
 
--- Renews a key: has those of its jobs stand in their lanes that the key has room for, and no others. `gains`: whether
--- the caller fills free slots with jobs of the types of which a job comes to stand (`call.gained`).
-function key_standing.renew(its_key, gains)
+-- Renews a key: has those of its jobs stand that the key has room for, and no others. `gains`, `is_left`: see
+-- `renew_all`.
+local function renew(its_key, gains, is_left)
     local its = key_rows.read(its_key)
     if its.turn then
         key_turns.end_turn_in_vain(its_key, its, gains)
     end
     if not next(its.sublanes) then
-        forget(its_key, its)
         return
     end
     local room, due_us = key_room.room_of(its_key, its)
@@ -179,14 +135,17 @@ function key_standing.renew(its_key, gains)
     local wanted = wanted_of(its_key, its, room)
     local changed = next(wanted) and changed_now(its_key, wanted) or {}
     if #changed > 0 then
-        key_standing.heads_change()
+        key_steps.heads_change()
     end
     local before, after = {}, {} -- type -> its heads
     for _, sublane in ipairs(changed) do
         local type = sublane.type
         before[type] = before[type] or redis.call("HGET", key.heads, type) or ""
-        after[type] = key_standing.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
-        call.gained[type] = call.gained[type] or (gains and wanted[sublane] ~= "")
+        local is_in_lane
+        after[type], is_in_lane =
+            key_steps.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
+        local may_fit = gains or (is_left and key_rows.of_call().gone_on[wanted[sublane]])
+        call.gained[type] = call.gained[type] or (may_fit and is_in_lane) or false
     end
     for type, heads in pairs(after) do
         if heads ~= before[type] then
@@ -194,4 +153,52 @@ function key_standing.renew(its_key, gains)
         end
     end
     key_rows.write_sublanes(its_key, its)
+end
+
+-- Renews the keys that are to be renewed, and then those to which jobs have gone on, or from which they were called
+-- back. `gains`: whether the caller fills free slots with jobs of the types of which a job comes into its lane
+-- (`call.gained`). `is_left`: whether a job has left: others that it kept from going on may fit free slots. It ends: in
+-- each sub-lane the oldest job stands, so after a pass none that is older changes any more.
+function key_standing.renew_all(gains, is_left)
+    local keys, renewed = key_rows.of_call(), {}
+    keys.has_left = is_left
+    if next(keys.called_back) then
+        keys.called_back = {}
+    end
+    while next(keys.to_renew) and not keys.is_renewed_later do
+        local some = {}
+        for its_key in pairs(keys.to_renew) do
+            some[#some + 1] = its_key
+            renewed[its_key] = true
+        end
+        table.sort(some)
+        keys.to_renew = {}
+        for _, its_key in ipairs(some) do
+            renew(its_key, gains, is_left)
+        end
+    end
+    for its_key in pairs(renewed) do
+        local its = key_rows.read(its_key)
+        if not next(its.sublanes) then
+            forget(its_key, its)
+        end
+    end
+end
+
+-- Many jobs are about to leave: their keys are renewed once, and no job goes on that is about to leave.
+function key_standing.many_leave()
+    key_rows.of_call().is_renewed_later = true
+end
+
+-- All have left, in an arrow that fills no slots: a tick does so with the jobs that have gone on since.
+function key_standing.leave_to_tick()
+    key_rows.of_call().is_renewed_later = false
+    key_standing.renew_all(false, true)
+    for id, name in pairs(key_rows.of_call().gone_on) do
+        local its_keys = key_rows.keys_of(id)
+        if key_steps.stands_for(its_keys, id, string.match(name, "^(%S+) (%S+)$")) then
+            local is_rate = string.find(its_keys[1].key, protocol.RATE_PREFIX, 1, true) == 1
+            redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_keys[is_rate and 2 or 1].key)
+        end
+    end
 end

@@ -6,7 +6,7 @@
 -- nothing of merging. The name of the task, which may be any text, is last.
 function callers.place(type, rules, name)
     local merge_key = rule_texts.merge_key(rules)
-    return merge_key and type and type .. " " .. merge_key .. " " .. rule_texts.of_key(rules) .. " " .. (name or "")
+    return merge_key and type and type .. " " .. merge_key .. " " .. rule_texts.of_keys(rules) .. " " .. (name or "")
 end
 
 -- Closes job `id`, of which the rest is known, to further calls.

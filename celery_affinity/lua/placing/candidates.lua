@@ -63,7 +63,7 @@ local function count(waiting, job)
         return
     end
     candidates.write_heads(waiting)
-    if type_rules.hold(job.type, job.id, job.lane) then
+    if hooks.count(job.type, job.id, job.lane) then
         waiting.heads[job.type], waiting.limits[job.type] = nil, "closed"
     end
     if kept_back then
@@ -95,7 +95,7 @@ function candidates.of(types, view, settings)
     end
     local limit_of, kept_back = {}, nil
     if has_type_rules then
-        waiting, limit_of, kept_back = type_rules.open(waiting, heads, settings, view.is_ahead)
+        waiting, limit_of, kept_back = hooks.open(waiting, heads, settings, view.is_ahead)
         view = kept_back and view.of_all and view:of_all() or view -- jobs may wait beside any free slot
     end
     return {

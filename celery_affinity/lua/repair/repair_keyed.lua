@@ -3,7 +3,7 @@
 -- out of it. A repair meets the job in any of these, and fixes the others. A tick then brings the lanes up to date.
 local MOST_MENDED = 1000 -- jobs of one sorted set
 
--- RETURNS what the row of job `id` says of its key and its place; nil if the row has no key. `waits`: whether the job
+-- RETURNS what the row of job `id` says of its keys and its place; nil if the row has no key. `waits`: whether the job
 -- waits there.
 local function row_of(id)
     if not marks.has_key(id) then
@@ -11,55 +11,97 @@ local function row_of(id)
     end
     local rules, state, type, lane, enqueued, name, worker =
         derived.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker")
-    local its_key, states = rule_texts.key(rules)
-    return its_key and {
-        key = its_key, states = states, state = state, type = type, lane = lane, enqueued = enqueued,
+    local its_keys = rule_texts.keys(rules)
+    return its_keys[1] and {
+        keys = its_keys, state = state, type = type, lane = lane, enqueued = enqueued,
         task = "=" .. (name or ""), worker = worker or "",
         waits = state == "pending" and type and lanes.is_one(lane) and derived.whole(enqueued),
     }
 end
 
 -- RETURNS whether job `id`, which waits as its `row` says, is in its lane.
-local function stands(id, row)
+local function is_in_lane(id, row)
     local lane = key.lane(row.type, row.lane)
-    return derived.exists(lane, "zset") and redis.call("ZSCORE", lane, id)
+    return derived.exists(lane, "zset") and redis.call("ZSCORE", lane, id) and true
+end
+
+-- RETURNS how many of its keys job `id`, which waits as its `row` says, stands for: all if it is in its lane, else
+-- those before the last one that it waits for.
+local function stands_for(id, row)
+    if is_in_lane(id, row) then
+        return #row.keys
+    end
+    for nth = #row.keys, 2, -1 do
+        local sublane = key.sublane(row.keys[nth].key, row.type, row.lane)
+        if derived.exists(sublane, "zset") and redis.call("ZSCORE", sublane, id) then
+            return nth - 1
+        end
+    end
+    return 0
+end
+
+-- RETURNS the entry that says what the task of `row` stated of a key, as arguments of `derived.one`.
+local function stated_entry(row, stated)
+    return { "hash", key.of_key(stated.key), row.task, function(found)
+        return found or stated.states
+    end }
+end
+
+-- RETURNS entries that follow from `row` of job `id`, which waits, as arguments of `derived.one`. `number`: how many of
+-- its keys it stands for.
+local function follows_waiting(id, row, number)
+    local where, is_kept = row.type .. " " .. row.lane, number < #row.keys
+    local entries = {
+        { "zset", key.kept_back(row.type, row.lane), id, is_kept and row.enqueued },
+        { "hash", key.kept_lanes, where, function(found)
+            return found or is_kept and "1"
+        end },
+    }
+    for nth, stated in ipairs(row.keys) do
+        local waits = nth <= number + 1
+        entries[#entries + 1] = { "zset", key.sublane(stated.key, row.type, row.lane), id, waits and row.enqueued }
+        entries[#entries + 1] = waits and stated_entry(row, stated) or nil
+        entries[#entries + 1] = waits and { "zset", key.waiting_keys, stated.key, function(found)
+            return found or keyed.revision()
+        end } or nil
+    end
+    return entries
 end
 
 -- RETURNS entries that follow from `row` of job `id`, as arguments of `derived.one`.
-local function follows(id, row)
-    local stated = { "hash", key.of_key(row.key), row.task, function(found)
-        return found or row.states
-    end }
+local function follows(id, row, number)
     if row.waits then
-        local where = row.type .. " " .. row.lane
-        local is_kept = not stands(id, row)
-        return {
-            stated,
-            { "zset", key.sublane(row.key, row.type, row.lane), id, row.enqueued },
-            { "zset", key.kept_back(row.type, row.lane), id, is_kept and row.enqueued },
-            { "hash", key.kept_lanes, where, function(found)
-                return found or is_kept and "1"
-            end },
-            { "zset", key.waiting_keys, row.key, function(found)
-                return found or keyed.revision()
-            end },
-        }
-    elseif row.state == "claimed" and not string.find(row.states, "/", 1, true) then -- a rate is held by nobody
-        local fence = derived.whole(derived.fields(key.claims(row.worker), id))
-        return { fence and stated, { "zset", key.held(row.key), id, fence } }
+        return follows_waiting(id, row, number)
     end
-    return {}
+    local entries = {}
+    local fence = row.state == "claimed" and derived.whole(derived.fields(key.claims(row.worker), id))
+    for _, stated in ipairs(row.state == "claimed" and row.keys or {}) do
+        if not string.find(stated.states, "/", 1, true) then -- a rate is held by nobody
+            entries[#entries + 1] = fence and stated_entry(row, stated) or nil
+            entries[#entries + 1] = { "zset", key.held(stated.key), id, fence }
+        end
+    end
+    return entries
 end
 
--- Fixes what is written of a sub-lane: its first job, and the one that stands in the lane. `standing`: id of a job that
--- is in the lane; nil if that is not known. RETURNS whether it differed.
+-- RETURNS whether job `id` is where a job is that stands for `its_key` in this sub-lane.
+local function stands(id, its_key, type, lane)
+    local row, before = row_of(id), 0
+    for nth, stated in ipairs(row and row.keys or {}) do
+        before = stated.key == its_key and nth or before
+    end
+    return before > 0 and row.waits and row.type == type and row.lane == lane and stands_for(id, row) >= before
+end
+
+-- Fixes what is written of a sub-lane: its first job, and the one that stands for the key. `standing`: id of a job that
+-- does; nil if that is not known. RETURNS whether it differed.
 local function fix_written(its_key, type, lane, standing)
     local sublane = key.sublane(its_key, type, lane)
     return derived.one("hash", key.of_key(its_key), type .. " " .. lane, function(found)
         local first, enqueued = unpack(derived.exists(sublane, "zset")
             and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES") or {})
         local job = standing or string.match(found or "", "^%d+ %S+ (%S+)$")
-        local is_good = job and redis.call("ZSCORE", sublane, job) and redis.call("ZSCORE", key.lane(type, lane), job)
+        local is_good = job and redis.call("ZSCORE", sublane, job) and stands(job, its_key, type, lane)
         return first and enqueued .. " " .. first .. (is_good and " " .. job or "")
     end)
 end
@@ -78,7 +120,7 @@ local function fix_fields(its_key)
             is_good = derived.whole(began) and derived.whole(until_us)
         elseif name == "retry" then
             local row = row_of(value)
-            is_good = row and row.key == its_key and (row.state == "pending" or row.state == "scheduled")
+            is_good = row and (row.state == "pending" or row.state == "scheduled") and key_rows.has(value, its_key)
         else
             is_good = lanes.is_one(string.match(name, "^%S+ (%S+)$"))
         end
@@ -99,19 +141,22 @@ end
 -- right. RETURNS whether anything differed, and the row; nil if it has none.
 function repair_keyed.fix_job(id, place)
     local row, belongs = row_of(id), not place
-    local entries = row and follows(id, row) or {}
+    local number = row and row.waits and stands_for(id, row) or 0
+    local entries = row and follows(id, row, number) or {}
     for _, entry in ipairs(entries) do
-        belongs = belongs or entry and entry[2] == place
+        belongs = belongs or entry[2] == place
     end
     local differ = derived.each(entries)
     if not belongs then
         differ = derived.one("zset", place, id, nil) or differ
     end
-    if row and row.waits then
-        differ = fix_written(row.key, row.type, row.lane, stands(id, row) and id) or differ
+    for nth, stated in ipairs(row and row.waits and row.keys or {}) do
+        if nth <= number + 1 then
+            differ = fix_written(stated.key, row.type, row.lane, nth <= number and id) or differ
+        end
     end
-    if row and differ then
-        renew_soon(row.key)
+    for _, stated in ipairs(row and differ and row.keys or {}) do
+        renew_soon(stated.key)
     end
     return differ, row
 end
@@ -161,7 +206,7 @@ local function renew(its_key, agreed)
     if due_us and tonumber(its.turn_began or 0) > call.now_us then
         -- The clock was set back. A tick ends such a turn; but it would come only when the turn was to be over.
         redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
-    elseif not is_awaited or not string.find(its_key, "^rate%%3A") then
+    elseif not is_awaited or string.find(its_key, protocol.RATE_PREFIX, 1, true) ~= 1 then
         keyed.renew(its_key) -- the time alone changes a rate: a tick renews that, if it is to come to the key
     end
 end

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from ...clock import SECOND_US
 from ...rules.keyed import key_limits
+from ...rules.keyed.key_limits import rate_set
 from ...rules.keyed.key_rules import are_rules
 from ...rules.keyed.spelled import HASHED, encoded_key
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
-from ...rules.rule_texts import StatedKey, StatedRate, in_full, parse, rate_in
+from ...rules.rule_texts import StatedKey, StatedRate, in_full, keys_in, rate_in
 from ...server.reader import Lane, Reader
 from ..job_row import JobRow, read_jobs
 
@@ -81,10 +82,10 @@ def encoded(key: str) -> str:
     return f"{encode(begin)}{hashed}{digest}" if hashed else encoded_key("exclusive", key)
 
 
-def rules_in(text: str) -> StatedKey | None:
-    """Return what the field ``rules`` of a job's row says of a key; None if it says nothing."""
+def stated_in(text: str) -> tuple[StatedKey, ...]:
+    """Return the keys that the field ``rules`` of a job's row says, in the order in which the job passes them."""
     full = in_full(text)
-    return parse(full) if full and are_rules(full) else None
+    return keys_in(full) if full and are_rules(full) else ()
 
 
 def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:
@@ -93,7 +94,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:
     found = facts_of(reader, keys)
     stated = {key: each.stated.values() for key, each in found.items()}
     held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
-    starts = _starts(reader, stated, now_us)
+    starts = _starts(reader, stated, limits, now_us)
     kept_for = _kept_for(reader, found)
     holders = _holders(reader, keys, now_us)
     waiting = _waiting(reader, {key: each.sublanes for key, each in found.items()})
@@ -156,16 +157,18 @@ def limit_of(key: str, limits: str, stated: Collection[str]) -> int | None:
     return given if given is not None else min((int(each) for each in stated if each.isdecimal()), default=None)
 
 
-def rates_of(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int) -> dict[str, tuple[StatedRate, int]]:
-    """Return the slowest rate that tasks *stated* of each key that has one, and the time until all its starts are free.
+def rates_of(
+    reader: Reader, stated: Mapping[str, Collection[str]], limits: str, now_us: int
+) -> dict[str, tuple[StatedRate, int]]:
+    """Return the rate in force of each key that has one, and the time until all its starts are free, µs.
 
-    That time is in µs.
+    *limits*: those of the settings. Otherwise the slowest rate that tasks *stated* counts.
     """
     rates: dict[str, StatedRate] = {}
     for key, texts in stated.items():
         its = [rate for each in texts if (rate := rate_in(each))]
         if its:
-            rates[key] = min(its, key=lambda rate: (rate.tokens / rate.period_us, rate))
+            rates[key] = rate_set(key, limits) or min(its, key=lambda rate: (rate.tokens / rate.period_us, rate))
     times = reader.ask([("zscore", reader.key("rates"), key) for key in rates])
     return {
         key: (rate, min(max(0, number_of(free_us) - now_us), rate.period_us))
@@ -173,10 +176,10 @@ def rates_of(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int)
     }
 
 
-def _starts(reader: Reader, stated: Mapping[str, Collection[str]], now_us: int) -> dict[str, Starts]:
+def _starts(reader: Reader, stated: Mapping[str, Collection[str]], limits: str, now_us: int) -> dict[str, Starts]:
     """Return when the next job of each key that has a rate may start."""
     starts = {}
-    for key, (rate, ahead_us) in rates_of(reader, stated, now_us).items():
+    for key, (rate, ahead_us) in rates_of(reader, stated, limits, now_us).items():
         next_us = 0 if rate.room(ahead_us) else ahead_us - rate.period_us + rate.interval_us
         starts[key] = Starts(rate.tokens, rate.period_us / SECOND_US, next_us / SECOND_US)
     return starts

@@ -6,8 +6,9 @@ No index has the keys that are held and for which nobody waits: those are found 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...rules.addresses import of_type
+from ...rules.marks import has_key
 from ...rules.patterns import matches
-from ...rules.protocol import KEYED
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import text_of
 from ...rules.shared_settings import weights
@@ -15,7 +16,7 @@ from ...server.reader import Reader
 from ..claim_order import Group
 from ..job_row import read_jobs
 from ..type_rules import all_limits
-from .facts import Holder, Key, encoded, facts_of, holders_of, read_keys, rules_in
+from .facts import Holder, Key, encoded, facts_of, holders_of, read_keys, stated_in
 
 #: Number of waiting keys that one round trip reads, and the most that are looked at.
 _PAGE, _MOST_WAITING = 500, 20_000
@@ -81,7 +82,7 @@ def find(reader: Reader, pattern: str, limit: int) -> Found:
 
 def _under_limits(reader: Reader, pattern: str) -> list[TypeUnderLimit]:
     """Return the types that have a limit, and whose names in the settings match *pattern*."""
-    limits = [each for each in all_limits(reader) if matches(pattern, f"type:{each.type}")]
+    limits = [each for each in all_limits(reader) if matches(pattern, of_type(each.type))]
     waiting = reader.backlogs([encode(each.type) for each in limits]) if limits else {}
     jobs = {type_: backlog.jobs for type_, backlog in waiting.items()}
     return [TypeUnderLimit(each.type, each.limit, each.running, jobs.get(encode(each.type), 0)) for each in limits]
@@ -138,8 +139,6 @@ class _Look:
                 self.saw_all = False
                 break
             claims = read.ask_one("hkeys", read.key("claims", worker)) if number else []
-            ids += [job_id for job_id in map(text_of, claims) if job_id.endswith(KEYED)]
+            ids += [job_id for job_id in map(text_of, claims) if has_key(job_id)]
         for row in read_jobs(read, ids, ("rules",)):
-            rules = rules_in(row.rules)
-            if rules:
-                yield rules.key
+            yield from (stated.key for stated in stated_in(row.rules))

@@ -1,15 +1,18 @@
 """How many of the jobs with keys could start if slots were free.
 
 Of each key that has room one job stands in each lane, and the next one takes its place when that starts. So of a key
-with a limit above 1, or a rate, more jobs could start than stand in lanes; of a key with several lanes fewer could.
+with a limit above 1, or a rate, more jobs could start than stand in lanes; of a key with several lanes fewer could. Of
+jobs with two keys no more could than the second key, that of the first of them, has room for.
 """
 
 import sys
 from collections import Counter
 
+from ...rules.marks import has_two_keys
 from ...rules.rows import text_of
 from ...server.reader import Lane, Reader
-from .facts import KeyFacts, facts_of, limit_of, limits_in_force, rates_of
+from ..job_row import read_jobs
+from .facts import KeyFacts, facts_of, limit_of, limits_in_force, rates_of, stated_in
 
 #: Number of keys that are looked at, since the cost of an observer must not grow with the keys; and how many of them
 #: follow each other, in the order of the index.
@@ -24,15 +27,34 @@ def beyond_lanes(reader: Reader, now_us: int) -> dict[str, int]:
     number = int(reader.ask_one("zcard", reader.key("waiting_keys")))
     facts = facts_of(reader, _some_keys(reader, number))
     standing = {key: its for key, each in facts.items() if (its := _standing(each))}
-    left = _rooms(reader, {key: facts[key] for key in standing}, now_us)
-    lanes = [(key, lane) for key in left for lane in standing[key] if left[key] > 1 or len(standing[key]) > 1]
+    second = _second_keys(reader, standing)
+    further = facts_of(reader, [key for key in set(second.values()) if key not in standing])
+    left = _rooms(reader, {key: facts[key] for key in standing} | further, now_us)
+    lanes = [(key, lane) for key in standing for lane in standing[key] if left[key] > 1 or len(standing[key]) > 1]
     lengths = reader.ask([("zcard", reader.key("sublane", key, lane.type, lane.name)) for key, lane in lanes])
     found: Counter[str] = Counter()
-    for (key, lane), length in zip(lanes, lengths, strict=True):
+    # A job that stands for its first key is in the lane of the second, which is looked at before.
+    for (key, lane), length in sorted(zip(lanes, lengths, strict=True), key=lambda each: each[0] in second):
+        its_second = second.get((key, lane))
         may_start = min(left[key], int(length))
+        if its_second is not None:
+            may_start = min(may_start, 1 + left[its_second])
+            left[its_second] -= max(0, may_start - 1)
         left[key] -= may_start
         found[lane.type] += may_start - 1
     return {type_: round(jobs * number / len(facts)) for type_, jobs in found.items()}
+
+
+def _second_keys(reader: Reader, standing: dict[str, list[Lane]]) -> dict[tuple[str, Lane], str]:
+    """Return the second key of each job that stands for the first of two."""
+    places = [(key, lane) for key, lanes in standing.items() for lane in lanes if has_two_keys(lane.job_id)]
+    rows = read_jobs(reader, [lane.job_id for _, lane in places], ("rules",))
+    keys = [[stated.key for stated in stated_in(row.rules)] for row in rows]
+    return {
+        place: its_keys[1]
+        for place, its_keys in zip(places, keys, strict=True)
+        if len(its_keys) > 1 and its_keys[0] == place[0]
+    }
 
 
 def _some_keys(reader: Reader, number: int) -> list[str]:
@@ -56,8 +78,8 @@ def _standing(facts: KeyFacts) -> list[Lane]:
 def _rooms(reader: Reader, facts: dict[str, KeyFacts], now_us: int) -> dict[str, int]:
     """Return how many jobs more may hold each key, or start; 1 for a key that is kept for a retry."""
     stated = {key: each.stated.values() for key, each in facts.items()}
-    rates = rates_of(reader, stated, now_us)
     setting = limits_in_force(reader)
+    rates = rates_of(reader, stated, setting, now_us)
     limits = {key: limit_of(key, setting, its) for key, its in stated.items() if key not in rates}
     held = reader.ask([("zcard", reader.key("held", key)) for key in limits])
     rooms = {key: rate.room(ahead_us) for key, (rate, ahead_us) in rates.items()}

@@ -4,24 +4,27 @@
 field "rules" of a job, has the key encoded, and the numbers that arrows go by (`job_fields`).
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, TypeVar
 
 from ...errors import OptionError, refuse
+from ..addresses import OF_TYPE
 from ..job_fields import FIELDS
 from ..numbers import is_whole
-from ..protocol import LONGEST_NUMBER
+from ..protocol import LONGEST_NUMBER, RATE_PREFIX
 from ..redis_keys import decode
-from ..rule_texts import key_part, parse
+from ..rule_texts import keys_in
 from .spelled import KeyFunction, Named, check_filled, check_template, encoded_key, written
+from .template import number_of_arguments
 
 #: Prefix of the keys of rates. No exclusive key has the prefix, so that the two never meet.
-_OF_RATE = "rate:"
+_OF_RATE = decode(RATE_PREFIX)
 
 #: Prefixes that no exclusive key may have: one is for rates, the other for limits of a whole type.
-RESERVED = (_OF_RATE, "type:")
+RESERVED = (_OF_RATE, OF_TYPE)
 
 _PERIODS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
@@ -48,6 +51,7 @@ class Exclusive(Named):
     keep_order: bool = False
 
     option: ClassVar[str] = "exclusive"
+    prefix: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         check_template(self.option, self.key)
@@ -87,9 +91,10 @@ class Rate(Named):
     key: str | KeyFunction
 
     option: ClassVar[str] = "rate"
+    prefix: ClassVar[str] = _OF_RATE
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rate, str) or not _RATE.fullmatch(self.rate):
+        if not is_rate(self.rate):
             raise refuse("rate", "a whole number above 0 for each s, m or h, such as '100/m'", self.rate)
         check_template(self.option, self.key)
 
@@ -99,12 +104,37 @@ class Rate(Named):
 
     def text(self, key: str) -> str:
         """Return the rules of a job with *key*, which fills the template. Raises OptionError for an invalid key."""
-        tokens, _, period = self.rate.partition("/")
         check_filled(self.option, key)
-        return f"key={encoded_key(self.option, _OF_RATE + key)} rate={tokens}/{_PERIODS_US[period]}"
+        return f"key={encoded_key(self.option, self.prefix + key)} rate={as_stated(self.rate)}"
 
 
-#: A rule by key. A job has one at most.
+def narrowness(rule: "Rule | str") -> float:
+    """Return a number by which keys are compared: that of a key that fewer jobs share is higher, as far as can be told.
+
+    It is the number of arguments that a template names. A function, and a text, may make a key for each call.
+    """
+    if isinstance(rule, str) or not isinstance(rule.key, str):
+        return math.inf
+    return number_of_arguments(rule.option, rule.key)
+
+
+def as_stated(rate: str) -> str:
+    """Return a *rate* such as ``100/m``, which `is_rate` accepts, as the arrows have it: ``100/60000000``."""
+    starts, _, period = rate.partition("/")
+    return f"{starts}/{_PERIODS_US[period]}"
+
+
+def as_said(stated: str) -> str:
+    """Return what `as_stated` was given; *stated* itself if that made none."""
+    starts, _, period_us = stated.partition("/")
+    return next((f"{starts}/{period}" for period, us in _PERIODS_US.items() if str(us) == period_us), stated)
+
+
+def is_rate(value: object) -> bool:
+    return isinstance(value, str) and _RATE.fullmatch(value) is not None
+
+
+#: A rule by key. A job has one of each kind at most.
 Rule = Exclusive | Rate
 
 _R = TypeVar("_R", Exclusive, Rate)
@@ -155,9 +185,10 @@ def literal(key: str) -> str:
 
 
 def key_in(rules: object) -> str | None:
-    """Return the key of exclusion or of a rate that *rules* of a job say, decoded; None if they say none."""
-    found = parse(str(rules)) if are_rules(rules) else None
-    return decode(found.key) if found else None
+    """Return the exclusive key that *rules* of a job say, or else that of a rate, decoded; None if they say none."""
+    found = {isinstance(each.stated, int): each.key for each in keys_in(str(rules))} if are_rules(rules) else {}
+    key = found.get(True) or found.get(False)
+    return None if key is None else decode(key)
 
 
 are_rules_in_words = re.compile(FIELDS["rules"].pattern).fullmatch
@@ -166,14 +197,6 @@ are_rules_in_words = re.compile(FIELDS["rules"].pattern).fullmatch
 def are_rules(value: object) -> bool:
     """Return whether *value* is the text of rules, or "" for none."""
     return isinstance(value, str) and are_rules_in_words(value) is not None
-
-
-def option_of(rules: Rule | str) -> str:
-    """Return the option that says the key in *rules*; "" if they say none."""
-    if not isinstance(rules, str):
-        return rules.option
-    of_key = key_part(rules)
-    return of_key and (Rate.option if " rate=" in of_key else Exclusive.option)
 
 
 def _reserved(key: str) -> OptionError:

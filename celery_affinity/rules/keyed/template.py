@@ -70,6 +70,11 @@ def parsed(option: str, template: str) -> tuple[str | TemplateField, ...]:
     return tuple(found)
 
 
+def number_of_arguments(option: str, template: str) -> int:
+    """Return how many different arguments *template* names. Raises OptionError for what is no template."""
+    return len({part for part in parsed(option, template) if isinstance(part, TemplateField) and not part.is_task})
+
+
 def complaint(option: str, template: str, task_name: str, arguments: Arguments) -> str | None:
     """Return a complaint if no call of a task can fill *template*; None if some can."""
     for part in parsed(option, template):

@@ -1,7 +1,7 @@
 """Pauses of a type, a key or all types: `celery affinity pause` and `resume`."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from ...errors import refuse
 from ...observe.type_rules import Pause, address, in_vain, no_pause, pauses
+from ...rules.addresses import Kind
 from ...rules.type_name import ACCEPTED, is_type
 from ...server.scheduler import Scheduler
 from ..described import errors, replies
@@ -17,8 +18,6 @@ from ..site import Site
 
 #: Longest time of a pause with an end, s: ten years.
 _LONGEST_S = 3_650 * 86_400
-
-_Kind = Literal["type", "key", "all"]
 
 
 class Pausing(BaseModel):
@@ -32,7 +31,7 @@ class Pausing(BaseModel):
 class PausingOf(Pausing):
     """A pause of a type or key, its *name*, or of all types, which have none."""
 
-    kind: _Kind
+    kind: Kind
     name: str = ""
 
 
@@ -64,7 +63,7 @@ def add(api: APIRouter, site: Site) -> None:
     @api.delete(
         "/api/pauses", summary="End the pause of a type, of a key, or of all types", status_code=202, responses=resumed
     )
-    async def resume(kind: Annotated[_Kind, Query()], name: str = "") -> Response:
+    async def resume(kind: Annotated[Kind, Query()], name: str = "") -> Response:
         return await _resumed(site, kind, name)
 
     @api.post(
@@ -86,7 +85,7 @@ def add(api: APIRouter, site: Site) -> None:
         return await _resumed(site, "type", type_)
 
 
-async def _paused(site: Site, kind: _Kind, name: str, given: Pausing) -> Response:
+async def _paused(site: Site, kind: Kind, name: str, given: Pausing) -> Response:
     what = _checked(kind, name)
 
     def pause(scheduler: Scheduler) -> Paused:
@@ -96,13 +95,13 @@ async def _paused(site: Site, kind: _Kind, name: str, given: Pausing) -> Respons
     return reply(await site.with_scheduler(pause), 202)
 
 
-async def _resumed(site: Site, kind: _Kind, name: str) -> Response:
+async def _resumed(site: Site, kind: Kind, name: str) -> Response:
     if not await site.with_scheduler(_resume, _checked(kind, name)):
         raise RefusedError(409, no_pause(kind, name))
     return reply(await site.with_scheduler(_pauses), 202)
 
 
-def _checked(kind: _Kind, name: str) -> str:
+def _checked(kind: Kind, name: str) -> str:
     """Return what the arrows call it. Raises OptionError."""
     if kind == "type" and not is_type(name):
         raise refuse("type", ACCEPTED, name[:300])

@@ -11,8 +11,8 @@ _KEPT_NO_MORE = "tests/server/test_keyed.py::test_a_key_is_kept_no_more_for_a_re
 
 FAULTS = (
     # What the end of an id says, and the text of rules.
-    Fault("jobs/marks", "return string.sub(id, -1) == protocol.KEYED", 'return string.sub(id, -1) == ""', _HOLDS),
-    Fault("jobs/marks", "last == protocol.KEYED and string.sub(id, -2, -2) or last", "last", _HOLDS),
+    Fault("jobs/marks", "return OF_KEYS[string.sub(id, -1)] == true", "return false", _HOLDS),
+    Fault("jobs/marks", "OF_KEYS[last] and string.sub(id, -2, -2) or last", "last", _HOLDS),
     Fault("jobs/marks", ".. protocol.BATCH .. mark", ".. protocol.BATCH", _HOLDS),
     Fault("jobs/job_check", 'most ~= "1"', "true", _REFUSED),
     Fault("jobs/job_check", 'string.find(a_period_us, "^[1-9]")', "true", _REFUSED),

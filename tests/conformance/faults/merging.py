@@ -14,7 +14,7 @@ _SAY_THEIR_RULES = (
 
 FAULTS = (
     # Calls join.
-    Fault("merging/callers", "rule_texts.of_key(rules)", '""'),
+    Fault("merging/callers", "rule_texts.of_keys(rules)", '""'),
     Fault("merging/merging", '(state == "pending" or patient) and deliveries', "deliveries"),
     Fault("merging/merging", 'or patient) and deliveries == "0"', "or patient)"),
     Fault("merging/merging", "return calls < most and", "return calls <= most and"),

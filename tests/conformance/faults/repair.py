@@ -51,16 +51,21 @@ FAULTS = (
         _SAYS_ONLY,
     ),
     # What is found is mended.
-    Fault("repair/repair_keyed", '{ "zset", key.held(row.key), id, fence }', "", _OF_A_KEY + "[valkey-held]"),
     Fault(
         "repair/repair_keyed",
-        '            { "zset", key.sublane(row.key, row.type, row.lane), id, row.enqueued },\n',
+        'entries[#entries + 1] = { "zset", key.held(stated.key), id, fence }',
         "",
+        _OF_A_KEY + "[valkey-held]",
+    ),
+    Fault(
+        "repair/repair_keyed",
+        "key.sublane(stated.key, row.type, row.lane), id, waits and row.enqueued }",
+        "key.sublane(stated.key, row.type, row.lane), id, row.enqueued and nil }",
         _OF_A_KEY + "[valkey-sublane]",
     ),
     Fault(
         "repair/repair_keyed",
-        "differ = fix_written(row.key, row.type, row.lane, stands(id, row) and id) or differ",
+        "differ = fix_written(stated.key, row.type, row.lane, nth <= number and id) or differ",
         "",
         _OF_A_KEY + "[valkey-of_key]",
     ),

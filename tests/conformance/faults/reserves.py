@@ -40,7 +40,7 @@ FAULTS = (
     Fault("types/type_changes", "    gain_all()\nend\n\n-- Pauses", "end\n\n-- Pauses"),
     Fault("types/type_changes", "or reserves.covers(reserves.concerning(text, type), lane)", ""),
     Fault("types/type_changes", "== 1 then\n        gain_all()", "== 1 then"),
-    Fault("base/settings_in_force", 'elseif name == "reserve" then', "elseif false then"),
+    Fault("jobs/hooks", 'elseif name == "reserve" then', "elseif false then"),
     Fault("jobs/enter", "or has_type_rules == protocol.HAS_RESERVES", ""),
     Fault("fleet/workers", '"!") == protocol.HAS_RESERVES then', '"!") == 0 then'),
     Fault("placing/candidates", "kept_back and view.of_all and view:of_all() or view", "view"),

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from celery_affinity.rules.rule_texts import key_part, merge_in
+from celery_affinity.rules.rule_texts import merge_in, parts_of
 
 from . import keyed, recurring
 from .model import Cohort, Job
@@ -11,7 +11,7 @@ from .model import Cohort, Job
 def place(job: Job) -> tuple[str, str, str, str]:
     """Return what calls merge by that are alike in it."""
     merge = merge_in(job.rules)
-    return job.type, merge.key if merge else "", key_part(job.rules), job.task_name
+    return job.type, merge.key if merge else "", parts_of(job.rules)[1], job.task_name
 
 
 def published_us(call: Job) -> int:

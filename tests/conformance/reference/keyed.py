@@ -3,76 +3,80 @@
 import sys
 from collections.abc import Collection
 
-from celery_affinity.rules.keyed.key_limits import limit_set
+from celery_affinity.rules.keyed.key_limits import limit_set, rate_set
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TICK_US
 from celery_affinity.rules.redis_keys import encode
-from celery_affinity.rules.rule_texts import StatedKey, StatedRate, parse
+from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
 
 from . import type_rules, workers
 from .model import Cohort, Job
 
-# -- Jobs that have a key: at most so many of one key hold it, or start in a period. The others wait. Which of them
-# may start is found further below.
+# -- Jobs that have keys: at most so many of one key hold it, or start in a period. The others wait. A job that has two
+# passes them in the order of its rules. Which of them may start is found further below.
 
 
 def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> None:
-    """Have *job* wait for its key. What the job published last says counts for its task."""
-    rules = rules_of(job)
-    if rules is None:
+    """Have *job* wait for its keys. What the job published last says counts for its task."""
+    keys = keys_of(job)
+    if not keys:
         return
-    stated = cohort.stated.setdefault(rules.key, {})
-    if is_fresh or job.task_name not in stated:
-        stated[job.task_name] = rules.stated
-    cohort.waiting_keys.setdefault(rules.key, cohort.settings.limits_revision)
-    cohort.gained |= renew(cohort, rules.key, now_us, gains=True)
-    if job in standing_of(cohort, rules.key):
+    noted = {each.key for each in keys if _note(cohort, job, each, is_fresh=is_fresh)}
+    cohort.waiting_keys.setdefault(keys[0].key, cohort.settings.limits_revision)
+    cohort.gained |= renew(cohort, {keys[0].key} | noted, now_us, gains=True)
+    if job in standing(cohort, {job.type}):
         cohort.gained.add(job.type)
 
 
+def _note(cohort: Cohort, job: Job, rules: StatedKey, *, is_fresh: bool) -> bool:
+    """Note what *job* states of a key; return whether that is new. What a task published last counts."""
+    stated = cohort.stated.setdefault(rules.key, {})
+    if stated.get(job.task_name) == rules.stated or not (is_fresh or job.task_name not in stated):
+        return False
+    stated[job.task_name] = rules.stated
+    return True
+
+
 def hold(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job* was claimed: it holds its key, or took one of the starts of a rate."""
-    rules = rules_of(job)
-    if rules is None:
-        return
-    if cohort.kept_for.pop(rules.key, None):
-        cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
-    rate = rate_of(cohort, rules.key)
-    if rate:
-        cohort.rates[rules.key] = max(free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
-    else:
-        end_turn(cohort, job, rules.key, now_us)
-    renew(cohort, rules.key, now_us, gains=False)
+    """*job* was claimed: it holds its exclusive key, and took one of the starts of its rate."""
+    keys = keys_of(job)
+    for rules in keys:
+        if cohort.kept_for.pop(rules.key, None):
+            cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
+        rate = rate_of(cohort, rules.key)
+        if rate:
+            cohort.rates[rules.key] = max(free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
+        else:
+            end_turn(cohort, job, rules.key, now_us)
+    renew(cohort, {each.key for each in keys}, now_us, gains=False)
 
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
-    """*job* waits no more. If its key was kept for it, others may have the key."""
-    rules = rules_of(job)
-    if rules is None:
-        return
-    if cohort.kept_for.get(rules.key) == job.id:
-        del cohort.kept_for[rules.key]
-        cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
-    renew(cohort, rules.key, now_us, gains=False)
+    """*job* waits no more. If a key was kept for it, others may have the key."""
+    keys = keys_of(job)
+    for rules in keys:
+        if cohort.kept_for.get(rules.key) == job.id:
+            del cohort.kept_for[rules.key]
+            cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
+    renew(cohort, {each.key for each in keys}, now_us, gains=False, is_left=True)
 
 
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* was claimed, and is no more. With ``keep_order`` its retry is the next one that gets the key."""
-    rules = rules_of(job)
-    if rules is None or isinstance(rules.stated, StatedRate):
-        return
-    retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
-    if retry:
-        cohort.kept_for[rules.key] = retry.id
-        cohort.gained |= {retry.type} if retry.state == "pending" else set()
-    elif rules.key not in cohort.turns and rules.key not in cohort.kept_for:
-        give_turn(cohort, job, rules.key, now_us)
-    cohort.gained |= renew(cohort, rules.key, now_us, gains=True)
+    held = [rules for rules in keys_of(job) if not isinstance(rules.stated, StatedRate)]
+    for rules in held:
+        retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
+        if retry:
+            cohort.kept_for[rules.key] = retry.id
+            cohort.gained |= {retry.type} if retry.state == "pending" else set()
+        elif rules.key not in cohort.turns and rules.key not in cohort.kept_for:
+            give_turn(cohort, job, rules.key, now_us)
+    cohort.gained |= renew(cohort, {each.key for each in held}, now_us, gains=True)
 
 
 def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
     others = (cohort.jobs[each] for each in [*cohort.tasks.get(job.task_id, {})][:MOST_MOVES] if each != job.id)
     waiting = (each for each in others if each.state in ("pending", "scheduled"))
-    of_key = (each for each in waiting if (rules := rules_of(each)) and rules.key == key)
+    of_key = (each for each in waiting if has(each, key))
     return next((each for each in of_key if type_rules.open(cohort, each.type)), None)
 
 
@@ -85,12 +89,9 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
     due = sorted((at_us, key) for key, at_us in cohort.due_keys.items() if at_us <= now_us)[:MOST_KEYS]
     for _, key in due:
         del cohort.due_keys[key]
-    for key in stale:
-        cohort.gained |= renew(cohort, key, now_us, gains=True)
     for _, key in due:  # who made them due may have renewed them, and filled no slots
-        before = standing_of(cohort, key)
-        renew(cohort, key, now_us, gains=True)
-        cohort.gained |= {job.type for job in [*before, *standing_of(cohort, key)]}
+        cohort.gained |= {job.type for job in standing_of(cohort, key)}
+    cohort.gained |= renew(cohort, {*stale, *(key for _, key in due)}, now_us, gains=True)
     free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MOST_KEYS]
     for key in free:  # all starts of these are free again
         del cohort.rates[key]
@@ -100,20 +101,30 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
 # -- What is known of a key: the rules of its jobs, who waits for it, and who holds it.
 
 
-def rules_of(job: Job) -> StatedKey | None:
-    """Return what the rules of *job* say; None if the job has none."""
-    return parse(job.rules)
+def keys_of(job: Job) -> tuple[StatedKey, ...]:
+    """Return the keys that the rules of *job* say, in the order in which it passes them."""
+    return keys_in(job.rules)
+
+
+def has(job: Job, key: str) -> bool:
+    return any(rules.key == key for rules in keys_of(job))
 
 
 def waiting(cohort: Cohort, key: str) -> list[Job]:
-    pending = (job for job in cohort.jobs.values() if job.state == "pending")
-    return [job for job in pending if (rules := rules_of(job)) and rules.key == key]
+    """Return the pending jobs that wait for *key*: they stand for the keys before it."""
+    waits_for = keys_waited_for(cohort)
+    return [cohort.jobs[job_id] for job_id, keys in waits_for.items() if key in keys]
+
+
+def keys_waited_for(cohort: Cohort) -> dict[str, list[str]]:
+    """Return for each pending job that has keys those that it waits for, or stands for."""
+    return _passing(cohort, [job for job in cohort.jobs.values() if job.state == "pending"])[0]
 
 
 def holders(cohort: Cohort, key: str) -> list[Job]:
     """Return the jobs that hold *key*; those of a rate hold nothing."""
     claimed = (cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims)
-    return [job for job in claimed if (rules := rules_of(job)) and rules.key == key and isinstance(rules.stated, int)]
+    return [job for job in claimed if any(rules.key == key and isinstance(rules.stated, int) for rules in keys_of(job))]
 
 
 # -- How many jobs more may hold a key, or start now: by limits, rates and pauses.
@@ -145,37 +156,84 @@ def limit_of(cohort: Cohort, key: str) -> int:
 
 
 def rate_of(cohort: Cohort, key: str) -> StatedRate | None:
-    """Return the slowest rate that a task of *key* stated last; None for a key that is no rate's."""
+    """Return the rate of *key*: what the settings say, else the slowest that a task of the key stated last.
+
+    None for a key that is no rate's.
+    """
     rates = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, StatedRate))
-    return min(rates, key=lambda rate: (rate.tokens / rate.period_us, rate), default=None)
+    slowest = min(rates, key=lambda rate: (rate.tokens / rate.period_us, rate), default=None)
+    return slowest and (rate_set(key, cohort.settings.values.get("limits", "")) or slowest)
 
 
 # -- Which jobs of a key may start, by the room that the key has. Here they are found by looking at all jobs; scripts
 # keep them in lanes (``lua/keyed/key_standing.lua``).
 
 
-def renew(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> set[str]:
-    """Find out which jobs of *key* may start. Return the types of those that might not before.
+def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is_left: bool = False) -> set[str]:
+    """Find out which jobs of *keys* may start. Return the types of those that might not before.
 
+    Then come the keys to which jobs have gone on from these, or that they wait for no more.
     Not *gains*: nobody fills these types. Then a rate that lets no job start goes on so until a tick says otherwise.
+    *is_left*: a job has left: others that it kept from going on may fit free slots.
     """
-    before = {job.id for job in standing_of(cohort, key)}
+    before, gone_on, renewed = standing_ids(cohort), cohort.gone_on, set()
+    to_renew = set(keys)
+    while to_renew:
+        for key in sorted(to_renew):
+            _renew_one(cohort, key, now_us, gains=gains)
+        renewed |= to_renew
+        to_renew = _gone_on(cohort)
+    for key in renewed:
+        _forget(cohort, key)
+    after = standing_ids(cohort)
+    if is_left:
+        cohort.may_fit |= cohort.gone_on.keys() - gone_on.keys()
+    return {cohort.jobs[job_id].type for job_id in after - before}
+
+
+def leave_to_tick(cohort: Cohort) -> None:
+    """Have a tick fill slots with the jobs that have gone on since others left, for arrows that fill none."""
+    for job_id in cohort.may_fit & standing_ids(cohort):
+        exclusive = next(each.key for each in keys_of(cohort.jobs[job_id]) if isinstance(each.stated, int))
+        cohort.due_keys[exclusive] = AT_ONCE_US  # that of a rate would close it until then
+    cohort.may_fit = set()
+
+
+def _gone_on(cohort: Cohort) -> set[str]:
+    """Return the second keys of jobs that have come to them now, or do not wait for them any more."""
+    waits_for = {job_id: keys[1] for job_id, keys in keys_waited_for(cohort).items() if len(keys) > 1}
+    came, left = waits_for.keys() - cohort.gone_on.keys(), cohort.gone_on.keys() - waits_for.keys()
+    changed = {waits_for[job_id] for job_id in came} | {cohort.gone_on[job_id] for job_id in left}
+    cohort.gone_on = waits_for
+    for job_id in sorted(came):
+        job, (_, second) = cohort.jobs[job_id], keys_of(cohort.jobs[job_id])
+        _note(cohort, job, second, is_fresh=False)
+        cohort.waiting_keys.setdefault(second.key, cohort.settings.limits_revision)
+    return changed
+
+
+def _renew_one(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
     cohort.open_keys.pop(key, None)
     end_turn_in_vain(cohort, key, now_us, gains=gains)
     if not waiting(cohort, key):
-        cohort.waiting_keys.pop(key, None)
-        cohort.due_keys.pop(key, None)
-        if key not in cohort.kept_for and not holders(cohort, key):
-            cohort.stated.pop(key, None)
-            cohort.had_key.pop(key, None)
-        return set()
+        return
     if not gains and rate_of(cohort, key) and key in cohort.due_keys:
-        return set()
+        return
     room, turn = room_of(cohort, key, now_us), cohort.turns.get(key)
     if room >= (0 if key in cohort.kept_for else 1):
         cohort.open_keys[key] = turn[0] if turn and room == 1 and key not in cohort.kept_for else None
     _look_again(cohort, key, now_us)
-    return {job.type for job in standing_of(cohort, key) if job.id not in before}
+
+
+def _forget(cohort: Cohort, key: str) -> None:
+    """Forget what is known of *key* if no job waits for it, and none holds it."""
+    if waiting(cohort, key):
+        return
+    cohort.waiting_keys.pop(key, None)
+    cohort.due_keys.pop(key, None)
+    if key not in cohort.kept_for and not holders(cohort, key):
+        cohort.stated.pop(key, None)
+        cohort.had_key.pop(key, None)
 
 
 def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
@@ -199,22 +257,33 @@ def standing(cohort: Cohort, types: Collection[str]) -> list[Job]:
 
     Of each key with room these are the first jobs of each type, mode and priority, as when the key was renewed last.
     """
-    first: dict[tuple[str, str, bool, int], Job] = {}
-    free = []
-    for job in cohort.pending(types):
-        rules = rules_of(job)
-        if rules is None:
-            free.append(job)
-        elif cohort.open_keys.get(rules.key, "") not in (None, job.type):
-            continue
-        elif rules.key in cohort.kept_for:
-            free += [job] if cohort.kept_for[rules.key] == job.id else []
-        else:
+    pending = cohort.pending(types)
+    passing = _passing(cohort, pending)[1] if any(job.rules for job in pending) else set()
+    return [job for job in pending if job.id in passing or not keys_of(job)]
+
+
+def _passing(cohort: Cohort, pending: Collection[Job]) -> tuple[dict[str, list[str]], set[str]]:
+    """Return the keys that each job waits for, of *pending* ones that have keys; and the ids of those that pass all.
+
+    A job waits for its second key only while it stands for the first: while that has room, as the oldest of its
+    type, mode and priority.
+    """
+    waits_for: dict[str, list[str]] = {}
+    passing, is_taken = set(), set()
+    for job in sorted((job for job in pending if keys_of(job)), key=lambda job: (job.enqueued_us, job.id)):
+        waits_for[job.id] = its_keys = []
+        for rules in keys_of(job):
+            its_keys.append(rules.key)
             sublane = (rules.key, job.type, job.on_demand, job.priority)
-            other = first.get(sublane)
-            if other is None or (job.enqueued_us, job.id) < (other.enqueued_us, other.id):
-                first[sublane] = job
-    return [*free, *first.values()]
+            is_next = cohort.kept_for.get(rules.key, job.id) == job.id
+            if rules.key not in cohort.kept_for:
+                is_next = sublane not in is_taken
+                is_taken.add(sublane)
+            if not is_next or cohort.open_keys.get(rules.key, "") not in (None, job.type):
+                break
+        else:
+            passing.add(job.id)
+    return waits_for, passing
 
 
 def standing_ids(cohort: Cohort) -> set[str]:
@@ -224,8 +293,8 @@ def standing_ids(cohort: Cohort) -> set[str]:
 
 def standing_of(cohort: Cohort, key: str) -> list[Job]:
     """Return the jobs of *key* that may start, as far as keys are concerned."""
-    jobs = standing(cohort, {job.type for job in cohort.jobs.values() if job.rules})
-    return [job for job in jobs if (rules := rules_of(job)) and rules.key == key]
+    with_keys = standing(cohort, {job.type for job in cohort.jobs.values() if job.rules})
+    return [job for job in with_keys if has(job, key)]
 
 
 # -- A key that jobs of other types get again and again is kept, after a while, for the type that has waited longest.

@@ -2,8 +2,9 @@
 
 from collections.abc import Set
 
+from celery_affinity.rules import marks
 from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.protocol import KEYED, MOST_MOVES
+from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.slot import free_slots
 
@@ -36,7 +37,7 @@ def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: l
             if costs[type_] <= room
         }
         job = placing.first(cohort, fits, now_us, counts=has_choice, is_ahead=True)
-        if job is None or job.id.endswith(KEYED) or type_rules.limit_of(cohort, job.type) is not None:
+        if job is None or marks.has_key(job.id) or type_rules.limit_of(cohort, job.type) is not None:
             return  # a job ahead would hold its key, or count, while it waits for a slot
         delivery = claims.grant(cohort, job, worker, now_us)
         if delivery is not None:

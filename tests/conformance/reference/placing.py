@@ -34,8 +34,9 @@ def fill(
     a reserve kept these back. *only*: ids of the jobs that may be moved, none but those just published, since whoever
     publishes may have no right to read messages.
     """
-    types = {*types, *cohort.gained}
-    cohort.gained = set()
+    may_fit = cohort.may_fit & keyed.standing_ids(cohort) if cohort.may_fit else set()
+    types = {*types, *cohort.gained, *(cohort.jobs[each].type for each in may_fit)}
+    cohort.gained, cohort.may_fit = set(), set()
     types = {job.type for job in keyed.standing(cohort, types) if type_rules.open(cohort, job.type)}
     alone = alone and not any(type_rules.concerning(cohort, job.type) for job in keyed.standing(cohort, types))
     may_choose = has_choice(cohort, types)

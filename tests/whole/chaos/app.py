@@ -19,8 +19,11 @@ from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
 from celery_affinity import Affinity, Exclusive, Merge, Rate
+from celery_affinity.client.first_try import rules_in
 from celery_affinity.client.stamp import PROPERTY, job_id, moment
-from celery_affinity.rules.protocol import KEYED
+from celery_affinity.rules.marks import of_keys
+from celery_affinity.rules.redis_keys import decode
+from celery_affinity.rules.rule_texts import keys_in
 
 from .ledger import Ledger
 
@@ -150,17 +153,21 @@ def _note_failed(sender=None, exception=None, **_):
 
 def _job_of(request) -> str:
     job, _, _ = request.properties["delivery_tag"].rpartition(":")
-    return job.removesuffix(KEYED)  # a publish does not know here whether there will be one
+    return job.removesuffix(of_keys(job))  # a publish does not know here whether there will be one
+
+
+def _keys_of(left) -> str:
+    """Return the keys of a job, by what its message says."""
+    return " ".join(decode(each.key) for each in keys_in(rules_in(left) or ""))
 
 
 @contextmanager
 def _noted(request, kind: str = "start", **more: object) -> Iterator[str]:
     """Note the start of a run, and its end. Yield the name of the run."""
     job, run = _job_of(request), f"{os.getpid()}.{next(_runs)}"
-    claim = request.affinity
     left = request.properties.get(PROPERTY) or {}
     facts = {"priority": request.properties["priority"], "mode": "on_demand" if left.get("on_demand") else "queued"}
-    facts |= {"worker": _worker_pid, "key": claim.key or "", "fence": claim.fence, **more}
+    facts |= {"worker": _worker_pid, "keys": _keys_of(left), "fence": request.affinity.fence, **more}
     ledger.note(kind, job, run=run, **facts)
     outcome = "done"
     try:

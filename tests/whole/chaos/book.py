@@ -101,7 +101,7 @@ class Book:
 
     def _run(self, event: Event) -> Run:
         run = Run(event.facts["run"], event.pid, int(event.facts["worker"]), event.at)
-        run.key, run.fence = event.facts.get("key", ""), int(event.facts.get("fence", 0))
+        run.keys, run.fence = event.facts.get("keys", "").split(), int(event.facts.get("fence", 0))
         run.priority, run.mode = int(event.facts.get("priority", 0)), event.facts.get("mode", "queued")
         self._runs[run.id] = run
         return run

@@ -14,7 +14,7 @@ class Run:
     start: float
     end: float = inf
     outcome: str = ""
-    key: str = ""
+    keys: list[str] = field(default_factory=list)
     fence: int = 0
     priority: int = 0
     mode: str = "queued"

@@ -32,9 +32,9 @@ def judge_keys(jobs: Iterable[Job], book: Book, overlaps: Counter[str]) -> tuple
     published: dict[str, float] = {}
     for job in jobs:
         for run in job.runs:
-            if run.key:
-                runs[run.key].append(run)
-                published[run.key] = min(published.get(run.key, inf), job.intended)
+            for key in run.keys:
+                runs[key].append(run)
+                published[key] = min(published.get(key, inf), job.intended)
     found = []
     for key, of_key in runs.items():
         if key in _RATES:

@@ -31,4 +31,4 @@ def _is_forgotten(pause: Pause, book: Book) -> bool:
 
 def _concerns(pause: Pause, job: Job, run: Run) -> bool:
     kind, _, name = pause.what.partition(":")
-    return pause.what == "*" or decode(name) == (run.key if kind == "key" else job.type)
+    return pause.what == "*" or decode(name) in (run.keys if kind == "key" else [job.type])

@@ -19,6 +19,9 @@ SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord":
 #: Share, %, of the calls of tasks that have a key, and of those that have one of many.
 WITH_A_KEY, WITH_ONE_OF_MANY = 9, 6
 
+#: Share of these that have a rate and an exclusive key.
+WITH_ANOTHER = 0.2
+
 #: Number of merge keys; calls in a burst, at most; share, %, of calls at which a process dies, if many calls merge.
 MERGE_KEYS, BURST, DEADLY = 5, 12, 2
 
@@ -74,6 +77,10 @@ def _publish(rng: random.Random, producer, long: int):
     if chosen < WITH_A_KEY + WITH_ONE_OF_MANY:
         rule = rng.choice(RULES) if chosen < WITH_A_KEY else Exclusive(f"{MANY}{rng.randrange(HOW_MANY)}")
         options[rule.option] = rule
+        if rng.random() < WITH_ANOTHER:
+            options |= {other.option: other for other in RULES[-2:] if other.option != rule.option}
+            if rule == Exclusive(rule.key) and rng.random() < 0.5:
+                options["exclusive"] = rule.key  # a text is the narrower key, which comes first
     task = {"early": early, "late": late, "retry": retrying}.get(kind) or rng.choice((early, late))
     if kind == "eta":
         options["countdown"] = rng.uniform(0.1, 4)

@@ -25,10 +25,10 @@ class Story:
         if accepted:
             self.note("accepted", job)
 
-    def run(self, job, start, end=None, worker=WORKER, pid=CHILD, outcome="done", key="", **facts):
+    def run(self, job, start, end=None, worker=WORKER, pid=CHILD, outcome="done", keys="", **facts):
         run = f"{pid}.{len(self.events)}"
         self.at = start
-        self.note("start", job, pid, run=run, worker=worker, key=key, **facts)
+        self.note("start", job, pid, run=run, worker=worker, keys=keys, **facts)
         if end is not None:
             self.at = end
             self.note("end", job, pid, run=run, outcome=outcome)

@@ -1,6 +1,8 @@
 """A person asks for it: revoke, purge, move, replay, drop, pause, resume, configure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar, cast
 
 from celery_affinity.rules import marks
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_PURGED
@@ -10,9 +12,25 @@ from .. import batches, callers, come_back, ends, find_by, keyed, merging, patie
 from ..model import Cohort, Job
 from ..replies import Configured, Moved, Purged, Replayed, Resumed, Revoked, WasFound
 
+_P, _R = ParamSpec("_P"), TypeVar("_R")
+
+
+def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return *arrow*, after which a tick fills slots with the jobs that others held up."""
+
+    @wraps(arrow)
+    def call(*args: _P.args, **options: _P.kwargs) -> _R:
+        reply = arrow(*args, **options)
+        keyed.leave_to_tick(cast("Cohort", args[0]))
+        return reply
+
+    return call
+
+
 # -- revoke: jobs that wait end at once; what is published under these names from now on ends, too.
 
 
+@_filling_nothing
 def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> Revoked:
     """End the waiting jobs of these tasks. *after*: what the last reply said."""
     cohort.revoked |= dict.fromkeys(task_ids, now_us)
@@ -30,6 +48,7 @@ def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int =
     return Revoked(ended, 0, 0)
 
 
+@_filling_nothing
 def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Revoked:
     """End the waiting jobs that bear one of these stamps."""
     cohort.revoked_stamps |= dict.fromkeys(stamps, now_us)
@@ -48,6 +67,7 @@ def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Rev
 # -- purge: deletes waiting jobs of a type, because a person asked for it.
 
 
+@_filling_nothing
 def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: int) -> Purged:
     """Delete pending jobs of a type, and the scheduled ones of those named.
 
@@ -60,6 +80,7 @@ def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: 
         recurring.take_back(cohort, job, now_us)
     for job in waiting + pending[:MOST_PURGED]:
         come_back.forget(cohort, job, now_us)
+    for job in waiting + pending[:MOST_PURGED]:
         keyed.leave(cohort, job, now_us)
     return Purged(len(waiting) + min(len(pending), MOST_PURGED), len(pending) > MOST_PURGED)
 
@@ -166,7 +187,7 @@ def pause(cohort: Cohort, what: str, *, for_us: int | None, why: str, now_us: in
     words = f"{now_us} {until_us} {why}"
     if what.startswith("key:"):
         cohort.pauses[what] = words
-        keyed.renew(cohort, what.removeprefix("key:"), now_us, gains=True)
+        keyed.renew(cohort, {what.removeprefix("key:")}, now_us, gains=True)
     else:
         type_rules.pause(cohort, what, words)
     for worker in cohort.workers.values():  # jobs that have not started are recalled: the sign is read before them
@@ -190,7 +211,7 @@ def end_pause(cohort: Cohort, what: str, now_us: int) -> None:
     if what.startswith("key:"):
         cohort.pauses.pop(what, None)
         cohort.pause_ends.pop(what, None)
-        cohort.gained |= keyed.renew(cohort, what.removeprefix("key:"), now_us, gains=True)
+        cohort.gained |= keyed.renew(cohort, {what.removeprefix("key:")}, now_us, gains=True)
     else:
         type_rules.pause(cohort, what, None)
 

@@ -27,7 +27,7 @@ function facts(job) {
     ["ran", job.ran_s === null ? null : `${duration(job.ran_s)}${job.started_s === null ? ", from its claim: its start is not known" : ""}`],
     ["worker", job.worker],
     ["came back", job.deliveries ? many(job.deliveries, "time") : null],
-    ["key", job.key],
+    [job.keys?.length > 1 ? "keys" : "key", job.keys?.join(", ")],
     ["merge key", job.merge_key],
     ["merged", job.calls > 1 ? `with ${many(job.calls - 1, "other call")}` : null],
     ["reason", job.reason],

@@ -42,7 +42,7 @@ export function jobs(place) {
       { name: "enqueued", value: (row) => moment(row.enqueued_s) },
       { name: "due", value: (row) => (row.due_s ? moment(row.due_s) : "") },
       { name: "worker", value: (row) => row.worker ?? "", kind: "long" },
-      { name: "key", value: (row) => row.key ?? "", kind: "long" },
+      { name: "key", value: (row) => (row.keys ?? []).join(", "), kind: "long" },
     ],
     (row) => row.job_id,
     "No such jobs.",

@@ -6,7 +6,7 @@ import { duration, el, jobsOf, moment, number, table } from "../dom.js";
 const LOOK_EVERY_MS = 5000;
 
 const HINTS = {
-  limits: "such as type:pdf=3, customer:*=1",
+  limits: "such as type:pdf=3 customer:*=1 rate:mail:*=100/m",
   reserve: "such as pdf:queued=1: queued jobs leave a slot free; none",
 };
 

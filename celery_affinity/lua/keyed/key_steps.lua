@@ -1,0 +1,112 @@
+-- key_steps: where a job goes that stands for one of its keys: to the sub-lane of its next key, or to its lane; and how
+-- it is called back. All jobs with keys that are not in their lanes are kept back (key `kept_back`).
+-- Cost: some commands for a job; O(log n).
+
+-- Is called before heads (the first jobs of all lanes of a type, in key `heads`) are read or written here: a claim that
+-- is under way writes its own changes first.
+function key_steps.heads_change()
+    if call.before_heads_change then
+        call.before_heads_change()
+    end
+end
+
+-- Keeps a job back: it waits, and not in its lane.
+function key_steps.keep_back(id, type, lane, enqueued)
+    redis.call("ZADD", key.kept_back(type, lane), enqueued, id)
+    redis.call("HSET", key.kept_lanes, type .. " " .. lane, 1)
+end
+
+-- Keeps a job back no more. RETURNS whether it was kept back.
+function key_steps.let_go(id, type, lane)
+    local was_kept = redis.call("ZREM", key.kept_back(type, lane), id) == 1
+    if was_kept and redis.call("EXISTS", key.kept_back(type, lane)) == 0 then
+        redis.call("HDEL", key.kept_lanes, type .. " " .. lane)
+    end
+    return was_kept
+end
+
+-- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job
+-- was published just now: then what it states is what its task does. The caller calls `key_standing.renew_all`.
+function key_steps.note(stated, id, is_fresh)
+    local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().task[id]
+    if its.stated[task] ~= stated.states and (is_fresh or not its.stated[task]) then
+        redis.call("HSET", key.of_key(its_key), task, stated.states)
+        its.stated[task] = stated.states
+        key_standing.renew_soon(its_key)
+    end
+end
+
+-- Has a job wait for the key in `stated`.
+local function wait_for(stated, id, type, lane, enqueued)
+    key_steps.note(stated, id, false)
+    key_rows.add(stated.key, key_rows.read(stated.key), id, type, lane, enqueued)
+    key_standing.renew_soon(stated.key)
+end
+
+-- RETURNS the keys of job `id` for which it is to stand after `its_key`: one, or none.
+local function keys_after(its_key, id)
+    local after, is_after = {}, false
+    for _, stated in ipairs(marks.has_two_keys(id) and key_rows.keys_of(id) or {}) do
+        after[#after + 1] = is_after and stated or nil
+        is_after = is_after or stated.key == its_key
+    end
+    return after
+end
+
+-- RETURNS whether job `id` stands for each of `its_keys`.
+function key_steps.stands_for(its_keys, id, type, lane)
+    for _, stated in ipairs(its_keys) do
+        local sublane = key_rows.read(stated.key).sublanes[type .. " " .. lane]
+        if not sublane or sublane.standing ~= id then
+            return false
+        end
+    end
+    return true
+end
+
+-- RETURNS whether the job that stands for a key in `sublane` is in its lane.
+function key_steps.is_in_lane(its_key, sublane)
+    local id = sublane.standing
+    return id ~= "" and key_steps.stands_for(keys_after(its_key, id), id, sublane.type, sublane.lane)
+end
+
+-- The job that stands for a key in `sublane` is to do so no more: removes it from where it went on to. `heads`: those
+-- of its type. RETURNS the heads after that.
+local function call_back(its_key, sublane, heads)
+    local id, type, lane = sublane.standing, sublane.type, sublane.lane
+    for _, stated in ipairs(keys_after(its_key, id)) do
+        key_rows.of_call().called_back[id] = true
+        key_rows.remove(stated.key, key_rows.read(stated.key), id, type, lane)
+        key_standing.renew_soon(stated.key)
+    end
+    heads = lanes.without(id, type, lane, heads)
+    local enqueued = key_rows.enqueued_of(its_key, sublane, id)
+    if enqueued then
+        key_steps.keep_back(id, type, lane, enqueued)
+    end
+    return heads
+end
+
+-- Has job `wanted`, "" for none, stand for a key in `sublane` instead of the job that does, and go on. `heads`: those
+-- of its type. RETURNS the heads after that, which the caller writes; and whether the job is in its lane now.
+function key_steps.let_stand(its_key, sublane, wanted, heads)
+    local type, lane = sublane.type, sublane.lane
+    if sublane.standing ~= "" then
+        heads = call_back(its_key, sublane, heads)
+    end
+    sublane.standing, sublane.is_changed = wanted, true
+    if wanted == "" then
+        return heads, false
+    end
+    local enqueued, next_key = key_rows.enqueued_of(its_key, sublane, wanted), keys_after(its_key, wanted)[1]
+    if next_key then
+        wait_for(next_key, wanted, type, lane, enqueued)
+        local keys = key_rows.of_call()
+        if keys.has_left and not keys.called_back[wanted] then
+            keys.gone_on[wanted] = type .. " " .. lane
+        end
+        return heads, false
+    end
+    key_steps.let_go(wanted, type, lane)
+    return lanes.with(wanted, type, lane, enqueued, heads), true
+end
