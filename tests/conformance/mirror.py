@@ -486,23 +486,3 @@ def _expect_heads(reference, entry, standing):
             heads[job.type][lane(job)] = min(first or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
     for type_, its in heads.items():
         entry(["heads"], encode(type_), {(name, str(enqueued_us), job) for name, (enqueued_us, job) in its.items()})
-
-
-def forget_passing_notes(reference, *states):
-    """Remove from *states* what tasks stated of keys for which none of their jobs waits, and which none holds.
-
-    Jobs with two keys leave such notes at the second key, in an order in which no rule has jobs come back or end.
-    """
-    now = {
-        (rules.key, job.task_name)
-        for job in reference.jobs.values()
-        for rules in keyed.keys_of(job)
-        if job.state in ("pending", "claimed")
-    }
-    for state in states:
-        for its_key in {rules.key for job in reference.jobs.values() for rules in keyed.keys_of(job)}:
-            fields = state.get(key("of_key", its_key), {})
-            for name in [name for name in fields if name.startswith("=") and (its_key, decode(name[1:])) not in now]:
-                del fields[name]
-            if not fields:
-                state.pop(key("of_key", its_key), None)

@@ -19,7 +19,7 @@ from .invariants import (
     claimed_batches,
     left_to_a_tick,
 )
-from .mirror import CONF_OF, KEYS, METRICS, expected, forget_passing_notes, key, read
+from .mirror import CONF_OF, KEYS, METRICS, expected, key, read
 from .recurrence import Recurrence
 from .wire import FEW_BYTES
 
@@ -105,7 +105,6 @@ class SideBySide:
             assert reply is ... or answer == reply, f"{called} replied {answer}, the reference {reply}"
         self.awaited.clear()
         state = self.state = read(found)
-        forget_passing_notes(self.reference, state, wanted)
         assert state == wanted, _difference(state, wanted)
         check_that_each_job_is_in_one_place(self.reference, state)
 
