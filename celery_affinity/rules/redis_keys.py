@@ -69,6 +69,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "hash",
         "key of a rule: 'type lane' -> time, µs, and id of its first job; '=task' -> the task's last limit; its retry",
     ),
+    "coming": (
+        "lane:key:coming:%s",
+        "zset",
+        "key of a rule -> waiting jobs that have this key as their second one, by enqueue time, µs",
+    ),
     "rates": ("lane:key:rates", "zset", "keys of rates, by the time when all their starts are free again, µs"),
     "due_keys": (
         "lane:key:due",

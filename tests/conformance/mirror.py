@@ -415,6 +415,9 @@ def _expect_keys(reference, entry, standing):
         for rules in keyed.keys_of(job):
             if job.state == "claimed" and isinstance(rules.stated, int):
                 entry(["held", rules.key], job.id, job.fence)
+        for rules in keyed.keys_of(job)[1:] if job.state == "pending" else ():
+            entry(["coming", rules.key], job.id, job.enqueued_us)
+            entry(["of_key", rules.key], "coming", "1")
         its_keys = waits_for.get(job.id, [])
         for its_key in its_keys:
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)

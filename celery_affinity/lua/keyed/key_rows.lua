@@ -57,6 +57,8 @@ local function add_field(its, name, value)
         its.retry = value
     elseif name == "turn" then
         its.turn, its.turn_began, its.turn_ends = string.match(value, "^(%S+) (%d+) (%d+)$")
+    elseif name == "coming" then
+        its.are_some_coming = true
     elseif string.sub(name, 1, 1) == "@" then
         its.had[string.sub(name, 2)] = tonumber(value)
     else
@@ -72,6 +74,7 @@ end
 -- retry: the job that the key is kept for (`keep_order`), nil for none.
 -- turn: the type that the key is kept for (`key_turns`), nil for none; turn_began, turn_ends: since and until when, µs.
 -- had: type -> when a job of it got the key last, µs, if jobs of other types waited.
+-- are_some_coming: whether the key is the second one of any job that waits, here or for its first key.
 -- Cost: three commands, once in a call; grows with the sub-lanes.
 function key_rows.read(its_key)
     local keys = key_rows.of_call()
@@ -131,6 +134,25 @@ function key_rows.remove(its_key, its, id, type, lane)
             redis.call("HDEL", key.of_key(its_key), name)
             its.sublanes[name] = nil
         end
+    end
+end
+
+-- Notes that job `id`, which waits from now on, has this key as its second one: then what its task states of the key is
+-- known when the job comes to it.
+function key_rows.expect(its_key, its, id, enqueued)
+    redis.call("ZADD", key.coming(its_key), enqueued, id)
+    if not its.are_some_coming then
+        redis.call("HSET", key.of_key(its_key), "coming", 1)
+        its.are_some_coming = true
+    end
+end
+
+-- Job `id`, which has this key as its second one, waits no more. The caller renews the key.
+function key_rows.expect_no_more(its_key, its, id)
+    redis.call("ZREM", key.coming(its_key), id)
+    if redis.call("EXISTS", key.coming(its_key)) == 0 then
+        redis.call("HDEL", key.of_key(its_key), "coming")
+        its.are_some_coming = false
     end
 end
 

@@ -74,14 +74,14 @@ local function changed_now(its_key, wanted)
     return changed
 end
 
--- Forgets that jobs wait for a key, since none does any more; and all of the key if no job holds it either.
+-- Forgets that jobs wait for a key, since none does any more; and all of the key if no job holds it or comes to it.
 local function forget(its_key, its)
     if its.waits then
         redis.call("ZREM", key.waiting_keys, its_key)
         redis.call("ZREM", key.due_keys, its_key)
         its.waits = false
     end
-    if its.held == 0 and not its.retry then
+    if its.held == 0 and not its.retry and not its.are_some_coming then
         for task in pairs(its.stated) do
             redis.call("HDEL", key.of_key(its_key), task) -- a producer has no right to delete keys
         end

@@ -25,20 +25,8 @@ function key_steps.let_go(id, type, lane)
     return was_kept
 end
 
--- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job
--- was published just now: then what it states is what its task does. The caller calls `key_standing.renew_all`.
-function key_steps.note(stated, id, is_fresh)
-    local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().task[id]
-    if its.stated[task] ~= stated.states and (is_fresh or not its.stated[task]) then
-        redis.call("HSET", key.of_key(its_key), task, stated.states)
-        its.stated[task] = stated.states
-        key_standing.renew_soon(its_key)
-    end
-end
-
 -- Has a job wait for the key in `stated`.
 local function wait_for(stated, id, type, lane, enqueued)
-    key_steps.note(stated, id, false)
     key_rows.add(stated.key, key_rows.read(stated.key), id, type, lane, enqueued)
     key_standing.renew_soon(stated.key)
 end

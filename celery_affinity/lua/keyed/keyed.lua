@@ -28,6 +28,17 @@ function keyed.revision()
     return redis.call("HGET", key.settings, "limits_revision") or "0"
 end
 
+-- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job
+-- was published just now: then what it states is what its task does. The caller calls `key_standing.renew_all`.
+local function note(stated, id, is_fresh)
+    local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().task[id]
+    if its.stated[task] ~= stated.states and (is_fresh or not its.stated[task]) then
+        redis.call("HSET", key.of_key(its_key), task, stated.states)
+        its.stated[task] = stated.states
+        key_standing.renew_soon(its_key)
+    end
+end
+
 -- Adds a job to those that wait for its keys. `fresh`: the job, if it was published just now; else nil.
 function keyed.enter(id, type, lane, enqueued, fresh)
     if fresh then
@@ -39,8 +50,11 @@ function keyed.enter(id, type, lane, enqueued, fresh)
         call.gained[type] = true
         return
     end
-    for _, stated in ipairs(its_keys) do
-        key_steps.note(stated, id, fresh)
+    for nth, stated in ipairs(its_keys) do
+        note(stated, id, fresh)
+        if nth > 1 then
+            key_rows.expect(stated.key, key_rows.read(stated.key), id, enqueued)
+        end
     end
     local first = its_keys[1].key
     key_rows.add(first, key_rows.read(first), id, type, lane, enqueued)
@@ -51,6 +65,14 @@ function keyed.enter(id, type, lane, enqueued, fresh)
     end
 end
 
+-- Removes job `id` from what waits for one of its keys, the `nth`. The caller renews the key.
+local function wait_no_more(its_key, its, nth, id, type, lane)
+    key_rows.remove(its_key, its, id, type, lane)
+    if nth > 1 then
+        key_rows.expect_no_more(its_key, its, id)
+    end
+end
+
 -- Removes job `id`, which ends or moves, from what waits for its keys. If one was kept for it, it is no more.
 function keyed.leave(id, type, lane)
     key_steps.heads_change()
@@ -58,9 +80,9 @@ function keyed.leave(id, type, lane)
         lanes.remove(id, type, lane)
         call.gained[type] = call.gained[type] or false
     end
-    for _, stated in ipairs(key_rows.keys_of(id)) do
+    for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
-        key_rows.remove(its_key, its, id, type, lane)
+        wait_no_more(its_key, its, nth, id, type, lane)
         if its.retry == id then
             key_rows.keep_for_nobody(its_key, its, "retry")
             its.waits = true
@@ -117,9 +139,9 @@ end
 
 -- Job `id`, which was popped from its lane, was claimed: it holds its key, and counts as a start of its rate.
 function keyed.hold(id, type, lane, fence)
-    for _, stated in ipairs(key_rows.keys_of(id)) do
+    for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
-        key_rows.remove(its_key, its, id, type, lane)
+        wait_no_more(its_key, its, nth, id, type, lane)
         local most, period_us, interval_us = key_room.rate_of(its_key, its.stated)
         if most then
             local free_us = math.max(key_room.free_at(its_key, period_us), call.now_us)

@@ -60,7 +60,11 @@ local function follows_waiting(id, row, number)
     for nth, stated in ipairs(row.keys) do
         local waits = nth <= number + 1
         entries[#entries + 1] = { "zset", key.sublane(stated.key, row.type, row.lane), id, waits and row.enqueued }
-        entries[#entries + 1] = waits and stated_entry(row, stated) or nil
+        entries[#entries + 1] = stated_entry(row, stated)
+        if nth > 1 then
+            entries[#entries + 1] = { "zset", key.coming(stated.key), id, row.enqueued }
+            entries[#entries + 1] = { "hash", key.of_key(stated.key), "coming", "1" }
+        end
         entries[#entries + 1] = waits and { "zset", key.waiting_keys, stated.key, function(found)
             return found or keyed.revision()
         end } or nil
@@ -118,6 +122,8 @@ local function fix_fields(its_key)
         elseif name == "turn" then
             local began, until_us = string.match(value, "^%S+ (%d+) (%d+)$")
             is_good = derived.whole(began) and derived.whole(until_us)
+        elseif name == "coming" then
+            is_good = derived.exists(key.coming(its_key), "zset")
         elseif name == "retry" then
             local row = row_of(value)
             is_good = row and (row.state == "pending" or row.state == "scheduled") and key_rows.has(value, its_key)
@@ -225,9 +231,11 @@ function repair_keyed.fix(its_key, agreed)
             fix_written(its_key, type, lane)
         end
     end
-    with_some_of(key.held(its_key), function(id)
-        return (repair_keyed.fix_job(id, key.held(its_key)))
-    end)
+    for _, place in ipairs({ key.held(its_key), key.coming(its_key) }) do
+        with_some_of(place, function(id)
+            return (repair_keyed.fix_job(id, place))
+        end)
+    end
     local is_good = derived.whole(agreed) and tonumber(agreed) <= tonumber(keyed.revision())
     derived.entry("zset", key.waiting_keys, its_key, agreed, is_good and agreed or 0) -- the next tick renews it
     renew(its_key, agreed)

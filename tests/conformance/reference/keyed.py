@@ -116,6 +116,12 @@ def waiting(cohort: Cohort, key: str) -> list[Job]:
     return [cohort.jobs[job_id] for job_id, keys in waits_for.items() if key in keys]
 
 
+def coming(cohort: Cohort, key: str) -> list[Job]:
+    """Return the pending jobs that have *key* as their second key."""
+    two = ((job, keys_of(job)) for job in cohort.jobs.values() if job.state == "pending")
+    return [job for job, keys in two if len(keys) > 1 and keys[1].key == key]
+
+
 def keys_waited_for(cohort: Cohort) -> dict[str, list[str]]:
     """Return for each pending job that has keys those that it waits for, or stands for."""
     return _passing(cohort, [job for job in cohort.jobs.values() if job.state == "pending"])[0]
@@ -205,10 +211,8 @@ def _gone_on(cohort: Cohort) -> set[str]:
     came, left = waits_for.keys() - cohort.gone_on.keys(), cohort.gone_on.keys() - waits_for.keys()
     changed = {waits_for[job_id] for job_id in came} | {cohort.gone_on[job_id] for job_id in left}
     cohort.gone_on = waits_for
-    for job_id in sorted(came):
-        job, (_, second) = cohort.jobs[job_id], keys_of(cohort.jobs[job_id])
-        _note(cohort, job, second, is_fresh=False)
-        cohort.waiting_keys.setdefault(second.key, cohort.settings.limits_revision)
+    for job_id in came:
+        cohort.waiting_keys.setdefault(waits_for[job_id], cohort.settings.limits_revision)
     return changed
 
 
@@ -226,12 +230,12 @@ def _renew_one(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
 
 
 def _forget(cohort: Cohort, key: str) -> None:
-    """Forget what is known of *key* if no job waits for it, and none holds it."""
+    """Forget what is known of *key* if no job waits for it, and none holds it or has it as its second key."""
     if waiting(cohort, key):
         return
     cohort.waiting_keys.pop(key, None)
     cohort.due_keys.pop(key, None)
-    if key not in cohort.kept_for and not holders(cohort, key):
+    if key not in cohort.kept_for and not holders(cohort, key) and not coming(cohort, key):
         cohort.stated.pop(key, None)
         cohort.had_key.pop(key, None)
 
