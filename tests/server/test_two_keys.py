@@ -122,3 +122,23 @@ def test_a_limit_that_is_published_anew_counts_for_who_waits_for_the_key(fleet):
     fleet.scheduler.configure({"limits": "rate%3Amail=2/64000000"})
     fleet.publish("c&", PDF, rules=rules("acme", limit=2))
     assert {*fleet.jobs("worker")} == {"a&", "b&"}
+
+
+def test_what_a_task_states_of_a_key_stands_until_its_job_is_through(fleet):
+    """Nobody waits for the rate or holds it while the job waits for its first key: the rate is known all the same."""
+    fleet.join("worker", PDF, slots=9)
+    fleet.publish("holds!", PDF, rules="key=acme limit=1")
+    (held,) = fleet.inbox("worker")
+    fleet.publish("1&", PDF, rules=rules("acme"))
+    assert fleet.jobs("worker") == []
+    for name in ("2!", "3!", "4!", "5!"):
+        fleet.publish(name, PDF, rules=MAIL)
+    assert fleet.jobs("worker") == ["2!", "3!", "4!", "5!"]
+    assert fleet.scheduler.reader.hash("of_key", "rate%3Amail") == {"=tests.task": "4/4000000", "coming": "1"}
+    assert fleet.end("worker", held) == []
+    assert fleet.scheduler.reader.hash("of_key", "rate%3Amail")["coming"] == "1"
+    pass_some_time(fleet, 1)
+    (last,) = fleet.inbox("worker")
+    assert last.job_id == "1&"
+    fleet.end("worker", last)
+    assert fleet.scheduler.reader.hash("of_key", "rate%3Amail") == {}

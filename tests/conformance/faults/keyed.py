@@ -5,6 +5,7 @@ from .fault import Fault
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _TWO_KEYS = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
 _AT_ONCE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_moves_gets_the_free_slot_at_once"
+_COMING = "tests/server/test_two_keys.py::test_what_a_task_states_of_a_key_stands_until_its_job_is_through"
 _OF_RULES = "tests/server/test_costs_of_rules.py::"
 _CHANGED = _OF_RULES + "test_very_many_limits_that_change_are_in_force_at_once_for_some_types_and_closed_for_others"
 _LEAVE_NONE_CLOSED = _OF_RULES + "test_limits_that_change_while_types_are_being_opened_leave_none_closed"
@@ -108,8 +109,16 @@ FAULTS = (
     Fault("keyed/keyed", "    key_rows.of_call().known[its_key] = nil\n", "", _PAUSE_IS_OVER),
     Fault("keyed/key_standing", "job ~= sublane.standing and job or nil", 'job ~= "" and job or nil'),
     Fault("keyed/key_standing", 'redis.call("HDEL", key.of_key(its_key), task)', ""),
-    Fault("keyed/key_standing", "if its.held == 0 and not its.retry then", "if not its.retry then", _STATED),
-    Fault("keyed/key_standing", "if its.held == 0 and not its.retry then", "if its.held == 0 then", _STATED),
+    Fault("keyed/key_standing", "its.held == 0 and not its.retry and", "not its.retry and", _STATED),
+    Fault("keyed/key_standing", "its.held == 0 and not its.retry and", "its.held == 0 and", _STATED),
+    Fault("keyed/key_standing", " and not its.are_some_coming then", " then", _COMING),
+    Fault("keyed/key_rows", 'redis.call("ZADD", key.coming(its_key), enqueued, id)', "", _COMING),
+    Fault("keyed/key_rows", 'redis.call("HSET", key.of_key(its_key), "coming", 1)', "", _COMING),
+    Fault("keyed/key_rows", 'redis.call("ZREM", key.coming(its_key), id)', ""),
+    Fault("keyed/key_rows", 'redis.call("HDEL", key.of_key(its_key), "coming")', ""),
+    Fault("keyed/key_rows", "        its.are_some_coming = false\n", ""),
+    Fault("keyed/key_rows", "        its.are_some_coming = true\n    elseif", "    elseif", _COMING),
+    Fault("keyed/keyed", "key_rows.expect_no_more(its_key, its, id)", ""),
     Fault(
         "keyed/key_room", "its_most / its_period_us < most / period_us", "its_most / its_period_us > most / period_us"
     ),
@@ -190,10 +199,10 @@ FAULTS = (
     Fault("arrows/tick", "next_due = next_key", ""),
     Fault("arrows/purge", "forget(arguments[i], type, lane)", "forget(arguments[i], type)", _IS_PURGED),
     Fault("keyed/key_standing", 'redis.call("ZREM", key.waiting_keys, its_key)', ""),
-    Fault("keyed/key_steps", "(is_fresh or not its.stated[task])", "true"),
-    Fault("keyed/key_steps", "(is_fresh or not its.stated[task])", "not its.stated[task]"),
+    Fault("keyed/keyed", "(is_fresh or not its.stated[task])", "true"),
+    Fault("keyed/keyed", "(is_fresh or not its.stated[task])", "not its.stated[task]"),
     Fault(
-        "keyed/key_steps",
+        "keyed/keyed",
         "its.stated[task] = stated.states\n        key_standing.renew_soon(its_key)\n",
         "its.stated[task] = stated.states\n",
     ),
