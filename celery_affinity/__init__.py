@@ -24,6 +24,7 @@ from .rules.affinity import Affinity
 from .rules.bounds import Bound
 from .rules.keyed.key_rules import Exclusive, Rate
 from .rules.merging import Call, Merge
+from .rules.tenants import Tenant
 from .worker import context as _context  # gives the requests of tasks an attribute
 from .worker import on_init as _worker  # connects the signal handler that adds our step to workers
 
@@ -69,6 +70,7 @@ __all__ = [
     "SchemaError",
     "SettingError",
     "TaskIds",
+    "Tenant",
     "Transport",
     "TransportError",
     "explain",

@@ -13,7 +13,7 @@ import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import hypothesis  # noqa: F401  # its plugin imports it at the end, when a collected result may run code within the compiler
+import hypothesis  # its plugin imports it at the end, when a collected result may run code within the compiler
 import psutil
 import pytest
 import redis
@@ -38,6 +38,10 @@ _MARKED = f"{KEYED}={os.environ[KEYED]}".encode()
 # A shell that starts the tests in the background has SIGINT ignored, and their child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes says more of the machine than of the code: some would end on a busy one.
+hypothesis.settings.register_profile("without deadlines", deadline=None)
+hypothesis.settings.load_profile("without deadlines")
 
 EXECUTABLES = {"valkey": None, "redis": shutil.which("redis-server")}
 INSTALLED = [name for name, path in EXECUTABLES.items() if name == "valkey" or path]

@@ -22,6 +22,7 @@ _MODULES = {
     "move": "acting",
     "prioritise": "acting",
     "keys": "keys",
+    "tenants": "tenants",
     "recurring": "recurring",
     "pause": "pauses",
     "resume": "pauses",

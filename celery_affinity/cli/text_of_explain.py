@@ -4,12 +4,19 @@ import json
 
 from ..observe.claim_order import Group
 from ..observe.explain import Explanation
+from ..observe.keyed.facts import Key
 from ..observe.waiting import SlotsOfTypes, Waiting
 from ..operate.values import Values
 from .words import about, duration, many, mode, moment, paragraph, printable
 
 #: Rules that suspend the bound on overtaking, in words.
-_RULES = {"pause": "a pause", "type limit": "the limit of its type", "key": "a key", "reserve": "a reserve"}
+_RULES = {
+    "pause": "a pause",
+    "type limit": "the limit of its type",
+    "key": "a key",
+    "tenant": "the maximum of its tenant",
+    "reserve": "a reserve",
+}
 
 
 def explanation(found: Explanation) -> str:
@@ -87,10 +94,16 @@ def _waiting_rows(waiting: Waiting, now_s: float) -> list[tuple[str, str]]:
         ("rank", f"{waiting.rank_in_type} of its type, {waiting.rank} of all jobs that its slots could take"),
         ("ahead", ", ".join(_group(group) for group in waiting.ahead) or "none"),
         *[("slots" if number == 0 else "", _slots(each)) for number, each in enumerate(waiting.slots)],
+        *([("tenant", _tenant(waiting.key.key))] if waiting.key and waiting.key.key.tenant is not None else []),
         *[("blocked by" if number == 0 else "", each) for number, each in enumerate(_blocked_by(waiting))],
         ("overtaken", _overtaken(waiting)),
         ("wait", _wait(waiting, now_s)),
     ]
+
+
+def _tenant(key: Key) -> str:
+    most = "no maximum" if key.limit is None else f"at most {key.limit}"
+    return f"{key.tenant}: {many(key.held, 'slot')}, {most}; waiting: {many(key.waiting, 'job')}"
 
 
 def _blocked_by(waiting: Waiting) -> list[str]:

@@ -13,7 +13,7 @@ from celery.app.task import Context, Task
 
 from ..clock import now_s
 from ..rules import call_options
-from ..rules.keyed.key_rules import are_rules
+from ..rules.keyed.key_rules import TenantKey, are_rules, tenant_in
 from .stamp import PROPERTY, Message
 
 #: Name of the trace that says that somebody gave the job another type, mode or priority than the call had.
@@ -51,8 +51,14 @@ def passed_on_by_run() -> dict[str, Any]:
     """Return what the job that this thread runs passes on, by option; {} without a job."""
     if not current_task:
         return {}
-    left = call_options.left_in(_left_in(current_task.request.properties))
-    return {name: value for name, value in left.items() if name in call_options.PASSED_ON}
+    traces = _left_in(current_task.request.properties)
+    found = call_options.left_in(traces) | {TenantKey.option: tenant_in(rules_in(traces))}
+    return {name: value for name, value in found.items() if name in call_options.PASSED_ON and value is not None}
+
+
+def tenant_of_run() -> str:
+    """Return the tenant of the job that this thread runs, "" for none."""
+    return passed_on_by_run().get(TenantKey.option, "") if current_task else ""
 
 
 def mode_of(properties: object) -> bool | None:

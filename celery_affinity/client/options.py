@@ -16,8 +16,8 @@ from kombu import Producer
 from ..errors import OptionError
 from ..rules import spelling
 from ..rules.affinity import as_affinity
-from ..rules.call_options import KEYS, OPTIONS
-from ..rules.keyed.key_rules import Rule
+from ..rules.call_options import OPTIONS
+from ..rules.keyed.key_rules import Rule, as_tenant
 from ..rules.keyed.template import Arguments, Taken, complaint, taken_by
 from ..rules.merging import Merge
 
@@ -80,7 +80,7 @@ def wrong_value(options: Options, *, scheduled: bool = True, of_task: bool = Fal
     stamps = options.get("stamped_headers") or ()
     for name, option in OPTIONS.items():
         value = options.get(name)
-        is_checked = (scheduled or name != "priority") and not (of_task and name in KEYS)
+        is_checked = (scheduled or name != "priority") and not (of_task and option.is_of_calls)
         if value is not None and name not in stamps and is_checked:
             try:
                 option.check(value)
@@ -93,7 +93,7 @@ def _wrong_in_task(options: Options) -> str | None:
     """Return a complaint about a key that a task says in a call's way. Other values are the user's own."""
     for name in (*(name for name, option in OPTIONS.items() if option.is_of_calls), Merge.option):
         value = options.get(name)
-        if isinstance(value, Rule | Merge) or (name == "exclusive" and isinstance(value, str)):
+        if isinstance(value, Rule | Merge) or (name in ("exclusive", "tenant") and isinstance(value, str)):
             what = "no option of its own" if name == Merge.option else "an option of calls"
             return f"{name}= is {what}; a task has it in its affinity: Affinity({name}={value!r})"
     return None
@@ -102,7 +102,13 @@ def _wrong_in_task(options: Options) -> str | None:
 def unfilled(options: Options, task_name: str, arguments: Arguments) -> str | None:
     """Return a complaint about a key in ``affinity`` of *options* that no call of a task can fill; None if some can."""
     said = as_affinity(options.get("affinity"))
-    return next(filter(None, (unfilled_rule(rule, task_name, arguments) for rule in (*said.keys, said.merge))), None)
+    return next(
+        filter(
+            None,
+            (unfilled_rule(rule, task_name, arguments) for rule in (*said.keys, as_tenant(said.tenant), said.merge)),
+        ),
+        None,
+    )
 
 
 def unfilled_rule(rule: Rule | Merge | None, task_name: str, arguments: Arguments) -> str | None:

@@ -90,7 +90,7 @@ def _matching(app: Celery, name: str, signature: Signature) -> tuple[str, str]:
         raise OptionError(f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues), got: {type_!r}")
     asked = as_affinity(routed.get("affinity"))
     rule = stated_rules.decide(
-        task_name, task, routed, asked=asked, left=None, own=affinity_of(task), settings=settings
+        task_name, task, routed, asked=asked, left=None, own=affinity_of(task), parent="", settings=settings
     )
     rules = "" if rule is None else rule.text(signature.args, signature.kwargs)
     merge = merge_in(rules)

@@ -1,14 +1,16 @@
-"""Which keys the job of a call has: of exclusion, of a rate, of merging. Of each the first that says something counts.
+"""Which keys the job of a call has: of exclusion, of a rate, of merging, of a tenant. Of each the first that says
+something counts.
 
-1. the call: its ``exclusive=``, ``rate=``, or else those in its ``affinity=``; its ``merge_key=``;
+1. the call: its ``exclusive=``, ``rate=``, ``tenant=``, or else those in its ``affinity=``; its ``merge_key=``;
 2. what the first try had, for a retry;
 3. the task's ``affinity=``;
-4. a name pattern in ``affinity_task_rules``.
+4. of a tenant: the task that publishes the call while it runs (``affinity_inherit_tenant``);
+5. a name pattern in ``affinity_task_rules``.
 
-False in the call, for a kind of key, takes that of the kind away, whoever says it. A text as ``exclusive=`` or
-``merge_key=`` of a call is the key itself. Any other key is a template, or made by a function: the call's arguments
-fill it, by the names that the task has for them; where the task is not at hand, keyword arguments alone have names.
-Nothing inherits a key: no callback, no later step of a chain.
+False in the call, for a kind of key, takes that of the kind away, whoever says it. A text as ``exclusive=``,
+``tenant=`` or ``merge_key=`` of a call is the key itself. Any other key is a template, or made by a function: the
+call's arguments fill it, by the names that the task has for them; where the task is not at hand, keyword arguments
+alone have names. Callbacks and the later steps of a chain inherit the tenant alone (`passed_on`).
 """
 
 import logging
@@ -21,10 +23,10 @@ from celery.app.task import Task
 from ..errors import OptionError, refuse
 from ..rules.affinity import RULES, Affinity, only_tasks_merge
 from ..rules.call_options import KEYS
-from ..rules.keyed.key_rules import Exclusive, Rate, Rule, literal, narrowness, rule_of_call
+from ..rules.keyed.key_rules import Exclusive, Rate, Rule, TenantKey, narrowness, of_text, rule_of_call, tenant
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
-from ..rules.rule_texts import joined, parts_of, rate_and_exclusive
+from ..rules.rule_texts import joined, of_options, parts_of
 from . import revokes
 from .first_try import rules_in
 from .of_app import rules_by_name
@@ -84,21 +86,24 @@ def decide(
     asked: Affinity,
     left: object,
     own: Affinity,
+    parent: str,
     settings: "Settings",
 ) -> RuleMaker | None:
     """Return what makes the rules of a call with *options*; None if nobody says anything.
 
-    *asked*: the call's ``affinity=``. *left*: what the first try has left. *own*: what the task asks for. Raises
-    OptionError for options that are not accepted.
+    *asked*: the call's ``affinity=``. *left*: what the first try has left. *own*: what the task asks for. *parent*: the
+    tenant that the call inherits, "" for none. Raises OptionError for options that are not accepted.
     """
     if asked.merge is not None:
         raise only_tasks_merge(asked.merge)
     named, kept = rules_by_name(task_name, settings), _kept(left)
     merge = own.merge or named.merge or (_BOUNDS if task is None else None)
     said: dict[str, Rule | Merge | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
-    said |= {option: _key_rule(option, options, asked, kept) for option in KEYS}
+    said |= {option: _key_rule(option, options, asked, kept) for option in (*KEYS, TenantKey.option)}
     order = [*kept] or RULES
     parts = {option: getattr(own, option) or getattr(named, option) for option in order}
+    if parent and own.tenant is None:
+        parts[TenantKey.option] = tenant(parent)
     parts |= {option: part for option, part in said.items() if part is not None}
     if not any(part is not None for part in parts.values()):
         return None
@@ -107,9 +112,11 @@ def decide(
 
 
 def _in_order(parts: Mapping[str, Rule | Merge | str | None]) -> tuple[Rule | Merge | str, ...]:
-    """Return *parts* of rules in the order in which a job has them: how it merges, the narrower key, the other key."""
+    """Return *parts* of rules in the order in which a job has them: how it merges, the narrower key, the other key, and
+    the tenant: a job that waits for its key holds up no other jobs of its tenant.
+    """
     keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge)]
-    return parts[Merge.option] or "", *sorted(keys, key=narrowness, reverse=True)
+    return parts[Merge.option] or "", *sorted(keys, key=narrowness, reverse=True), parts[TenantKey.option] or ""
 
 
 def _kept(left: object) -> dict[str, str]:
@@ -118,8 +125,8 @@ def _kept(left: object) -> dict[str, str]:
     if kept is None:
         return {}
     merging, keys = parts_of(kept)
-    rate, exclusive = rate_and_exclusive(keys)
-    found = {Merge.option: merging, Rate.option: rate, Exclusive.option: exclusive}
+    rate, exclusive, of_tenant = of_options(keys)
+    found = {Merge.option: merging, Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
     return dict(sorted(found.items(), key=lambda part: kept.find(part[1])))
 
 
@@ -128,7 +135,7 @@ def _key_rule(option: str, options: Mapping[str, Any], asked: Affinity, kept: Ma
     value = options.get(option)
     given = rule_of_call(option, value)
     if given is not None:
-        return literal(given) if isinstance(given, str) else given
+        return of_text(option, given) if isinstance(given, str) else given
     if value is False:
         return ""
     of_call: Rule | None = getattr(asked, option)

@@ -71,7 +71,8 @@ class Wish(NamedTuple):
     def job_rule(self, call: "Sending", message: Message) -> RuleMaker | None:
         """Return what makes the rules of the job; None if nothing could make any, as for most calls."""
         options, settings = message["properties"], settings_of(call.app)
-        said = self.asked.has_rules or self.own.has_rules or self.first_try or settings.task_rules
+        parent = first_try.tenant_of_run() if settings.inherit_tenant else ""
+        said = self.asked.has_rules or self.own.has_rules or self.first_try or settings.task_rules or parent
         if not said and options.keys().isdisjoint(OF_RULES):
             return None
         return stated_rules.decide(
@@ -81,6 +82,7 @@ class Wish(NamedTuple):
             asked=self.asked,
             left=self.first_try,
             own=self.own,
+            parent=parent,
             settings=settings,
         )
 
@@ -90,7 +92,7 @@ def _of_mapped_task(call: "Sending") -> Affinity:
     body = call.called_with
     name = destination.mapped_by(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
     task = tasks_of(call.app).get(name) if name else None
-    return replace(affinity_of(task), exclusive=None, rate=None, merge=None)
+    return replace(affinity_of(task), exclusive=None, rate=None, tenant=None, merge=None)
 
 
 def _type_without_a_route(app: Celery, task: Any, name: str, properties: Mapping[str, Any]) -> str | None:

@@ -15,6 +15,9 @@ from .of_app import rules_by_name, settings_of
 from .options import Options, arguments_of, attributes, unfilled_by_task, unfilled_rule, wrong_name, wrong_value
 from .options_in_app import options_in_annotations, options_in_routes, schedules_all
 
+#: Option that says a key by itself -> what says its template instead.
+_TEMPLATES = {"exclusive": "Exclusive({!r})", "tenant": "affinity=Affinity(tenant={!r})"}
+
 
 class Wrong(NamedTuple):
     """A complaint about an option. *where*: the place in words. *misspelt*: the name is wrong, else the value is."""
@@ -72,8 +75,8 @@ def wrong_in(where: str, options: Options, *, scheduled: bool, of_task: bool = F
             yield Wrong(where, found, True)
         elif found := wrong_value(alone, scheduled=scheduled, of_task=of_task):
             yield Wrong(where, found, False)
-        elif not of_task and name == "exclusive" and _looks_like_a_template(value):
-            words = f"exclusive= has the key itself, got: {value!r}; for a template write Exclusive({value!r})"
+        elif not of_task and name in _TEMPLATES and _looks_like_a_template(value):
+            words = f"{name}= has the key itself, got: {value!r}; for a template write {_TEMPLATES[name].format(value)}"
             yield Wrong(where, words, False)
 
 

@@ -145,6 +145,8 @@ def limit_of_type(limit: "TypeLimit") -> str:
 def kept_by_key(wait: "KeyWait", type_: str, first: "JobRow | None" = None) -> str:
     """Return why a key keeps back a job of *type_* (encoded). *first*: the job that goes first, if the key has room."""
     key, before = wait.key, _before(wait.before)
+    if key.tenant is not None:
+        return _kept_by_tenant(key, key.tenant, wait.before)
     if key.limit == 0:
         return f"key {key.key!r} is closed: its limit is 0"
     if key.starts and not key.has_room:
@@ -159,6 +161,15 @@ def kept_by_key(wait: "KeyWait", type_: str, first: "JobRow | None" = None) -> s
     who = f": {first.task_id} ({first.task})" if first and first.task_id else ""
     held = "" if key.starts else f" ({key.held} of {key.limit} held)"
     return f"key {key.key!r} has room{held}, and another job of it goes first{who}; {before}"
+
+
+def _kept_by_tenant(key: "Key", name: str, before: int) -> str:
+    others = f"{key.waiting} of its jobs wait, {before} of them before this one"
+    if key.limit == 0:
+        return f"tenant {name!r} is closed: its maximum is 0; {others}"
+    if not key.has_room:
+        return f"tenant {name!r} has {key.held} of {key.limit} slots, its maximum; {others}"
+    return f"tenant {name!r} has {key.held} slots, and may have more; {others}"
 
 
 def retry_is_due(task_id: str | None) -> str:

@@ -48,7 +48,8 @@ _BEFORE_KEYS = ("pause", "type limit")
 class Block:
     """A rule that keeps a job pending. *why*: the reason in words.
 
-    *rule*: "type" (no live worker serves it), "rate limit", "slots", "key", "pause", "type limit" or "reserve".
+    *rule*: "type" (no live worker serves it), "rate limit", "slots", "key", "tenant", "pause", "type limit" or
+    "reserve".
     *is_closed*: the limit of the type is 0.
     """
 
@@ -128,10 +129,12 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
         return replace(waited, key=waiting_for_key(reader, order, keys[-1], sublanes[keys[-1]], lane))
     waits_for = keys[_passed(lane, list(sublanes.values())) :] or keys[-1:]
     key, *later = [waiting_for_key(reader, order, each, sublanes[each], lane) for each in waits_for]
+    if key.key.tenant is not None and key.key.limit is None:
+        return replace(waited, key=key)  # jobs of its tenant go before it, as they would in their lane
     is_paused = bool(pauses_of(reader, lane.type, waits_for[:1], of="key"))
     why = [] if is_paused and key.key.has_room else [why_kept_back(reader, key, sublanes[waits_for[0]], lane)]
     why += [why_kept_back(reader, each, (), lane) for each in later if not each.key.has_room]
-    blocks = [Block("key", each) for each in why]
+    blocks = [Block("key" if key.key.tenant is None else "tenant", each) for each in why]
     return replace(
         waited,
         key=key,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
 from ..errors import OptionError, refuse
-from .keyed.key_rules import Exclusive, Rate, Rule, as_exclusive, as_rate
+from .keyed.key_rules import Exclusive, Rate, Rule, TenantKey, as_exclusive, as_rate, as_tenant
 from .keyed.spelled import Named
 from .merging import Merge, as_merge, merge_in_settings
 from .protocol import MAX_PRIORITY
@@ -50,8 +50,9 @@ class Affinity(Named):
     highest (0 with ``affinity_priority_order = "lower-first"``); None keeps the task's own priority. *on_demand*:
     whether a user waits for the answer; None leaves the choice to the caller. *exclusive*: a limited number of jobs
     with the same key run at a time; a text is the key or its template (`Exclusive`). *rate*: jobs with the same key
-    start at a limited rate (`Rate`). A job with both starts when its rate lets it, and then its exclusive key. *merge*:
-    waiting calls with the same key become one run (`Merge`); only a task can set it, not a call.
+    start at a limited rate (`Rate`). A job with both starts when its rate lets it, and then its exclusive key.
+    *tenant*: on whose behalf a job runs, a name or its template, such as ``"{customer}"`` (``affinity_tenants``).
+    *merge*: waiting calls with the same key become one run (`Merge`); only a task can set it, not a call.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -61,6 +62,7 @@ class Affinity(Named):
     on_demand: bool | None = field(default=None, metadata={"check": check_on_demand, "is_attribute": True})
     exclusive: Exclusive | str | None = None
     rate: Rate | None = None
+    tenant: TenantKey | str | None = field(default=None, metadata={"check": as_tenant})
     merge: Merge | None = None
     keys: tuple[Rule, ...] = field(default=(), init=False, repr=False, compare=False)
     """What `rate` and `exclusive` say, as far as they do."""
@@ -77,7 +79,7 @@ class Affinity(Named):
             keys = tuple(filter(None, (rate, exclusive)))
             for name, value in (("exclusive", exclusive), ("rate", rate), ("keys", keys)):
                 object.__setattr__(self, name, value)
-        if as_merge(self.merge) or self.keys:
+        if as_merge(self.merge) or self.keys or self.tenant:
             object.__setattr__(self, "has_rules", True)
 
     def __json__(self) -> dict[str, object]:
@@ -96,7 +98,7 @@ def only_tasks_merge(merge: Merge) -> OptionError:
 
 
 #: Options that make the rules of a job, which may be said of tasks by their names.
-RULES = (Merge.option, Rate.option, Exclusive.option)
+RULES = (Merge.option, Rate.option, Exclusive.option, TenantKey.option)
 
 _FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
 
@@ -134,8 +136,8 @@ def as_affinity(value: object) -> Affinity:
 
 
 def affinity_of_pattern(value: object) -> Affinity:
-    """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ..., "rate": ..., "merge": ...}``, some of
-    them, or {} for none. Raises OptionError.
+    """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ..., "rate": ..., "tenant": ...,
+    "merge": ...}``, some of them, or {} for none. Raises OptionError.
     """
     if isinstance(value, Affinity):
         value = {name: said for name in _FIELDS if (said := getattr(value, name)) is not None}
@@ -145,7 +147,9 @@ def affinity_of_pattern(value: object) -> Affinity:
         value = {}
     if not isinstance(value, Mapping) or not value.keys() <= {*RULES}:
         raise refuse(
-            "a rule of a name", "{'exclusive': ...}, {'rate': ...}, {'merge': ...}, some of them together, or {}", value
+            "a rule of a name",
+            "{'exclusive': ...}, {'rate': ...}, {'tenant': ...}, {'merge': ...}, some of them together, or {}",
+            value,
         )
     return Affinity(**{**value, Merge.option: merge_in_settings(value.get(Merge.option))})
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..errors import OptionError
 from . import type_name
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
-from .keyed.key_rules import Exclusive, Rate, rule_of_call
+from .keyed.key_rules import Exclusive, Rate, TenantKey, rule_of_call
 from .merging import merge_key
 
 #: Who may say an option, and by which option or setting.
@@ -27,6 +27,10 @@ FIRST_TRY: Place = ("retry", "first try")
 
 #: Who may inherit an option from the job that a user waits for.
 RETRY, LINKS, WORKFLOW = "a retry", "links and error links", "the later steps of a workflow"
+CHILDREN = "what the task publishes"
+
+#: The place of the task that publishes a call while it runs.
+PARENT: Place = ("parent", "the running task")
 
 
 class Option(NamedTuple):
@@ -163,6 +167,29 @@ OPTIONS: dict[str, Option] = {
         is_of_calls=True,
         may_be_misspelt=False,  # four letters are next to too many other words (``date``, ``rates``)
     ),
+    "tenant": Option(
+        "tenant",
+        "On whose behalf the job runs: settings say how many jobs of a tenant may run at a time.",
+        "a name (str), or False",
+        lambda value: rule_of_call(TenantKey.option, value),
+        (
+            ("call", "tenant"),
+            ("route", "tenant"),
+            ("call", "affinity"),
+            ("route", "affinity"),
+            FIRST_TRY,
+            ("task", "affinity"),
+            PARENT,
+            ("name", "affinity_task_rules"),
+        ),
+        "no tenant",
+        field="rules",
+        shown="keys",
+        inherited_by=(RETRY, LINKS, WORKFLOW, CHILDREN),
+        is_of_calls=True,
+        in_json=is_short_text,
+        accepted_in_json="a text of up to 1,000 characters",
+    ),
     "merge_key": Option(
         "merge key",
         "The key of the calls that become one run, of a task that merges.",
@@ -186,8 +213,8 @@ OPTIONS: dict[str, Option] = {
 #: Options that are one value of their job.
 PLAIN = {name: option for name, option in OPTIONS.items() if option.is_plain}
 
-#: Plain options that links and the later steps of a workflow inherit.
-PASSED_ON = tuple(name for name, option in PLAIN.items() if WORKFLOW in option.inherited_by)
+#: Options that links and the later steps of a workflow inherit.
+PASSED_ON = tuple(name for name, option in OPTIONS.items() if WORKFLOW in option.inherited_by)
 
 #: Properties that no written message has: nobody but the transport reads them.
 NOT_WRITTEN = tuple(name for name, option in OPTIONS.items() if not option.is_celerys)
@@ -258,7 +285,7 @@ def passed_on(options: Mapping[str, Any]) -> dict[str, Any]:
         value = None if name in stamps else options.get(name)
         if value is not None:
             OPTIONS[name].check(value)
-        else:
+        elif name in PLAIN:
             value = getattr(asked, name)
         if value is not None:
             found[name] = value

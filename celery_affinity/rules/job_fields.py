@@ -9,17 +9,20 @@ from typing import NamedTuple
 
 from .protocol import (
     BATCH,
+    BY_SETTINGS,
     KEYED,
     LONGEST_ID,
     LONGEST_KEY,
     LONGEST_NUMBER,
     LONGEST_PATIENCE,
+    MANY_KEYED,
     MAX_PRIORITY,
     MERGES,
     MOST_STAMP_BYTES,
     MOST_STAMPS,
     RATE_PREFIX,
-    TWICE_KEYED,
+    TENANT_PREFIX,
+    TENANTED,
 )
 
 
@@ -49,8 +52,13 @@ _SEVERAL = f"[2-9]|[1-9][0-9]{{1,{LONGEST_NUMBER - 1}}}"
 _MERGE = f"merge={_ENCODED}{{1,{LONGEST_KEY}}} most=(?:{_SEVERAL}) bytes={_COUNT}(?: wait={_TIME}/{_TIME})?"
 _LIMIT, _RATE = f"(?:limit={_COUNT}|limit=1 order=1)", f"rate={_COUNT}/{_COUNT}"
 _KEY = f"key={_ENCODED}{{1,{LONGEST_KEY}}}"
-_OF_RATE, _EXCLUSIVE = f"(?=key={RATE_PREFIX}){_KEY} {_RATE}", f"(?!key={RATE_PREFIX}){_KEY} {_LIMIT}"
-_KEYS = f"(?:{_KEY} (?:{_LIMIT}|{_RATE})|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIVE} {_OF_RATE})"
+_OF_RATE, _EXCLUSIVE = (
+    f"(?=key={RATE_PREFIX}){_KEY} {_RATE}",
+    f"(?!key=(?:{RATE_PREFIX}|{TENANT_PREFIX})){_KEY} {_LIMIT}",
+)
+_OF_TENANT = f"(?=key={TENANT_PREFIX}){_KEY} quota={BY_SETTINGS}"
+_BEFORE_TENANT = f"(?:{_OF_RATE}|{_EXCLUSIVE}|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIVE} {_OF_RATE})"
+_KEYS = f"(?:{_BEFORE_TENANT}(?: {_OF_TENANT})?|{_OF_TENANT})"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
 #: name -> field, in the order of the arrows' arguments.
@@ -58,7 +66,7 @@ FIELDS: dict[str, JobField] = {
     "id": JobField(  # in the names of its keys
         "the transport, once for each queue of a call",
         f"1 to {LONGEST_ID} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
-        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}[{KEYED}{TWICE_KEYED}])",
+        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}[{KEYED}{MANY_KEYED}\{TENANTED}])",
     ),
     "type": JobField(
         "affinity of the task, or the queue",
@@ -94,12 +102,13 @@ FIELDS: dict[str, JobField] = {
         "",
     ),
     "rules": JobField(  # "rules" has them (`rule_texts.as_kept`), if there are any; then the id has a mark (`marks`)
-        "merge, exclusive and rate of the task, or of the call",
+        "merge, exclusive, rate and tenant of the task, or of the call",
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
-        f"whose id has {MERGES!r} at its end (N of calls at least 2), or 'key=K limit=N', 'key=K limit=1 order=1' or "
-        f"'key=K rate=N/MICROSECONDS' if the id ends with {KEYED!r}, or a rate, whose K begins with {RATE_PREFIX!r}, "
-        f"beside a limit if it ends with {TWICE_KEYED!r}, or both, with {MERGES!r} before the other mark; K of up to "
-        f"{LONGEST_KEY} characters, percent-encoded",
+        f"whose id has {MERGES!r} at its end (N of calls at least 2), or one key if the id ends with {KEYED!r}: "
+        f"'key=K limit=N', 'key=K limit=1 order=1', or 'key=K rate=N/MICROSECONDS', whose K begins with "
+        f"{RATE_PREFIX!r}; or 'key=K quota={BY_SETTINGS}', whose K begins with {TENANT_PREFIX!r}, if it ends with "
+        f"{TENANTED!r}; or several of these kinds, the last one last, if it ends with {MANY_KEYED!r}; or merging, with "
+        f"{MERGES!r} before the other mark, and keys; K of up to {LONGEST_KEY} characters, percent-encoded",
         f"(?:{_MERGE}(?: {_KEYS})?|{_KEYS})?",
         "",
     ),

@@ -1,31 +1,41 @@
 """The end of a job's id: arrows and workers know from the id alone what more there is to a job.
 
-``!`` is last in the id of a job that has a key, ``&`` in the id of one that has two. Before that, or last, stands ``+``
-in the id of a job that merges with others, and ``*`` in the id of a batch, which the arrows made of several calls.
+``!`` is last in the id of a job that has a key, ``&`` in the id of one that has several, ``$`` in the id of one whose
+only key is that of its tenant. Before that, or last, stands ``+`` in the id of a job that merges with others, and ``*``
+in the id of a batch, which the arrows made of several calls.
 """
 
-from .protocol import BATCH, KEYED, MERGES, TWICE_KEYED
+from .protocol import BATCH, KEYED, MANY_KEYED, MERGES, TENANTED
 from .rule_texts import keys_in, parts_of
 
-_OF_KEYS = ("", KEYED, TWICE_KEYED)
+#: The marks of keys.
+OF_KEYS = (KEYED, MANY_KEYED, TENANTED)
 
 
 def has_key(job_id: str) -> bool:
-    return job_id.endswith((KEYED, TWICE_KEYED))
+    return job_id.endswith(OF_KEYS)
 
 
-def has_two_keys(job_id: str) -> bool:
-    return job_id.endswith(TWICE_KEYED)
+def has_many_keys(job_id: str) -> bool:
+    return job_id.endswith(MANY_KEYED)
+
+
+def has_tenant_alone(job_id: str) -> bool:
+    """Return whether the only key of the job is that of its tenant."""
+    return job_id.endswith(TENANTED)
 
 
 def of_keys(job_id: str) -> str:
-    """Return the mark of a key, or of two, at the end of *job_id*; "" for none."""
+    """Return the mark of keys at the end of *job_id*; "" for none."""
     return job_id[-1:] if has_key(job_id) else ""
 
 
 def of_texts(keys: str) -> str:
     """Return the mark of a job of which *keys* is the part of its rules that says keys (`rule_texts`)."""
-    return _OF_KEYS[len(keys_in(keys))]
+    found = keys_in(keys)
+    if len(found) == 1:
+        return TENANTED if found[0].stated is None else KEYED
+    return MANY_KEYED if found else ""
 
 
 def merges(job_id: str) -> bool:

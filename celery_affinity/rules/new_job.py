@@ -14,7 +14,7 @@ from . import marks, redis_keys
 from .bounds import Bound
 from .job_fields import FIELDS
 from .lanes import DEMAND, QUEUED
-from .protocol import KEYED, MERGES, TWICE_KEYED
+from .protocol import MERGES
 from .rule_texts import parts_of
 
 _NAMES = tuple(FIELDS)
@@ -48,7 +48,7 @@ def bad(arguments: Sequence[object]) -> str | None:
 def _is_marked_so(job_id: str, rules: str) -> bool:
     """Return whether the marks of *job_id* are those of a job with *rules*."""
     if not rules:
-        return not job_id.endswith((KEYED, TWICE_KEYED, MERGES))
+        return not job_id.endswith((*marks.OF_KEYS, MERGES))
     of_merging, keys = parts_of(rules)
     return marks.of_keys(job_id) == marks.of_texts(keys) and marks.merges(job_id) == bool(of_merging)
 

@@ -74,12 +74,18 @@ LONGEST_PATIENCE = 15
 #: Characters of the longest key of a rule, percent-encoded.
 LONGEST_KEY = 255
 
-#: End of the id of each job that has a key, or two of them: the id alone tells an arrow that there is more to do.
+#: End of the id of each job that has a key; more of them; or a tenant alone, which is a key as well. The id alone tells
+#: an arrow that there is more to do.
 KEYED = "!"
-TWICE_KEYED = "&"
+MANY_KEYED = "&"
+TENANTED = "$"
 
-#: What the keys of rates begin with, encoded. No exclusive key does, so the two never meet.
+#: What the keys of rates, and of tenants, begin with, encoded. No exclusive key does, so they never meet.
 RATE_PREFIX = "rate%3A"
+TENANT_PREFIX = "tenant%3A"
+
+#: What a job states of the key of its tenant: settings alone say how many jobs may hold that.
+BY_SETTINGS = "settings"
 
 #: End of the id of a call that merges with others, and of a batch of such calls; the mark of a key may follow.
 MERGES = "+"

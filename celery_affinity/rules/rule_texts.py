@@ -1,16 +1,16 @@
 """What the field ``rules`` of a job says: how the job merges, and its keys.
 
-The field has some of three parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
+The field has some of four parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
 waits for others; ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the
-one that fewer jobs share comes first, since a job that waits there holds up no others. Arrows read these texts by
-``lua/jobs/rule_texts.lua``. `merging` and `keyed.key_rules` write them.
+one that fewer jobs share comes first, since a job that waits there holds up no others; ``key=tenant%3AK
+quota=settings``. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging` and `keyed.key_rules` write them.
 """
 
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from .protocol import LONGEST_NUMBER, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
+from .protocol import BY_SETTINGS, LONGEST_NUMBER, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
 
 _COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
 
@@ -38,10 +38,12 @@ class StatedRate(NamedTuple):
 
 
 class StatedKey(NamedTuple):
-    """A key of one job. *key*: encoded. *stated*: the limit, jobs that may hold the key; or the rate."""
+    """A key of one job. *key*: encoded. *stated*: the limit, jobs that may hold the key; or the rate; None of a tenant,
+    whose limit the settings say.
+    """
 
     key: str
-    stated: int | StatedRate
+    stated: int | StatedRate | None
     keeps_order: bool = False
 
 
@@ -86,10 +88,10 @@ def parts_of(text: str) -> tuple[str, str]:
     return text.removesuffix(keys).rstrip(), keys
 
 
-def rate_and_exclusive(text: str) -> tuple[str, str]:
-    """Return what *text* says of a rate, and what it says of an exclusive key; "" for nothing."""
-    found = {" rate=" in part: part for part in _KEY_PART.findall(text)}
-    return found.get(True, ""), found.get(False, "")
+def of_options(text: str) -> tuple[str, str, str]:
+    """Return what *text* says of a rate, of an exclusive key, and of a tenant; "" for nothing."""
+    found = {part.split(" ")[1].partition("=")[0]: part for part in _KEY_PART.findall(text)}
+    return found.get("rate", ""), found.get("limit", ""), found.get("quota", "")
 
 
 def joined(*parts: str) -> str:
@@ -103,8 +105,9 @@ def keys_in(text: str) -> tuple[StatedKey, ...]:
     found = []
     for part in _KEY_PART.findall(text):
         key, word, *order = part.split(" ")
-        numbers = word.partition("=")[2]
-        found.append(StatedKey(key.removeprefix("key="), rate_in(numbers) or int(numbers), bool(order)))
+        states = word.partition("=")[2]
+        stated = None if states == BY_SETTINGS else rate_in(states) or int(states)
+        found.append(StatedKey(key.removeprefix("key="), stated, bool(order)))
     return tuple(found)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import OptionError, SettingError
 from . import bounds, heartbeats, reserves, spelling
+from . import tenants as quotas
 from .affinity import Affinity, affinity_of_pattern
 from .bounds import Bound
 from .keyed import key_limits
@@ -22,6 +23,7 @@ from .keyed.key_limits import NONE
 from .numbers import is_whole
 from .protocol import CONF_KEPT_S, ENDED_KEPT_S
 from .recurring import Recurring, as_recurring, check_name
+from .tenants import Tenant
 from .type_name import ACCEPTED, is_type
 
 PREFIX = "affinity_"
@@ -176,6 +178,12 @@ class Settings:
 
     Overrides what tasks say.
     """
+    tenants: Mapping[str, Tenant] | str = field(
+        default_factory=dict, metadata={"check": quotas.check, "in_redis": "", "at_run_time": True}
+    )
+    """Tenant -> its quota: how many of its jobs may run at a time; ``*``: that of each tenant that is not named."""
+    inherit_tenant: bool = _setting(True, _yes_or_no)
+    """Whether what a task publishes belongs to the tenant on whose behalf the task runs, if it names no other."""
     reserve: Mapping[str, Mapping[str, int | str]] | str = field(
         default_factory=dict, metadata={"check": reserves.check, "in_redis": "", "at_run_time": True}
     )
@@ -193,8 +201,8 @@ class Settings:
     )
     """Task name pattern -> rules, for producers that do not have the tasks' code. The first matching pattern counts.
 
-    A value is ``{"exclusive": ...}`` or ``{"rate": ...}``, as in an `Affinity`, or ``{"merge": ...}``, alone or beside
-    one of these. Functions of ``merge`` are dotted names. ``{}`` means no rules.
+    A value has some of ``exclusive``, ``rate``, ``tenant`` and ``merge``, as in an `Affinity`, such as ``{"exclusive":
+    "city:{city}"}``. Functions of ``merge`` are dotted names. ``{}`` means no rules.
     """
     recurring: Mapping[str, Recurring] = field(
         default_factory=dict, metadata={"check": _recurring, "in_redis": None, "at_run_time": False}

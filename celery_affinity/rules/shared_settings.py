@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from ..clock import SECOND_US
-from . import reserves
+from . import reserves, tenants
 from .keyed import key_limits
 from .keyed.key_limits import NONE
 from .score import Weights
@@ -35,6 +35,8 @@ def to_redis(name: str, value: Any, order: str = HIGHER_FIRST) -> str:
     """Return *value* of the setting *name*, of an app with this *order* of priorities, as the arrows read it."""
     if name == "limits":
         return key_limits.encoded(value)
+    if name == "tenants":
+        return tenants.encoded(value)
     if name == "reserve":
         return reserves.encoded(value, lower_first=order != HIGHER_FIRST)
     if NAME_IN_REDIS[name] != name:
@@ -48,6 +50,8 @@ def from_redis(name: str, text: str, order: str = HIGHER_FIRST) -> Value:
     """Return the value that `to_redis` was given; limits, reserves and None as somebody would type them."""
     if name == "limits":
         return key_limits.shown(text) if key_limits.check(text) is None else text
+    if name == "tenants":
+        return tenants.shown(text) if tenants.check(text) is None else text
     if name == "reserve":
         return reserves.shown(text, lower_first=order != HIGHER_FIRST) if reserves.check(text) is None else text
     if name in ("reserve_patience", "key_patience") and text == "0":

@@ -11,14 +11,15 @@ PLACES = {option.decides: (*option.places, option.otherwise) for option in OPTIO
 BEFORE = """# Options of calls and tasks
 
 {options}
-- **A task** says type, priority, mode and key in its `affinity`, such as `affinity=Affinity("pdf", priority=5)`; `merge` only there. Priority and
+- **A task** says type, priority, mode, key and tenant in its `affinity`, such as `affinity=Affinity("pdf", priority=5)`; `merge` only there. Priority and
   mode may also be options of the decorator, or attributes of the class, of their own.
 - **Inherited** is what a first try, a task with links, or a workflow has said, unless the retry, the link or the step says something else.
+  Calls that a task publishes while it runs inherit its tenant, unless `affinity_inherit_tenant = False`.
 - **Over HTTP** means `options` of `POST /api/jobs`.
 
 ## Precedence
 
-A task's type, priority, mode (queued or on demand), key and merge key may be set in several places: in the call, by a route, by the task, by a
+A task's type, priority, mode (queued or on demand), key, tenant and merge key may be set in several places: in the call, by a route, by the task, by a
 pattern of task names. Each column lists the places of one option in order: the first place that sets the option counts.
 
 """
@@ -36,6 +37,7 @@ MIDDLE = """
   set. Then it counts more than the task's `affinity`.
 - **key**: `rate=` counts like `exclusive=`. `False` in the call means no key. A key in the `affinity=` of `retry` counts more than the first
   try.
+- **tenant**: `False` in the call means no tenant. **parent**: the task that publishes the call while it runs.
 - **A route** that sets priority, mode or merge key counts again at each retry.
 - **A task's children** are not retries, whatever headers they get.
 - **A handler** of `before_task_publish` that sets `properties["affinity"]` has the last word.
@@ -85,6 +87,7 @@ Your own options (`my_flag`, `affinity_group`, `demand`) pass through as on stoc
 | a setting that [changes at run time](settings.md) | 1. `celery affinity settings set`, until `reset`, or until a worker starts with a new value in `app.conf`; 2. `app.conf` of the app whose worker brought a new value last; 3. the default |
 | any other setting | 1. `app.conf` of the process; 2. the default |
 | limit of a key | 1. the [first](#patterns) of the patterns in `affinity_limits` that match, at run time or in `app.conf`; 2. the lowest `limit` that tasks declare for the key |
+| quota of a tenant | the one for its name in `affinity_tenants`, at run time or in `app.conf`; else that for `*` |
 | several reserves that match a job | the largest |
 | several bounds that match a type | the [first](#patterns) of the patterns in `affinity_max_pending` that match |
 | several patterns of `affinity_task_types` or `affinity_task_rules` that match a name | the first in the mapping |

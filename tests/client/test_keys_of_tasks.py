@@ -122,7 +122,7 @@ def test_a_template_in_the_place_of_a_key_is_found_at_the_start_of_a_worker(new_
         ({"": {}}, "affinity_task_rules must be a mapping of task name patterns to rules, such as"),
         (
             {"a": 5},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'merge': ...}, ",
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}, ",
         ),
         (
             {"a": Affinity("pdf", exclusive="k")},
@@ -130,7 +130,7 @@ def test_a_template_in_the_place_of_a_key_is_found_at_the_start_of_a_worker(new_
         ),
         (
             {"a": {"exlusive": 5}},
-            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'merge': ...}",
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}",
         ),
         ({"a": {"merge": "k"}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
         ({"a": {"merge": {"keep": "last"}}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),

@@ -150,7 +150,7 @@ def test_a_call_that_makes_no_key_is_refused(app, new_task):
         task.delay()
     with refused("key of exclusive must be a text that is not empty, got: ''"):
         task.delay("")
-    with refused("key of exclusive must be one that does not begin with 'rate:' or 'type:', got: 'rate:x'"):
+    with refused("key of exclusive must be one that does not begin with 'rate:', 'tenant:' or 'type:', got: 'rate:x'"):
         task.delay("rate:x")
     other = new_task(Affinity(exclusive=Exclusive(lambda args, kwargs: 5)), name="other")
     with refused("key of exclusive, as its function returns it, must be a text or None, got: 5"):
@@ -252,7 +252,10 @@ def test_a_handler_of_celerys_signal_may_say_it(app, exclusive):
     [
         ({"exclusive": "", "queue": "a"}, "key of exclusive must be a text that is not empty, got: ''"),
         ({"exclusive": 5}, "exclusive must be a key (str), an Exclusive, or False, got: 5"),
-        ({"exclusive": "type:pdf"}, "key of exclusive must be one that does not begin with 'rate:' or 'type:', got: "),
+        (
+            {"exclusive": "type:pdf"},
+            "key of exclusive must be one that does not begin with 'rate:', 'tenant:' or 'type:', got: ",
+        ),
         ({"rate": "1/s"}, "rate must be a Rate, such as Rate('100/m', 'crawl:{host}'), or False, got: '1/s'"),
         (
             {"exclusive": Exclusive("{town}")},

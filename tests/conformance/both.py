@@ -19,7 +19,8 @@ from .vocabulary import (
     NAMES,
     PATIENT,
     RULES,
-    RULES_OF_TWO,
+    RULES_OF_MANY,
+    RULES_OF_TENANT,
     WORKERS,
 )
 from .walk import Moves
@@ -38,7 +39,7 @@ def rules_of(job_id):
     number = zlib.crc32(job_id.encode())
     ways = PATIENT if job_id.startswith("p") else MERGES
     merge = [ways[number % len(ways)]] if merges(job_id) else []
-    of_mark = {"": ("",), "!": RULES, "&": RULES_OF_TWO}[of_keys(job_id)]
+    of_mark = {"": ("",), "!": RULES, "&": RULES_OF_MANY, "$": RULES_OF_TENANT}[of_keys(job_id)]
     of_key = [of_mark[number % (min(3, len(of_mark)) if merge else len(of_mark))]] if has_key(job_id) else []
     return " ".join(merge + of_key)
 

@@ -201,7 +201,7 @@ def check_that_keys_are_kept(reference, granted):
     for job in granted:
         for rules in keyed.keys_of(job):
             assert f"key:{rules.key}" not in reference.pauses, f"{job.id} has a paused key"
-            if isinstance(rules.stated, int) and rules.key != "a":
+            if not isinstance(rules.stated, StatedRate) and rules.key != "a":
                 assert held[rules.key] <= keyed.limit_of(reference, rules.key), f"{job.id} is one too many"
 
 

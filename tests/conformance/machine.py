@@ -40,7 +40,7 @@ class Conformance(Stories):
 
     def see_all_end(self):
         self.full_next = self.is_full = self.goes_on = False
-        self._configure({"limits": " ", "reserve": " ", "keep_us": "60000000"})
+        self._configure({"limits": " ", "reserve": " ", "tenants": " ", "keep_us": "60000000"})
         for what in [*self.reference.pauses]:
             self._resume(what)
         for worker in sorted(self.reference.workers):

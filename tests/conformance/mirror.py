@@ -14,7 +14,7 @@ from celery_affinity.rules import lanes, redis_keys
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.protocol import METRICS_KEPT_S
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.rule_texts import as_kept
+from celery_affinity.rules.rule_texts import StatedRate, as_kept
 from celery_affinity.server.arguments import Joining
 from tests.conformance.reference import keyed
 
@@ -413,9 +413,11 @@ def _expect_keys(reference, entry, standing):
     for job in sorted(ruled, key=lambda job: (job.enqueued_us, job.id)):
         its_lane = f"{encode(job.type)} {lane(job)}"
         for rules in keyed.keys_of(job):
-            if job.state == "claimed" and isinstance(rules.stated, int):
+            if job.state == "claimed" and not isinstance(rules.stated, StatedRate):
                 entry(["held", rules.key], job.id, job.fence)
         for rules in keyed.keys_of(job)[1:] if job.state == "pending" else ():
+            if rules.stated is None:
+                continue
             entry(["coming", rules.key], job.id, job.enqueued_us)
             entry(["of_key", rules.key], "coming", "1")
         its_keys = waits_for.get(job.id, [])

@@ -31,6 +31,7 @@ ONLY_IN_PYTHON |= {
     "keys_waited_for",
     "waiting",
     "holders",
+    "coming",
     "limit_of",
     "end_pause",
     "gain",

@@ -80,8 +80,15 @@ RULES_OF_TWO = (
     "key=b%20c limit=2 key=rate%3At rate=8/8000000",
     "key=o limit=1 order=1 key=rate%3Ar rate=2/3000000",
 )
+#: Rules of jobs of tenants: of some that nothing else holds back, and of some that have keys as well.
+RULES_OF_TENANT = tuple(f"key=tenant%3A{name} quota=settings" for name in ("a", "a", "b", "c%2A"))
+RULES_OF_MANY = (
+    *RULES_OF_TWO,
+    *(f"{RULES[number]} {tenant}" for number, tenant in zip((0, 3, 6, 8, 10), RULES_OF_TENANT * 2, strict=False)),
+    *(f"{RULES_OF_TWO[number]} {tenant}" for number, tenant in zip((0, 1, 5), RULES_OF_TENANT, strict=False)),
+)
 #: What is paused, and for how long, µs; None: until somebody resumes it.
-PAUSABLE = ("type:pdf", "type:pdf", "type:excel", "key:a", "key:rate%3Ar", "key:o", "*")
+PAUSABLE = ("type:pdf", "type:pdf", "type:excel", "key:a", "key:rate%3Ar", "key:o", "key:tenant%3Aa", "*")
 pauses_us = draw.sampled_from([None, None, 1_000_000, 64_000_000])
 #: How calls merge: few keys, so that calls meet, and small bounds. Messages have some 20 bytes, or 1,500.
 MERGES = (
@@ -100,7 +107,7 @@ PATIENT = (
     "merge=p most=4 bytes=1700 wait=3000000/5000000",
 )
 #: End of a job's id: whether the job merges, and has a key.
-marks = draw.sampled_from(["", "", "", "!", "!", "&", "+", "+", "+!", "+&"])
+marks = draw.sampled_from(["", "", "", "", "!", "!", "&", "&", "$", "$", "+", "+", "+!", "+&", "+$"])
 #: µs, on both sides of every limit of time: a tick lately, a silence that counts, a heartbeat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(
@@ -200,6 +207,10 @@ a_setting = draw.sampled_from(
         ("limits", "a=2 no_type%3Apdf=0 b%20c=1"),
         ("limits", "d%3A*=2 d*=0 *=3"),
         ("limits", ""),
+        ("tenants", "a=max:2 b=max:0"),
+        ("tenants", "a=max:1 *=max:2"),
+        ("tenants", "*=max:1 a=max:none"),
+        ("tenants", ""),
         ("reserve", "pdf:queued=1"),
         ("reserve", "pdf:queued=1 *:0=2"),
         ("reserve", "*:0-5=50% excel:on_demand=1"),

@@ -7,7 +7,7 @@ from kombu import pools
 from kombu.utils.json import loads
 
 from celery_affinity import Affinity, Merge
-from celery_affinity.rules.call_options import FIRST_TRY
+from celery_affinity.rules.call_options import FIRST_TRY, PARENT
 from docs.pages.options import PLACES
 
 from ..support.messages import running
@@ -18,13 +18,19 @@ AFFINITY = {
     "priority": lambda value: Affinity(priority=value),
     "mode": lambda value: Affinity(on_demand=value),
     "key": lambda value: Affinity(exclusive=value),
+    "tenant": lambda value: Affinity(tenant=value),
     "merge key": lambda value: Affinity(merge=Merge(value, keep="last")),
 }
-NAMES = {
-    "affinity_task_types": lambda value: value,
-    "affinity_task_rules": lambda value: {"exclusive": value},
+#: What `affinity_task_rules` has of an option.
+OF_NAMES = {
+    "key": lambda value: {"exclusive": value},
+    "tenant": lambda value: {"tenant": value},
+    "merge key": lambda value: {"merge": Merge(value, keep="last")},
 }
-ROWS = [pytest.param(option, places[:-1], id=option) for option, places in PLACES.items()]
+ROWS = [
+    pytest.param(option, [place for place in places[:-1] if place != PARENT], id=option)
+    for option, places in PLACES.items()
+]
 
 
 def render():
@@ -45,8 +51,7 @@ def publish(valkey, redis_client):
         app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
         app.conf.task_routes = {"shop.render": options_of(option, values, "route")}
         for setting, value in options_of(option, values, "name").items():
-            rule = {"merge": Merge(value, keep="last")} if option == "merge key" else NAMES[setting](value)
-            app.conf[setting] = {"shop.*": rule}
+            app.conf[setting] = {"shop.*": OF_NAMES[option](value) if option in OF_NAMES else value}
         own = options_of(option, values, "task")
         if option == "merge key" and not own and not app.conf.get("affinity_task_rules"):
             own = {"affinity": AFFINITY[option]("other")}  # a call may say a key only where calls merge
@@ -63,7 +68,7 @@ def publish(valkey, redis_client):
         redis_client.flushdb()
         app.close()
         mode, priority = row["lane"].split(".")
-        rules = row.get("rules", "").partition("=")[2].partition(" ")[0]
+        rules = row.get("rules", "").partition("=")[2].partition(" ")[0].removeprefix("tenant%3A")
         found = {"type": row["type"], "priority": int(priority), "mode": mode == "demand", "key": rules}
         return found.get(option, rules), message
 
@@ -107,6 +112,35 @@ def test_an_affinity_of_a_retry_may_say_another_key(publish):
 def test_what_nobody_says_has_the_value_at_the_end_of_its_row(publish):
     found = {option: publish(option, {})[0] for option in ("type", "priority", "mode", "key")}
     assert found == {"type": "celery", "priority": 0, "mode": False, "key": ""}
+
+
+def test_what_a_task_publishes_has_its_tenant_unless_the_child_or_its_call_says_another(valkey, redis_client):
+    app = Celery("docs", broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
+    app.conf.affinity_task_rules = {"shop.*": {"tenant": "by-name"}}
+    parent = app.task(name="shop.parent", shared=False)(render)
+    plain = app.task(name="shop.plain", shared=False)(render)
+    own = app.task(name="shop.own", shared=False, affinity=Affinity(tenant="own"))(render)
+
+    def tenant_of(publish):
+        publish()
+        (job,) = redis_client.scan_iter("*job:*")
+        rules = redis_client.hget(job, "rules")
+        message = loads(redis_client.get(job.replace(b"job:", b"message:")).decode())
+        redis_client.flushdb()
+        return rules and rules.decode().partition("tenant%3A")[2].partition(" ")[0], message
+
+    name, message = tenant_of(lambda: parent.apply_async(tenant="acme"))
+    assert name == "acme"
+    assert tenant_of(plain.delay)[0] == "by-name"
+    with running(parent, message):
+        assert tenant_of(plain.delay)[0] == "acme"
+        assert tenant_of(own.delay)[0] == "own"
+        assert tenant_of(lambda: plain.apply_async(tenant="other"))[0] == "other"
+        assert tenant_of(lambda: plain.apply_async(tenant=False))[0] is None
+        app.conf.affinity_inherit_tenant = False
+        assert tenant_of(plain.delay)[0] in ("acme", "by-name")
+    app.close()
 
 
 def test_a_priority_of_a_route_counts_only_for_a_task_without_one(publish):

@@ -16,7 +16,7 @@ from celery_affinity.rules.keyed.key_rules import (
     as_exclusive,
     as_rate,
     key_in,
-    literal,
+    of_text,
     rule_of_call,
 )
 from celery_affinity.rules.keyed.spelled import encoded_key
@@ -89,7 +89,7 @@ def test_a_long_key_is_hashed_and_its_begin_can_be_read():
 
 
 def test_the_begin_of_a_long_key_is_whole_characters():
-    assert set(key_in(literal("日" * 300)).rpartition("%-")[0]) == {"日"}
+    assert set(key_in(of_text("exclusive", "日" * 300)).rpartition("%-")[0]) == {"日"}
 
 
 def test_what_is_no_text_of_rules_has_no_key():
@@ -119,11 +119,11 @@ def test_what_is_no_text_of_rules_has_no_key():
         (lambda: Exclusive("k", keep_order=1), "keep_order of exclusive must be True or False, got: 1"),
         (
             lambda: Exclusive("rate:k"),
-            "key of exclusive must be one that does not begin with 'rate:' or 'type:', got: ",
+            "key of exclusive must be one that does not begin with 'rate:', 'tenant:' or 'type:', got: ",
         ),
         (
             lambda: Exclusive("type:k"),
-            "key of exclusive must be one that does not begin with 'rate:' or 'type:', got: ",
+            "key of exclusive must be one that does not begin with 'rate:', 'tenant:' or 'type:', got: ",
         ),
         (lambda: Exclusive("k", limt=2), "Exclusive takes key, limit, keep_order, got: 'limt'; did you mean 'limit'?"),
         (lambda: Exclusive("{x}").text("type:k"), "key of exclusive must be one that does not begin with"),

@@ -9,7 +9,7 @@ from celery_affinity.rules.shared_settings import NAME_IN_REDIS, from_redis, to_
 @pytest.mark.parametrize("name", CHANGEABLE)
 def test_a_value_comes_back_from_redis_as_it_went(name):
     value = getattr(Settings(), name)
-    is_none = name in ("limits", "reserve", "reserve_patience")
+    is_none = name in ("limits", "reserve", "reserve_patience", "tenants")
     assert from_redis(name, to_redis(name, value)) == ("none" if is_none else value)
 
 

@@ -42,18 +42,24 @@ def test_jobs_of_a_key_run_one_after_the_other_all_the_same(fleet, key):
 
 
 RATE = "key=rate%3Ar rate=99/99000000"
+OF_TENANT = "key=tenant%3Aa quota=settings"
 
 
-@pytest.mark.parametrize("rules", [f"{RULES} {RATE}", f"{RATE} {RULES}"], ids=["key first", "rate first"])
+@pytest.mark.parametrize(
+    "rules",
+    [f"{RULES} {RATE}", f"{RATE} {RULES}", f"{RATE} {RULES} {OF_TENANT}"],
+    ids=["key first", "rate first", "of a tenant"],
+)
 @pytest.mark.parametrize(
     "key",
     [
         *(("held", "k"), ("of_key", "k"), ("of_key", "rate%3Ar"), ("kept_lanes",), ("waiting_keys",)),
         *(("sublane", "k", "pdf", "queued.0"), ("sublane", "rate%3Ar", "pdf", "queued.0")),
+        *(("coming", "k"), ("coming", "rate%3Ar"), ("sublane", "tenant%3Aa", "pdf", "queued.0")),
     ],
     ids=" ".join,
 )
-def test_jobs_of_two_keys_likewise(fleet, rules, key):
+def test_jobs_of_several_keys_likewise(fleet, rules, key):
     runs(fleet)
     for job in ("1&", "2&", "3&"):
         fleet.publish(job, "pdf", rules=rules)

@@ -6,7 +6,7 @@ import redis
 
 from celery_affinity.client.revokes import stamp
 from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.marks import is_batch
+from celery_affinity.rules.marks import is_batch, marked
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.recurring_call import RecurringCall
@@ -23,6 +23,7 @@ STAMP = stamp("tenant", "a")
 
 #: Rules of jobs that run one at a time; and of such jobs whose retry goes first.
 KEYED = "key=city%3AHH limit=1"
+OF_TENANT = "key=tenant%3Aacme quota=settings"
 IN_ORDER = "key=in-order limit=1 order=1"
 
 #: Rules of calls that merge.
@@ -133,8 +134,7 @@ class Scene:
             for nth in range(number)
         ]
         if "rules" in options:
-            mark = "+" if options["rules"] == MERGING else "!"
-            jobs = [replace(job, id=f"{job.id}{mark}") for job in jobs]
+            jobs = [replace(job, id=marked(job.id, options["rules"])) for job in jobs]
         self.number += number
         published = self.scheduler.publish(*jobs)
         assert all(each.refused is None for each in published)
@@ -182,7 +182,7 @@ class Scene:
         one.settle()
         scheduler.configure({"priority_percentage": "50", "limits": "type%3Aweb=6"})
         scheduler.tick()
-        scheduler.configure({"limits": "type%3Anone=50 type%3Aweb=6"})
+        scheduler.configure({"limits": "type%3Anone=50 type%3Aweb=8"})
         scheduler.pause("type:paused", for_s=3_600, why="a reason")
         for key in self.scheduler.keys.key("nudges", "w1"), self.scheduler.keys.key("nudges", "w3"):
             self.client.lpush(key, "")
@@ -197,6 +197,8 @@ class Scene:
         self.jobs += self.publish("web", 3, rules=KEYED)
         self.jobs += self.publish("pdf", 2, rules="key=city%3AB limit=2")
         self.jobs += self.publish("web", 3, rules="key=rate%3Aa rate=1/2000000")
+        self.jobs += self.publish("web", rules=f"{KEYED} key=rate%3Ab rate=9/2000000 {OF_TENANT}")
+        self.jobs += self.publish("pdf", 2, rules=OF_TENANT)
         (first,) = self.publish("web", rules=IN_ORDER)
         three.read()
         retry = NewJob("retry!", "web", "message", task_id=f"t{self.number - 1}", delay_us=3_000_000, rules=IN_ORDER)

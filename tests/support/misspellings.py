@@ -32,7 +32,7 @@ OWN = """
     on_remand on_command on_defend on_depend on_append on_end on_brand on_demand2 infinity affinities
     affinity_group affinity_key affinity2 my_affinity x_affinity node_affinity acidity agility ability activity
     vicinity divinity prior prioritize priorities prioritized priority_class priority2 x_priority x-priority
-    max_priority minority superiority parity _affinity _priority retry_policy headers my_flag tenant user_id
+    max_priority minority superiority parity _affinity _priority retry_policy headers my_flag customer user_id
     trace_id type types kind inclusive excluded exclusion exclusive_key date rates ratio rate2 crate late
     """.split()  # noqa: SIM905  # shorter
 

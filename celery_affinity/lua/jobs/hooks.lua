@@ -75,6 +75,8 @@ function hooks.setting_changes(name, value)
         return type_changes.change(redis.call("HGET", key.settings, name), value)
     elseif name == "reserve" then
         type_changes.reserve(redis.call("HGET", key.settings, name), value)
+    elseif name == "tenants" then
+        return (redis.call("HGET", key.settings, name) or "") ~= (value or "")
     end
     return false
 end

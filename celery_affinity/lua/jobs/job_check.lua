@@ -32,30 +32,38 @@ local function read_merge(text)
     return is_good, string.sub(rest or "", 2)
 end
 
--- RETURNS whether a text says one key, and the limit or rate of the key.
-local function is_of_key(text)
-    local rule_key, rule = string.match(text, "^key=([%w_.~%%-]+) (%S+ ?%S*)$")
-    if not rule_key or #rule_key > protocol.LONGEST_KEY then
-        return false
+-- RETURNS the kind of key that a text says: "rate", "exclusive" or "tenant"; nil if it says none.
+local function kind_of(text)
+    local its_key, rule = string.match(text, "^key=([%w_.~%%-]+) (%S+ ?%S*)$")
+    if not its_key or #its_key > protocol.LONGEST_KEY then
+        return nil
     end
+    local of_rate = string.sub(its_key, 1, #protocol.RATE_PREFIX) == protocol.RATE_PREFIX
     local most, a_period_us = string.match(rule, "^%l+=([1-9]%d*)/?(%d*)$")
-    return rule == "limit=1 order=1"
-        or (most and #most <= protocol.LONGEST_NUMBER and rule == "limit=" .. most)
-        or (most and #most <= protocol.LONGEST_NUMBER and #a_period_us <= protocol.LONGEST_NUMBER
-            and string.find(a_period_us, "^[1-9]") and rule == "rate=" .. most .. "/" .. a_period_us)
+    if tenants.is_one(its_key) then
+        return rule == "quota=" .. protocol.BY_SETTINGS and "tenant" or nil
+    elseif rule == "limit=1 order=1" then
+        return not of_rate and "exclusive" or nil
+    elseif not most or #most > protocol.LONGEST_NUMBER or #a_period_us > protocol.LONGEST_NUMBER then
+        return nil
+    elseif of_rate then
+        return string.find(a_period_us, "^[1-9]") and rule == "rate=" .. most .. "/" .. a_period_us and "rate" or nil
+    end
+    return rule == "limit=" .. most and "exclusive" or nil
 end
 
--- RETURNS whether a text says a rate and an exclusive key, in any order.
-local function is_of_two_keys(text)
-    local first, second = string.match(text, "^(key=.+) (key=.+)$")
-    if not first or not (is_of_key(first) and is_of_key(second)) then
-        return false
+-- RETURNS the mark of a job of whose keys this text tells; nil if it is not accepted.
+local function mark_of(text)
+    local number, kinds, rest = 0, {}, text
+    while rest ~= "" do
+        local first, others = string.match(rest, "^(key=.-) (key=.*)$")
+        local kind = kind_of(first or rest)
+        if not kind or kinds[kind] or kinds.tenant then
+            return nil
+        end
+        number, kinds[kind], rest = number + 1, true, others or ""
     end
-    local is_rate_first = string.find(first, " rate=", 1, true) ~= nil
-    local rate, exclusive = is_rate_first and first or second, is_rate_first and second or first
-    local begins = "key=" .. protocol.RATE_PREFIX
-    return string.find(rate, begins, 1, true) ~= nil and string.find(rate, " rate=", 1, true) ~= nil
-        and string.find(exclusive, begins, 1, true) == nil and string.find(exclusive, " limit=", 1, true) ~= nil
+    return number > 1 and protocol.MANY_KEYED or (kinds.tenant and protocol.TENANTED or number == 1 and protocol.KEYED)
 end
 
 -- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).
@@ -68,10 +76,7 @@ local function are_rules(text, id, mark)
             return is_good and text == ""
         end
     end
-    if marks.has_two_keys(id) then
-        return is_good and is_of_two_keys(text)
-    end
-    return is_good and marks.has_key(id) and is_of_key(text)
+    return is_good and mark_of(text) == string.sub(id, -1)
 end
 
 -- RETURNS the name of a field of `job` that is not accepted, or nil.

@@ -1,7 +1,8 @@
--- marks: what the end of a job's id says: "!" for a job with a key, "&" for one with two (`keyed`), "+" for a call that
--- merges with others, "*" for a batch of such calls (`merging`); the mark of keys is last. So an arrow that has an id
--- alone knows what there is to do, and a job without rules costs a comparison.
-local OF_KEYS = { [protocol.KEYED] = true, [protocol.TWICE_KEYED] = true }
+-- marks: what the end of a job's id says: "!" for a job with a key, "&" for one with several, "$" for one whose only
+-- key is that of its tenant (`keyed`), "+" for a call that merges with others, "*" for a batch of such calls
+-- (`merging`); the mark of keys is last. So an arrow that has an id alone knows what there is to do, and a job without
+-- rules costs a comparison.
+local OF_KEYS = { [protocol.KEYED] = true, [protocol.MANY_KEYED] = true, [protocol.TENANTED] = true }
 
 -- RETURNS the end of an id but for the mark of keys: "+", "*", or any other character.
 function marks.of(id)
@@ -15,12 +16,17 @@ function marks.batch_of(first)
     return string.sub(first, 1, -2 - #mark) .. protocol.BATCH .. mark
 end
 
--- RETURNS whether job `id` has a key, or two.
+-- RETURNS whether job `id` has a key.
 function marks.has_key(id)
     return OF_KEYS[string.sub(id, -1)] == true
 end
 
--- RETURNS whether job `id` has two keys.
-function marks.has_two_keys(id)
-    return string.sub(id, -1) == protocol.TWICE_KEYED
+-- RETURNS whether the only key of job `id` is that of its tenant.
+function marks.has_tenant_alone(id)
+    return string.sub(id, -1) == protocol.TENANTED
+end
+
+-- RETURNS whether job `id` has more than one key.
+function marks.has_many_keys(id)
+    return string.sub(id, -1) == protocol.MANY_KEYED
 end

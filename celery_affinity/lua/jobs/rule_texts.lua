@@ -1,6 +1,6 @@
 -- rule_texts: what the text of a job's rules says (`rules/rule_texts.py`): "merge=K most=N bytes=N wait=US/US
--- key=rate%3AK rate=N/US key=K limit=N", the keys in any order, each part only of a job that has it. A `text` may be
--- nil.
+-- key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings", the first two keys in any order, each part only
+-- of a job that has it. A `text` may be nil.
 
 -- RETURNS the key by which calls merge; nil without one.
 function rule_texts.merge_key(text)
@@ -20,7 +20,7 @@ function rule_texts.wait(text)
 end
 
 -- RETURNS the keys in the order in which the job passes them, a list of tables: the key; states: the limit or rate that
--- the job states of it; keeps_order: whether the job's retry is to have the key before others.
+-- the job states of it, BY_SETTINGS of a tenant; keeps_order: whether the job's retry is to have the key before others.
 function rule_texts.keys(text)
     local list = {}
     for its_key, states, order in string.gmatch(text or "", "key=(%S+) %l+=(%S+) ?(o?)") do

@@ -45,8 +45,11 @@ function key_room.rate_of(its_key, stated)
     return most, period_us, most and math.max(1, math.floor(period_us / most))
 end
 
--- RETURNS how many jobs may hold the key: by the setting `limits`, or else the least that jobs state.
+-- RETURNS how many jobs may hold the key: by the settings, or else the least that jobs state.
 local function limit_of(its_key, stated)
+    if tenants.is_one(its_key) then
+        return tenants.max_of(its_key)
+    end
     local set = set_for(its_key, "^%d+$")
     if set then
         return tonumber(set)

@@ -34,7 +34,7 @@ end
 -- RETURNS the keys of job `id` for which it is to stand after `its_key`: one, or none.
 local function keys_after(its_key, id)
     local after, is_after = {}, false
-    for _, stated in ipairs(marks.has_two_keys(id) and key_rows.keys_of(id) or {}) do
+    for _, stated in ipairs(marks.has_many_keys(id) and key_rows.keys_of(id) or {}) do
         after[#after + 1] = is_after and stated or nil
         is_after = is_after or stated.key == its_key
     end

@@ -1,7 +1,7 @@
 -- keyed: jobs that have keys. A key has a limit: at most so many of its jobs hold it, each from its claim until its
--- release; or a rate: at most so many start in a period. All others wait. A job has a rate, an exclusive key, or both,
--- which it passes in the order of its rules: the key that fewer jobs share comes first, so a job that waits there holds
--- up no others.
+-- release; or a rate: at most so many start in a period. All others wait. A job has some of a rate, an exclusive key
+-- and the key of its tenant, which it passes in the order of its rules: the key that fewer jobs share comes first, so a
+-- job that waits there holds up no others; the tenant is last.
 -- A lane has the pending jobs of one type, mode and priority; a claim takes its first job. What waits for a key is in
 -- sub-lanes, one for each key and lane, in the order of the lane. While the key has room, the first job of each of its
 -- sub-lanes stands for it: it goes on to the sub-lane of its next key, or to its lane. All others are kept back. So
@@ -51,8 +51,11 @@ function keyed.enter(id, type, lane, enqueued, fresh)
         return
     end
     for nth, stated in ipairs(its_keys) do
-        note(stated, id, fresh)
-        if nth > 1 then
+        local is_stated = stated.states ~= protocol.BY_SETTINGS
+        if is_stated then
+            note(stated, id, fresh)
+        end
+        if is_stated and nth > 1 then
             key_rows.expect(stated.key, key_rows.read(stated.key), id, enqueued)
         end
     end
@@ -65,11 +68,11 @@ function keyed.enter(id, type, lane, enqueued, fresh)
     end
 end
 
--- Removes job `id` from what waits for one of its keys, the `nth`. The caller renews the key.
-local function wait_no_more(its_key, its, nth, id, type, lane)
-    key_rows.remove(its_key, its, id, type, lane)
-    if nth > 1 then
-        key_rows.expect_no_more(its_key, its, id)
+-- Removes job `id` from what waits for one of its keys, `stated`; `is_later`: not the first. The caller renews the key.
+local function wait_no_more(stated, its, is_later, id, type, lane)
+    key_rows.remove(stated.key, its, id, type, lane)
+    if is_later and stated.states ~= protocol.BY_SETTINGS then
+        key_rows.expect_no_more(stated.key, its, id)
     end
 end
 
@@ -82,7 +85,7 @@ function keyed.leave(id, type, lane)
     end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
-        wait_no_more(its_key, its, nth, id, type, lane)
+        wait_no_more(stated, its, nth > 1, id, type, lane)
         if its.retry == id then
             key_rows.keep_for_nobody(its_key, its, "retry")
             its.waits = true
@@ -141,7 +144,7 @@ end
 function keyed.hold(id, type, lane, fence)
     for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
-        wait_no_more(its_key, its, nth, id, type, lane)
+        wait_no_more(stated, its, nth > 1, id, type, lane)
         local most, period_us, interval_us = key_room.rate_of(its_key, its.stated)
         if most then
             local free_us = math.max(key_room.free_at(its_key, period_us), call.now_us)

@@ -47,7 +47,7 @@ function fill.from(waiting, caller, view, fresh)
         end
         local id, worker, is_ruled = job.id, view:best(job.type), marks.has_key(job.id)
         local has_limit = waiting.limits[job.type]
-        if view.is_ahead and (is_ruled or has_limit) then
+        if view.is_ahead and (has_limit or (is_ruled and not marks.has_tenant_alone(id))) then
             break -- it would hold its key, or count, while it waits for a slot
         end
         local may_start = not is_ruled or with_its_rules(waiting, hooks.may_start, id)

@@ -60,8 +60,9 @@ local function follows_waiting(id, row, number)
     for nth, stated in ipairs(row.keys) do
         local waits = nth <= number + 1
         entries[#entries + 1] = { "zset", key.sublane(stated.key, row.type, row.lane), id, waits and row.enqueued }
-        entries[#entries + 1] = stated_entry(row, stated)
-        if nth > 1 then
+        local is_stated = stated.states ~= protocol.BY_SETTINGS
+        entries[#entries + 1] = is_stated and stated_entry(row, stated) or nil
+        if is_stated and nth > 1 then
             entries[#entries + 1] = { "zset", key.coming(stated.key), id, row.enqueued }
             entries[#entries + 1] = { "hash", key.of_key(stated.key), "coming", "1" }
         end
@@ -81,7 +82,8 @@ local function follows(id, row, number)
     local fence = row.state == "claimed" and derived.whole(derived.fields(key.claims(row.worker), id))
     for _, stated in ipairs(row.state == "claimed" and row.keys or {}) do
         if not string.find(stated.states, "/", 1, true) then -- a rate is held by nobody
-            entries[#entries + 1] = fence and stated_entry(row, stated) or nil
+            local is_stated = fence and stated.states ~= protocol.BY_SETTINGS
+            entries[#entries + 1] = is_stated and stated_entry(row, stated) or nil
             entries[#entries + 1] = { "zset", key.held(stated.key), id, fence }
         end
     end

@@ -2,7 +2,9 @@
 -- by time.
 local MOST_TIMES = 1000 -- entries of an index that have no time
 local WORDS = { ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true }
-local LISTS = { limits = "%S+=%d+/?%d* *", reserve = "[^%s:]+:[%w_-]+=%d+%%? *" } -- settings of words like these
+local LISTS = { -- settings of words like these
+    limits = "%S+=%d+/?%d* *", reserve = "[^%s:]+:[%w_-]+=%d+%%? *", tenants = "%S+=max:[%dnoe]+ *",
+}
 
 -- RETURNS the value of a setting if it is one; else nil.
 local function setting(value, name)

@@ -3,15 +3,18 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...clock import SECOND_US
 from ...rules.keyed import key_limits
 from ...rules.keyed.key_limits import rate_set
-from ...rules.keyed.key_rules import are_rules
+from ...rules.keyed.key_rules import OF_TENANT, are_rules
 from ...rules.keyed.spelled import HASHED, encoded_key
+from ...rules.protocol import TENANT_PREFIX
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
 from ...rules.rule_texts import StatedKey, StatedRate, in_full, keys_in, rate_in
+from ...rules.tenants import max_of
 from ...server.reader import Lane, Reader
 from ..job_row import JobRow, read_jobs
 
@@ -63,6 +66,11 @@ class Key:
     kept_for: str | None = None
     kept_until_s: float | None = None
     turn: str | None = None
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant whose key it is; None for a key of another kind."""
+        return self.key.removeprefix(OF_TENANT) if self.key.startswith(OF_TENANT) else None
 
     @property
     def has_room(self) -> bool:
@@ -145,20 +153,29 @@ def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, KeyFacts]:
     return facts
 
 
-def limits_in_force(reader: Reader) -> str:
-    """Return the limits that the settings say, in the order in which they count, without what is none."""
-    text = reader.ask_one("hget", reader.key("settings"), "limits")
-    return key_limits.in_force(None if text is None else text_of(text))
+class Limits(NamedTuple):
+    """What settings say of keys, as Redis has it. *of_keys*: the limits that count, in their order. *of_tenants*."""
+
+    of_keys: str
+    of_tenants: str
 
 
-def limit_of(key: str, limits: str, stated: Collection[str]) -> int | None:
+def limits_in_force(reader: Reader) -> Limits:
+    """Return the limits that the settings say, without what is none."""
+    limits, quotas = reader.ask_one("hmget", reader.key("settings"), "limits", "tenants")
+    return Limits(key_limits.in_force(limits and text_of(limits)), text_of(quotas or b""))
+
+
+def limit_of(key: str, limits: Limits, stated: Collection[str]) -> int | None:
     """Return how many jobs may hold *key* (encoded), by *limits* of the settings, else as tasks *stated*."""
-    given = key_limits.limit_set(key, limits)
+    if key.startswith(TENANT_PREFIX):
+        return max_of(key, limits.of_tenants)
+    given = key_limits.limit_set(key, limits.of_keys)
     return given if given is not None else min((int(each) for each in stated if each.isdecimal()), default=None)
 
 
 def rates_of(
-    reader: Reader, stated: Mapping[str, Collection[str]], limits: str, now_us: int
+    reader: Reader, stated: Mapping[str, Collection[str]], limits: Limits, now_us: int
 ) -> dict[str, tuple[StatedRate, int]]:
     """Return the rate in force of each key that has one, and the time until all its starts are free, µs.
 
@@ -168,7 +185,9 @@ def rates_of(
     for key, texts in stated.items():
         its = [rate for each in texts if (rate := rate_in(each))]
         if its:
-            rates[key] = rate_set(key, limits) or min(its, key=lambda rate: (rate.tokens / rate.period_us, rate))
+            rates[key] = rate_set(key, limits.of_keys) or min(
+                its, key=lambda rate: (rate.tokens / rate.period_us, rate)
+            )
     times = reader.ask([("zscore", reader.key("rates"), key) for key in rates])
     return {
         key: (rate, min(max(0, number_of(free_us) - now_us), rate.period_us))
@@ -176,7 +195,7 @@ def rates_of(
     }
 
 
-def _starts(reader: Reader, stated: Mapping[str, Collection[str]], limits: str, now_us: int) -> dict[str, Starts]:
+def _starts(reader: Reader, stated: Mapping[str, Collection[str]], limits: Limits, now_us: int) -> dict[str, Starts]:
     """Return when the next job of each key that has a rate may start."""
     starts = {}
     for key, (rate, ahead_us) in rates_of(reader, stated, limits, now_us).items():

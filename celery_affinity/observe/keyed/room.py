@@ -2,13 +2,13 @@
 
 Of each key that has room one job stands in each lane, and the next one takes its place when that starts. So of a key
 with a limit above 1, or a rate, more jobs could start than stand in lanes; of a key with several lanes fewer could. Of
-jobs with two keys no more could than the second key, that of the first of them, has room for.
+jobs with several keys no more could than the later keys, those of the first of them, have room for.
 """
 
 import sys
 from collections import Counter
 
-from ...rules.marks import has_two_keys
+from ...rules.marks import has_many_keys
 from ...rules.rows import text_of
 from ...server.reader import Lane, Reader
 from ..job_row import read_jobs
@@ -27,34 +27,33 @@ def beyond_lanes(reader: Reader, now_us: int) -> dict[str, int]:
     number = int(reader.ask_one("zcard", reader.key("waiting_keys")))
     facts = facts_of(reader, _some_keys(reader, number))
     standing = {key: its for key, each in facts.items() if (its := _standing(each))}
-    second = _second_keys(reader, standing)
-    further = facts_of(reader, [key for key in set(second.values()) if key not in standing])
+    later = _later_keys(reader, standing)
+    further = facts_of(reader, list({key for keys in later.values() for key in keys} - standing.keys()))
     left = _rooms(reader, {key: facts[key] for key in standing} | further, now_us)
     lanes = [(key, lane) for key in standing for lane in standing[key] if left[key] > 1 or len(standing[key]) > 1]
     lengths = reader.ask([("zcard", reader.key("sublane", key, lane.type, lane.name)) for key, lane in lanes])
     found: Counter[str] = Counter()
-    # A job that stands for its first key is in the lane of the second, which is looked at before.
-    for (key, lane), length in sorted(zip(lanes, lengths, strict=True), key=lambda each: each[0] in second):
-        its_second = second.get((key, lane))
-        may_start = min(left[key], int(length))
-        if its_second is not None:
-            may_start = min(may_start, 1 + left[its_second])
-            left[its_second] -= max(0, may_start - 1)
+    # A job that stands for its first key is in the lane of the next, which is looked at before.
+    for (key, lane), length in sorted(zip(lanes, lengths, strict=True), key=lambda each: len(later.get(each[0], ()))):
+        its_later = later.get((key, lane), ())
+        may_start = min(left[key], int(length), *(1 + left[each] for each in its_later))
+        for each in its_later:
+            left[each] -= max(0, may_start - 1)
         left[key] -= may_start
         found[lane.type] += may_start - 1
     return {type_: round(jobs * number / len(facts)) for type_, jobs in found.items()}
 
 
-def _second_keys(reader: Reader, standing: dict[str, list[Lane]]) -> dict[tuple[str, Lane], str]:
-    """Return the second key of each job that stands for the first of two."""
-    places = [(key, lane) for key, lanes in standing.items() for lane in lanes if has_two_keys(lane.job_id)]
+def _later_keys(reader: Reader, standing: dict[str, list[Lane]]) -> dict[tuple[str, Lane], tuple[str, ...]]:
+    """Return the later keys of each job that stands for one of several."""
+    places = [(key, lane) for key, lanes in standing.items() for lane in lanes if has_many_keys(lane.job_id)]
     rows = read_jobs(reader, [lane.job_id for _, lane in places], ("rules",))
-    keys = [[stated.key for stated in stated_in(row.rules)] for row in rows]
-    return {
-        place: its_keys[1]
-        for place, its_keys in zip(places, keys, strict=True)
-        if len(its_keys) > 1 and its_keys[0] == place[0]
-    }
+    found = {}
+    for place, row in zip(places, rows, strict=True):
+        keys = [stated.key for stated in stated_in(row.rules)]
+        if place[0] in keys[:-1]:
+            found[place] = tuple(keys[keys.index(place[0]) + 1 :])
+    return found
 
 
 def _some_keys(reader: Reader, number: int) -> list[str]:

@@ -17,7 +17,7 @@ from ..numbers import is_whole
 from ..protocol import LONGEST_NUMBER, RATE_PREFIX
 from ..rule_texts import StatedRate, rate_in
 from ..type_name import is_type
-from .key_rules import RESERVED, as_said, as_stated, is_rate
+from .key_rules import OF_RATE, as_said, as_stated, is_rate
 
 ACCEPTED = (
     "limits by key such as {'crawl:*': 8, 'type:pdf': 20, 'rate:mail:*': '100/m'}, at run time "
@@ -29,7 +29,6 @@ ACCEPTED = (
 #: A limit of keys or of a type, or a rate, such as "100/m".
 Limit = int | str
 
-_OF_RATE, _ = RESERVED
 
 #: What stands for no limits where somebody reads or types them, and where Redis has them as a change at run time: there
 #: an empty text would be a reset.
@@ -48,7 +47,7 @@ def check(value: object) -> str | None:
 def _are_good(pattern: object, limit: object) -> bool:
     if not isinstance(pattern, str):
         return False
-    if pattern.startswith(_OF_RATE):
+    if pattern.startswith(OF_RATE):
         return patterns.is_pattern(pattern) and is_rate(limit)
     if pattern.startswith(OF_TYPE):
         name = pattern.removeprefix(OF_TYPE)

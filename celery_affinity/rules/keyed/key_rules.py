@@ -1,7 +1,7 @@
-"""Exclusion and rate by key: the rules that a task or a call asks for, and the text of them in its job.
+"""Exclusion, rate and tenant by key: the rules that a task or a call asks for, and the text of them in its job.
 
-`Exclusive` and `Rate` name a key, mostly as a template that each call fills with its arguments (`template`). The text,
-field "rules" of a job, has the key encoded, and the numbers that arrows go by (`job_fields`).
+`Exclusive`, `Rate` and `TenantKey` name a key, mostly as a template that each call fills with its arguments
+(`template`). The text, field "rules" of a job, has the key encoded, and the numbers that arrows go by (`job_fields`).
 """
 
 import math
@@ -14,17 +14,17 @@ from ...errors import OptionError, refuse
 from ..addresses import OF_TYPE
 from ..job_fields import FIELDS
 from ..numbers import is_whole
-from ..protocol import LONGEST_NUMBER, RATE_PREFIX
+from ..protocol import BY_SETTINGS, LONGEST_KEY, LONGEST_NUMBER, RATE_PREFIX, TENANT_PREFIX
 from ..redis_keys import decode
 from ..rule_texts import keys_in
-from .spelled import KeyFunction, Named, check_filled, check_template, encoded_key, written
+from .spelled import HASHED, KeyFunction, Named, check_filled, check_template, encoded_key, written
 from .template import number_of_arguments
 
-#: Prefix of the keys of rates. No exclusive key has the prefix, so that the two never meet.
-_OF_RATE = decode(RATE_PREFIX)
+#: Prefixes of the keys of rates and of tenants. No exclusive key has one of them, so that they never meet.
+OF_RATE, OF_TENANT = decode(RATE_PREFIX), decode(TENANT_PREFIX)
 
-#: Prefixes that no exclusive key may have: one is for rates, the other for limits of a whole type.
-RESERVED = (_OF_RATE, OF_TYPE)
+#: Prefixes that no exclusive key may have: for rates, for tenants, and for limits of a whole type.
+RESERVED = (OF_RATE, OF_TENANT, OF_TYPE)
 
 _PERIODS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
@@ -41,8 +41,8 @@ class Exclusive(Named):
     None, the call has no key and no limit. A job holds its key from its claim to its end, but not between a failure
     and its retry. *keep_order*: the key is reserved for the retry meanwhile; this requires a limit of 1.
 
-    Raises OptionError (a ValueError) for anything else: an empty key, a key that begins with ``rate:`` or ``type:``, a
-    limit that is not a whole number above 0.
+    Raises OptionError (a ValueError) for anything else: an empty key, a key that begins with ``rate:``, ``tenant:`` or
+    ``type:``, a limit that is not a whole number above 0.
     """
 
     key: str | KeyFunction
@@ -91,7 +91,7 @@ class Rate(Named):
     key: str | KeyFunction
 
     option: ClassVar[str] = "rate"
-    prefix: ClassVar[str] = _OF_RATE
+    prefix: ClassVar[str] = OF_RATE
 
     def __post_init__(self) -> None:
         if not is_rate(self.rate):
@@ -106,6 +106,36 @@ class Rate(Named):
         """Return the rules of a job with *key*, which fills the template. Raises OptionError for an invalid key."""
         check_filled(self.option, key)
         return f"key={encoded_key(self.option, self.prefix + key)} rate={as_stated(self.rate)}"
+
+
+@dataclass(frozen=True)
+class TenantKey(Named):
+    """The key of the tenant on whose behalf a job runs. Settings alone say how many jobs of it may run at a time.
+
+    *key*: the name of the tenant, as the *key* of `Exclusive`. Raises OptionError (a ValueError) for anything else.
+    """
+
+    key: str | KeyFunction
+
+    option: ClassVar[str] = "tenant"
+    prefix: ClassVar[str] = OF_TENANT
+
+    def __post_init__(self) -> None:
+        check_template(self.option, self.key)
+
+    def __json__(self) -> str:
+        """Return the form that kombu writes into a message. Raises OptionError if the name is made by a function."""
+        return written(self.option, self.key)
+
+    def text(self, key: str) -> str:
+        """Return the rules of a job of the tenant *key*. Raises OptionError for an invalid name."""
+        check_filled(self.option, key)
+        name = encoded_key(self.option, self.prefix + key)
+        if HASHED in name:
+            raise refuse(
+                self.option, f"a name of at most {LONGEST_KEY} characters, percent-encoded, with its prefix", key
+            )
+        return f"key={name} quota={BY_SETTINGS}"
 
 
 def narrowness(rule: "Rule | str") -> float:
@@ -135,7 +165,7 @@ def is_rate(value: object) -> bool:
 
 
 #: A rule by key. A job has one of each kind at most.
-Rule = Exclusive | Rate
+Rule = Exclusive | Rate | TenantKey
 
 _R = TypeVar("_R", Exclusive, Rate)
 
@@ -152,6 +182,26 @@ def as_rate(value: object) -> Rate | None:
     return _as(Rate, "a Rate, such as Rate('100/m', 'crawl:{host}')", value)
 
 
+def as_tenant(value: object) -> TenantKey | None:
+    """Return the rule of ``tenant=`` of an Affinity: a name, its template, a function that makes it, or None."""
+    if value is None or isinstance(value, TenantKey):
+        return value
+    if isinstance(value, str) or callable(value):
+        return TenantKey(value)
+    raise refuse(TenantKey.option, "a name of a tenant (str), its template, or a function of args and kwargs", value)
+
+
+def tenant(name: str) -> str:
+    """Return the rules of a job of exactly this tenant. Raises OptionError for an invalid name."""
+    return _OF_TENANT.text(name)
+
+
+def tenant_in(rules: object) -> str | None:
+    """Return the tenant that *rules* of a job say, decoded; None if they say none."""
+    keys = keys_in(str(rules)) if are_rules(rules) else ()
+    return next((decode(each.key).removeprefix(OF_TENANT) for each in keys if each.stated is None), None)
+
+
 def _as(of: type[_R], accepted: str, value: object) -> _R | None:
     if value is None or isinstance(value, of):
         return value
@@ -165,28 +215,31 @@ def _as(of: type[_R], accepted: str, value: object) -> _R | None:
 
 
 def rule_of_call(option: str, value: object) -> Rule | str | None:
-    """Return what *option* of a call says: a rule, the key itself (exclusive alone); None for nothing, or for False.
+    """Return what *option* of a call says: a rule, the key itself (not a rate's); None for nothing, or for False.
 
     Raises OptionError for a value that is not accepted.
     """
     if value is None or value is False:
         return None
+    if isinstance(value, str) and option != Rate.option:
+        of_text(option, value)
+        return value
+    if option == TenantKey.option:
+        raise refuse(TenantKey.option, "a name of a tenant (str), or False", value)
     if option == Exclusive.option:
-        if isinstance(value, str):
-            literal(value)
-            return value
         return _as(Exclusive, "a key (str), an Exclusive, or False", value)
     return _as(Rate, "a Rate, such as Rate('100/m', 'crawl:{host}'), or False", value)
 
 
-def literal(key: str) -> str:
-    """Return the rules of a job with exactly this exclusive *key*. Raises OptionError for an invalid key."""
-    return _ONE_AT_A_TIME.text(key)
+def of_text(option: str, key: str) -> str:
+    """Return the rules of a job with this *key* as *option* of its call. Raises OptionError for an invalid key."""
+    return tenant(key) if option == TenantKey.option else _ONE_AT_A_TIME.text(key)
 
 
 def key_in(rules: object) -> str | None:
     """Return the exclusive key that *rules* of a job say, or else that of a rate, decoded; None if they say none."""
-    found = {isinstance(each.stated, int): each.key for each in keys_in(str(rules))} if are_rules(rules) else {}
+    keys = keys_in(str(rules)) if are_rules(rules) else ()
+    found = {isinstance(each.stated, int): each.key for each in keys if each.stated is not None}
     key = found.get(True) or found.get(False)
     return None if key is None else decode(key)
 
@@ -200,8 +253,9 @@ def are_rules(value: object) -> bool:
 
 
 def _reserved(key: str) -> OptionError:
-    return refuse("key of exclusive", f"one that does not begin with {' or '.join(map(repr, RESERVED))}", key)
+    *some, last = map(repr, RESERVED)
+    return refuse("key of exclusive", f"one that does not begin with {', '.join(some)} or {last}", key)
 
 
-#: The rule of a call that says a key alone.
-_ONE_AT_A_TIME = Exclusive("any")
+#: The rules of a call that says a key alone, and of one that says a tenant.
+_ONE_AT_A_TIME, _OF_TENANT = Exclusive("any"), TenantKey("any")

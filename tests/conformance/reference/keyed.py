@@ -4,9 +4,10 @@ import sys
 from collections.abc import Collection
 
 from celery_affinity.rules.keyed.key_limits import limit_set, rate_set
-from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TICK_US
+from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TENANT_PREFIX, TICK_US
 from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
+from celery_affinity.rules.tenants import max_of
 
 from . import type_rules, workers
 from .model import Cohort, Job
@@ -20,7 +21,7 @@ def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> N
     keys = keys_of(job)
     if not keys:
         return
-    noted = {each.key for each in keys if _note(cohort, job, each, is_fresh=is_fresh)}
+    noted = {each.key for each in keys if each.stated is not None and _note(cohort, job, each, is_fresh=is_fresh)}
     cohort.waiting_keys.setdefault(keys[0].key, cohort.settings.limits_revision)
     cohort.gained |= renew(cohort, {keys[0].key} | noted, now_us, gains=True)
     if job in standing(cohort, {job.type}):
@@ -117,9 +118,9 @@ def waiting(cohort: Cohort, key: str) -> list[Job]:
 
 
 def coming(cohort: Cohort, key: str) -> list[Job]:
-    """Return the pending jobs that have *key* as their second key."""
-    two = ((job, keys_of(job)) for job in cohort.jobs.values() if job.state == "pending")
-    return [job for job, keys in two if len(keys) > 1 and keys[1].key == key]
+    """Return the pending jobs that have *key* as a later one than their first."""
+    several = ((job, keys_of(job)) for job in cohort.jobs.values() if job.state == "pending")
+    return [job for job, keys in several if any(rules.key == key and rules.stated is not None for rules in keys[1:])]
 
 
 def keys_waited_for(cohort: Cohort) -> dict[str, list[str]]:
@@ -130,7 +131,11 @@ def keys_waited_for(cohort: Cohort) -> dict[str, list[str]]:
 def holders(cohort: Cohort, key: str) -> list[Job]:
     """Return the jobs that hold *key*; those of a rate hold nothing."""
     claimed = (cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims)
-    return [job for job in claimed if any(rules.key == key and isinstance(rules.stated, int) for rules in keys_of(job))]
+    return [job for job in claimed if any(_holds(rules, key) for rules in keys_of(job))]
+
+
+def _holds(rules: StatedKey, key: str) -> bool:
+    return rules.key == key and not isinstance(rules.stated, StatedRate)
 
 
 # -- How many jobs more may hold a key, or start now: by limits, rates and pauses.
@@ -156,6 +161,9 @@ def free_at(cohort: Cohort, key: str, rate: StatedRate, now_us: int) -> int:
 
 def limit_of(cohort: Cohort, key: str) -> int:
     """Return how many jobs may hold *key*: what the settings say, else the least that a task of the key stated last."""
+    if key.startswith(TENANT_PREFIX):
+        most = max_of(key, cohort.settings.values.get("tenants", ""))
+        return sys.maxsize if most is None else most
     given = limit_set(key, cohort.settings.values.get("limits", ""))
     limits = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, int))
     return given if given is not None else min(limits, default=0)
@@ -193,27 +201,25 @@ def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is
         _forget(cohort, key)
     after = standing_ids(cohort)
     if is_left:
-        cohort.may_fit |= cohort.gone_on.keys() - gone_on.keys()
+        cohort.may_fit |= {job_id for job_id, _ in cohort.gone_on - gone_on}
     return {cohort.jobs[job_id].type for job_id in after - before}
 
 
 def leave_to_tick(cohort: Cohort) -> None:
     """Have a tick fill slots with the jobs that have gone on since others left, for arrows that fill none."""
     for job_id in cohort.may_fit & standing_ids(cohort):
-        exclusive = next(each.key for each in keys_of(cohort.jobs[job_id]) if isinstance(each.stated, int))
-        cohort.due_keys[exclusive] = AT_ONCE_US  # that of a rate would close it until then
+        held = next(each.key for each in keys_of(cohort.jobs[job_id]) if not isinstance(each.stated, StatedRate))
+        cohort.due_keys[held] = AT_ONCE_US  # that of a rate would close it until then
     cohort.may_fit = set()
 
 
 def _gone_on(cohort: Cohort) -> set[str]:
-    """Return the second keys of jobs that have come to them now, or do not wait for them any more."""
-    waits_for = {job_id: keys[1] for job_id, keys in keys_waited_for(cohort).items() if len(keys) > 1}
-    came, left = waits_for.keys() - cohort.gone_on.keys(), cohort.gone_on.keys() - waits_for.keys()
-    changed = {waits_for[job_id] for job_id in came} | {cohort.gone_on[job_id] for job_id in left}
-    cohort.gone_on = waits_for
-    for job_id in came:
-        cohort.waiting_keys.setdefault(waits_for[job_id], cohort.settings.limits_revision)
-    return changed
+    """Return the later keys of jobs that have come to them now, or do not wait for them any more."""
+    before = cohort.gone_on
+    cohort.gone_on = {(job_id, key) for job_id, keys in keys_waited_for(cohort).items() for key in keys[1:]}
+    for _, key in cohort.gone_on - before:
+        cohort.waiting_keys.setdefault(key, cohort.settings.limits_revision)
+    return {key for _, key in cohort.gone_on ^ before}
 
 
 def _renew_one(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:

@@ -37,7 +37,8 @@ def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: l
             if costs[type_] <= room
         }
         job = placing.first(cohort, fits, now_us, counts=has_choice, is_ahead=True)
-        if job is None or marks.has_key(job.id) or type_rules.limit_of(cohort, job.type) is not None:
+        holds_a_key = job is not None and marks.has_key(job.id) and not marks.has_tenant_alone(job.id)
+        if job is None or holds_a_key or type_rules.limit_of(cohort, job.type) is not None:
             return  # a job ahead would hold its key, or count, while it waits for a slot
         delivery = claims.grant(cohort, job, worker, now_us)
         if delivery is not None:

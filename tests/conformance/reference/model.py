@@ -240,8 +240,8 @@ class Cohort:
     """Key of a rule -> task name -> the limit, or the rate, that the task stated last."""
     open_keys: dict[str, str | None] = field(default_factory=dict)
     """Keys of rules that had room when they were renewed last -> the only type that the room is for, None: any."""
-    gone_on: dict[str, str] = field(default_factory=dict)
-    """Pending jobs that stand for the first of two keys -> the second, which each waits for since."""
+    gone_on: set[tuple[str, str]] = field(default_factory=set)
+    """Pending jobs that stand for their first key, each with a later one that it waits for since."""
     may_fit: set[str] = field(default_factory=set)
     """Those that went on since a job left in this arrow: no slot was filled with them yet."""
     kept_for: dict[str, str] = field(default_factory=dict)

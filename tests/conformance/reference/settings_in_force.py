@@ -68,6 +68,8 @@ class InForce:
         """Write a setting; None is its default."""
         if name == "limits":
             self.limits_revision += _of_keys(self.values.get(name)) != _of_keys(value)
+        if name == "tenants":
+            self.limits_revision += (self.values.get(name) or "") != (value or "")
         if value is None:
             self.values.pop(name, None)
         else:

@@ -1,0 +1,97 @@
+"""``celery -A proj affinity tenants ...``: look at tenants with jobs, and set their quotas at run time."""
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+
+from ..client.of_app import settings_of
+from ..observe.keyed import in_use
+from ..rules import tenants as quotas
+from ..rules.keyed.key_rules import OF_TENANT
+from ..rules.settings import Settings
+from ..rules.tenants import OTHERS, Tenant
+from ..server import runtime_settings
+from ..server.scheduler import Scheduler
+from . import text_of_tenants as text
+from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
+from .lists_by_default import ListsByDefault
+
+_TENANTS = "tenants"
+
+
+@click.group(cls=ListsByDefault)
+def tenants() -> None:
+    """Show the tenants that have jobs, and change how many slots each may have.
+
+    `tenants [PATTERN]` means `tenants list [PATTERN]`.
+    """
+
+
+@tenants.command("list", cls=CeleryCommand)
+@click.argument("pattern", default="*")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(1, 1000), help="Largest number to show.")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
+    """List the tenants whose jobs run or wait. * in PATTERN stands for any characters."""
+    with reader_of(ctx) as reader:
+        found = in_use.find(reader, OF_TENANT + pattern, limit)
+    show(found, text.tenants, json=as_json)
+
+
+@tenants.command("set", cls=CeleryCommand)
+@click.argument("name")
+@click.option("--max", "most", required=True, help="Largest number of slots, or none.")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def set_quota(ctx: click.Context, name: str, most: str, as_json: bool) -> None:
+    """Set how many slots the tenant NAME may have; * stands for each tenant that is not named. 0 closes the tenant.
+
+    The quota takes effect at once, also for waiting jobs, and stays until it is reset. Running jobs go on.
+    """
+    if most != quotas.NONE and not most.isdecimal():
+        raise click.BadParameter(f"a whole number, 0 or more, or {quotas.NONE!r}, got: {most!r}", param_hint="--max")
+    quota = Tenant(None if most == quotas.NONE else int(most))
+    with scheduler_of(ctx) as scheduler:
+        own = settings_of(ctx.obj.app)
+        found, _ = _quotas(scheduler, own)
+        runtime_settings.change(scheduler, own, {_TENANTS: quotas.shown({**found, name: quota})})
+        _show_quotas(scheduler, own, as_json=as_json)
+
+
+@tenants.command("reset", cls=CeleryCommand)
+@click.argument("name")
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def reset_quota(ctx: click.Context, name: str, as_json: bool) -> None:
+    """Remove the quota that was set for NAME. The quota in app.conf counts again, or else that of *."""
+    with scheduler_of(ctx) as scheduler:
+        own = settings_of(ctx.obj.app)
+        found, conf = _quotas(scheduler, own)
+        if name not in found.keys() | conf.keys():
+            known = f"set are {', '.join(sorted(found))}" if found else "none is set"
+            raise click.ClickException(f"no quota is set for {name!r}: {known}")
+        left = {each: quota for each, quota in found.items() if each != name}
+        if name in conf:
+            left[name] = conf[name]
+        if left == conf:
+            runtime_settings.reset(scheduler, own, [_TENANTS])
+        else:
+            runtime_settings.change(scheduler, own, {_TENANTS: quotas.shown(left)})
+        _show_quotas(scheduler, own, as_json=as_json)
+
+
+def _quotas(scheduler: Scheduler, own: Settings) -> tuple[dict[str, Tenant], dict[str, Tenant]]:
+    """Return the quotas in force, and those of the app.conf that a reset goes back to."""
+    (found,) = (each for each in runtime_settings.read(scheduler, own) if each.name == _TENANTS)
+    return quotas.typed(str(found.value)) or {}, quotas.typed(str(found.conf)) or {}
+
+
+def _show_quotas(scheduler: Scheduler, own: Settings, *, as_json: bool) -> None:
+    found, conf = _quotas(scheduler, own)
+    if as_json:
+        print_json({name: {"max": quota.max} for name, quota in found.items()})
+    else:
+        click.echo(text.quotas(found, conf, others=OTHERS))

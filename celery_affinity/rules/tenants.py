@@ -1,0 +1,115 @@
+"""What each tenant may use of the fleet: ``affinity_tenants``, in its three forms.
+
+- in an app.conf: ``{"acme": Tenant(max=10), "*": Tenant(max=20)}``, name -> quota; ``*`` stands for each tenant that is
+  not named;
+- as somebody types it, and as it is shown: ``acme=max:10 *=max:20``, and ``none`` for none;
+- in Redis: likewise, with the names encoded as keys are; a ``*`` that is a name's own is encoded.
+
+Arrows read the setting by ``lua/keyed/tenants.lua``.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from ..errors import OptionError, refuse
+from . import patterns
+from .keyed.spelled import Named
+from .numbers import is_whole
+from .protocol import LONGEST_KEY, LONGEST_NUMBER, TENANT_PREFIX
+from .redis_keys import encode
+
+#: What stands for no quotas where somebody reads or types them.
+NONE = "none"
+
+#: What stands for each tenant that is not named.
+OTHERS = "*"
+
+ACCEPTED = (
+    "quotas by tenant such as {'acme': Tenant(max=10), '*': Tenant(max=20)}, at run time 'acme=max:10 *=max:20' or "
+    "'none': the name of each tenant, or '*' for all others, and a whole number, 0 or more"
+)
+
+_WORD = re.compile(rf"([^\s=,]+)=max:([0-9]{{1,{LONGEST_NUMBER}}}|{NONE})")
+
+
+@dataclass(frozen=True)
+class Tenant(Named):
+    """The quota of a tenant. *max*: at most so many of its jobs run at a time in the fleet; None: any number.
+
+    Raises OptionError (a ValueError) for anything else.
+    """
+
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max is not None and not (is_whole(self.max) and 0 <= self.max < 10**LONGEST_NUMBER):
+            raise refuse("max of a tenant", "a whole number, 0 or more, or None", self.max)
+
+
+def check(value: object) -> str | None:
+    """Return None if *value* can be the setting, as a mapping or as somebody types it; else what is accepted."""
+    quotas = typed(value) if isinstance(value, str) else value
+    return None if isinstance(quotas, Mapping) and all(map(_is_good, quotas, quotas.values())) else ACCEPTED
+
+
+def _is_good(name: object, quota: object) -> bool:
+    if not isinstance(name, str) or not patterns.is_pattern(name) or len(TENANT_PREFIX + encode(name)) > LONGEST_KEY:
+        return False
+    try:
+        as_tenant(quota)
+    except OptionError:
+        return False
+    return True
+
+
+def as_tenant(value: object) -> Tenant:
+    """Return the quota that *value* says: a Tenant, or a mapping of its fields. Raises OptionError."""
+    if isinstance(value, Tenant):
+        return value
+    if not isinstance(value, Mapping):
+        raise refuse("a quota of a tenant", "a Tenant, such as Tenant(max=10)", value)
+    return Tenant(**value)
+
+
+def typed(text: str) -> dict[str, Tenant] | None:
+    """Return the quotas that *text* says, as somebody types them or as Redis has them; None if it says none."""
+    words = [] if text.strip() in ("", NONE) else text.split()
+    found = [_WORD.fullmatch(word) for word in words]
+    if None in found:
+        return None
+    return {
+        OTHERS if word[1] == OTHERS else unquote(word[1]): Tenant(None if word[2] == NONE else int(word[2]))
+        for word in found
+        if word is not None
+    }
+
+
+def shown(value: Mapping[str, Tenant] | str) -> str:
+    """Return quotas that `check` accepts as somebody would type them."""
+    return _words(value, patterns.shown) or NONE
+
+
+def encoded(value: Mapping[str, Tenant] | str) -> str:
+    """Return quotas that `check` accepts as Redis has them; "" for none."""
+    return _words(value, lambda name: OTHERS if name == OTHERS else encode(name))
+
+
+def _words(value: Mapping[str, Tenant] | str, spelled: Callable[[str], str]) -> str:
+    quotas = typed(value) or {} if isinstance(value, str) else value
+    return " ".join(f"{spelled(name)}=max:{_number(as_tenant(quotas[name]).max)}" for name in sorted(quotas))
+
+
+def _number(most: int | None) -> str:
+    return NONE if most is None else str(most)
+
+
+def max_of(key: str, text: str) -> int | None:
+    """Return how many jobs of a tenant may run, by the setting's *text* in Redis; None: any number.
+
+    *key*: that of the tenant, encoded, with its prefix.
+    """
+    found = {word[1]: word[2] for word in map(_WORD.fullmatch, text.split()) if word}
+    most = found.get(key.removeprefix(TENANT_PREFIX), found.get(OTHERS, NONE))
+    return None if most == NONE else int(most)
