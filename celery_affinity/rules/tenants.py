@@ -31,7 +31,7 @@ ACCEPTED = (
     "'none': the name of each tenant, or '*' for all others, and a whole number, 0 or more"
 )
 
-_WORD = re.compile(rf"([^\s=,]+)=max:([0-9]{{1,{LONGEST_NUMBER}}}|{NONE})")
+_WORD = re.compile(rf"([^\s,]+)=max:([0-9]{{1,{LONGEST_NUMBER}}}|{NONE})")
 
 
 @dataclass(frozen=True)

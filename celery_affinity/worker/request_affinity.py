@@ -13,7 +13,7 @@ from celery.app.task import Context
 from ..client.first_try import rules_in
 from ..client.stamp import PROPERTY
 from ..membership.held import fence_in
-from ..rules.keyed.key_rules import key_in
+from ..rules.keyed.key_rules import key_in, tenant_in
 from ..rules.merging import Call
 from .merged_run import calls_of
 
@@ -25,12 +25,14 @@ class RequestAffinity:
     *fence*: its fencing number, which grows with every claim of the fleet: storage that remembers the highest one it
     saw for a key can refuse what a worker still writes that was taken for dead. None if the task was not claimed: it
     was called directly, or came by another transport or from a queue that is not scheduled. *key*: the exclusive key
-    that the message says, or else, after ``rate:``, that of a rate; None if it says none. *calls*: those that the run
-    is made of, if more than one were merged, or the task keeps them all.
+    that the message says, or else, after ``rate:``, that of a rate; None if it says none. *tenant*: the one on whose
+    behalf the job runs. *calls*: those that the run is made of, if more than one were merged, or the task keeps them
+    all.
     """
 
     fence: int | None = None
     key: str | None = None
+    tenant: str | None = None
     calls: tuple[Call, ...] = ()
 
     @property
@@ -44,7 +46,10 @@ def affinity_in(properties: object) -> RequestAffinity:
     if not isinstance(properties, Mapping):
         return RequestAffinity()
     fence = fence_in(properties.get("delivery_tag"))
-    return RequestAffinity() if fence is None else RequestAffinity(fence, key_in(rules_in(properties.get(PROPERTY))))
+    if fence is None:
+        return RequestAffinity()
+    rules = rules_in(properties.get(PROPERTY))
+    return RequestAffinity(fence, key_in(rules), tenant_in(rules))
 
 
 def affinity_of_request(context: Context) -> RequestAffinity:

@@ -148,6 +148,18 @@ def test_each_of_two_keys_is_judged(story):
     assert any("at once of one" in each for each in violations)
 
 
+def test_no_more_of_a_tenant_run_together_than_its_maximum(story):
+    for number in (1, 2, 3):
+        story.publish(f"{number}")
+        story.run(f"{number}", 1, 2, keys="tenant:small", fence=number)
+        story.publish(f"free{number}")
+        story.run(f"free{number}", 1, 2, keys="tenant:free", fence=10 + number)
+    assert len(story.judged().violations) == 2
+    story.happen("limits", "none", 0.1, tenants="small=max:3 free=max:2", began=0, before=0, fence=0)
+    (violation,) = story.judged().violations
+    assert violation.startswith("3 at once of tenant:free, limit 2")
+
+
 def test_the_limit_of_a_pattern_is_that_of_each_key_that_matches(story):
     limit(story, "many:*=2", 0, 0, 0)
     for fence, key in enumerate(("many:1", "many:1", "many:2", "many:2", "many:2"), 1):

@@ -18,7 +18,7 @@ from celery.backends.redis import RedisBackend
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
-from celery_affinity import Affinity, Exclusive, Merge, Rate
+from celery_affinity import Affinity, Exclusive, Merge, Rate, Tenant
 from celery_affinity.client.first_try import rules_in
 from celery_affinity.client.stamp import PROPERTY, job_id, moment
 from celery_affinity.rules.marks import of_keys
@@ -31,6 +31,9 @@ TYPES = ("pdf", "excel", "index", "mail")
 
 #: Rules by key that some of the jobs have: so many of them that a key has others waiting, and few enough for a storm.
 RULES = (Exclusive("one"), Exclusive("ordered", keep_order=True), Exclusive("pair", limit=2), Rate("5/s", "rate"))
+
+#: The tenants of some of the jobs -> how many slots each may have; None: any number.
+TENANTS = {"acme": 2, "small": 1, "free": None}
 
 #: Prefix, pattern and number of keys that few jobs have each: a limit changes for more of them than one call goes
 #: through.
@@ -88,6 +91,7 @@ app.conf.update(
     redis_socket_connect_timeout=REPLY_TIMEOUT_S,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
+    affinity_tenants={name: Tenant(most) for name, most in TENANTS.items()},
     affinity_recurring={
         since: {"task": "tests.whole.chaos.app.recurs", "args": (since,), "stale_after": STALE_S, "since": since}
         for since in ("enqueue", "end")

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from math import inf
 
+from celery_affinity.rules import tenants
 from celery_affinity.rules.keyed.key_limits import typed
 
 from .app import BLOCK_S, HEARTBEAT_S, REPLY_TIMEOUT_S, WORKER_TIMEOUT_S
@@ -255,7 +256,9 @@ class Book:
 
     def _on_limits(self, event: Event) -> None:
         self.faults["limit"] += 1
+        quotas = tenants.typed(event.facts.get("tenants", "none")) or {}
         limits = {**(typed(event.subject) or {}), **highest(event.facts.get("reserve", "none"))}
+        limits |= {f"tenant:{name}": quota.max for name, quota in quotas.items() if quota.max is not None}
         began, before, after = float(event.facts["began"]), int(event.facts["before"]), int(event.facts["fence"])
         self.changes.append(Change(began, before, after, limits))
 

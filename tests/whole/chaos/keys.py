@@ -12,13 +12,14 @@ from math import inf
 from celery_affinity import Exclusive
 from celery_affinity.rules.reserves import Reserve
 
-from .app import MANY, OF_MANY, RULES, WORKER_TIMEOUT_S
+from .app import MANY, OF_MANY, RULES, TENANTS, WORKER_TIMEOUT_S
 from .book import Book
 from .facts import Change, Job, Run
 from .reasons import ORPHAN_S, why_again
 from .reserves import of_name, serves
 
 _LIMITS = {rule.key: rule.limit for rule in RULES if isinstance(rule, Exclusive)} | {OF_MANY: 1}
+_LIMITS |= {f"tenant:{name}": most for name, most in TENANTS.items() if most is not None}
 _RATES = {f"rate:{rule.key}": int(rule.rate.removesuffix("/s")) for rule in RULES if not isinstance(rule, Exclusive)}
 
 #: Time, s, until all slots are counted of a worker that starts, and none of one that has ended; and from a claim to the

@@ -1,10 +1,10 @@
-"""One function for each change that an operator makes in a storm: pauses, limits, reserves."""
+"""One function for each change that an operator makes in a storm: pauses, limits, reserves, quotas."""
 
 from collections.abc import Callable
 
 import redis
 
-from .app import OF_MANY, TYPES
+from .app import OF_MANY, TENANTS, TYPES
 from .faults import Field
 from .operator import LIMITED_KEYS, PAUSABLE
 
@@ -40,3 +40,8 @@ def change_reserve(on: Field) -> None:
     """Set how many slots, or which share of all slots, jobs of a class leave to others, or let the reserve go."""
     name = f"{on.rng.choice(TYPES)}:{on.rng.choice(('queued', 'on_demand', '0', '0-4'))}"
     on.operator.reserve(name, on.rng.choice((None, "1", "3", "25%", "60%")))
+
+
+def change_quota(on: Field) -> None:
+    """Set how many slots a tenant may have, or let what the app says count again."""
+    on.operator.quota(on.rng.choice([*TENANTS]), on.rng.choice((None, 0, 1, 2, 4)))

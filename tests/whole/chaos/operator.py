@@ -1,4 +1,4 @@
-"""An operator, who pauses types and keys, and sets limits and reserves, while jobs run.
+"""An operator, who pauses types and keys, and sets limits, reserves and quotas of tenants, while jobs run.
 
 Each change is noted with the last fencing number given: claims have higher ones from then on.
 """
@@ -9,15 +9,16 @@ from typing import TypeVar
 
 import redis
 
-from celery_affinity import Exclusive
+from celery_affinity import Exclusive, Tenant
 from celery_affinity.client.of_app import settings_of
 from celery_affinity.observe.type_rules import Kind, address, pauses
+from celery_affinity.rules import tenants
 from celery_affinity.rules.keyed import key_limits
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server import runtime_settings
 from celery_affinity.server.scheduler import Scheduler
 
-from .app import RULES, TYPES, app
+from .app import RULES, TENANTS, TYPES, app
 from .ledger import Ledger
 from .servers import DurableServer, ReplicatedServers
 
@@ -28,6 +29,7 @@ PAUSABLE: tuple[tuple[Kind, str], ...] = (
     ("all", ""),
     *(("type", each) for each in TYPES),
     *(("key", rule.key if isinstance(rule, Exclusive) else f"rate:{rule.key}") for rule in RULES),
+    *(("key", f"tenant:{name}") for name in TENANTS),
 )
 LIMITED_KEYS = tuple(rule.key for rule in RULES if isinstance(rule, Exclusive))
 
@@ -47,6 +49,7 @@ class Operator:
         self._ending: set[str] = set()
         self._limits: dict[str, int] = {}
         self._reserves: dict[str, str] = {}
+        self._quotas = dict(TENANTS)
         self._has_changed = False
 
     def pause(self, kind: Kind, name: str, for_s: float | None = None) -> Callable[[], None]:
@@ -91,23 +94,32 @@ class Operator:
             self._limits[pattern] = limit
         self._write()
 
+    def quota(self, tenant: str, most: int | None) -> None:
+        """Set how many slots a tenant may have; None: what the app says."""
+        self._has_changed = True
+        self._quotas[tenant] = TENANTS[tenant] if most is None else most
+        self._write()
+
     def calm(self) -> None:
-        """End the pauses of which the server has forgotten the end, and reset limits and reserves."""
+        """End the pauses of which the server has forgotten the end, and reset limits, reserves and quotas."""
         if not self._has_changed:
             return
         for each in self._ask(lambda scheduler: pauses(scheduler.reader)):
             self._ask(lambda scheduler, each=each: scheduler.resume(address(each.kind, each.name)))
-        self._limits, self._reserves = {}, {}
+        self._limits, self._reserves, self._quotas = {}, {}, dict(TENANTS)
         self._write()
-        self._ask(lambda scheduler: runtime_settings.reset(scheduler, settings_of(app), ["limits", "reserve"]))
+        names = ["limits", "reserve", "tenants"]
+        self._ask(lambda scheduler: runtime_settings.reset(scheduler, settings_of(app), names))
         self._has_changed = False
 
     def _write(self) -> None:
         before, began, text = self._fence(), monotonic(), key_limits.shown(self._limits)
         reserve = " ".join(f"{name}={amount}" for name, amount in self._reserves.items()) or "none"
-        typed = {"limits": text, "reserve": reserve}
+        quotas = tenants.shown({name: Tenant(most) for name, most in self._quotas.items()})
+        typed = {"limits": text, "reserve": reserve, "tenants": quotas}
         self._ask(lambda scheduler: runtime_settings.change(scheduler, settings_of(app), typed))
-        self._ledger.note("limits", text, reserve=reserve, began=began, before=before, fence=self._fence())
+        facts = {"reserve": reserve, "tenants": quotas, "began": began, "before": before}
+        self._ledger.note("limits", text, **facts, fence=self._fence())
 
     def _fence(self, within_s: float = _ANSWERS_S) -> int:
         """Return the last fencing number that was given."""

@@ -10,7 +10,7 @@ from celery_affinity import Exclusive
 
 from . import app as app_module
 from . import merged_tasks
-from .app import BODY, HOW_MANY, MANY, RULES, TYPES, app, early, late, ledger, part, retrying, total
+from .app import BODY, HOW_MANY, MANY, RULES, TENANTS, TYPES, app, early, late, ledger, part, retrying, total
 from .merged_tasks import Token, step, whole
 
 #: Share, %, of each kind of call; long calls come on top, as many as the storm wants.
@@ -18,6 +18,9 @@ SHARES = {"early": 41, "late": 29, "eta": 12, "retry": 8, "expires": 6, "chord":
 
 #: Share, %, of the calls of tasks that have a key, and of those that have one of many.
 WITH_A_KEY, WITH_ONE_OF_MANY = 9, 6
+
+#: Share, %, of jobs of a tenant, beside a key or not.
+OF_A_TENANT = 15
 
 #: Share of these that have a rate and an exclusive key.
 WITH_ANOTHER = 0.2
@@ -81,6 +84,8 @@ def _publish(rng: random.Random, producer, long: int):
             options |= {other.option: other for other in RULES[-2:] if other.option != rule.option}
             if rule == Exclusive(rule.key) and rng.random() < 0.5:
                 options["exclusive"] = rule.key  # a text is the narrower key, which comes first
+    if rng.random() * 100 < OF_A_TENANT:
+        options["tenant"] = rng.choice([*TENANTS])
     task = {"early": early, "late": late, "retry": retrying}.get(kind) or rng.choice((early, late))
     if kind == "eta":
         options["countdown"] = rng.uniform(0.1, 4)

@@ -129,7 +129,7 @@ STORMS = (
         "and pool processes are killed, connections cut and scripts flushed",
         (
             *(operating.pause_something,) * 4,
-            *(operating.change_limit,) * 4,
+            *(operating.change_limit, operating.change_quota) * 3,
             *(
                 faults.kill_worker,
                 faults.kill_pool_process,
@@ -201,7 +201,7 @@ STORMS = (
                 faults.kill_clients,
             ),
             *(faults.flush_functions, faults.cut_link, faults.cut_in_reply, faults.delay_link, faults.silence_link),
-            *(operating.pause_something, operating.change_limit, operating.change_reserve) * 3,
+            *(operating.pause_something, operating.change_limit, operating.change_quota, operating.change_reserve) * 3,
         ),
         (0.3, 0.9),
     ),
@@ -212,7 +212,7 @@ STORMS = (
         (
             *(faults.kill_worker, faults.kill_pool_process, faults.kill_publisher, faults.suspend_worker),
             *(faults.kill_clients, faults.flush_functions, faults.restart_worker, faults.fail_over, faults.switch_over),
-            *(operating.pause_something, operating.change_limit, operating.change_reserve),
+            *(operating.pause_something, operating.change_limit, operating.change_quota, operating.change_reserve),
         ),
         (0.8, 2),
         replicated=True,

@@ -1,0 +1,50 @@
+"""Tasks of customers: some say theirs, the others have that of whoever publishes them."""
+
+import os
+import time
+
+from celery import Celery
+
+from celery_affinity import Affinity, Tenant
+
+url = os.environ["BROKER_URL"]
+app = Celery("tenants", broker=url, backend=url)
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    broker_connection_retry_on_startup=True,
+    affinity_tenants={"acme": Tenant(max=2)},
+    affinity_queues=["celery"],
+)
+
+
+@app.task(name="tenants.render", bind=True, shared=False, affinity=Affinity(tenant="{customer}"))
+def render(self, customer, seconds=0.0, again=False):
+    """Return when it ran: times of this host, in s, that grow in all processes alike."""
+    began = time.monotonic()
+    time.sleep(seconds)
+    if again and not self.request.retries:
+        raise self.retry(countdown=0)
+    assert self.request.affinity.tenant == customer
+    return [began, time.monotonic()]
+
+
+@app.task(name="tenants.told", bind=True, shared=False)
+def told(self, *_):
+    """Return the tenant for which it runs."""
+    return self.request.affinity.tenant
+
+
+@app.task(name="tenants.publish", shared=False, affinity=Affinity(tenant="{customer}"))
+def publish(customer):
+    """Return the ids of calls that the task has published."""
+    return [told.delay().id, told.apply_async(tenant="other").id, told.apply_async(tenant=False).id]
+
+
+@app.task(name="tenants.fails", shared=False, affinity=Affinity(tenant="{customer}"))
+def fails(customer):
+    raise ValueError(customer)
+
+
+@app.task(name="tenants.becomes", bind=True, shared=False, affinity=Affinity(tenant="{customer}"))
+def becomes(self, customer):
+    raise self.replace(told.si())
