@@ -217,7 +217,7 @@ def test_what_has_no_time_to_expire_does_not(story):
 
 @pytest.mark.parametrize(("outcome", "is_fine"), [("OperationalError", True), ("done", False)])
 def test_a_full_server_explains_a_second_run_of_what_failed_alone(story, outcome, is_fine):
-    story.happen("full", "server", 0, pending=0)
+    story.happen("full", "server", 0, pending=0, began=0)
     story.publish("job")
     story.run("job", 1, 2, outcome=outcome)
     story.run("job", 3, 4)
@@ -253,7 +253,7 @@ def test_a_refused_publish_needs_a_reason_and_leaves_nothing(story):
     story.publish("job", accepted=False)
     story.note("refused", "job", error="OperationalError", text="used memory > 'maxmemory'")
     assert "a publish was refused" in story.judged().violations[0]
-    story.events.insert(0, Event("full", 0.0, 1, "server", {"pending": "0"}))
+    story.events.insert(0, Event("full", 0.0, 1, "server", {"pending": "0", "began": "0"}))
     story.happen("relief", "server", 3, pending=0, silent_s=0.5)
     assert story.judged().violations == []
     assert "it is there" in story.judged(states={"job": "pending"}).violations[0]

@@ -237,7 +237,7 @@ class Book:
     def _on_relief(self, event: Event) -> None:
         began = self._open.pop(("full", event.subject), None)
         if began is not None:
-            self.is_full.append(Window("full", 0, began.at, event.at))
+            self.is_full.append(Window("full", 0, float(began.facts["began"]), event.at))
             before, after = int(began.facts["pending"]), int(event.facts["pending"])
             if before > _IN_PASSING and after >= before:
                 self.complaints.append(f"a full server's jobs were not worked off: {before} pending, then {after}")

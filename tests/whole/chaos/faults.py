@@ -261,18 +261,19 @@ def _heal(on: Field, name: str) -> None:
 
 def fill_memory(on: Field) -> None:
     """Let the server have no memory for anything new, for a while in which workers run the jobs there are."""
-    client = on.durable().client
+    client, began = on.durable().client, monotonic()
     client.config_set("maxmemory-policy", "noeviction")
     client.config_set("maxmemory", 1_000_000)  # less than an empty server has
-    on.ledger.note("full", "server", pending=_pending(on))
+    on.ledger.note("full", "server", pending=_pending(on), began=began)
     on.later(on.rng.uniform(3, 6), lambda: _relieve(on))
 
 
 def _relieve(on: Field) -> None:
     client = on.durable().client
     silent_s = max(worker.last_heartbeat_s for worker in Report(Reader(client, Keys())).status().workers)
-    on.ledger.note("relief", "server", pending=_pending(on), silent_s=silent_s)
+    pending = _pending(on)
     client.config_set("maxmemory", 0)
+    on.ledger.note("relief", "server", pending=pending, silent_s=silent_s)
 
 
 def _pending(on: Field) -> int:

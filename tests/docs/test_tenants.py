@@ -1,0 +1,93 @@
+"""The examples of the page on tenants are run, and what it says that `explain` prints is printed."""
+
+import click
+import pytest
+from celery import Celery
+
+from celery_affinity import Tenant
+from celery_affinity.cli import text_of_explain
+from celery_affinity.observe.explain import explain
+from celery_affinity.observe.keyed.in_use import find
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.server.reader import Reader
+
+from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.command import affinity
+from ..support.pages import blocks, commands
+from ..support.scripted_fleet import ScriptedFleet
+
+PAGE = "docs/how-to/tenants.md"
+OF_ACME = "key=tenant%3Aacme quota=settings"
+
+
+@pytest.fixture
+def shop(valkey, redis_client):
+    names = {"__name__": "shop"}
+    exec(blocks(PAGE)["shop.py"], names)
+    app = names["app"]
+    app.conf.update(broker_url=valkey.url, task_ignore_result=True)
+    yield names
+    app.close()
+
+
+def waiting_of(client):
+    return {each.key: each.waiting for each in find(Reader(client, Keys()), "*", 100).keys}
+
+
+def test_tasks_and_calls_name_their_tenants(shop, redis_client):
+    for customer in ("acme", "acme", "other", None):
+        shop["render"].delay(customer)
+    assert waiting_of(redis_client) == {"tenant:acme": 2, "tenant:other": 1}
+    exec(blocks(PAGE)["call"], shop)
+    assert waiting_of(redis_client) == {"tenant:acme": 3, "tenant:other": 1}
+
+
+def test_a_producer_without_the_code_names_them_by_a_pattern_and_the_last_catches_strays(valkey, redis_client):
+    app = Celery("producer", broker=valkey.url, set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:Transport"
+    exec(blocks(PAGE)["by-name"], {"app": app})
+    app.send_task("shop.mail.send", kwargs={"customer": "acme"}, ignore_result=True)
+    app.send_task("shop.clean", ignore_result=True)
+    app.close()
+    assert waiting_of(redis_client) == {"tenant:acme": 1, "tenant:other": 1}
+
+
+def test_the_quotas_of_the_page_are_accepted(shop):
+    quotas = Settings(tenants=shop["app"].conf.affinity_tenants).tenants
+    assert quotas == {"acme": Tenant(max=10), "*": Tenant(max=20)}
+
+
+@pytest.mark.parametrize("block", ["at-run-time", "flood", "look"])
+def test_the_commands_of_the_page_succeed(valkey, redis_client, block):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf")
+    for number in range(3):
+        fleet.publish(f"{number}$", "pdf", rules=OF_ACME)
+    for words in commands(blocks(PAGE)[block]):
+        done = affinity(valkey.url, *words[words.index("affinity") + 1 :])
+        assert done.returncode == 0, done.stderr
+
+
+def test_explain_prints_what_the_page_shows(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"tenants": "acme=max:10"})
+    fleet.join("worker", "pdf", slots=11)
+    for number in range(10 + 214):
+        fleet.publish(f"{number:03}$", "pdf", rules=OF_ACME)
+    found = explain(ClockedReader(fleet.scheduler), "task-022$")
+    printed = click.unstyle(text_of_explain.explanation(found)).splitlines()
+    for line in blocks(PAGE)["explain"].splitlines():
+        assert line in printed
+
+
+def test_of_a_tenant_without_a_maximum_a_job_has_its_rank_and_its_bound(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf")
+    for number in range(5):
+        fleet.publish(f"{number}$", "pdf", rules=OF_ACME)
+    found = explain(ClockedReader(fleet.scheduler), "task-3$")
+    assert (found.waiting.rank, found.waiting.kept_back, found.waiting.bound_s is None) == (3, False, False)
+    assert [each.rule for each in found.waiting.blocked_by] == ["slots"]
+    printed = click.unstyle(text_of_explain.explanation(found))
+    assert "tenant      acme: 1 slot, no maximum; waiting: 4 jobs" in printed.splitlines()
