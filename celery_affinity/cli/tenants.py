@@ -8,7 +8,7 @@ from ..observe.keyed import in_use
 from ..rules import tenants as quotas
 from ..rules.keyed.key_rules import OF_TENANT
 from ..rules.settings import Settings
-from ..rules.tenants import OTHERS, Tenant
+from ..rules.tenants import MOST_WEIGHT, OTHERS, Tenant
 from ..server import runtime_settings
 from ..server.scheduler import Scheduler
 from . import text_of_tenants as text
@@ -41,21 +41,27 @@ def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) ->
 
 @tenants.command("set", cls=CeleryCommand)
 @click.argument("name")
-@click.option("--max", "most", required=True, help="Largest number of slots, or none.")
+@click.option("--max", "most", help="Largest number of slots, or none.")
+@click.option("--weight", type=click.IntRange(1, MOST_WEIGHT), help="Part of the time of slots, beside others.")
 @AS_JSON
 @click.pass_context
 @handle_preload_options
-def set_quota(ctx: click.Context, name: str, most: str, as_json: bool) -> None:
-    """Set how many slots the tenant NAME may have; * stands for each tenant that is not named. 0 closes the tenant.
+def set_quota(ctx: click.Context, name: str, most: str | None, weight: int | None, as_json: bool) -> None:
+    """Set how many slots the tenant NAME may have, and its weight; * stands for each tenant that is not named.
 
-    The quota takes effect at once, also for waiting jobs, and stays until it is reset. Running jobs go on.
+    --max 0 closes the tenant. The quota takes effect at once, also for waiting jobs, and stays until it is reset.
+    Running jobs go on. What is not given stays as it is.
     """
-    if most != quotas.NONE and not most.isdecimal():
+    if most is None and weight is None:
+        raise click.UsageError("give --max, --weight, or both")
+    if most not in (None, quotas.NONE) and not str(most).isdecimal():
         raise click.BadParameter(f"a whole number, 0 or more, or {quotas.NONE!r}, got: {most!r}", param_hint="--max")
-    quota = Tenant(None if most == quotas.NONE else int(most))
     with scheduler_of(ctx) as scheduler:
         own = settings_of(ctx.obj.app)
         found, _ = _quotas(scheduler, own)
+        before = found.get(name, Tenant())
+        limit = before.max if most is None else None if most == quotas.NONE else int(most)
+        quota = Tenant(limit, before.weight if weight is None else weight)
         runtime_settings.change(scheduler, own, {_TENANTS: quotas.shown({**found, name: quota})})
         _show_quotas(scheduler, own, as_json=as_json)
 
@@ -92,6 +98,6 @@ def _quotas(scheduler: Scheduler, own: Settings) -> tuple[dict[str, Tenant], dic
 def _show_quotas(scheduler: Scheduler, own: Settings, *, as_json: bool) -> None:
     found, conf = _quotas(scheduler, own)
     if as_json:
-        print_json({name: {"max": quota.max} for name, quota in found.items()})
+        print_json({name: {"max": quota.max, "weight": quota.weight} for name, quota in found.items()})
     else:
         click.echo(text.quotas(found, conf, others=OTHERS))

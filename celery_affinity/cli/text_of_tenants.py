@@ -23,14 +23,15 @@ def quotas(found: Mapping[str, Tenant], conf: Mapping[str, Tenant], *, others: s
         return "no quota is set: each tenant may have any number of slots"
     names = sorted({*found, *conf}, key=lambda name: (name == others, name))
     return table(
-        ("tenant", "max in force", "app.conf"), [(each, _said(found, each), _said(conf, each)) for each in names]
+        ("tenant", "quota in force", "app.conf"), [(each, _said(found, each), _said(conf, each)) for each in names]
     )
 
 
 def _said(quotas: Mapping[str, Tenant], name: str) -> str:
     if name not in quotas:
         return "-"
-    return NONE if quotas[name].max is None else str(quotas[name].max)
+    most = NONE if quotas[name].max is None else str(quotas[name].max)
+    return most if quotas[name].weight == 1 else f"{most}, weight {quotas[name].weight}"
 
 
 def _max(each: Key) -> str:

@@ -74,6 +74,17 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "zset",
         "key of a rule -> waiting jobs that have this key as their second one, by enqueue time, µs",
     ),
+    "tags": (
+        "lane:key:tags",
+        "zset",
+        "tenants by the time of slots that their jobs were charged, by weight, µs; member ! has the clock",
+    ),
+    "credits": ("lane:key:credits", "hash", "tenant -> time that its jobs were charged and did not use, µs"),
+    "turns": (
+        "lane:key:turns:%s:%s",
+        "zset",
+        "type, lane -> 'enqueued id' of the jobs in it whose tenants have shares, by their starts, µs, or less",
+    ),
     "rates": ("lane:key:rates", "zset", "keys of rates, by the time when all their starts are free again, µs"),
     "due_keys": (
         "lane:key:due",

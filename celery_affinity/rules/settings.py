@@ -182,6 +182,9 @@ class Settings:
         default_factory=dict, metadata={"check": quotas.check, "in_redis": "", "at_run_time": True}
     )
     """Tenant -> its quota: how many of its jobs may run at a time; ``*``: that of each tenant that is not named."""
+    tenant_turns: str = _setting("age", _one_of("age", "share"))
+    """Of the jobs of one type, priority and mode: whether the oldest goes first, or that of the tenant which has used
+    the least time of slots by its weight."""
     inherit_tenant: bool = _setting(True, _yes_or_no)
     """Whether what a task publishes belongs to the tenant on whose behalf the task runs, if it names no other."""
     reserve: Mapping[str, Mapping[str, int | str]] | str = field(
@@ -250,6 +253,11 @@ class Settings:
                 f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
                 f"or one late heartbeat would look like a death, got: {self.heartbeat_interval!r}"
             )
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether tenants go by shares."""
+        return self.tenant_turns == "share"
 
     def schedules(self, queue: str) -> bool:
         """Return whether *queue* (a type) is scheduled."""

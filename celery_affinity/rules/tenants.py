@@ -20,6 +20,9 @@ from .numbers import is_whole
 from .protocol import LONGEST_KEY, LONGEST_NUMBER, TENANT_PREFIX
 from .redis_keys import encode
 
+#: The largest weight of a tenant.
+MOST_WEIGHT = 999_999
+
 #: What stands for no quotas where somebody reads or types them.
 NONE = "none"
 
@@ -31,21 +34,25 @@ ACCEPTED = (
     "'none': the name of each tenant, or '*' for all others, and a whole number, 0 or more"
 )
 
-_WORD = re.compile(rf"([^\s,]+)=max:([0-9]{{1,{LONGEST_NUMBER}}}|{NONE})")
+_WORD = re.compile(rf"([^\s,]+)=max:([0-9]{{1,{LONGEST_NUMBER}}}|{NONE})(?:,weight:([1-9][0-9]{{0,5}}))?")
 
 
 @dataclass(frozen=True)
 class Tenant(Named):
     """The quota of a tenant. *max*: at most so many of its jobs run at a time in the fleet; None: any number.
 
-    Raises OptionError (a ValueError) for anything else.
+    *weight*: with ``affinity_tenant_turns = "share"``, the tenant's part of the time of slots, beside the weights of
+    the other tenants that wait: 1 to 999,999. Raises OptionError (a ValueError) for anything else.
     """
 
     max: int | None = None
+    weight: int = 1
 
     def __post_init__(self) -> None:
         if self.max is not None and not (is_whole(self.max) and 0 <= self.max < 10**LONGEST_NUMBER):
             raise refuse("max of a tenant", "a whole number, 0 or more, or None", self.max)
+        if not is_whole(self.weight) or not 0 < self.weight <= MOST_WEIGHT:
+            raise refuse("weight of a tenant", f"a whole number from 1 to {MOST_WEIGHT:,}", self.weight)
 
 
 def check(value: object) -> str | None:
@@ -79,11 +86,11 @@ def typed(text: str) -> dict[str, Tenant] | None:
     found = [_WORD.fullmatch(word) for word in words]
     if None in found:
         return None
-    return {
-        OTHERS if word[1] == OTHERS else unquote(word[1]): Tenant(None if word[2] == NONE else int(word[2]))
-        for word in found
-        if word is not None
-    }
+    return {OTHERS if word[1] == OTHERS else unquote(word[1]): _quota(word) for word in found if word is not None}
+
+
+def _quota(word: re.Match[str]) -> Tenant:
+    return Tenant(None if word[2] == NONE else int(word[2]), int(word[3] or 1))
 
 
 def shown(value: Mapping[str, Tenant] | str) -> str:
@@ -98,11 +105,12 @@ def encoded(value: Mapping[str, Tenant] | str) -> str:
 
 def _words(value: Mapping[str, Tenant] | str, spelled: Callable[[str], str]) -> str:
     quotas = typed(value) or {} if isinstance(value, str) else value
-    return " ".join(f"{spelled(name)}=max:{_number(as_tenant(quotas[name]).max)}" for name in sorted(quotas))
+    return " ".join(f"{spelled(name)}={_said(as_tenant(quotas[name]))}" for name in sorted(quotas))
 
 
-def _number(most: int | None) -> str:
-    return NONE if most is None else str(most)
+def _said(quota: Tenant) -> str:
+    most = NONE if quota.max is None else str(quota.max)
+    return f"max:{most}" if quota.weight == 1 else f"max:{most},weight:{quota.weight}"
 
 
 def max_of(key: str, text: str) -> int | None:
@@ -110,6 +118,14 @@ def max_of(key: str, text: str) -> int | None:
 
     *key*: that of the tenant, encoded, with its prefix.
     """
-    found = {word[1]: word[2] for word in map(_WORD.fullmatch, text.split()) if word}
-    most = found.get(key.removeprefix(TENANT_PREFIX), found.get(OTHERS, NONE))
-    return None if most == NONE else int(most)
+    return _of(key, text).max
+
+
+def weight_of(key: str, text: str) -> int:
+    """Return the weight of a tenant, as `max_of` does."""
+    return _of(key, text).weight
+
+
+def _of(key: str, text: str) -> Tenant:
+    found = {word[1]: _quota(word) for word in map(_WORD.fullmatch, text.split()) if word}
+    return found.get(key.removeprefix(TENANT_PREFIX), found.get(OTHERS, Tenant()))

@@ -16,7 +16,7 @@ from celery_affinity.rules.protocol import METRICS_KEPT_S
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_texts import StatedRate, as_kept
 from celery_affinity.server.arguments import Joining
-from tests.conformance.reference import keyed
+from tests.conformance.reference import keyed, shares
 
 from ..support.clocked import CLOCK
 
@@ -34,6 +34,8 @@ encode, decode = cache(redis_keys.encode), cache(redis_keys.decode)
 
 CONF_OF = key("conf_of", "")
 METRICS = key("metrics", "")
+TURNS = key("turns", "", "").removesuffix(":")
+SHARES = (key("tags"), key("credits"))
 
 #: Fields of a job that are in its hash unchanged; encoding leaves the names of tasks here alone.
 KEPT = [(name, field.kept) for name, field in FIELDS.items() if field.kept]
@@ -80,6 +82,8 @@ def _parsed(line):
     kept_s = next((kept_s for kept_s in KEPT_S if kept_s - _WALK_S < ttl_s <= kept_s), 0)
     assert ttl_s == -1 or kept_s, f"{name} is to be forgotten in {ttl_s} s"
     value = _PARSED[type_](value)
+    if name.startswith(TURNS):
+        value = dict.fromkeys(value, 0)  # some are of before
     if name == key("heads"):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if name == key("recurs"):
@@ -272,7 +276,7 @@ def _expect_job(job, entry, stands):
 
 
 def _times(job):
-    times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires")}
+    times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires", "charged")}
     found = {name: str(at_us) for name, at_us in times_us.items() if at_us is not None}
     if job.expires_us is not None or job.is_moved:
         found.setdefault("claimed", "")  # so that a claim knows that there is more to look at
@@ -288,6 +292,8 @@ def _job_hash(job):
         "state": job.state,
         **_times(job),
     }
+    if job.since is not None:
+        found["since"] = str(job.since)
     if job.worker is not None:
         found |= {"worker": job.worker, "fence": str(job.fence)}
     if_any = {
@@ -420,6 +426,8 @@ def _expect_keys(reference, entry, standing):
                 continue
             entry(["coming", rules.key], job.id, job.enqueued_us)
             entry(["of_key", rules.key], "coming", "1")
+        if job.id in standing and shares.key_of(job) is not None:
+            entry(["turns", encode(job.type), lane(job)], f"{job.enqueued_us} {job.id}", 0)
         its_keys = waits_for.get(job.id, [])
         for its_key in its_keys:
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)
@@ -429,8 +437,18 @@ def _expect_keys(reference, entry, standing):
             entry(["of_key", its_key], its_lane, words)
             entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
     _expect_facts_of_keys(reference, entry)
+    _expect_shares(reference, entry)
     for (type_, merge_key, of_key, name), job_id in reference.merging.items():
         entry(["merging"], f"{encode(type_)} {merge_key} {of_key} {name}", job_id)
+
+
+def _expect_shares(reference, entry):
+    for its_key, tag in reference.tags.items():
+        entry(["tags"], its_key, tag)
+    if reference.clock is not None:
+        entry(["tags"], "!", reference.clock)
+    for its_key, credit_us in reference.credits.items():
+        entry(["credits"], its_key, str(credit_us))
 
 
 def _expect_facts_of_keys(reference, entry):

@@ -19,7 +19,7 @@ from .invariants import (
     claimed_batches,
     left_to_a_tick,
 )
-from .mirror import CONF_OF, KEYS, METRICS, expected, key, read
+from .mirror import CONF_OF, KEYS, METRICS, SHARES, expected, key, read
 from .recurrence import Recurrence
 from .wire import FEW_BYTES
 
@@ -165,7 +165,7 @@ class SideBySide:
         self.compare()
         self.see_all_end()
         left = self.state.keys() - {key(name) for name in STAYS}
-        assert not {name for name in left if not name.startswith((CONF_OF, METRICS))}, f"this is left: {left}"
+        assert not {name for name in left if not name.startswith((CONF_OF, METRICS, *SHARES))}, f"this is left: {left}"
 
     def see_all_end(self):
         """Have all workers go, and all jobs end and be forgotten."""

@@ -81,7 +81,10 @@ RULES_OF_TWO = (
     "key=o limit=1 order=1 key=rate%3Ar rate=2/3000000",
 )
 #: Rules of jobs of tenants: of some that nothing else holds back, and of some that have keys as well.
-RULES_OF_TENANT = tuple(f"key=tenant%3A{name} quota=settings" for name in ("a", "a", "b", "c%2A"))
+RULES_OF_TENANT = tuple(
+    f"key=tenant%3A{name} quota={states}"
+    for name, states in (("a", "share"), ("a", "settings"), ("b", "share"), ("c%2A", "share"), ("d", "share"))
+)
 RULES_OF_MANY = (
     *RULES_OF_TWO,
     *(f"{RULES[number]} {tenant}" for number, tenant in zip((0, 3, 6, 8, 10), RULES_OF_TENANT * 2, strict=False)),
@@ -208,7 +211,8 @@ a_setting = draw.sampled_from(
         ("limits", "d%3A*=2 d*=0 *=3"),
         ("limits", ""),
         ("tenants", "a=max:2 b=max:0"),
-        ("tenants", "a=max:1 *=max:2"),
+        ("tenants", "a=max:1 *=max:2,weight:3"),
+        ("tenants", "a=max:none,weight:2 b=max:3,weight:5"),
         ("tenants", "*=max:1 a=max:none"),
         ("tenants", ""),
         ("reserve", "pdf:queued=1"),

@@ -42,7 +42,7 @@ def test_jobs_of_a_key_run_one_after_the_other_all_the_same(fleet, key):
 
 
 RATE = "key=rate%3Ar rate=99/99000000"
-OF_TENANT = "key=tenant%3Aa quota=settings"
+OF_TENANT = "key=tenant%3Aa quota=share"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,7 @@ OF_TENANT = "key=tenant%3Aa quota=settings"
         *(("held", "k"), ("of_key", "k"), ("of_key", "rate%3Ar"), ("kept_lanes",), ("waiting_keys",)),
         *(("sublane", "k", "pdf", "queued.0"), ("sublane", "rate%3Ar", "pdf", "queued.0")),
         *(("coming", "k"), ("coming", "rate%3Ar"), ("sublane", "tenant%3Aa", "pdf", "queued.0")),
+        ("turns", "pdf", "queued.0"),
     ],
     ids=" ".join,
 )

@@ -23,7 +23,7 @@ STAMP = stamp("tenant", "a")
 
 #: Rules of jobs that run one at a time; and of such jobs whose retry goes first.
 KEYED = "key=city%3AHH limit=1"
-OF_TENANT = "key=tenant%3Aacme quota=settings"
+OF_TENANT = "key=tenant%3Aacme quota=share"
 IN_ORDER = "key=in-order limit=1 order=1"
 
 #: Rules of calls that merge.
@@ -188,6 +188,8 @@ class Scene:
             self.client.lpush(key, "")
         self.client.hset(self.scheduler.keys.key("ahead"), "pdf", "w1")
         self.client.hset(self.scheduler.keys.key("batched"), "web", 5)  # as after some runs of merged calls
+        self.client.zadd(self.scheduler.keys.key("tags"), {"!": 5, "tenant%3Aacme": 7})  # and of some jobs of tenants
+        self.client.hset(self.scheduler.keys.key("credits"), "tenant%3Aacme", 2)
         self.client.zadd(self.scheduler.keys.key("pause_signs"), {"type:paused": 0})  # as with very many workers
         self.client.set(self.scheduler.keys.key("claim_number"), 3)
 

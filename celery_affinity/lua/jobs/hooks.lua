@@ -44,6 +44,11 @@ function hooks.leave_gate(id, type, lane)
     end
 end
 
+-- RETURNS the job that goes instead of `job`, which has a key and is the oldest of the best lane; mostly itself.
+function hooks.turn(job)
+    return shares.turn(job)
+end
+
 -- RETURNS whether job `id`, which has a key and is the best of those that wait, may start.
 function hooks.may_start(id)
     return keyed.may_start(id)

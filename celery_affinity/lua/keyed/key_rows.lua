@@ -1,7 +1,8 @@
 -- key_rows: what Redis says of a key and of the rules of its jobs, read once in a call of an arrow.
 
 -- RETURNS a table with what this call has read. known: key -> what `read` returned, kept up to date with what the call
--- writes. of_job, task: job id -> its keys, and the name of its task. are_some_paused: whether anything is paused.
+-- writes. of_job, task, since: job id -> its keys, the name of its task, and
+-- when it came (`shares`). are_some_paused: whether anything is paused.
 -- patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
 -- is_renewed_later: whether keys are renewed only at the end of the call.
 -- gone_on: jobs that have come to their second key since others left in this call -> type and lane. has_left,
@@ -11,7 +12,7 @@
 function key_rows.of_call()
     if not call.keys then
         call.keys = {
-            known = {}, of_job = {}, task = {}, is_unfinished = false, to_renew = {},
+            known = {}, of_job = {}, task = {}, since = {}, is_unfinished = false, to_renew = {},
             gone_on = {}, has_left = false, called_back = {}, is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
         }
@@ -30,10 +31,16 @@ end
 function key_rows.keys_of(id)
     local keys = key_rows.of_call()
     if not keys.of_job[id] then
-        local rules, name = unpack(redis.call("HMGET", key.job(id), "rules", "name"))
+        local rules, name, since = unpack(redis.call("HMGET", key.job(id), "rules", "name", "since"))
         key_rows.know(id, rules or nil, name)
+        keys.since[id] = since or nil
     end
     return keys.of_job[id]
+end
+
+-- RETURNS whether a job states the limit, or the rate, of its key: not of a tenant.
+function key_rows.is_stated(stated)
+    return stated.states ~= protocol.BY_SETTINGS and stated.states ~= protocol.BY_SHARE
 end
 
 -- RETURNS whether job `id` has this key.

@@ -70,6 +70,7 @@ local function call_back(its_key, sublane, heads)
     heads = lanes.without(id, type, lane, heads)
     local enqueued = key_rows.enqueued_of(its_key, sublane, id)
     if enqueued then
+        shares.stand_no_more(id, type, lane, enqueued)
         key_steps.keep_back(id, type, lane, enqueued)
     end
     return heads
@@ -96,5 +97,6 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
         return heads, false
     end
     key_steps.let_go(wanted, type, lane)
+    shares.stand(wanted, type, lane, enqueued)
     return lanes.with(wanted, type, lane, enqueued, heads), true
 end

@@ -50,8 +50,9 @@ function keyed.enter(id, type, lane, enqueued, fresh)
         call.gained[type] = true
         return
     end
+    shares.come(id, fresh)
     for nth, stated in ipairs(its_keys) do
-        local is_stated = stated.states ~= protocol.BY_SETTINGS
+        local is_stated = key_rows.is_stated(stated)
         if is_stated then
             note(stated, id, fresh)
         end
@@ -70,8 +71,12 @@ end
 
 -- Removes job `id` from what waits for one of its keys, `stated`; `is_later`: not the first. The caller renews the key.
 local function wait_no_more(stated, its, is_later, id, type, lane)
+    local sublane = its.sublanes[type .. " " .. lane]
+    if stated.states == protocol.BY_SHARE and sublane and sublane.standing == id then
+        shares.stand_no_more(id, type, lane, key_rows.enqueued_of(stated.key, sublane, id))
+    end
     key_rows.remove(stated.key, its, id, type, lane)
-    if is_later and stated.states ~= protocol.BY_SETTINGS then
+    if is_later and key_rows.is_stated(stated) then
         key_rows.expect_no_more(stated.key, its, id)
     end
 end
@@ -152,6 +157,9 @@ function keyed.hold(id, type, lane, fence)
         else
             redis.call("ZADD", key.held(its_key), fence, id)
             its.held = its.held + 1
+            if stated.states == protocol.BY_SHARE then
+                shares.charge(its_key, id, type)
+            end
             key_turns.end_turn(its_key, its, type)
         end
         if its.retry then
@@ -184,6 +192,9 @@ local function free_one(stated, id, type)
     local known = key_rows.of_call().known[its_key]
     if known then
         known.held = known.held - 1
+    end
+    if stated.states == protocol.BY_SHARE then
+        shares.settle(its_key, id)
     end
     local its, retry, its_type, is_pending = key_rows.read(its_key), nil, nil, nil
     if stated.keeps_order then
@@ -220,9 +231,10 @@ end
 -- Renews the keys whose limits have changed, and those that a tick is to look at by now: MOST_KEYS of each kind.
 -- RETURNS whether there may be more.
 function keyed.recheck()
-    if redis.call("EXISTS", key.waiting_keys, key.rates) == 0 then
+    if redis.call("EXISTS", key.waiting_keys, key.rates, key.tags) == 0 then
         return false
     end
+    shares.tick()
     local now = keyed.revision()
     local stale = redis.call("ZRANGEBYSCORE", key.waiting_keys, "-inf", "(" .. now, "LIMIT", 0, protocol.MOST_KEYS)
     local due = redis.call("ZRANGEBYSCORE", key.due_keys, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)

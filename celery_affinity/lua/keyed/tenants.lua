@@ -1,14 +1,28 @@
--- tenants: what the setting `tenants` says: words "name=max:number", "name=max:none", the names percent-encoded
--- (rules/tenants.py); "*" stands for each tenant that is not named. A tenant is a key of its jobs, the last of them.
+-- tenants: what the setting `tenants` says: words "name=max:number", "name=max:none,weight:number", the names
+-- percent-encoded (rules/tenants.py); "*" stands for each tenant that is not named. A tenant is a key of its jobs, the
+-- last of them.
 local meanings = kept.cache(2)
 
--- RETURNS a table: name -> how many jobs of the tenant may run. There may be thousands of names.
+local NONE = { weight = 1 }
+
+-- RETURNS a table: name -> how many jobs of the tenant may run, and its weight. There may be thousands of names.
 local function meaning_of(text)
     local quotas = {}
-    for name, most in string.gmatch(text, "(%S+)=max:(%d*)") do
-        quotas[name] = tonumber(most) or math.huge
+    for name, most, rest in string.gmatch(text, "(%S+)=max:(%d*)(%S*)") do
+        quotas[name] = {
+            max = tonumber(most), weight = math.max(1, tonumber(string.match(rest, "weight:(%d+)") or 1)),
+        }
     end
     return quotas
+end
+
+-- RETURNS the quota of a tenant: max, and weight.
+local function quota_of(its_key)
+    if not call.tenants then
+        call.tenants = redis.call("HGET", key.settings, "tenants") or ""
+    end
+    local quotas = meanings.of[call.tenants] or kept.keep(meanings, call.tenants, meaning_of(call.tenants))
+    return quotas[string.sub(its_key, #protocol.TENANT_PREFIX + 1)] or quotas["*"] or NONE
 end
 
 -- RETURNS whether a key is that of a tenant.
@@ -18,9 +32,10 @@ end
 
 -- RETURNS how many jobs may hold the key of a tenant.
 function tenants.max_of(its_key)
-    if not call.tenants then
-        call.tenants = redis.call("HGET", key.settings, "tenants") or ""
-    end
-    local quotas = meanings.of[call.tenants] or kept.keep(meanings, call.tenants, meaning_of(call.tenants))
-    return quotas[string.sub(its_key, #protocol.TENANT_PREFIX + 1)] or quotas["*"] or math.huge
+    return quota_of(its_key).max or math.huge
+end
+
+-- RETURNS the weight of a tenant: by how much a time that its jobs have slots is divided.
+function tenants.weight_of(its_key)
+    return quota_of(its_key).weight
 end

@@ -48,6 +48,10 @@ end
 
 local function pop(waiting, job)
     local type = job.type
+    if not job.place then -- it is none of the heads
+        redis.call("ZREM", key.lane(type, job.lane), job.id)
+        return
+    end
     local before = waiting.heads[type]
     local after = lanes.pop(job, before)
     waiting.heads[type], waiting.changed[type] = after ~= "" and after or nil, true

@@ -45,7 +45,9 @@ function fill.from(waiting, caller, view, fresh)
         if not job then
             break
         end
-        local id, worker, is_ruled = job.id, view:best(job.type), marks.has_key(job.id)
+        local worker, is_ruled = view:best(job.type), marks.has_key(job.id)
+        job = is_ruled and hooks.turn(job) or job
+        local id = job.id
         local has_limit = waiting.limits[job.type]
         if view.is_ahead and (has_limit or (is_ruled and not marks.has_tenant_alone(id))) then
             break -- it would hold its key, or count, while it waits for a slot

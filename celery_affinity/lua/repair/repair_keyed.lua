@@ -60,8 +60,13 @@ local function follows_waiting(id, row, number)
     for nth, stated in ipairs(row.keys) do
         local waits = nth <= number + 1
         entries[#entries + 1] = { "zset", key.sublane(stated.key, row.type, row.lane), id, waits and row.enqueued }
-        local is_stated = stated.states ~= protocol.BY_SETTINGS
+        local is_stated = key_rows.is_stated(stated)
         entries[#entries + 1] = is_stated and stated_entry(row, stated) or nil
+        if stated.states == protocol.BY_SHARE then
+            entries[#entries + 1] = { "zset", key.turns(row.type, row.lane), row.enqueued .. " " .. id, function(found)
+                return number == #row.keys and (derived.number(found) or "0") or nil -- none is too high
+            end }
+        end
         if is_stated and nth > 1 then
             entries[#entries + 1] = { "zset", key.coming(stated.key), id, row.enqueued }
             entries[#entries + 1] = { "hash", key.of_key(stated.key), "coming", "1" }
@@ -82,7 +87,7 @@ local function follows(id, row, number)
     local fence = row.state == "claimed" and derived.whole(derived.fields(key.claims(row.worker), id))
     for _, stated in ipairs(row.state == "claimed" and row.keys or {}) do
         if not string.find(stated.states, "/", 1, true) then -- a rate is held by nobody
-            local is_stated = fence and stated.states ~= protocol.BY_SETTINGS
+            local is_stated = fence and key_rows.is_stated(stated)
             entries[#entries + 1] = is_stated and stated_entry(row, stated) or nil
             entries[#entries + 1] = { "zset", key.held(stated.key), id, fence }
         end

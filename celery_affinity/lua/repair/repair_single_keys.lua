@@ -3,7 +3,7 @@
 local MOST_TIMES = 1000 -- entries of an index that have no time
 local WORDS = { ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true }
 local LISTS = { -- settings of words like these
-    limits = "%S+=%d+/?%d* *", reserve = "[^%s:]+:[%w_-]+=%d+%%? *", tenants = "%S+=max:[%dnoe]+ *",
+    limits = "%S+=%d+/?%d* *", reserve = "[^%s:]+:[%w_-]+=%d+%%? *", tenants = "%S+=max:[%dnoe]+[%l:,%d]* *",
 }
 
 -- RETURNS the value of a setting if it is one; else nil.
@@ -73,7 +73,9 @@ local function fix_type_rules()
 end
 
 -- Indexes by time -> the fields of a job's row that may have the time; none: an entry without a time is deleted.
-local INDEXES = { scheduled = { "patient", "enqueued" }, expires = { "expires" }, untold = { "ended" }, rates = {} }
+local INDEXES = {
+    scheduled = { "patient", "enqueued" }, expires = { "expires" }, untold = { "ended" }, rates = {}, tags = {},
+}
 
 local function fix_indexes()
     for name, fields in pairs(INDEXES) do

@@ -47,7 +47,8 @@ end
 -- Does some of what no event triggers: lets jobs of a rate start, ends pauses, counts claims for new limits, puts
 -- signs. RETURNS whether there may be more to do.
 function rule_changes.tick()
-    if redis.call("EXISTS", key.waiting_keys, key.rates, key.recount, key.pause_ends, key.pause_signs) == 0 then
+    local any = { key.waiting_keys, key.rates, key.tags, key.recount, key.pause_ends, key.pause_signs }
+    if redis.call("EXISTS", unpack(any)) == 0 then
         return false
     end
     local ended = redis.call("ZRANGEBYSCORE", key.pause_ends, "-inf", call.now, "LIMIT", 0, protocol.MOST_MOVES)

@@ -9,7 +9,7 @@ from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
 from celery_affinity.rules.tenants import max_of
 
-from . import type_rules, workers
+from . import shares, type_rules, workers
 from .model import Cohort, Job
 
 # -- Jobs that have keys: at most so many of one key hold it, or start in a period. The others wait. A job that has two
@@ -21,6 +21,7 @@ def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> N
     keys = keys_of(job)
     if not keys:
         return
+    shares.come(cohort, job)
     noted = {each.key for each in keys if each.stated is not None and _note(cohort, job, each, is_fresh=is_fresh)}
     cohort.waiting_keys.setdefault(keys[0].key, cohort.settings.limits_revision)
     cohort.gained |= renew(cohort, {keys[0].key} | noted, now_us, gains=True)
@@ -48,6 +49,8 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
             cohort.rates[rules.key] = max(free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
         else:
             end_turn(cohort, job, rules.key, now_us)
+        if rules.has_share:
+            shares.charge(cohort, job, rules.key)
     renew(cohort, {each.key for each in keys}, now_us, gains=False)
 
 
@@ -65,6 +68,8 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* was claimed, and is no more. With ``keep_order`` its retry is the next one that gets the key."""
     held = [rules for rules in keys_of(job) if not isinstance(rules.stated, StatedRate)]
     for rules in held:
+        if rules.has_share:
+            shares.settle(cohort, job, rules.key, now_us)
         retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
         if retry:
             cohort.kept_for[rules.key] = retry.id
@@ -83,6 +88,7 @@ def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
 
 def recheck(cohort: Cohort, now_us: int) -> bool:
     """Look at keys that the limits or the time may let go on. Return whether there may be more of them."""
+    shares.tick(cohort, active_keys(cohort))
     revision = cohort.settings.limits_revision
     stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MOST_KEYS]
     for key in stale:
@@ -121,6 +127,13 @@ def coming(cohort: Cohort, key: str) -> list[Job]:
     """Return the pending jobs that have *key* as a later one than their first."""
     several = ((job, keys_of(job)) for job in cohort.jobs.values() if job.state == "pending")
     return [job for job, keys in several if any(rules.key == key and rules.stated is not None for rules in keys[1:])]
+
+
+def active_keys(cohort: Cohort) -> set[str]:
+    """Return the keys that jobs wait for or hold."""
+    waited_for = {key for keys in keys_waited_for(cohort).values() for key in keys}
+    claimed = (cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims)
+    return waited_for | {rules.key for job in claimed for rules in keys_of(job)}
 
 
 def keys_waited_for(cohort: Cohort) -> dict[str, list[str]]:

@@ -77,6 +77,10 @@ class Job:
     """The number of the release whose reply carried it; "" if it came to its worker's inbox."""
     claimed_us: int | None = None
     """When it was claimed last, or expired instead."""
+    charged_us: int | None = None
+    """Time that its tenant was charged for its claim."""
+    since: int | None = None
+    """The clock of shares when it came; None if there was none."""
     started_us: int | None = None
     """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
@@ -242,6 +246,12 @@ class Cohort:
     """Keys of rules that had room when they were renewed last -> the only type that the room is for, None: any."""
     gone_on: set[tuple[str, str]] = field(default_factory=set)
     """Pending jobs that stand for their first key, each with a later one that it waits for since."""
+    tags: dict[str, int] = field(default_factory=dict)
+    """Key of a tenant -> time of slots that its jobs were charged, by weight, µs."""
+    clock: int | None = None
+    """The greatest start of a job that was claimed; None before the first."""
+    credits: dict[str, int] = field(default_factory=dict)
+    """Key of a tenant -> time that its jobs were charged and did not use, µs."""
     may_fit: set[str] = field(default_factory=set)
     """Those that went on since a job left in this arrow: no slot was filled with them yet."""
     kept_for: dict[str, str] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.score import Rank, goes_by_age, overtakes, score
 from celery_affinity.rules.slot import FreeWorker, choose, free_slots
 
-from . import claims, keyed, type_rules
+from . import claims, keyed, shares, type_rules
 from .model import Cohort, Delivery, Job, Worker
 from .replies import NONE
 
@@ -92,7 +92,7 @@ def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool,
     ]
     job = _best(cohort, may_start, fits, now_us, by_age=goes_by_age(cohort.claim_number, percentage))
     cohort.claim_number += counts and job is not None and percentage < 100
-    return job
+    return job and shares.turn(cohort, job, may_start)
 
 
 def _best(cohort: Cohort, jobs: Iterable[Job], fits: Mapping[str, int], now_us: int, *, by_age: bool) -> Job | None:

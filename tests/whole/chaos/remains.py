@@ -30,7 +30,7 @@ _KOMBU = re.compile(
 
 #: Keys that a quiet fleet does not have: nothing waits, and an empty key is none.
 BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
-    *("held", "sublane", "of_key", "coming", "rates", "due_keys"),
+    *("held", "sublane", "of_key", "coming", "turns", "rates", "due_keys"),
     *("kept_back", "kept_lanes", "waiting_keys"),
     *("type_rules", "limited", "pauses", "pause_ends", "pause_signs", "recount", "merging"),
     *("expires", "stamped", "untold", "waiting_calls", "set_aside"),
@@ -43,7 +43,7 @@ MAY_STAY = {
     *("recurring", "recurring_call", "recurs", "signature", "recurring_of"),
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("fence", "clock", "schema", "settings", "conf", "conf_of", "claim_number"),
-    *("durations", "metrics", "trend", "trend_turn", "counters"),
+    *("durations", "metrics", "trend", "trend_turn", "counters", "tags", "credits"),
 }
 
 

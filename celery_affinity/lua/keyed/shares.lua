@@ -1,0 +1,135 @@
+-- shares: whose turn it is among the tenants of a lane, by the time that each has used of the fleet's slots. This is
+-- start-time fair queueing (Goyal, Vin, Cheng 1996) over slots. A tenant has a tag: the slot-time that its jobs were
+-- charged, µs, by its weight. Of the jobs that stand in a lane, one for each tenant, goes the one with the smallest
+-- start: the tag of its tenant, or the clock when the job came, if that is more. So idleness earns nothing. The clock
+-- is the start of the job that was claimed last.
+-- A claim charges the time that jobs of the type usually take; the end of the job settles it by the time that it had
+-- its slot: more is charged, less is credit for the tenant's next claims. So tags only grow, and key `turns` may have
+-- starts of before: none is too high, and the smallest is set right when it is looked at.
+-- Key `tags`: tenant -> tag; member "!" has the clock. What a tenant without jobs has used counts as long as the clock
+-- is behind its tag. Jobs that belong to no tenant, or whose app has no shares, go by age: a turn is only looked for
+-- when the oldest job of a lane has a share.
+-- Cost: some ten commands for each claim and each end; O(log tenants).
+local CLOCK = "!"
+
+-- RETURNS what job `id` states of its tenant, if that has a share; else nil.
+local function stated_of(id)
+    local its_keys = key_rows.keys_of(id)
+    local stated = its_keys[#its_keys]
+    return stated and stated.states == protocol.BY_SHARE and stated or nil
+end
+
+local function tag_of(its_key)
+    return tonumber(redis.call("ZSCORE", key.tags, its_key) or 0)
+end
+
+-- RETURNS the time in a field, µs; 0 if it has none.
+local function time_in(text)
+    return tonumber(string.match(text or "", "^%d+$") or 0)
+end
+
+-- RETURNS the clock when job `id` came.
+local function since_of(id)
+    return time_in(key_rows.of_call().since[id])
+end
+
+-- RETURNS the member of `turns` for a job: those of one start go by age.
+local function turn_of(enqueued, id)
+    return enqueued .. " " .. id
+end
+
+-- Job `id` waits from now on: notes the clock in its row, unless it came before. `is_fresh`: whether it cannot have.
+function shares.come(id, is_fresh)
+    if not stated_of(id) then
+        return
+    end
+    local keys = key_rows.of_call()
+    keys.since[id] = not is_fresh and redis.call("HGET", key.job(id), "since") or redis.call("ZSCORE", key.tags, CLOCK)
+    if keys.since[id] then
+        redis.call("HSET", key.job(id), "since", keys.since[id])
+    end
+end
+
+-- Job `id` comes into its lane.
+function shares.stand(id, type, lane, enqueued)
+    local stated = stated_of(id)
+    if stated then
+        local start = math.max(tag_of(stated.key), since_of(id))
+        redis.call("ZADD", key.turns(type, lane), start, turn_of(enqueued, id))
+    end
+end
+
+-- Job `id` leaves its lane, or is not in it.
+function shares.stand_no_more(id, type, lane, enqueued)
+    if stated_of(id) then
+        redis.call("ZREM", key.turns(type, lane), turn_of(enqueued, id))
+    end
+end
+
+-- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
+-- the heads of its type.
+function shares.turn(job)
+    if not stated_of(job.id) then
+        return job
+    end
+    local turns = key.turns(job.type, job.lane)
+    while true do
+        local turn, start = unpack(redis.call("ZRANGE", turns, 0, 0, "WITHSCORES"))
+        local enqueued, id = string.match(turn or "", "^(%S+) (%S+)$")
+        local stated = id and stated_of(id)
+        if not stated then
+            return job -- somebody deleted the turns
+        end
+        local tag = tag_of(stated.key)
+        if tag > tonumber(start) then
+            redis.call("ZADD", turns, tag, turn)
+        elseif id == job.id then
+            return job
+        elseif redis.call("ZSCORE", key.lane(job.type, job.lane), id) then
+            return { id = id, type = job.type, lane = job.lane, enqueued = enqueued, nth = job.nth }
+        else
+            redis.call("ZREM", turns, turn) -- somebody deleted the job's place
+        end
+    end
+end
+
+-- Job `id` of `type` was claimed: charges its tenant, whose key is `its_key`.
+function shares.charge(its_key, id, type)
+    local usual_us = time_in(redis.call("HGET", key.durations, type))
+    local credit_us = time_in(redis.call("HGET", key.credits, its_key))
+    local tag, clock = unpack(redis.call("ZMSCORE", key.tags, its_key, CLOCK))
+    local start = math.max(tonumber(tag or 0), since_of(id))
+    local used_us = math.min(credit_us, usual_us)
+    if used_us > 0 then
+        redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))
+    end
+    local after = start + math.floor((usual_us - used_us) / tenants.weight_of(its_key))
+    redis.call("ZADD", key.tags, after, its_key, math.max(start, tonumber(clock or 0)), CLOCK)
+    redis.call("HSET", key.job(id), "charged", call.text(usual_us))
+end
+
+-- Job `id` had its slot, and has it no more: settles what was charged.
+function shares.settle(its_key, id)
+    local claimed, charged = unpack(redis.call("HMGET", key.job(id), "claimed", "charged"))
+    local took_us = math.max(0, call.now_us - time_in(claimed or call.now))
+    local more_us = took_us - time_in(charged)
+    if more_us > 0 then
+        local tag = tag_of(its_key) + math.floor(more_us / tenants.weight_of(its_key))
+        redis.call("ZADD", key.tags, tag, its_key)
+    elseif more_us < 0 then
+        local credit_us = time_in(redis.call("HGET", key.credits, its_key))
+        redis.call("HSET", key.credits, its_key, call.text(credit_us - more_us))
+    end
+end
+
+-- Forgets some of the tags that the clock has reached, of tenants without jobs.
+function shares.tick()
+    local clock = redis.call("ZSCORE", key.tags, CLOCK)
+    local some = clock and redis.call("ZRANGEBYSCORE", key.tags, "-inf", clock, "LIMIT", 0, protocol.MOST_KEYS) or {}
+    for _, its_key in ipairs(some) do
+        if its_key ~= CLOCK and redis.call("EXISTS", key.of_key(its_key), key.held(its_key)) == 0 then
+            redis.call("ZREM", key.tags, its_key)
+            redis.call("HDEL", key.credits, its_key)
+        end
+    end
+end

@@ -1,0 +1,197 @@
+"""Turns of tenants by the time of slots that each has used: weights, idleness, credit, and what is bounded."""
+
+from itertools import cycle
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from celery_affinity.rules.redis_keys import Keys
+
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
+
+PDF = "pdf"
+
+
+def of(tenant):
+    """Return the rules of a job of *tenant*, which has a share."""
+    return f"key=tenant%3A{tenant} quota=share"
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+
+
+class Trace:
+    """A fleet of *slots* for one type, on which jobs of tenants take given times, s; each tenant always waits."""
+
+    def __init__(self, fleet, slots, seconds, weights):
+        self.fleet, self.seconds, self.number = fleet, seconds, 0
+        self.used = dict.fromkeys(seconds, 0.0)
+        self.running = []
+        self.starts = []
+        quotas = " ".join(f"{name}=max:none,weight:{weight}" for name, weight in weights.items())
+        fleet.scheduler.configure({"tenants": quotas})
+        fleet.join("worker", PDF, slots=slots)
+        for name in seconds:
+            for _ in range(slots + 2):
+                self.publish(name)
+        self.begin()
+
+    def publish(self, name):
+        self.number += 1
+        self.fleet.publish(f"{name}.{self.number}$", PDF, rules=of(name))
+
+    def begin(self):
+        for claim in self.fleet.inbox("worker"):
+            name = claim.job_id.partition(".")[0]
+            self.starts.append(name)
+            took = self.seconds[name]
+            took_s = took if isinstance(took, float) else next(took)
+            self.running.append((self.fleet.now_us + round(took_s * 1e6), took_s, name, claim))
+            self.publish(name)
+
+    def run_on(self, seconds):
+        until_us = self.fleet.now_us + round(seconds * 1e6)
+        while self.running and min(self.running)[0] <= until_us:
+            first = min(self.running, key=lambda each: each[0])
+            self.running.remove(first)
+            at_us, took_s, name, claim = first
+            self.fleet.scheduler.advance((at_us - self.fleet.now_us) / 1e6)
+            self.used[name] += took_s
+            self.fleet.end("worker", claim, inline=False)
+            self.begin()
+        self.fleet.scheduler.advance((until_us - self.fleet.now_us) / 1e6)
+
+
+def test_slot_seconds_go_by_weight_however_long_the_jobs_are(fleet):
+    """Tenant a has jobs of 0.1 s and weight 1, tenant b jobs of 2 s and weight 3."""
+    trace = Trace(fleet, 8, {"a": 0.1, "b": 2.0}, {"a": 1, "b": 3})
+    trace.run_on(120)
+    assert trace.used["b"] / trace.used["a"] == pytest.approx(3, rel=0.05)
+
+
+def test_each_of_some_tenants_is_served_within_as_many_turns(fleet):
+    trace = Trace(fleet, 1, dict.fromkeys("abcde", 1.0), {})
+    trace.run_on(60)
+    assert all(len({*trace.starts[first : first + 5]}) == 5 for first in range(len(trace.starts) - 5))
+
+
+def test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before(fleet):
+    trace = Trace(fleet, 2, {"a": 1.0}, {})
+    trace.run_on(100)
+    trace.seconds["b"], trace.used["b"] = 1.0, 0.0
+    for _ in range(4):
+        trace.publish("b")
+    before = dict(trace.used)
+    trace.run_on(20)
+    assert trace.used["b"] == pytest.approx(trace.used["a"] - before["a"], abs=3)
+
+
+def test_a_flood_owes_nothing_once_it_is_over(fleet):
+    trace = Trace(fleet, 2, {"a": 1.0, "b": 1.0}, {})
+    trace.run_on(20)
+    assert trace.used["a"] == pytest.approx(trace.used["b"], abs=2)
+
+
+def test_of_tenants_that_have_used_as_much_the_older_job_goes(fleet):
+    for tenant in ("z", "m", "a"):
+        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
+        fleet.scheduler.advance(0.001)
+    fleet.join("worker", PDF)
+    assert fleet.jobs("worker") == ["z$"]
+
+
+def test_a_job_that_took_less_than_usual_gives_its_tenant_credit(fleet, redis_client):
+    fleet.join("worker", PDF)
+    redis_client.hset(Keys().key("durations"), PDF, 10_000_000)
+    for job in ("a.1$", "b.1$", "a.2$", "b.2$"):
+        fleet.publish(job, PDF, rules=of(job[0]))
+    (first,) = fleet.inbox("worker")
+    fleet.scheduler.advance(4)
+    fleet.end("worker", first)
+    assert fleet.scheduler.reader.hash("credits") == {"tenant%3Aa": str(6_000_000)}
+    tags = redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True)
+    assert dict(tags)[b"tenant%3Aa"] == 10_000_000
+
+
+def test_a_job_that_comes_back_after_a_crash_was_charged_for_the_time_of_its_slot(fleet, redis_client):
+    fleet.join("one", PDF)
+    fleet.publish("a$", PDF, rules=of("a"))
+    assert fleet.jobs("one") == ["a$"]
+    fleet.scheduler.advance(3)
+    fleet.scheduler.leave("one")
+    tags = dict(redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True))
+    assert tags[b"tenant%3Aa"] == 3_000_000
+
+
+def test_a_job_without_a_tenant_goes_when_it_is_the_oldest(fleet):
+    for job in ("a0$", "a1$", "plain", "a2$", "b$"):
+        fleet.publish(job, PDF, rules="" if job == "plain" else of(job[0]))
+        fleet.scheduler.advance(0.001)
+    fleet.join("worker", PDF)
+    order = []
+    while claims := fleet.inbox("worker"):
+        order += [each.job_id for each in claims]
+        fleet.scheduler.advance(1)
+        fleet.end("worker", *claims, inline=False)
+    assert order == ["a0$", "b$", "a1$", "plain", "a2$"]
+
+
+def test_a_tenants_maximum_counts_beside_its_share(fleet):
+    fleet.scheduler.configure({"tenants": "a=max:1,weight:9"})
+    fleet.join("worker", PDF, slots=4)
+    for tenant in ("a", "b"):
+        for number in range(4):
+            fleet.publish(f"{tenant}{number}$", PDF, rules=of(tenant))
+    assert sorted(fleet.jobs("worker")) == ["a0$", "b0$", "b1$", "b2$"]
+
+
+def test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not(fleet, redis_client):
+    fleet.join("worker", PDF)
+    for tenant in ("a", "b"):
+        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
+        (claim,) = fleet.inbox("worker")
+        fleet.scheduler.advance(5 if tenant == "a" else 9)
+        fleet.end("worker", claim)
+    fleet.scheduler.tick()
+    assert b"tenant%3Ab" in redis_client.zrange(Keys().key("tags"), 0, -1)
+    for _ in range(4):
+        fleet.publish(f"c{_}$", PDF, rules=of("c"))
+        (claim,) = fleet.inbox("worker")
+        fleet.scheduler.advance(9)
+        fleet.end("worker", claim)
+    fleet.scheduler.tick()
+    left = redis_client.zrange(Keys().key("tags"), 0, -1)
+    assert b"tenant%3Aa" not in left
+    assert not redis_client.exists(Keys().key("turns", PDF, "queued.0"))
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    slots=st.integers(1, 4),
+    weights=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    times=st.lists(st.floats(0.1, 5), min_size=12, max_size=12),
+)
+def test_tenants_that_always_wait_differ_by_no_more_than_their_longest_jobs_times_the_slots(
+    redis_client, slots, weights, times
+):
+    """The bound of docs/internals/shares.md, on random times of jobs."""
+    redis_client.flushdb()
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    names = [f"t{number}" for number in range(len(weights))]
+    seconds = {name: cycle([*times[number:], *times[:number]]) for number, name in enumerate(names)}
+    trace = Trace(fleet, slots, seconds, dict(zip(names, weights, strict=True)))
+    for _ in range(10):
+        trace.run_on(3)
+        now_us = trace.fleet.now_us
+        used = {name: trace.used[name] for name in names}
+        for until_us, took_s, name, _claim in trace.running:
+            used[name] += took_s - max(0.0, (until_us - now_us) / 1e6)
+        longest = max(times)
+        for one, weight in zip(names, weights, strict=True):
+            for other, its_weight in zip(names, weights, strict=True):
+                allowed = (slots + 1) * longest * (1 / weight + 1 / its_weight)
+                assert used[one] / weight - used[other] / its_weight <= allowed
