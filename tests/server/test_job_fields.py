@@ -71,6 +71,14 @@ TEXTS += [
 ]
 TEXTS += [f"key={'k' * length} limit=1" for length in (255, 256)]
 RATE = "key=rate%3Aa rate=5/60000000"
+TENANT = "key=tenant%3Aa quota=share"
+TEXTS += [
+    *(TENANT, f"{RATE} {TENANT}", f"key=a limit=1 {TENANT}", f"key=a limit=1 order=1 {RATE} {TENANT}"),
+    *("key=tenant%3Aa quota=settings", f"{RATE} key=a limit=1 key=tenant%3Aa quota=settings"),
+    *("key=tenant%3Aa quota=other", "key=tenant%3Aa quota=", "key=tenant%3Aa limit=1", "key=a quota=share"),
+    *(f"{TENANT} {TENANT}", f"{TENANT} {RATE}", f"{TENANT} key=a limit=1", f"{TENANT} order=1", f"{TENANT} "),
+    *("key=tenant%3Aa rate=5/60000000", f"merge=m most=2 bytes=1 {TENANT}", f"merge=m most=2 bytes=1 {RATE} {TENANT}"),
+]
 TEXTS += [
     f"{RATE} key=a limit=1",
     f"{RATE} key=a limit=1 order=1",
@@ -191,7 +199,8 @@ def is_refused(client, arguments):
 
 def mark_for(rules):
     """Return the end of the id of a job with these rules."""
-    of_keys = ("", "!", "&")[min(2, rules.count("key="))]
+    keys = rules.count("key=")
+    of_keys = "$" if keys == 1 and "quota=" in rules else ("", "!", "&")[min(2, keys)]
     return "+" + of_keys if "merge=" in rules else of_keys or "!"
 
 
@@ -206,7 +215,7 @@ def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_
             assert found == new_job.bad([*arguments.values()]), (field, text)
             if found:
                 assert found == field or (
-                    found == "rules" and text.endswith(("!", "&", "+"))
+                    found == "rules" and text.endswith(("!", "&", "$", "+"))
                 )  # it says so of its rules
                 assert redis_client.dbsize() == before
                 refused.add(field)
