@@ -21,6 +21,11 @@ function marks.has_key(id)
     return OF_KEYS[string.sub(id, -1)] == true
 end
 
+-- RETURNS whether job `id` may have a tenant, among other keys or alone.
+function marks.may_have_tenant(id)
+    return OF_KEYS[string.sub(id, -1)] == true and string.sub(id, -1) ~= protocol.KEYED
+end
+
 -- RETURNS whether the only key of job `id` is that of its tenant.
 function marks.has_tenant_alone(id)
     return string.sub(id, -1) == protocol.TENANTED

@@ -70,7 +70,9 @@ local function call_back(its_key, sublane, heads)
     heads = lanes.without(id, type, lane, heads)
     local enqueued = key_rows.enqueued_of(its_key, sublane, id)
     if enqueued then
-        shares.stand_no_more(id, type, lane, enqueued)
+        if marks.may_have_tenant(id) then
+            shares.stand_no_more(id, type, lane, enqueued)
+        end
         key_steps.keep_back(id, type, lane, enqueued)
     end
     return heads
@@ -97,6 +99,8 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
         return heads, false
     end
     key_steps.let_go(wanted, type, lane)
-    shares.stand(wanted, type, lane, enqueued)
+    if tenants.is_one(its_key) then
+        shares.stand(wanted, type, lane, enqueued)
+    end
     return lanes.with(wanted, type, lane, enqueued, heads), true
 end

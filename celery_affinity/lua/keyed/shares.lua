@@ -69,7 +69,7 @@ end
 -- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
 -- the heads of its type.
 function shares.turn(job)
-    if not stated_of(job.id) then
+    if not marks.may_have_tenant(job.id) or not stated_of(job.id) then
         return job
     end
     local turns = key.turns(job.type, job.lane)
