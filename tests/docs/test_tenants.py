@@ -58,7 +58,15 @@ def test_the_quotas_of_the_page_are_accepted(shop):
     assert quotas == {"acme": Tenant(max=10), "*": Tenant(max=20)}
 
 
-@pytest.mark.parametrize("block", ["at-run-time", "flood", "look"])
+def test_jobs_of_an_app_with_shares_say_so(shop, redis_client):
+    exec(blocks(PAGE)["shares"], shop)
+    assert Settings(tenants=shop["app"].conf.affinity_tenants).tenants["acme"].weight == 3
+    shop["render"].delay("acme")
+    (job,) = redis_client.scan_iter("*job:*")
+    assert redis_client.hget(job, "rules") == b"key=tenant%3Aacme quota=share"
+
+
+@pytest.mark.parametrize("block", ["at-run-time", "weights", "flood", "look"])
 def test_the_commands_of_the_page_succeed(valkey, redis_client, block):
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")

@@ -1,7 +1,7 @@
 """Jobs with keys: how many may hold a key or start in a period, which of them stand in their lanes, and turns."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from celery_affinity.rules.keyed.key_limits import limit_set, rate_set
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TENANT_PREFIX, TICK_US
@@ -56,12 +56,17 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* waits no more. If a key was kept for it, others may have the key."""
-    keys = keys_of(job)
-    for rules in keys:
+    many_leave(cohort, [job], now_us)
+
+
+def many_leave(cohort: Cohort, jobs: Iterable[Job], now_us: int) -> None:
+    """All of *jobs* wait no more. Their keys are renewed together, once all have left."""
+    leaving = [(job, rules) for job in jobs for rules in keys_of(job)]
+    for job, rules in leaving:
         if cohort.kept_for.get(rules.key) == job.id:
             del cohort.kept_for[rules.key]
             cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
-    renew(cohort, {each.key for each in keys}, now_us, gains=False, is_left=True)
+    renew(cohort, {rules.key for _, rules in leaving}, now_us, gains=False, is_left=True)
 
 
 def free(cohort: Cohort, job: Job, now_us: int) -> None:

@@ -80,8 +80,7 @@ def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: 
         recurring.take_back(cohort, job, now_us)
     for job in waiting + pending[:MOST_PURGED]:
         come_back.forget(cohort, job, now_us)
-    for job in waiting + pending[:MOST_PURGED]:
-        keyed.leave(cohort, job, now_us)
+    keyed.many_leave(cohort, waiting + pending[:MOST_PURGED], now_us)
     return Purged(len(waiting) + min(len(pending), MOST_PURGED), len(pending) > MOST_PURGED)
 
 
