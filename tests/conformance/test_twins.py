@@ -32,6 +32,8 @@ ONLY_IN_PYTHON |= {
     "waiting",
     "holders",
     "coming",
+    "key_of",
+    "start_of",
     "limit_of",
     "end_pause",
     "gain",

@@ -1,6 +1,21 @@
 """The faults that the conformance test must notice, by the folder of the Lua file that they break."""
 
-from . import arrows, base, batches, bounds, counted, fleet, jobs, keyed, merging, placing, recurring, repair, reserves
+from . import (
+    arrows,
+    base,
+    batches,
+    bounds,
+    counted,
+    fleet,
+    jobs,
+    keyed,
+    merging,
+    placing,
+    recurring,
+    repair,
+    reserves,
+    tenants,
+)
 from .fault import LUA, ROOT, Fault
 
 FAULTS = (
@@ -17,6 +32,7 @@ FAULTS = (
     *recurring.FAULTS,
     *reserves.FAULTS,
     *bounds.FAULTS,
+    *tenants.FAULTS,
 )
 
 __all__ = ["FAULTS", "LUA", "ROOT", "Fault"]

@@ -11,12 +11,12 @@ _KEPT_NO_MORE = "tests/server/test_keyed.py::test_a_key_is_kept_no_more_for_a_re
 
 FAULTS = (
     # What the end of an id says, and the text of rules.
-    Fault("jobs/marks", "return OF_KEYS[string.sub(id, -1)] == true", "return false", _HOLDS),
+    Fault("jobs/marks", "return OF_KEYS[string.sub(id, -1)] == true\n", "return false\n", _HOLDS),
     Fault("jobs/marks", "OF_KEYS[last] and string.sub(id, -2, -2) or last", "last", _HOLDS),
     Fault("jobs/marks", ".. protocol.BATCH .. mark", ".. protocol.BATCH", _HOLDS),
     Fault("jobs/job_check", 'most ~= "1"', "true", _REFUSED),
     Fault("jobs/job_check", 'string.find(a_period_us, "^[1-9]")', "true", _REFUSED),
-    Fault("jobs/job_check", "not rule_key or #rule_key > protocol.LONGEST_KEY", "not rule_key", _REFUSED),
+    Fault("jobs/job_check", "not its_key or #its_key > protocol.LONGEST_KEY", "not its_key", _REFUSED),
     Fault("jobs/enter", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
     Fault("jobs/enter", "enqueued_us + math.max(0, delay_us)", "enqueued_us + delay_us"),
     Fault("jobs/enter", "fitting = fitting + free_slots.free_for(type)", "fitting = free_slots.free_for(type)"),

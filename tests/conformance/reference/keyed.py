@@ -93,7 +93,7 @@ def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
 
 def recheck(cohort: Cohort, now_us: int) -> bool:
     """Look at keys that the limits or the time may let go on. Return whether there may be more of them."""
-    shares.tick(cohort, active_keys(cohort))
+    shares.tick(cohort, _active_keys(cohort))
     revision = cohort.settings.limits_revision
     stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MOST_KEYS]
     for key in stale:
@@ -134,7 +134,7 @@ def coming(cohort: Cohort, key: str) -> list[Job]:
     return [job for job, keys in several if any(rules.key == key and rules.stated is not None for rules in keys[1:])]
 
 
-def active_keys(cohort: Cohort) -> set[str]:
+def _active_keys(cohort: Cohort) -> set[str]:
     """Return the keys that jobs wait for or hold."""
     waited_for = {key for keys in keys_waited_for(cohort).values() for key in keys}
     claimed = (cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims)
