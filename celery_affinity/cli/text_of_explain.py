@@ -5,6 +5,7 @@ import json
 from ..observe.claim_order import Group
 from ..observe.explain import Explanation
 from ..observe.keyed.facts import Key
+from ..observe.keyed.turns import Turn
 from ..observe.waiting import SlotsOfTypes, Waiting
 from ..operate.values import Values
 from .words import about, duration, many, mode, moment, paragraph, printable
@@ -95,6 +96,7 @@ def _waiting_rows(waiting: Waiting, now_s: float) -> list[tuple[str, str]]:
         ("ahead", ", ".join(_group(group) for group in waiting.ahead) or "none"),
         *[("slots" if number == 0 else "", _slots(each)) for number, each in enumerate(waiting.slots)],
         *([("tenant", _tenant(waiting.key.key))] if waiting.key and waiting.key.key.tenant is not None else []),
+        *([("turn", _turn(waiting.turn))] if waiting.turn else []),
         *[("blocked by" if number == 0 else "", each) for number, each in enumerate(_blocked_by(waiting))],
         ("overtaken", _overtaken(waiting)),
         ("wait", _wait(waiting, now_s)),
@@ -106,11 +108,18 @@ def _tenant(key: Key) -> str:
     return f"{key.tenant}: {many(key.held, 'slot')}, {most}; waiting: {many(key.waiting, 'job')}"
 
 
+def _turn(turn: Turn) -> str:
+    used = f"{turn.ahead_s:,.1f} s of slots by weight beyond the tenant that went last"
+    return f"{turn.before} of {many(turn.tenants, 'tenant')} in its lane go before it: it has used {used}"
+
+
 def _blocked_by(waiting: Waiting) -> list[str]:
     return [each.why for each in waiting.blocked_by] or ["nothing: a slot has just become free"]
 
 
 def _overtaken(waiting: Waiting) -> str:
+    if waiting.turn and not waiting.kept_back:
+        return "no bound of its own: the tenants of its lane go by turns, and the lane by its oldest job"
     if waiting.bound_s is None or waiting.passed_until_s is None:
         rule = next((_RULES[each.rule] for each in waiting.blocked_by if each.rule in _RULES), "a rule")
         return f"no bound while {rule} keeps it back"

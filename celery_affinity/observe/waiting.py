@@ -12,6 +12,7 @@ from ..server.reader import Command, Lane, Reader
 from . import sentences
 from .claim_order import Group, Order, ahead, order_now
 from .keyed.facts import facts_of, stated_in
+from .keyed.turns import Turn, turn_of
 from .keyed.waiting import KeyWait, waiting_for_key, why_kept_back
 from .overdue_slots import OverdueJob, overdue_jobs
 from .reserves import why_kept_back as why_kept_back_by_reserve
@@ -80,7 +81,8 @@ class Waiting:
     retry that its key is kept for. *overdue_since_s*: the Unix time by which a job that holds the key would have ended,
     going by usual run times. *key*: the key that the job waits for, of two the rate first; None for a job without a
     key. *kept_back*: whether a key keeps the job back; if not, the job may start while its keys have room. *overdue*:
-    jobs that have taken slots that fit for far longer than usual.
+    jobs that have taken slots that fit for far longer than usual. *turn*: that of its tenant, if tenants go by shares:
+    then nothing bounds how many jobs pass this one, and *rank* is by age.
     """
 
     score: Points
@@ -97,6 +99,7 @@ class Waiting:
     not_before: NotBefore | None = None
     overdue_since_s: float | None = None
     overdue: list[OverdueJob] = field(default_factory=list)
+    turn: Turn | None = None
 
     @property
     def is_paused(self) -> bool:
@@ -108,7 +111,15 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
 
     *lane*: the job's, with the job as head. *rules*: the field of its row.
     """
-    keys = [stated.key for stated in stated_in(rules)]
+    stated = stated_in(rules)
+    waited = _with_keys(reader, lane, [each.key for each in stated], now_us, settings)
+    if waited is None or not stated or not stated[-1].has_share:
+        return waited
+    return replace(waited, turn=turn_of(reader, stated[-1].key, lane), bound_s=None, passed_until_s=None)
+
+
+def _with_keys(reader: Reader, lane: Lane, keys: list[str], now_us: int, settings: Mapping[str, str]) -> Waiting | None:
+    """Return what `waiting_of` does, without turns of tenants. *keys*: those of the job, encoded."""
     sublanes = {key: facts.sublanes for key, facts in facts_of(reader, keys).items()}
     profiles = _profiles_for(reader, lane.type)
     candidates = sorted({lane.type, *(type_ for each in profiles for type_ in each.types)})

@@ -99,3 +99,18 @@ def test_of_a_tenant_without_a_maximum_a_job_has_its_rank_and_its_bound(redis_cl
     assert [each.rule for each in found.waiting.blocked_by] == ["slots"]
     printed = click.unstyle(text_of_explain.explanation(found))
     assert "tenant      acme: 1 slot, no maximum; waiting: 4 jobs" in printed.splitlines()
+
+
+def test_explain_prints_the_turn_of_a_tenant_as_the_page_does(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf")
+    for number, tenant in enumerate(("acme", "acme", "other", "other", "acme")):
+        job = f"{tenant}{number}$"
+        fleet.publish(job, "pdf", rules=f"key=tenant%3A{tenant} quota=share", task_id=job)
+        fleet.scheduler.advance(0.001)
+    (first,) = fleet.inbox("worker")
+    fleet.scheduler.advance(3.995)
+    fleet.end("worker", first)
+    printed = click.unstyle(text_of_explain.explanation(explain(ClockedReader(fleet.scheduler), "acme4$"))).splitlines()
+    assert blocks(PAGE)["turn"].rstrip() in printed
+    assert any(line.startswith("overtaken   no bound of its own: the tenants of its lane") for line in printed)
