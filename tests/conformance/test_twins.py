@@ -34,6 +34,7 @@ ONLY_IN_PYTHON |= {
     "coming",
     "key_of",
     "start_of",
+    "may_be_ahead",
     "limit_of",
     "end_pause",
     "gain",

@@ -49,6 +49,11 @@ function hooks.turn(job)
     return shares.turn(job)
 end
 
+-- RETURNS whether job `id`, which has a key, may wait for a slot in a worker.
+function hooks.may_be_ahead(id)
+    return marks.has_tenant_alone(id) and not shares.has_one(id)
+end
+
 -- RETURNS whether job `id`, which has a key and is the best of those that wait, may start.
 function hooks.may_start(id)
     return keyed.may_start(id)

@@ -19,6 +19,12 @@ local function stated_of(id)
     return stated and stated.states == protocol.BY_SHARE and stated or nil
 end
 
+-- RETURNS whether the tenant of job `id` has a share: then the time from claim to end is that of a slot, and the job
+-- waits in no worker.
+function shares.has_one(id)
+    return stated_of(id) ~= nil
+end
+
 local function tag_of(its_key)
     return tonumber(redis.call("ZSCORE", key.tags, its_key) or 0)
 end

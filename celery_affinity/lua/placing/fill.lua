@@ -49,7 +49,7 @@ function fill.from(waiting, caller, view, fresh)
         job = is_ruled and hooks.turn(job) or job
         local id = job.id
         local has_limit = waiting.limits[job.type]
-        if view.is_ahead and (has_limit or (is_ruled and not marks.has_tenant_alone(id))) then
+        if view.is_ahead and (has_limit or (is_ruled and not hooks.may_be_ahead(id))) then
             break -- it would hold its key, or count, while it waits for a slot
         end
         local may_start = not is_ruled or with_its_rules(waiting, hooks.may_start, id)

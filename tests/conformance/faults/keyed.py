@@ -223,7 +223,7 @@ FAULTS = (
     Fault("placing/fill", "fence and hooks.hold or hooks.leave_gate", "hooks.leave_gate"),
     Fault("placing/fill", "fence and hooks.hold or hooks.leave_gate", "hooks.hold"),
     Fault("placing/fill", "(has_limit or (is_ruled and", "(has_limit or (false and"),
-    Fault("placing/fill", "(is_ruled and not marks.has_tenant_alone(id))", "is_ruled"),
+    Fault("placing/fill", "(is_ruled and not hooks.may_be_ahead(id))", "is_ruled"),
     Fault("arrows/release", "if free_slots.free_for(type) > 0 then", "if false then"),
     Fault("arrows/purge", "hooks.leave_gate(id, type, lane)", ""),
     Fault("arrows/configure", "hooks.recheck()", ""),

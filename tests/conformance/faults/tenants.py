@@ -46,6 +46,7 @@ FAULTS = (
     Fault("keyed/key_steps", "shares.stand_no_more(id, type, lane, enqueued)", ""),
     Fault("keyed/keyed", "shares.stand_no_more(id, type, lane, key_rows", "tostring(id, type, lane, key_rows"),
     Fault("keyed/key_rows", "keys.since[id] = since or nil", ""),
+    Fault("jobs/hooks", "marks.has_tenant_alone(id) and not shares.has_one(id)", "marks.has_tenant_alone(id)"),
     Fault("placing/candidates", "    if not job.place then", "    if false then"),
     Fault("placing/fill", "job = is_ruled and hooks.turn(job) or job", ""),
     Fault("keyed/keyed", "    if is_later and key_rows.is_stated(stated) then", "    if is_later then"),

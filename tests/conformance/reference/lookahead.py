@@ -8,8 +8,8 @@ from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.slot import free_slots
 
-from . import claims, keyed, placing, type_rules
-from .model import Cohort, Delivery, Worker
+from . import claims, keyed, placing, shares, type_rules
+from .model import Cohort, Delivery, Job, Worker
 
 
 def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: list[Delivery]) -> None:
@@ -37,8 +37,7 @@ def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: l
             if costs[type_] <= room
         }
         job = placing.first(cohort, fits, now_us, counts=has_choice, is_ahead=True)
-        holds_a_key = job is not None and marks.has_key(job.id) and not marks.has_tenant_alone(job.id)
-        if job is None or holds_a_key or type_rules.limit_of(cohort, job.type) is not None:
+        if job is None or not may_be_ahead(job) or type_rules.limit_of(cohort, job.type) is not None:
             return  # a job ahead would hold its key, or count, while it waits for a slot
         delivery = claims.grant(cohort, job, worker, now_us)
         if delivery is not None:
@@ -70,3 +69,8 @@ def ask(cohort: Cohort, worker: Worker) -> None:
 def _ask_back(holder: Worker, number: int, types: Set[str]) -> None:
     """Ask *holder* for *number* jobs of *types* that have not started."""
     holder.inbox.append(f"\nback {number} {' '.join(sorted(map(encode, types)))}")
+
+
+def may_be_ahead(job: Job) -> bool:
+    """Return whether *job* may wait for a slot in a worker: it holds no key, but that of a tenant without a share."""
+    return not marks.has_key(job.id) or (marks.has_tenant_alone(job.id) and shares.key_of(job) is None)

@@ -1,0 +1,78 @@
+"""The time of slots that two customers have, with weights 1 and 3, one of whom has calls of 10 ms and one of 2 s.
+
+python -m examples.shares [SECONDS]   # 60 by default, for each of three sides
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import redis
+from rich.console import Console
+from rich.table import Table
+
+from examples.comparing.processes import Processes
+from examples.comparing.program import BOOT_S, DemoError, run, server
+from examples.shares.app import AGE, CUSTOMERS, RAN, SHARE, SIDES, STOCK
+
+SLOTS = 8
+
+#: Calls of each customer that wait at the beginning: enough for all slots of the side, and then some.
+BACKLOG_S = 1.5
+
+WORDS = {STOCK: "stock Celery", AGE: 'affinity_tenant_turns = "age"', SHARE: 'affinity_tenant_turns = "share"'}
+
+console = Console()
+
+
+def main() -> int:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
+    table = Table(title=f"Seconds of {SLOTS} slots within {seconds:g} s", title_justify="left")
+    for header in ("side", *CUSTOMERS, "slow : quick"):
+        table.add_column(header, justify="left" if header == "side" else "right")
+    with server() as url:
+        for side in SIDES:
+            used = measure(url, side, seconds)
+            ratio = used["slow"] / used["quick"] if used["quick"] else float("inf")
+            table.add_row(WORDS[side], *(f"{used[name]:,.1f}" for name in CUSTOMERS), f"{ratio:.2f}")
+    console.print(table)
+    weights = [weight for weight, _ in CUSTOMERS.values()]
+    console.print(f"The weights are {weights[0]} : {weights[1]}, so a fair share is {weights[1] / weights[0]:.2f}.")
+    return 0
+
+
+def measure(url: str, side: str, seconds: float) -> dict[str, float]:
+    """Return the seconds of slots that each customer has on a *side*, from the first call that runs on."""
+    client = redis.Redis.from_url(url)
+    client.flushdb()
+    env = {"SHARES_URL": url, "SHARES_SIDE": side}
+    with TemporaryDirectory() as folder, Processes(Path(folder), env) as processes:
+        processes.python("publisher", "examples.shares.publish", str(seconds * SLOTS * BACKLOG_S))
+        wait(processes, lambda: client.get("examples:shares:published"))
+        processes.python("worker", *f"celery -A examples.shares.app worker -P threads -c {SLOTS} -l WARNING".split())
+        wait(processes, lambda: client.llen(RAN))
+        before = client.llen(RAN)
+        time.sleep(seconds)
+        ran = client.lrange(RAN, before, -1)
+    used = dict.fromkeys(CUSTOMERS, 0.0)
+    for each in ran:
+        customer, took = each.decode().split(" ")
+        used[customer] += float(took)
+    return used
+
+
+def wait(processes: Processes, done) -> None:
+    until = time.monotonic() + BOOT_S
+    while not done():
+        if (name := processes.failed()) or time.monotonic() > until:
+            raise DemoError(
+                f"The {name or 'worker'} did not start:\n{processes.log(name or 'worker').read_text()[-2000:]}"
+            )
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("NO_COLOR", "1")
+    sys.exit(run(console, main))

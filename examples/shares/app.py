@@ -1,0 +1,36 @@
+"""Two customers: one has many short calls, the other long ones. Each side of the comparison has its own setting."""
+
+import os
+import time
+
+import redis
+from celery import Celery
+
+from celery_affinity import Affinity, Tenant
+
+STOCK, AGE, SHARE = SIDES = "stock", "age", "share"
+
+#: Customer -> weight, and how long a call takes, s.
+CUSTOMERS = {"quick": (1, 0.01), "slow": (3, 2.0)}
+
+url, side = os.environ.get("SHARES_URL", "redis://"), os.environ.get("SHARES_SIDE", SHARE)
+app = Celery("shares", broker=url, set_as_current=False)
+app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=1, task_acks_late=True)
+if side != STOCK:
+    app.conf.update(
+        broker_transport="celery_affinity:Transport",
+        affinity_tenant_turns=side,
+        affinity_tenants={name: Tenant(weight=weight) for name, (weight, _) in CUSTOMERS.items()},
+    )
+
+#: List of "customer seconds", one for each call that has run.
+RAN = "examples:shares:ran"
+
+_ledger = redis.Redis.from_url(url)
+
+
+@app.task(name="shares.work", affinity=Affinity(tenant="{customer}"))
+def work(customer, seconds):
+    began = time.monotonic()
+    time.sleep(seconds)
+    _ledger.rpush(RAN, f"{customer} {time.monotonic() - began}")

@@ -1,0 +1,29 @@
+"""Publishes the calls of both customers by turns, so much of each that its calls alone would fill the slots."""
+
+import sys
+from itertools import zip_longest
+
+import redis
+
+from examples.shares.app import CUSTOMERS, STOCK, app, side, url, work
+
+
+def main(seconds: float) -> None:
+    calls = [[(name, took)] * round(seconds / took) for name, (_, took) in CUSTOMERS.items()]
+    several = max(map(len, calls)) // min(map(len, calls))
+    quick, slow = sorted(calls, key=len, reverse=True)
+    groups = [quick[first : first + several] for first in range(0, len(quick), several)]
+    mixed = [call for group, one in zip_longest(groups, slow) for call in (*(group or ()), one) if call is not None]
+    if side == STOCK:
+        with app.producer_or_acquire() as producer:
+            for call in mixed:
+                work.apply_async(call, producer=producer)
+    else:
+        from celery_affinity import publish_many
+
+        publish_many(work, mixed)
+    redis.Redis.from_url(url).set("examples:shares:published", 1)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))
