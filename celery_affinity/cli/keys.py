@@ -85,13 +85,7 @@ def reset_limit(ctx: click.Context, pattern: str, as_json: bool) -> None:
         if pattern not in found.keys() | conf.keys():
             known = f"set are {', '.join(sorted(found))}" if found else "none is set"
             raise click.ClickException(f"no limit is set for {pattern!r}: {known}")
-        left = {each: limit for each, limit in found.items() if each != pattern}
-        if pattern in conf:
-            left[pattern] = conf[pattern]
-        if left == conf:
-            runtime_settings.reset(scheduler, own, [_LIMITS])
-        else:
-            runtime_settings.change(scheduler, own, {_LIMITS: key_limits.shown(left)})
+        runtime_settings.reset_entry(scheduler, own, _LIMITS, pattern, found=found, conf=conf, shown=key_limits.shown)
         _show_limits(scheduler, own, as_json=as_json)
 
 

@@ -79,13 +79,7 @@ def reset_quota(ctx: click.Context, name: str, as_json: bool) -> None:
         if name not in found.keys() | conf.keys():
             known = f"set are {', '.join(sorted(found))}" if found else "none is set"
             raise click.ClickException(f"no quota is set for {name!r}: {known}")
-        left = {each: quota for each, quota in found.items() if each != name}
-        if name in conf:
-            left[name] = conf[name]
-        if left == conf:
-            runtime_settings.reset(scheduler, own, [_TENANTS])
-        else:
-            runtime_settings.change(scheduler, own, {_TENANTS: quotas.shown(left)})
+        runtime_settings.reset_entry(scheduler, own, _TENANTS, name, found=found, conf=conf, shown=quotas.shown)
         _show_quotas(scheduler, own, as_json=as_json)
 
 

@@ -1,10 +1,10 @@
 """The settings in force: read, changed at run time and reset, and logged by each worker."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import TypeVar, cast
 
 from ..errors import SettingError
 from ..rules import heartbeats
@@ -14,6 +14,8 @@ from ..rules.shared_settings import NAME_IN_REDIS, from_redis, is_setting, share
 from .scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,29 @@ def reset(scheduler: Scheduler, own: Settings, words: Iterable[str]) -> list[Run
     names = [changeable(word) for word in words] or list(CHANGEABLE)
     scheduler.configure({NAME_IN_REDIS[name]: "" for name in names})
     return [each for each in read(scheduler, own) if each.name in names]
+
+
+def reset_entry(
+    scheduler: Scheduler,
+    own: Settings,
+    name: str,
+    entry: str,
+    *,
+    found: Mapping[str, V],
+    conf: Mapping[str, V],
+    shown: Callable[[Mapping[str, V]], str],
+) -> None:
+    """Put app.conf's value of one *entry* of the setting *name*, a mapping, in force again.
+
+    *found*, *conf*: the mapping in force, and that of app.conf. *shown*: a mapping as a person would type it.
+    """
+    left = {each: value for each, value in found.items() if each != entry}
+    if entry in conf:
+        left[entry] = conf[entry]
+    if left == conf:
+        reset(scheduler, own, [name])
+    else:
+        change(scheduler, own, {name: shown(left)})
 
 
 def _check_together(own: Settings, values: Mapping[str, Value]) -> None:
