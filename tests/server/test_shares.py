@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
+from ..support.counting import Counting
 from ..support.scripted_fleet import ScriptedFleet
 
 PDF = "pdf"
@@ -174,6 +175,24 @@ def test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is
     left = redis_client.zrange(Keys().key("tags"), 0, -1)
     assert b"tenant%3Aa" not in left
     assert not redis_client.exists(Keys().key("turns", PDF, "queued.0"))
+
+
+def test_a_claim_sets_some_starts_right_and_the_next_ones_go_on(redis_client):
+    """Very many tenants wait in a lane while each is served in another: the starts there are of before."""
+    fleet = ScriptedFleet(Counting(redis_client, Keys()))
+    tenants = [f"t{number:03}" for number in range(300)]
+    for tenant in tenants:
+        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
+    for tenant in tenants:
+        redis_client.zadd(Keys().key("tags"), {f"tenant%3A{tenant}": 1_000_000 + int(tenant[1:])})
+    fleet.join("worker", PDF)
+    order = []
+    while claims := fleet.inbox("worker"):
+        fleet.scheduler.calls.clear()
+        order += [each.job_id for each in claims]
+        fleet.end("worker", *claims, inline=False)
+        assert fleet.scheduler.most() < 400
+    assert sorted(order) == [f"{tenant}$" for tenant in tenants], "each goes once"
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

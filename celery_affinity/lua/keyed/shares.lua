@@ -73,21 +73,20 @@ function shares.stand_no_more(id, type, lane, enqueued)
 end
 
 -- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
--- the heads of its type.
+-- the heads of its type. Of very many starts of before, the next claims set right what this one does not get to.
 function shares.turn(job)
     if not marks.may_have_tenant(job.id) or not stated_of(job.id) then
         return job
     end
     local turns = key.turns(job.type, job.lane)
-    while true do
+    for nth = 1, protocol.MOST_TURNS do
         local turn, start = unpack(redis.call("ZRANGE", turns, 0, 0, "WITHSCORES"))
         local enqueued, id = string.match(turn or "", "^(%S+) (%S+)$")
         local stated = id and stated_of(id)
+        local tag = stated and tag_of(stated.key)
         if not stated then
             return job -- somebody deleted the turns
-        end
-        local tag = tag_of(stated.key)
-        if tag > tonumber(start) then
+        elseif tag > tonumber(start) and nth < protocol.MOST_TURNS then
             redis.call("ZADD", turns, tag, turn)
         elseif id == job.id then
             return job
@@ -97,6 +96,7 @@ function shares.turn(job)
             redis.call("ZREM", turns, turn) -- somebody deleted the job's place
         end
     end
+    return job
 end
 
 -- Job `id` of `type` was claimed: charges its tenant, whose key is `its_key`.

@@ -37,7 +37,7 @@ FAULTS = (
     Fault("keyed/shares", "math.max(tag_of(stated.key), since_of(id))", "tag_of(stated.key)"),
     Fault("keyed/shares", 'redis.call("ZADD", key.turns(type, lane), start, turn_of(enqueued, id))', ""),
     Fault("keyed/shares", 'redis.call("ZREM", key.turns(type, lane), turn_of(enqueued, id))', ""),
-    Fault("keyed/shares", "if tag > tonumber(start) then", "if false then"),
+    Fault("keyed/shares", "elseif tag > tonumber(start) and", "elseif false and"),
     Fault("keyed/shares", "if not marks.may_have_tenant(job.id) or", "if true or"),
     Fault("keyed/shares", 'not is_fresh and redis.call("HGET", key.job(id), "since") or', ""),
     Fault("keyed/shares", 'redis.call("HSET", key.job(id), "since", keys.since[id])', ""),
