@@ -113,7 +113,7 @@ FAULTS = (
     Fault("keyed/key_standing", "its.held == 0 and not its.retry and", "not its.retry and", _STATED),
     Fault("keyed/key_standing", "its.held == 0 and not its.retry and", "its.held == 0 and", _STATED),
     Fault("keyed/key_standing", " and not its.are_some_coming then", " then", _COMING),
-    Fault("keyed/key_rows", 'redis.call("ZADD", key.coming(its_key), enqueued, id)', "", _COMING),
+    Fault("keyed/key_rows", 'redis.call("ZADD", key.coming(its_key), enqueued, id)', ""),
     Fault("keyed/key_rows", 'redis.call("HSET", key.of_key(its_key), "coming", 1)', "", _COMING),
     Fault("keyed/key_rows", 'redis.call("ZREM", key.coming(its_key), id)', ""),
     Fault("keyed/key_rows", 'redis.call("HDEL", key.of_key(its_key), "coming")', ""),

@@ -49,7 +49,6 @@ FAULTS = (
     Fault("jobs/hooks", "marks.has_tenant_alone(id) and not shares.has_one(id)", "marks.has_tenant_alone(id)"),
     Fault("placing/candidates", "    if not job.place then", "    if false then"),
     Fault("placing/fill", "job = is_ruled and hooks.turn(job) or job", ""),
-    Fault("keyed/keyed", "    if is_later and key_rows.is_stated(stated) then", "    if is_later then"),
     # What a repair finds.
     Fault("repair/repair_keyed", 'number == #row.keys and (derived.number(found) or "0") or nil', "found"),
 )
