@@ -37,7 +37,7 @@ MIDDLE = """
   set. Then it counts more than the task's `affinity`.
 - **key**: `rate=` counts like `exclusive=`. `False` in the call means no key. A key in the `affinity=` of `retry` counts more than the first
   try.
-- **tenant**: `False` in the call means no tenant. **parent**: the task that publishes the call while it runs.
+- **tenant**: {tenant}. `False` in the call means no tenant. **parent**: the task that publishes the call while it runs.
 - **A route** that sets priority, mode or merge key counts again at each retry.
 - **A task's children** are not retries, whatever headers they get.
 - **A handler** of `before_task_publish` that sets `properties["affinity"]` has the last word.
@@ -107,10 +107,18 @@ Of the patterns that match, the first in this order counts:
 
 
 def page() -> str:
-    ranks = [str(rank) for rank in range(1, max(map(len, PLACES.values())))]
-    columns = [[*map(_cell, places), *[""] * (len(ranks) - len(places)), else_] for *places, else_ in PLACES.values()]
+    shown = {option: places for option, places in PLACES.items() if option != "tenant"}  # a sixth column is too wide
+    ranks = [str(rank) for rank in range(1, max(map(len, shown.values())))]
+    columns = [[*map(_cell, places), *[""] * (len(ranks) - len(places)), else_] for *places, else_ in shown.values()]
     rows = zip([*ranks, "otherwise"], *columns, strict=True)
-    return MADE + BEFORE.format(options=_options()) + table(("", *PLACES), rows) + MIDDLE
+    return (
+        MADE + BEFORE.format(options=_options()) + table(("", *shown), rows) + MIDDLE.replace("{tenant}", _of_tenant())
+    )
+
+
+def _of_tenant() -> str:
+    *places, else_ = PLACES["tenant"]
+    return ", then ".join(map(_cell, places)) + f"; otherwise {else_}"
 
 
 def _options() -> str:

@@ -157,7 +157,7 @@ def test_each_reason_of_the_table(fleet):
     acme, closed, rate = (
         "key=customer%3Aacme limit=1",
         "key=customer%3Agone limit=1",
-        "key=mail rate=2/60000000",
+        "key=rate%3Amail rate=2/60000000",
     )
     fleet.call("report-1", "pdf", rules=acme)
     fleet.call("report-2", "pdf", rules=acme)

@@ -62,7 +62,7 @@ def test_a_maximum_is_a_whole_number(most):
 
 
 def test_a_misspelt_field_of_a_quota_is_refused():
-    with pytest.raises(OptionError, match=r"Tenant takes max, got: 'maxx'; did you mean 'max'\?"):
+    with pytest.raises(OptionError, match=r"Tenant takes max, weight, got: 'maxx'; did you mean 'max'\?"):
         Tenant(maxx=3)
 
 

@@ -103,14 +103,14 @@ end
 function shares.charge(its_key, id, type)
     local usual_us = time_in(redis.call("HGET", key.durations, type))
     local credit_us = time_in(redis.call("HGET", key.credits, its_key))
-    local tag, clock = unpack(redis.call("ZMSCORE", key.tags, its_key, CLOCK))
-    local start = math.max(tonumber(tag or 0), since_of(id))
+    local clock = tonumber(redis.call("ZSCORE", key.tags, CLOCK) or 0)
+    local start = math.max(tag_of(its_key), since_of(id))
     local used_us = math.min(credit_us, usual_us)
     if used_us > 0 then
         redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))
     end
     local after = start + math.floor((usual_us - used_us) / tenants.weight_of(its_key))
-    redis.call("ZADD", key.tags, after, its_key, math.max(start, tonumber(clock or 0)), CLOCK)
+    redis.call("ZADD", key.tags, after, its_key, math.max(start, clock), CLOCK)
     redis.call("HSET", key.job(id), "charged", call.text(usual_us))
 end
 

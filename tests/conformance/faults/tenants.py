@@ -17,8 +17,8 @@ FAULTS = (
     Fault("jobs/hooks", '        return (redis.call("HGET", key.settings, name) or "") ~= (value or "")\n', ""),
     # The account of a tenant.
     Fault("keyed/shares", "start + math.floor((usual_us - used_us)", "start + math.floor((usual_us)"),
-    Fault("keyed/shares", "local after = start +", "local after = tonumber(tag or 0) +", _IDLE),
-    Fault("keyed/shares", "math.max(start, tonumber(clock or 0)), CLOCK", "start, CLOCK"),
+    Fault("keyed/shares", "local after = start +", "local after = tag_of(its_key) +", _IDLE),
+    Fault("keyed/shares", "math.max(start, clock), CLOCK", "start, CLOCK"),
     Fault("keyed/shares", 'redis.call("HSET", key.job(id), "charged", call.text(usual_us))', ""),
     Fault("keyed/shares", 'redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))', ""),
     Fault("keyed/shares", "math.max(0, call.now_us - time_in(claimed or call.now))", "0"),

@@ -92,6 +92,7 @@ app.conf.update(
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
     affinity_tenants={name: Tenant(most) for name, most in TENANTS.items()},
+    affinity_tenant_turns="share",
     affinity_recurring={
         since: {"task": "tests.whole.chaos.app.recurs", "args": (since,), "stale_after": STALE_S, "since": since}
         for since in ("enqueue", "end")
