@@ -14,8 +14,8 @@ from .machine import STEPS_IN_A_RUN, Conformance
 from .walk import run
 from .wire import Wire
 
-STEPS = int(os.environ.get("CONFORMANCE_STEPS", "10000"))
-SCRIPT_STEPS = STEPS if STEPS > 10_000 else STEPS // 10
+STEPS = int(os.environ.get("CONFORMANCE_STEPS", "8000"))
+SCRIPT_STEPS = STEPS if STEPS > 10_000 else STEPS // 8
 SEED = int(os.environ.get("CONFORMANCE_SEED") or random.randrange(2**32))
 SHRINK = os.environ.get("CONFORMANCE_SHRINK") != "0"
 
