@@ -234,7 +234,7 @@ function keyed.recheck()
     if redis.call("EXISTS", key.waiting_keys, key.rates, key.tags) == 0 then
         return false
     end
-    shares.tick()
+    local has_more_tags = shares.tick()
     local now = keyed.revision()
     local stale = redis.call("ZRANGEBYSCORE", key.waiting_keys, "-inf", "(" .. now, "LIMIT", 0, protocol.MOST_KEYS)
     local due = redis.call("ZRANGEBYSCORE", key.due_keys, "-inf", call.now, "LIMIT", 0, protocol.MOST_KEYS)
@@ -256,5 +256,5 @@ function keyed.recheck()
     for _, its_key in ipairs(free) do -- all jobs of these rates may start at once again
         redis.call("ZREM", key.rates, its_key)
     end
-    return key_rows.of_call().is_unfinished or math.max(#stale, #due, #free) == protocol.MOST_KEYS
+    return key_rows.of_call().is_unfinished or has_more_tags or math.max(#stale, #due, #free) == protocol.MOST_KEYS
 end

@@ -2,7 +2,7 @@
 -- start-time fair queueing (Goyal, Vin, Cheng 1996) over slots. A tenant has a tag: the slot-time that its jobs were
 -- charged, µs, by its weight. Of the jobs that stand in a lane, one for each tenant, goes the one with the smallest
 -- start: the tag of its tenant, or the clock when the job came, if that is more. So idleness earns nothing. The clock
--- is the start of the job that was claimed last.
+-- is the greatest start of a job that was claimed.
 -- A claim charges the time that jobs of the type usually take; the end of the job settles it by the time that it had
 -- its slot: more is charged, less is credit for the tenant's next claims. So tags only grow, and key `turns` may have
 -- starts of before: none is too high, and the smallest is set right when it is looked at.
@@ -128,14 +128,17 @@ function shares.settle(its_key, id)
     end
 end
 
--- Forgets some of the tags that the clock has reached, of tenants without jobs.
+-- Forgets some of the tags that the clock has reached, of tenants without jobs. RETURNS whether there may be more.
 function shares.tick()
+    local number = 0
     local clock = redis.call("ZSCORE", key.tags, CLOCK)
     local some = clock and redis.call("ZRANGEBYSCORE", key.tags, "-inf", clock, "LIMIT", 0, protocol.MOST_KEYS) or {}
     for _, its_key in ipairs(some) do
         if its_key ~= CLOCK and redis.call("EXISTS", key.of_key(its_key), key.held(its_key)) == 0 then
             redis.call("ZREM", key.tags, its_key)
             redis.call("HDEL", key.credits, its_key)
+            number = number + 1
         end
     end
+    return number > 0 and #some == protocol.MOST_KEYS
 end

@@ -5,6 +5,7 @@ from .fault import Fault
 _SHARES = "tests/server/test_shares.py::"
 _BY_WEIGHT = _SHARES + "test_slot_seconds_go_by_weight_however_long_the_jobs_are"
 _FORGOTTEN = _SHARES + "test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not"
+_ALL_FORGOTTEN = _SHARES + "test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all"
 _IDLE = _SHARES + "test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before"
 _DELETED = "tests/server/test_spoiled.py::test_whatever_is_spoiled_the_rest_goes_on"
 
@@ -32,6 +33,7 @@ FAULTS = (
     Fault("keyed/shares", 'redis.call("ZREM", key.tags, its_key)', "", _FORGOTTEN),
     Fault("keyed/shares", 'its_key ~= CLOCK and redis.call("EXISTS"', 'its_key ~= CLOCK and 0 * redis.call("EXISTS"'),
     Fault("keyed/shares", 'redis.call("HDEL", key.credits, its_key)', ""),
+    Fault("keyed/shares", "number > 0 and #some == protocol.MOST_KEYS", "false", _ALL_FORGOTTEN),
     # Whose turn it is.
     Fault("keyed/shares", "math.max(tag_of(stated.key), since_of(id))", "since_of(id)", ""),
     Fault("keyed/shares", "math.max(tag_of(stated.key), since_of(id))", "tag_of(stated.key)"),

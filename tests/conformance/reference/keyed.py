@@ -93,7 +93,7 @@ def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
 
 def recheck(cohort: Cohort, now_us: int) -> bool:
     """Look at keys that the limits or the time may let go on. Return whether there may be more of them."""
-    shares.tick(cohort, _active_keys(cohort))
+    has_more_tags = shares.tick(cohort, _active_keys(cohort))
     revision = cohort.settings.limits_revision
     stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MOST_KEYS]
     for key in stale:
@@ -107,7 +107,7 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
     free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MOST_KEYS]
     for key in free:  # all starts of these are free again
         del cohort.rates[key]
-    return MOST_KEYS in (len(stale), len(due), len(free))
+    return has_more_tags or MOST_KEYS in (len(stale), len(due), len(free))
 
 
 # -- What is known of a key: the rules of its jobs, who waits for it, and who holds it.

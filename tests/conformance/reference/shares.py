@@ -60,15 +60,17 @@ def settle(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
         cohort.credits[key] = cohort.credits.get(key, 0) - more_us
 
 
-def tick(cohort: Cohort, active: Container[str]) -> None:
-    """Forget some tags that the clock has reached, of tenants that are not *active*."""
+def tick(cohort: Cohort, active: Container[str]) -> bool:
+    """Forget some tags that the clock has reached, of tenants not *active*. Return whether there may be more."""
     if cohort.clock is None:
-        return
+        return False
     tags = [*cohort.tags.items(), ("!", cohort.clock)]
-    for _, key in sorted((tag, key) for key, tag in tags if tag <= cohort.clock)[:MOST_KEYS]:
-        if key not in active:
-            cohort.tags.pop(key, None)
-            cohort.credits.pop(key, None)
+    some = sorted((tag, key) for key, tag in tags if tag <= cohort.clock)[:MOST_KEYS]
+    gone = [key for _, key in some if key != "!" and key not in active]
+    for key in gone:
+        del cohort.tags[key]
+        cohort.credits.pop(key, None)
+    return bool(gone) and len(some) == MOST_KEYS
 
 
 def _weight(cohort: Cohort, key: str) -> int:
