@@ -8,7 +8,7 @@ from ..observe.keyed import in_use
 from ..rules import tenants as quotas
 from ..rules.keyed.key_rules import OF_TENANT
 from ..rules.settings import Settings
-from ..rules.tenants import MOST_WEIGHT, OTHERS, Tenant
+from ..rules.tenants import MOST_WEIGHT, Tenant
 from ..server import runtime_settings
 from ..server.scheduler import Scheduler
 from . import text_of_tenants as text
@@ -94,4 +94,4 @@ def _show_quotas(scheduler: Scheduler, own: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json({name: {"max": quota.max, "weight": quota.weight} for name, quota in found.items()})
     else:
-        click.echo(text.quotas(found, conf, others=OTHERS))
+        click.echo(text.quotas(found, conf))

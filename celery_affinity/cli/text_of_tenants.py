@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from ..observe.keyed.facts import Key
 from ..observe.keyed.in_use import Found
-from ..rules.tenants import NONE, Tenant
+from ..rules.tenants import NONE, OTHERS, Tenant
 from .words import duration, table
 
 
@@ -17,11 +17,11 @@ def tenants(found: Found) -> str:
     return shown if found.are_all else f"{shown}\n\nthere may be more: give a PATTERN, or a higher --limit"
 
 
-def quotas(found: Mapping[str, Tenant], conf: Mapping[str, Tenant], *, others: str) -> str:
-    """Return the quotas in force as a table, with those of app.conf; that of all *others* last."""
+def quotas(found: Mapping[str, Tenant], conf: Mapping[str, Tenant]) -> str:
+    """Return the quotas in force as a table, with those of app.conf; that of all others last."""
     if not found and not conf:
         return "no quota is set: each tenant may have any number of slots"
-    names = sorted({*found, *conf}, key=lambda name: (name == others, name))
+    names = sorted({*found, *conf}, key=lambda name: (name == OTHERS, name))
     return table(
         ("tenant", "quota in force", "app.conf"), [(each, _said(found, each), _said(conf, each)) for each in names]
     )

@@ -58,7 +58,7 @@ def passed_on_by_run() -> dict[str, Any]:
 
 def tenant_of_run() -> str:
     """Return the tenant of the job that this thread runs, "" for none."""
-    return passed_on_by_run().get(TenantKey.option, "") if current_task else ""
+    return tenant_in(rules_in(_left_in(current_task.request.properties))) or "" if current_task else ""
 
 
 def mode_of(properties: object) -> bool | None:
