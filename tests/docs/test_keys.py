@@ -24,16 +24,6 @@ from ..support.scripted_fleet import ScriptedFleet
 PAGE = "docs/how-to/keys.md"
 
 
-@pytest.fixture
-def shop(valkey, redis_client):
-    names = {"__name__": "shop"}
-    exec(blocks(PAGE)["shop.py"], names)
-    app = names["app"]
-    app.conf.update(broker_url=valkey.url, task_ignore_result=True)
-    yield names
-    app.close()
-
-
 def keys_of(client):
     return {each.key: (each.limit, each.waiting) for each in find(Reader(client, Keys()), "*", 100).keys}
 

@@ -138,8 +138,23 @@ def test_what_a_task_publishes_has_its_tenant_unless_the_child_or_its_call_says_
         assert tenant_of(own.delay)[0] == "own"
         assert tenant_of(lambda: plain.apply_async(tenant="other"))[0] == "other"
         assert tenant_of(lambda: plain.apply_async(tenant=False))[0] is None
-        app.conf.affinity_inherit_tenant = False
-        assert tenant_of(plain.delay)[0] in ("acme", "by-name")
+    app.close()
+
+
+def test_nothing_inherits_a_tenant_where_the_app_says_so(valkey, redis_client):
+    app = Celery("docs", broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
+    app.conf.affinity_inherit_tenant = False
+    parent = app.task(name="shop.parent", shared=False)(render)
+    plain = app.task(name="shop.plain", shared=False)(render)
+    parent.apply_async(tenant="acme")
+    (message,) = redis_client.scan_iter("*message:*")
+    message = loads(redis_client.get(message).decode())
+    redis_client.flushdb()
+    with running(parent, message):
+        plain.delay()
+    (job,) = redis_client.scan_iter("*job:*")
+    assert redis_client.hget(job, "rules") is None
     app.close()
 
 

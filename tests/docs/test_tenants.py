@@ -21,16 +21,6 @@ PAGE = "docs/how-to/tenants.md"
 OF_ACME = "key=tenant%3Aacme quota=settings"
 
 
-@pytest.fixture
-def shop(valkey, redis_client):
-    names = {"__name__": "shop"}
-    exec(blocks(PAGE)["shop.py"], names)
-    app = names["app"]
-    app.conf.update(broker_url=valkey.url, task_ignore_result=True)
-    yield names
-    app.close()
-
-
 def waiting_of(client):
     return {each.key: each.waiting for each in find(Reader(client, Keys()), "*", 100).keys}
 
