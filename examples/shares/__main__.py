@@ -3,7 +3,8 @@
 python -m examples.shares [SECONDS]   # 60 by default, for each of three sides
 
 A slot is taken from the claim of a call to its end, so a call of 10 ms takes one for some milliseconds more. The column
-"in tasks" has what the tasks themselves measured; "slots" the integral of the claims, looked at each millisecond.
+"in tasks" has what the tasks themselves measured; "slots" the integral of the claims, looked at each millisecond: only
+where no job is held ahead of its slot.
 """
 
 import os
@@ -23,8 +24,8 @@ from examples.shares.app import AGE, CUSTOMERS, RAN, SHARE, SIDES, STOCK
 
 SLOTS = 8
 
-#: Calls of each customer that wait at the beginning: enough for all slots of the side, and then some.
-BACKLOG_S = 1.5
+#: Work of each customer that waits at the beginning, in parts of what all slots can do: neither ever has none.
+BACKLOG = 1.5
 
 WORDS = {STOCK: "stock Celery", AGE: 'affinity_tenant_turns = "age"', SHARE: 'affinity_tenant_turns = "share"'}
 
@@ -39,7 +40,7 @@ def main() -> int:
     with server() as url:
         for side in SIDES:
             in_tasks, slots = measure(url, side, seconds)
-            table.add_row(WORDS[side], *in_words(in_tasks), *(in_words(slots) if side != STOCK else ("", "")))
+            table.add_row(WORDS[side], *in_words(in_tasks), *(in_words(slots) if side == SHARE else ("", "")))
     console.print(table)
     weights = [weight for weight, _ in CUSTOMERS.values()]
     console.print(f"The weights are {weights[0]} : {weights[1]}, so a fair share is {weights[1] / weights[0]:.2f}.")
@@ -57,7 +58,7 @@ def measure(url: str, side: str, seconds: float) -> tuple[dict[str, float], dict
     client.flushdb()
     env = {"SHARES_URL": url, "SHARES_SIDE": side}
     with TemporaryDirectory() as folder, Processes(Path(folder), env) as processes:
-        processes.python("publisher", "examples.shares.publish", str(seconds * SLOTS * BACKLOG_S))
+        processes.python("publisher", "examples.shares.publish", str(seconds * SLOTS * BACKLOG))
         wait(processes, lambda: client.get("examples:shares:published"))
         processes.python("worker", *f"celery -A examples.shares.app worker -P threads -c {SLOTS} -l WARNING".split())
         wait(processes, lambda: client.llen(RAN))
