@@ -181,7 +181,9 @@ class Fleet:
     *unserved*: number of jobs published while no live worker served their type. *ticked_s*: time since the last tick of
     a dispatcher. *reserves*: sentences about those that leave no slot to their class. *not_asked*: the error, if the
     workers could not be asked. *full*: types whose bound is reached. *limits_in_use*: those patterns of this app's
-    ``affinity_limits`` to which a key of jobs fits that wait or run.
+    ``affinity_limits`` to which a key of jobs fits that wait or run. *slots*: of all live workers. *minima*: tenants
+    that have a minimum by the quotas in force -> it. *tenants_misspelt*: tenants with a quota and no job -> one with
+    jobs and no quota of its own, whose name is alike.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -199,6 +201,9 @@ class Fleet:
     not_asked: str | None = None
     full: tuple[Full, ...] = ()
     limits_in_use: tuple[str, ...] = ()
+    slots: int = 0
+    minima: Mapping[str, int] = field(default_factory=dict)
+    tenants_misspelt: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def served(self) -> frozenset[str]:

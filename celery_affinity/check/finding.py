@@ -78,6 +78,8 @@ LEVELS = {
     "limit-of-no-type": Level.WARNING,
     "limit-of-no-key": Level.NOTE,
     "bound-full": Level.ERROR,
+    "tenants-promised-too-much": Level.WARNING,
+    "tenant-misspelt": Level.WARNING,
     "stock-messages": Level.ERROR,
     "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,

@@ -24,6 +24,7 @@ from ..rules.redis_keys import SCHEMA, Keys
 from ..rules.rows import number_of, text_of
 from ..rules.settings import Settings
 from ..rules.shared_settings import complete
+from ..rules.type_name import misspelt
 from ..server import runtime_settings
 from ..server.reader import Reader
 from ..server.scheduler import Scheduler
@@ -210,7 +211,18 @@ def _fleet(
         not_asked=not_asked,
         full=tuple(_full(status)),
         limits_in_use=tuple(each for each in own.limits if in_use.find(reader, each, 1).keys),
+        slots=sum(worker.slots for worker in status.workers),
+        minima={each.name: each.minimum for each in status.tenants if each.is_named and each.minimum},
+        tenants_misspelt=dict(_tenants_misspelt(status)),
     )
+
+
+def _tenants_misspelt(status: Status) -> Iterator[tuple[str, str]]:
+    """Yield tenants with a quota and no job, each with one that has jobs, no quota of its own, and a similar name."""
+    others = [each.name for each in status.tenants if not each.is_named]
+    for each in status.tenants:
+        if each.is_named and not each.held and not each.waiting and (meant := misspelt(each.name, others)):
+            yield each.name, meant
 
 
 def _full(status: Status) -> Iterator[Full]:

@@ -1,9 +1,12 @@
 """``celery -A proj affinity tenants ...``: look at tenants with jobs, and set their quotas at run time."""
 
+from dataclasses import asdict
+
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
+from ..errors import OptionError
 from ..observe.keyed import in_use
 from ..rules import tenants as quotas
 from ..rules.keyed.key_rules import OF_TENANT
@@ -42,18 +45,21 @@ def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) ->
 @tenants.command("set", cls=CeleryCommand)
 @click.argument("name")
 @click.option("--max", "most", help="Largest number of slots, or none.")
+@click.option("--min", "least", type=click.IntRange(0), help="Slots that its jobs get before those of others; 0: none.")
 @click.option("--weight", type=click.IntRange(1, MOST_WEIGHT), help="Part of the time of slots, beside others.")
 @AS_JSON
 @click.pass_context
 @handle_preload_options
-def set_quota(ctx: click.Context, name: str, most: str | None, weight: int | None, as_json: bool) -> None:
+def set_quota(
+    ctx: click.Context, name: str, most: str | None, least: int | None, weight: int | None, as_json: bool
+) -> None:
     """Set how many slots the tenant NAME may have, and its weight; * stands for each tenant that is not named.
 
     --max 0 closes the tenant. The quota takes effect at once, also for waiting jobs, and stays until it is reset.
     Running jobs go on. What is not given stays as it is.
     """
-    if most is None and weight is None:
-        raise click.UsageError("give --max, --weight, or both")
+    if most is None and least is None and weight is None:
+        raise click.UsageError("give some of --max, --min and --weight")
     if most not in (None, quotas.NONE) and not str(most).isdecimal():
         raise click.BadParameter(f"a whole number, 0 or more, or {quotas.NONE!r}, got: {most!r}", param_hint="--max")
     with scheduler_of(ctx) as scheduler:
@@ -61,7 +67,14 @@ def set_quota(ctx: click.Context, name: str, most: str | None, weight: int | Non
         found, _ = _quotas(scheduler, own)
         before = found.get(name, Tenant())
         limit = before.max if most is None else None if most == quotas.NONE else int(most)
-        quota = Tenant(limit, before.weight if weight is None else weight)
+        try:
+            quota = Tenant(
+                max=limit,
+                min=before.min if least is None else least,
+                weight=before.weight if weight is None else weight,
+            )
+        except OptionError as error:
+            raise click.ClickException(str(error)) from None
         runtime_settings.change(scheduler, own, {_TENANTS: quotas.shown({**found, name: quota})})
         _show_quotas(scheduler, own, as_json=as_json)
 
@@ -92,6 +105,6 @@ def _quotas(scheduler: Scheduler, own: Settings) -> tuple[dict[str, Tenant], dic
 def _show_quotas(scheduler: Scheduler, own: Settings, *, as_json: bool) -> None:
     found, conf = _quotas(scheduler, own)
     if as_json:
-        print_json({name: {"max": quota.max, "weight": quota.weight} for name, quota in found.items()})
+        print_json({name: asdict(quota) for name, quota in found.items()})
     else:
         click.echo(text.quotas(found, conf))

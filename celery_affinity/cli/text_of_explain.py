@@ -105,6 +105,7 @@ def _waiting_rows(waiting: Waiting, now_s: float) -> list[tuple[str, str]]:
 
 def _tenant(key: Key) -> str:
     most = "no maximum" if key.limit is None else f"at most {key.limit}"
+    most = f"at least {key.minimum}, {most}" if key.minimum else most
     return f"{key.tenant}: {many(key.held, 'slot')}, {most}; waiting: {many(key.waiting, 'job')}"
 
 
@@ -120,6 +121,11 @@ def _blocked_by(waiting: Waiting) -> list[str]:
 def _overtaken(waiting: Waiting) -> str:
     if waiting.turn and not waiting.kept_back:
         return "no bound of its own: the tenants of its lane go by turns, and the lane by its oldest job"
+    if waiting.goes_first and not waiting.kept_back:
+        return "by no job of another tenant that has its minimum: its own has less"
+    if waiting.passing and not waiting.kept_back:
+        passing = many(waiting.passing, "job")
+        return f"no bound while tenants have less than their minimum: {passing} of theirs go first"
     if waiting.bound_s is None or waiting.passed_until_s is None:
         rule = next((_RULES[each.rule] for each in waiting.blocked_by if each.rule in _RULES), "a rule")
         return f"no bound while {rule} keeps it back"

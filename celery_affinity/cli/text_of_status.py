@@ -4,6 +4,7 @@ from ..observe.status import Status, WorkerStatus
 from ..observe.trend import Trend
 from ..observe.type_status import TypeStatus
 from ..rules.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE, Bound
+from . import text_of_tenants
 from .pauses import sentence
 from .words import duration, many, table
 
@@ -29,7 +30,10 @@ def status(found: Status) -> str:
         ("worker", "types", "slots", "free", "last heartbeat", ""), [_worker_row(each) for each in found.workers]
     )
     paused = "".join(f"\n{sentence(each)}" for each in found.pauses)
-    return f"{types}\n\n{workers}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}{paused}"
+    tenants = f"\n\n{text_of_tenants.at_a_glance(found.tenants)}" if found.tenants else ""
+    return (
+        f"{types}\n\n{workers}{tenants}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}{paused}"
+    )
 
 
 def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """The output of ``celery affinity tenants`` for people."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..observe.keyed.facts import Key
 from ..observe.keyed.in_use import Found
+from ..observe.keyed.tenants import TenantStatus
 from ..rules.tenants import NONE, OTHERS, Tenant
 from .words import duration, table
 
@@ -12,9 +13,45 @@ def tenants(found: Found) -> str:
     """Return tenants as a table, and whether there may be more."""
     if not found.keys and found.are_all:
         return "no job of such a tenant runs or waits"
-    rows = [(each.tenant or "", _max(each), str(each.held), str(each.waiting), _wait(each)) for each in found.keys]
-    shown = table(("tenant", "max", "slots", "waiting", "oldest wait"), rows)
+    rows = [
+        (
+            each.tenant or "",
+            str(each.minimum or "-"),
+            _max(each),
+            str(each.held),
+            str(each.waiting),
+            _duration(each.oldest_wait_s),
+        )
+        for each in found.keys
+    ]
+    shown = table(("tenant", "min", "max", "slots", "waiting", "oldest wait"), rows)
     return shown if found.are_all else f"{shown}\n\nthere may be more: give a PATTERN, or a higher --limit"
+
+
+def at_a_glance(found: Sequence[TenantStatus]) -> str:
+    """Return tenants as a table, for the report on the fleet."""
+    return table(
+        ("tenant", "slots", "min", "max", "weight", "waiting", "oldest wait", ""),
+        [
+            (
+                each.name,
+                str(each.held),
+                str(each.minimum or "-"),
+                "-" if each.limit is None else str(each.limit),
+                str(each.weight),
+                str(each.waiting),
+                _duration(each.oldest_wait_s),
+                _note(each),
+            )
+            for each in found
+        ],
+    )
+
+
+def _note(each: TenantStatus) -> str:
+    if each.is_below_minimum:
+        return "below its minimum: its jobs go first"
+    return "at its maximum" if each.is_at_maximum else ""
 
 
 def quotas(found: Mapping[str, Tenant], conf: Mapping[str, Tenant]) -> str:
@@ -30,13 +67,15 @@ def quotas(found: Mapping[str, Tenant], conf: Mapping[str, Tenant]) -> str:
 def _said(quotas: Mapping[str, Tenant], name: str) -> str:
     if name not in quotas:
         return "-"
-    most = NONE if quotas[name].max is None else str(quotas[name].max)
-    return most if quotas[name].weight == 1 else f"{most}, weight {quotas[name].weight}"
+    quota = quotas[name]
+    least = f", min {quota.min}" if quota.min else ""
+    weight = f", weight {quota.weight}" if quota.weight != 1 else ""
+    return f"{NONE if quota.max is None else quota.max}{least}{weight}"
 
 
 def _max(each: Key) -> str:
     return "-" if each.limit is None else str(each.limit)
 
 
-def _wait(each: Key) -> str:
-    return "-" if each.oldest_wait_s is None else duration(each.oldest_wait_s)
+def _duration(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(seconds)

@@ -201,6 +201,30 @@ METRICS: tuple[Figure | Histogram, ...] = (
     Figure(
         f"{_PREFIX}reserved_slots", "Slots that the largest reserve of the type keeps free.", ("type",), values.reserved
     ),
+    Figure(
+        f"{_PREFIX}tenant_slots",
+        "Slots that jobs of a tenant have. Only tenants with a quota of their own have samples.",
+        ("tenant",),
+        values.of_tenants(attrgetter("held")),
+    ),
+    Figure(
+        f"{_PREFIX}tenant_waiting_jobs",
+        "Jobs of a tenant that wait. Only tenants with a quota of their own have samples.",
+        ("tenant",),
+        values.of_tenants(attrgetter("waiting")),
+    ),
+    Figure(
+        f"{_PREFIX}tenant_oldest_wait_seconds",
+        "Time for which the oldest waiting job of a tenant has waited; 0 if none waits.",
+        ("tenant",),
+        values.of_tenants(lambda each: each.oldest_wait_s or 0.0),
+    ),
+    Figure(
+        f"{_PREFIX}tenant_missing_slots",
+        "Slots that a tenant with waiting jobs lacks to its minimum.",
+        ("tenant",),
+        values.of_tenants(lambda each: each.minimum - each.held if each.is_below_minimum else 0),
+    ),
     Histogram(
         f"{_PREFIX}wait_seconds",
         "Time from the publish of a job, or from its ETA, until it got a slot.",

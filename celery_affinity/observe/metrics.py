@@ -12,6 +12,7 @@ from ..rules.protocol import LARGEST_BATCH_COUNTED
 from ..rules.redis_keys import decode
 from ..rules.shared_settings import weights
 from ..server.reader import Reader
+from .keyed.tenants import TenantStatus
 from .status import Report, Status
 from .type_metrics import TypeMetrics, metrics_of
 from .type_status import TypeStatus
@@ -132,6 +133,10 @@ def profile_slots(metrics: Metrics) -> Iterable[Value]:
 
 def reserved(metrics: Metrics) -> Iterable[Value]:
     return [((each.type,), max((one.kept for one in each.reserves), default=0)) for each in metrics.types]
+
+
+def of_tenants(value: Callable[[TenantStatus], float]) -> Callable[[Metrics], Iterable[Value]]:
+    return lambda metrics: [((each.name,), value(each)) for each in metrics.tenants if each.is_named]
 
 
 def waits(metrics: Metrics) -> Iterable[Buckets]:

@@ -12,6 +12,7 @@ from ..rules.rows import number_of, text_of
 from ..server.reader import Reader, as_text
 from .job_row import read_jobs
 from .keyed.room import beyond_lanes
+from .keyed.tenants import TenantStatus, tenants
 from .pace import ComparedPace, paces
 from .recurring import stale_s
 from .reserves import reserved
@@ -77,7 +78,8 @@ class Status:
     and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait. *stale_s*: the
     longest time since anything put off a recurring call, s; None if none is in force, or nothing has yet. *batches*:
     runs of merged calls since the cohort's first day. *refused*, *dropped*: by type, the jobs that were refused, or
-    dropped, since as many waited as might.
+    dropped, since as many waited as might. *tenants*: those with a quota of their own, and those with the most waiting
+    jobs.
     """
 
     types: list[TypeStatus]
@@ -91,6 +93,7 @@ class Status:
     batches: Batches = Batches()
     refused: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
+    tenants: list[TenantStatus] = field(default_factory=list)
 
 
 def _with_trends(reader: Reader, types: list[TypeStatus], now_us: int) -> list[TypeStatus]:
@@ -132,6 +135,7 @@ class Report:
             batches,
             refused,
             dropped,
+            tenants(read, now_us),
         )
 
     def _types(

@@ -11,6 +11,7 @@ from ..rules.score import MICRO
 from ..server.reader import Command, Lane, Reader
 from . import sentences
 from .claim_order import Group, Order, ahead, order_now
+from .keyed import minimums
 from .keyed.facts import facts_of, stated_in
 from .keyed.turns import Turn, turn_of
 from .keyed.waiting import KeyWait, waiting_for_key, why_kept_back
@@ -82,7 +83,9 @@ class Waiting:
     going by usual run times. *key*: the key that the job waits for, of two the rate first; None for a job without a
     key. *kept_back*: whether a key keeps the job back; if not, the job may start while its keys have room. *overdue*:
     jobs that have taken slots that fit for far longer than usual. *turn*: that of its tenant, if tenants go by shares:
-    then nothing bounds how many jobs pass this one, and *rank* is by age.
+    then nothing bounds how many jobs pass this one, and *rank* is by age. *goes_first*: whether it goes before all
+    others, since its tenant has less than its minimum; *passing*: number of such jobs of other tenants that go before
+    it, and are not in *ahead*.
     """
 
     score: Points
@@ -100,6 +103,8 @@ class Waiting:
     overdue_since_s: float | None = None
     overdue: list[OverdueJob] = field(default_factory=list)
     turn: Turn | None = None
+    goes_first: bool = False
+    passing: int = 0
 
     @property
     def is_paused(self) -> bool:
@@ -131,7 +136,9 @@ def _with_keys(reader: Reader, lane: Lane, keys: list[str], now_us: int, setting
     stands, kept_back = (at is not None for at in reader.ask([_place_in(reader, each) for each in places]))
     if not (stands or kept_back):
         return None
-    waited_for_slots = _waiting_of(reader, order, lane, lanes, profiles, kept_back=kept_back)
+    waited_for_slots = _after_first(
+        reader, order, lane, competing, _waiting_of(reader, order, lane, lanes, profiles, kept_back=kept_back)
+    )
     waited_for_others = _reserved(reader, lane, settings, waited_for_slots)
     waited = _held_back(reader, lane.type, keys, waited_for_others)
     if not keys:
@@ -255,6 +262,32 @@ def _waiting_of(
         passed_until_s=lane.enqueued_us / SECOND_US + bound_s,
         estimate_s=_estimate_s(reader, lane.type, before, profiles, overdue=len(overdue)),
         overdue=overdue,
+    )
+
+
+def _after_first(reader: Reader, order: Order, lane: Lane, types: Sequence[str], waited: Waiting) -> Waiting:
+    """Return *waited* with what jobs of *types* (encoded) change that go before all others, if there are any."""
+    if not reader.first_lanes(types):
+        return waited
+    if minimums.goes_first(reader, lane):
+        groups = minimums.first_ahead(reader, order, types, lane)
+        return replace(
+            waited,
+            rank_in_type=1 + sum(group.jobs for group in groups if group.type == decode(lane.type)),
+            rank=1 + sum(group.jobs for group in groups),
+            ahead=groups,
+            goes_first=True,
+            bound_s=None,
+            passed_until_s=None,
+        )
+    passing = minimums.passing(reader, order, types, lane)
+    return replace(
+        waited,
+        rank_in_type=waited.rank_in_type + passing[lane.type],
+        rank=waited.rank + passing.total(),
+        passing=passing.total(),
+        bound_s=None,
+        passed_until_s=None,
     )
 
 

@@ -41,7 +41,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "type_rules": (
         "lane:key:type_rules",
         "hash",
-        "type -> what keeps it back: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> setting `reserve`",
+        "type -> what keeps it back: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> reserves; !first",
     ),
     "limited": (
         "lane:key:limited:%s",
@@ -84,6 +84,16 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "lane:key:turns:%s:%s",
         "zset",
         "type, lane -> 'enqueued id' of the jobs in it whose tenants have shares, by their starts, µs, or less",
+    ),
+    "first_heads": (
+        "lane:key:first_heads",
+        "hash",
+        "type -> the heads of its first lanes, as `heads` has those of lanes",
+    ),
+    "first_lane": (
+        "lane:key:first:%s:%s",
+        "zset",
+        "type, lane -> the jobs in this lane that go before all others, of tenants below their minimum",
     ),
     "rates": ("lane:key:rates", "zset", "keys of rates, by the time when all their starts are free again, µs"),
     "due_keys": (

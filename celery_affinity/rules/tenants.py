@@ -1,8 +1,8 @@
 """What each tenant may use of the fleet: ``affinity_tenants``, in its three forms.
 
-- in an app.conf: ``{"acme": Tenant(max=10), "*": Tenant(max=20)}``, name -> quota; ``*`` stands for each tenant that is
-  not named;
-- as somebody types it, and as it is shown: ``acme=max:10 *=max:20``, and ``none`` for none;
+- in an app.conf: ``{"acme": Tenant(max=10, min=2), "*": Tenant(max=20)}``, name -> quota; ``*`` stands for each tenant
+  that is not named;
+- as somebody types it, and as it is shown: ``acme=max:10,min:2 *=max:20``, and ``none`` for none;
 - in Redis: likewise, with the names encoded as keys are; a ``*`` that is a name's own is encoded.
 
 Arrows read the setting by ``lua/keyed/tenants.lua``.
@@ -30,27 +30,35 @@ NONE = "none"
 OTHERS = "*"
 
 ACCEPTED = (
-    "quotas by tenant such as {'acme': Tenant(max=10), '*': Tenant(max=20)}, at run time 'acme=max:10 *=max:20' or "
-    "'none': the name of each tenant, or '*' for all others, and a whole number, 0 or more"
+    "quotas by tenant such as {'acme': Tenant(max=10, min=2), '*': Tenant(max=20)}, at run time "
+    "'acme=max:10,min:2 *=max:20' or 'none': the name of each tenant, or '*' for all others, and whole numbers"
 )
 
-_WORD = re.compile(rf"([^\s,]+)=max:([0-9]{{1,{LONGEST_NUMBER}}}|{NONE})(?:,weight:([1-9][0-9]{{0,5}}))?")
+_NUMBER = rf"[0-9]{{1,{LONGEST_NUMBER}}}"
+_WORD = re.compile(rf"([^\s,]+)=max:({_NUMBER}|{NONE})(?:,min:({_NUMBER}))?(?:,weight:([1-9][0-9]{{0,5}}))?")
 
 
 @dataclass(frozen=True)
 class Tenant(Named):
     """The quota of a tenant. *max*: at most so many of its jobs run at a time in the fleet; None: any number.
 
+    *min*: while fewer of its jobs run, those that wait go before the jobs of all tenants that have their minimum,
+    whatever the priority. Slots that the tenant does not use go to others, and come back as their jobs end.
     *weight*: with ``affinity_tenant_turns = "share"``, the tenant's part of the time of slots, beside the weights of
     the other tenants that wait: 1 to 999,999. Raises OptionError (a ValueError) for anything else.
     """
 
     max: int | None = None
+    min: int = 0
     weight: int = 1
 
     def __post_init__(self) -> None:
         if self.max is not None and not (is_whole(self.max) and 0 <= self.max < 10**LONGEST_NUMBER):
             raise refuse("max of a tenant", "a whole number, 0 or more, or None", self.max)
+        if not (is_whole(self.min) and 0 <= self.min < 10**LONGEST_NUMBER):
+            raise refuse("min of a tenant", "a whole number, 0 or more", self.min)
+        if self.max is not None and self.min > self.max:
+            raise refuse("min of a tenant", f"a whole number up to its max, {self.max}", self.min)
         if not is_whole(self.weight) or not 0 < self.weight <= MOST_WEIGHT:
             raise refuse("weight of a tenant", f"a whole number from 1 to {MOST_WEIGHT:,}", self.weight)
 
@@ -86,11 +94,16 @@ def typed(text: str) -> dict[str, Tenant] | None:
     found = [_WORD.fullmatch(word) for word in words]
     if None in found:
         return None
-    return {OTHERS if word[1] == OTHERS else unquote(word[1]): _quota(word) for word in found if word is not None}
+    try:
+        return {OTHERS if word[1] == OTHERS else unquote(word[1]): _quota(word) for word in found if word is not None}
+    except OptionError:  # a min above its max
+        return None
 
 
 def _quota(word: re.Match[str]) -> Tenant:
-    return Tenant(None if word[2] == NONE else int(word[2]), int(word[3] or 1))
+    """Return the quota that *word* says. Raises OptionError."""
+    _, most, least, weight = word.groups()
+    return Tenant(max=None if most == NONE else int(most), min=int(least or 0), weight=int(weight or 1))
 
 
 def shown(value: Mapping[str, Tenant] | str) -> str:
@@ -109,8 +122,14 @@ def _words(value: Mapping[str, Tenant] | str, spelled: Callable[[str], str]) -> 
 
 
 def _said(quota: Tenant) -> str:
-    most = NONE if quota.max is None else str(quota.max)
-    return f"max:{most}" if quota.weight == 1 else f"max:{most},weight:{quota.weight}"
+    least = f",min:{quota.min}" if quota.min else ""
+    weight = f",weight:{quota.weight}" if quota.weight != 1 else ""
+    return f"max:{NONE if quota.max is None else quota.max}{least}{weight}"
+
+
+def quotas_in(text: str) -> dict[str, Tenant]:
+    """Return the quotas by tenant, encoded, that the setting's *text* in Redis says."""
+    return {word[1]: _quota(word) for word in map(_WORD.fullmatch, text.split()) if word}
 
 
 def max_of(key: str, text: str) -> int | None:
@@ -121,11 +140,16 @@ def max_of(key: str, text: str) -> int | None:
     return _of(key, text).max
 
 
+def min_of(key: str, text: str) -> int:
+    """Return the minimum of a tenant, 0 for none, as `max_of` does."""
+    return _of(key, text).min
+
+
 def weight_of(key: str, text: str) -> int:
     """Return the weight of a tenant, as `max_of` does."""
     return _of(key, text).weight
 
 
 def _of(key: str, text: str) -> Tenant:
-    found = {word[1]: _quota(word) for word in map(_WORD.fullmatch, text.split()) if word}
+    found = quotas_in(text)
     return found.get(key.removeprefix(TENANT_PREFIX), found.get(OTHERS, Tenant()))

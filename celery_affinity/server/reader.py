@@ -199,6 +199,13 @@ class Reader:
         """Return the lanes of *types* (encoded; None: of all) that are not empty: jobs that no rule keeps back."""
         return [lane for type_, heads in self._heads(types).items() for lane in _unpack(type_, heads)]
 
+    def first_lanes(self, types: Sequence[str]) -> list[Lane]:
+        """Return the lanes of *types* (encoded) of jobs that go before all others, since their tenants have too little.
+
+        These jobs are in `lanes` as well.
+        """
+        return [lane for type_, heads in self.fields("first_heads", types).items() for lane in _unpack(type_, heads)]
+
     def kept_lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
         """Return, for the lanes of *types* (encoded; None: of all), the jobs that keys keep out of them."""
         if types is None:

@@ -131,3 +131,17 @@ def test_a_limit_of_a_key_that_a_job_has_is_in_use(valkey, fleet, new_app):
     for number in range(2):
         fleet.publish(f"job{number}!", "pdf", rules="key=customer%3A7 limit=1")
     assert gather(app).fleet.limits_in_use == ("customer:*",)
+
+
+def test_of_tenants_the_minima_and_misspelt_names_are_known(valkey, fleet, new_app):
+    app = new_app(valkey.url)
+    fleet.scheduler.configure({"tenants": "acmee=max:3,min:2 big=max:none,min:4 *=max:9,min:1"})
+    fleet.join("worker", "pdf", slots=5)
+    for number, tenant in enumerate(("acme", "big", "other")):
+        fleet.publish(f"job{number}$", "pdf", rules=f"key=tenant%3A{tenant} quota=settings")
+    fleet.publish("busy", "pdf")
+    fleet.publish("more", "pdf")
+    for tenant in ("acme", "big"):
+        fleet.publish(f"waits-{tenant}$", "pdf", rules=f"key=tenant%3A{tenant} quota=settings")
+    found = gather(app).fleet
+    assert (found.slots, found.minima, found.tenants_misspelt) == (5, {"acmee": 2, "big": 4}, {"acmee": "acme"})

@@ -109,6 +109,8 @@ CASES = [
         "affinity_limits['custmer:*'] matches no key"),
     ("bound-full", fleet(full=(Full("pdf", 10, 10, "refuse", ("type 'pdf' is paused: db",)),)),
         "raise QueueFull. No job of the type starts, because type 'pdf' is paused: db."),
+    ("tenants-promised-too-much", fleet(slots=3, minima={"acme": 2, "big": 2}), "promises 4 slots in all (min)"),
+    ("tenant-misspelt", fleet(tenants_misspelt={"acmee": "acme"}), "for 'acmee', of whom no job waits or runs"),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
     ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),

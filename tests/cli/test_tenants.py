@@ -25,8 +25,8 @@ def fleet(redis_client):
 
 def test_tenants_are_listed(valkey, fleet):
     lines = affinity(valkey.url, "tenants").stdout.splitlines()
-    assert lines[0].split() == ["tenant", "max", "slots", "waiting", "oldest", "wait"]
-    assert [line.split()[:4] for line in lines[1:]] == [["acme", "1", "1", "2"], ["other", "-", "1", "0"]]
+    assert lines[0].split() == ["tenant", "min", "max", "slots", "waiting", "oldest", "wait"]
+    assert [line.split()[:5] for line in lines[1:]] == [["acme", "-", "1", "1", "2"], ["other", "-", "-", "1", "0"]]
     assert [line.split()[0] for line in affinity(valkey.url, "tenants", "o*").stdout.splitlines()] == [
         "tenant",
         "other",
@@ -40,10 +40,12 @@ def test_quotas_are_set_and_reset(valkey, fleet, redis_client):
     assert [line.split() for line in lines[1:]] == [["acme", "2", "-"]]
     assert redis_client.zcard(Keys().key("held", "tenant%3Aacme")) == 2, "what waits may start at once"
     weighted = json.loads(affinity(valkey.url, "tenants", "set", "acme", "--weight", "3", "--json").stdout)
-    assert weighted == {"acme": {"max": 2, "weight": 3}}
+    assert weighted == {"acme": {"max": 2, "min": 0, "weight": 3}}
+    lines = affinity(valkey.url, "tenants", "set", "acme", "--min", "2").stdout.splitlines()
+    assert lines[1].split() == ["acme", "2,", "min", "2,", "weight", "3", "-"]
     others = json.loads(affinity(valkey.url, "tenants", "set", "*", "--max", "none", "--json").stdout)
-    assert others["*"] == {"max": None, "weight": 1}
-    assert redis_client.hget(Keys().key("settings"), "tenants") == b"*=max:none acme=max:2,weight:3"
+    assert others["*"] == {"max": None, "min": 0, "weight": 1}
+    assert redis_client.hget(Keys().key("settings"), "tenants") == b"*=max:none acme=max:2,min:2,weight:3"
     affinity(valkey.url, "tenants", "reset", "*")
     assert affinity(valkey.url, "tenants", "reset", "acme").stdout.startswith("no quota is set")
     unknown = affinity(valkey.url, "tenants", "reset", "acme")
@@ -54,10 +56,12 @@ def test_quotas_are_set_and_reset(valkey, fleet, redis_client):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["acme"], "give --max, --weight, or both"),
+        (["acme"], "give some of --max, --min and --weight"),
         (["acme", "--max", "many"], "a whole number, 0 or more, or 'none', got: 'many'"),
         (["acme", "--max", "-1"], "got: '-1'"),
         (["acme", "--weight", "0"], "'--weight'"),
+        (["acme", "--min", "-1"], "'--min'"),
+        (["acme", "--min", "2"], "min of a tenant must be a whole number up to its max, 1, got: 2"),
         (["x" * 300, "--max", "1"], "affinity_tenants must be quotas by tenant"),
     ],
 )

@@ -263,6 +263,7 @@ class Both(SideBySide):
         for _ in range(counted // MOST_PURGED + 1):
             self.step("purge", ..., *scheduled, type=encode(type_))
         self.step("purge", [0, 0], type=encode(type_))
+        self.may_forget = counted >= MOST_PURGED
         self.compare()
 
     def _configure(self, changes):

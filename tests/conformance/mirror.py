@@ -84,7 +84,7 @@ def _parsed(line):
     value = _PARSED[type_](value)
     if name.startswith(TURNS):
         value = dict.fromkeys(value, 0)  # some are of before
-    if name == key("heads"):
+    if name in (key("heads"), key("first_heads")):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if name == key("recurs"):
         value = {place: set(names.split(" ")) for place, names in value.items()}
@@ -154,9 +154,9 @@ def expected(reference):
         if worker.inbox:
             state[key("inbox", worker.id)] = [payload(delivery) for delivery in reversed(worker.inbox)]
     _expect_counts(reference, entry)
-    _expect_heads(reference, entry, standing)
     _expect_keys(reference, entry, standing)
     _expect_type_rules(reference, entry)
+    _expect_heads(reference, state, entry, standing)
     _expect_counted_claims(reference, state, entry)
     _expect_names(reference, entry)
     _expect_settings(reference, entry)
@@ -433,7 +433,9 @@ def _expect_keys(reference, entry, standing):
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)
             words = first.setdefault((its_key, its_lane), f"{job.enqueued_us} {job.id}")
             stands = job.id in standing or its_key != its_keys[-1]
-            first[its_key, its_lane] = words = f"{words} {job.id}" if stands else words
+            is_first = stands and its_key in reference.first_keys
+            words = f"{words} {job.id}" if stands else words
+            first[its_key, its_lane] = words = f"{words} !" if is_first else words
             entry(["of_key", its_key], its_lane, words)
             entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
     _expect_facts_of_keys(reference, entry)
@@ -501,11 +503,17 @@ def _expect_type_rules(reference, entry):
         entry(["pause_ends"], what, at_us)
 
 
-def _expect_heads(reference, entry, standing):
-    heads = defaultdict(dict)
-    for job in reference.jobs.values():
-        if job.state == "pending" and job.id in standing:
-            first = heads[job.type].get(lane(job))
-            heads[job.type][lane(job)] = min(first or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
-    for type_, its in heads.items():
-        entry(["heads"], encode(type_), {(name, str(enqueued_us), job) for name, (enqueued_us, job) in its.items()})
+def _expect_heads(reference, state, entry, standing):
+    jobs = [job for job in reference.jobs.values() if job.state == "pending" and job.id in standing]
+    first = [job for job in jobs if keyed.goes_first(reference, job)]
+    for name, some in (("heads", jobs), ("first_heads", first)):
+        heads = defaultdict(dict)
+        for job in some:
+            head = heads[job.type].get(lane(job))
+            heads[job.type][lane(job)] = min(head or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
+        for type_, its in heads.items():
+            entry([name], encode(type_), {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
+    for job in first:
+        entry(["first_lane", encode(job.type), lane(job)], job.id, job.enqueued_us)
+        entry(["type_rules"], "!first", "1")
+        state[key("heads")].setdefault("!", "rules")

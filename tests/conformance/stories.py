@@ -88,10 +88,11 @@ class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
         # A call looks at one worker, profile, type, key or recurring call at least. Some numbers are not known here.
         workers = [len(reference.workers)] * 2
         most = [0, *workers, len(waiting) + 1, len(served), len(waiting), len(waiting)]
-        for stage, number in enumerate([*most, len(reference.waiting_keys), len(reference.recurring), 0]):
+        most += [len(reference.waiting_keys), len(waiting), len(reference.recurring), 0]
+        for stage, number in enumerate(most):
             for at in range(number + 1 if stage else 0):
                 self.step("repair", NothingFound(), first=stage * STAGE + at, how=how)
-        self.step("repair", [-1, [], []], first=9 * STAGE, how=how)
+        self.step("repair", [-1, [], []], first=10 * STAGE, how=how)
         self._have_turns_of_later_end()
         self.compare()
 

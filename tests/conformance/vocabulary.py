@@ -214,6 +214,8 @@ a_setting = draw.sampled_from(
         ("tenants", "a=max:1 *=max:2,weight:3"),
         ("tenants", "a=max:none,weight:2 b=max:3,weight:5"),
         ("tenants", "*=max:1 a=max:none"),
+        ("tenants", "a=max:none,min:1 d=max:2,min:2,weight:4"),
+        ("tenants", "*=max:3,min:1 b=max:none,min:2"),
         ("tenants", ""),
         ("reserve", "pdf:queued=1"),
         ("reserve", "pdf:queued=1 *:0=2"),

@@ -56,7 +56,7 @@ def test_jobs_of_an_app_with_shares_say_so(shop, redis_client):
     assert redis_client.hget(job, "rules") == b"key=tenant%3Aacme quota=share"
 
 
-@pytest.mark.parametrize("block", ["at-run-time", "weights", "flood", "look"])
+@pytest.mark.parametrize("block", ["at-run-time", "promise", "weights", "flood", "look"])
 def test_the_commands_of_the_page_succeed(valkey, redis_client, block):
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
@@ -104,3 +104,32 @@ def test_explain_prints_the_turn_of_a_tenant_as_the_page_does(redis_client):
     printed = click.unstyle(text_of_explain.explanation(explain(ClockedReader(fleet.scheduler), "acme4$"))).splitlines()
     assert blocks(PAGE)["turn"].rstrip() in printed
     assert any(line.startswith("overtaken   no bound of its own: the tenants of its lane") for line in printed)
+
+
+def test_the_minima_of_the_page_are_accepted(shop):
+    exec(blocks(PAGE)["promised"], shop)
+    quotas = Settings(tenants=shop["app"].conf.affinity_tenants).tenants
+    assert (quotas["acme"].min, quotas["big"].min, quotas["big"].max) == (2, 4, 10)
+
+
+def test_explain_says_who_goes_first_as_the_page_does(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"tenants": "acme=max:none,min:2"})
+    fleet.join("worker", "pdf")
+    fleet.publish("busy", "pdf")
+    fleet.publish("other", "pdf", priority=9, task_id="other")
+    for type_, priority in (("pdf", 0), ("pdf", 1), ("pdf", 2)):
+        job = f"acme{priority}$"
+        fleet.publish(job, type_, priority=priority, rules=OF_ACME, task_id=job)
+
+    def printed(task):
+        found = explain(ClockedReader(fleet.scheduler), task)
+        return found.waiting, click.unstyle(text_of_explain.explanation(found)).splitlines()
+
+    waiting, lines = printed("acme1$")
+    assert (waiting.rank, waiting.rank_in_type, [group.priority for group in waiting.ahead]) == (2, 2, [2])
+    for line in blocks(PAGE)["promised-line"].splitlines():
+        assert line in lines
+    waiting, lines = printed("other")
+    assert (waiting.rank, waiting.rank_in_type, waiting.ahead) == (4, 4, [])
+    assert blocks(PAGE)["passed-line"].rstrip() in lines

@@ -30,7 +30,7 @@ SHORT = {
     "rates": {"ZSCORE"},
     "recurring": {"ZRANGE"},
     "recurring_call": {"HMGET"},
-    "pauses|type_rules": {"HSCAN", "HMGET"},
+    "pauses|type_rules|first_heads": {"HSCAN", "HMGET"},
     "limited": {"ZCARD"},
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},
     "batched|waiting_calls": {"HSCAN"},

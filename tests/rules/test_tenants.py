@@ -12,7 +12,12 @@ from celery_affinity.rules.settings import Settings
 
 QUOTAS = st.dictionaries(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),
-    st.builds(Tenant, st.none() | st.integers(0, 10**17)),
+    st.builds(
+        lambda most, least, weight: Tenant(max=most, min=least if most is None else min(least, most), weight=weight),
+        st.none() | st.integers(0, 10**17),
+        st.integers(0, 10**17),
+        st.integers(1, 999_999),
+    ),
     max_size=4,
 )
 
@@ -23,7 +28,11 @@ def test_quotas_come_back_as_they_went(quotas):
     assert tenants.typed(tenants.shown(quotas)) == quotas
     text = tenants.encoded(quotas)
     for name, quota in quotas.items():
-        assert name == "*" or tenants.max_of(f"tenant%3A{encode(name)}", text) == quota.max
+        key = f"tenant%3A{encode(name)}"
+        found = Tenant(
+            max=tenants.max_of(key, text), min=tenants.min_of(key, text), weight=tenants.weight_of(key, text)
+        )
+        assert name == "*" or found == quota
 
 
 def test_the_star_is_each_tenant_that_is_not_named_and_no_name():
@@ -47,6 +56,10 @@ def test_the_star_is_each_tenant_that_is_not_named_and_no_name():
         {"": Tenant()},
         {5: Tenant()},
         {"a": {"most": 3}},
+        {"a": {"max": 3, "min": 4}},
+        "a=max:3,min:4",
+        "a=max:3,min:-1",
+        "a=max:3,weight:2,min:1",
         {"x" * 250: {}},
     ],
 )
@@ -61,8 +74,19 @@ def test_a_maximum_is_a_whole_number(most):
         Tenant(max=most)
 
 
+@pytest.mark.parametrize("least", [-1, 2.5, True, "3", None, 10**18])
+def test_a_minimum_is_a_whole_number(least):
+    with pytest.raises(OptionError, match="min of a tenant must be a whole number, 0 or more, got: "):
+        Tenant(min=least)
+
+
+def test_a_minimum_above_the_maximum_is_refused():
+    with pytest.raises(OptionError, match="min of a tenant must be a whole number up to its max, 3, got: 4"):
+        Tenant(max=3, min=4)
+
+
 def test_a_misspelt_field_of_a_quota_is_refused():
-    with pytest.raises(OptionError, match=r"Tenant takes max, weight, got: 'maxx'; did you mean 'max'\?"):
+    with pytest.raises(OptionError, match=r"Tenant takes max, min, weight, got: 'maxx'; did you mean 'max'\?"):
         Tenant(maxx=3)
 
 

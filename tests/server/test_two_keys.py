@@ -105,6 +105,24 @@ def test_who_was_held_up_by_one_that_moves_gets_the_free_slot_at_once(fleet, hel
     assert fleet.jobs("worker") == ["2&"]
 
 
+@pytest.mark.parametrize("then", ["moves", "ends"])
+@pytest.mark.parametrize("its_rules", ["key=b limit=2 key=rate%3At rate=8/8000000", "key=rate%3At rate=8/8000000"])
+def test_who_was_held_up_by_one_that_waits_for_its_second_key_gets_the_free_slot(fleet, its_rules, then):
+    """The first one stands for the rate, and not in its lane: so slots are free, and the other one fits them."""
+    fleet.join("worker", PDF, slots=9)
+    fleet.publish("busy!", PDF, rules="key=a limit=1")
+    fleet.publish("1&", PDF, rules="key=rate%3At rate=8/8000000 key=a limit=1")
+    other = "2&" if " key=" in its_rules else "2!"
+    fleet.publish(other, PDF, rules=its_rules)
+    assert fleet.jobs("worker") == ["busy!"]
+    if then == "moves":
+        fleet.scheduler.move(["1&"], type_="excel")
+    else:
+        fleet.scheduler.revoke(["task-1&"], [], keep_s=60)
+        fleet.scheduler.tick()
+    assert fleet.jobs("worker") == [other]
+
+
 def test_who_was_held_up_by_one_that_is_purged_gets_the_free_slot(fleet, held_up):
     fleet.publish("3&", PDF, priority=9, rules="key=rate%3Ahost rate=9/9000000 key=busy limit=1")
     fleet.scheduler.purge("excel")  # of another type: nothing changes

@@ -49,6 +49,16 @@ def test_a_limit_of_a_type_counts_what_runs_when_it_comes(fleet):
     assert [claim.job_id for claim in fleet.end("worker", claims[0])] == ["late"]
 
 
+def test_a_type_that_is_full_stays_so_when_a_key_moves_its_jobs(fleet):
+    """Each claim of another type has the next job of the common key stand in the full type's lane."""
+    fleet.scheduler.configure({"limits": "type%3Apdf=1"})
+    fleet.scheduler.tick()  # counts what runs already
+    for number, type_ in enumerate(("pdf", "pdf", "excel", "pdf", "excel")):
+        fleet.publish(f"{number}!", type_, priority=9 if type_ == "pdf" else 0, rules="key=k limit=9")
+    fleet.join("worker", "pdf", "excel", slots=9)
+    assert fleet.jobs("worker") == ["0!", "2!", "4!"]
+
+
 def test_a_pause_puts_a_sign_before_what_lies_unread_in_each_inbox(fleet):
     fleet.join("busy", "pdf")
     fleet.publish("job", "pdf")

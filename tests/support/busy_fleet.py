@@ -180,7 +180,7 @@ class Scene:
         scheduler.tick()
         one.read()
         one.settle()
-        scheduler.configure({"priority_percentage": "50", "limits": "type%3Aweb=6"})
+        scheduler.configure({"priority_percentage": "50", "limits": "type%3Aweb=6", "tenants": "acme=max:none,min:9"})
         scheduler.tick()
         scheduler.configure({"limits": "type%3Anone=50 type%3Aweb=8"})
         scheduler.pause("type:paused", for_s=3_600, why="a reason")

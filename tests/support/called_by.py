@@ -1,6 +1,7 @@
 """The commands that an arrow may call, by the text of the library: of the functions that it reaches."""
 
 import re
+from functools import cache
 
 from celery_affinity.lua.library import assembled
 from celery_affinity.rules.redis_keys import KEYS
@@ -15,6 +16,7 @@ _READS_WHAT_IT_GETS = re.compile(r"workers\.tick_in_time\((.*)")
 _CALL = re.compile(r"redis\.p?call\(\s*(?:.*?)\"([A-Z]+)\"(.*)")
 
 
+@cache
 def needs(arrow: str) -> set[tuple[str, str]]:
     """Return (command, the part of its key that never varies, "" if the key is not said there) of *arrow*."""
     found = set()
@@ -41,6 +43,7 @@ def _reached(function: str) -> list[str]:
     return texts
 
 
+@cache
 def _functions() -> dict[str, tuple[str, str]]:
     """Return file and text of each function: ``lanes.add``, or ``placing/lanes:find``, which only its file knows."""
     found = {}
@@ -52,10 +55,12 @@ def _functions() -> dict[str, tuple[str, str]]:
     return found
 
 
+@cache
 def _rules() -> list[str]:
     """Return the modules that have hooks, of which an arrow calls those of the job's rule."""
     return ["no_rule", *re.findall(r"^hooks\.by_mark\[(\w+)\.MARK\]", assembled(), re.MULTILINE)]
 
 
+@cache
 def _modules() -> set[str]:
     return set(re.findall(r"^local (\w+) = \{\}$", assembled().partition("\ndo -- ")[0], re.MULTILINE))

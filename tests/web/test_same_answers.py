@@ -72,7 +72,7 @@ def asked(app, web):
     return Asked(app, web)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(drawn=some_jobs, limit=draw.sampled_from([1, 3, 7, 1000]))
 def test_pages_by_state_are_disjoint_and_complete_and_all_ways_agree(asked, fleet, drawn, limit):
     fleet.scheduler.client.flushall()

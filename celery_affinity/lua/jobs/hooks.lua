@@ -102,6 +102,22 @@ function hooks.clock_was_set_back(from)
     return recurring.recheck(from)
 end
 
+-- RETURNS the heads of jobs that go before all others, as `minimums.heads` does, if they have changed since the call
+-- asked last; else false.
+function hooks.first_heads(types)
+    local keys = call.keys
+    if not (keys and keys.first_heads_changed) then
+        return false
+    end
+    keys.first_heads_changed = false
+    return minimums.heads(types) or {}
+end
+
+-- RETURNS whether a job that goes before all others waits in its lane.
+function hooks.waits_first(id, type, lane)
+    return minimums.waits(id, type, lane)
+end
+
 -- RETURNS which of `types` a claim may choose from, as `type_rules.open` does.
 function hooks.open(types, heads, settings, is_ahead)
     return type_rules.open(types, heads, settings, is_ahead)

@@ -5,15 +5,18 @@
 -- when it came (`shares`). are_some_paused: whether anything is paused.
 -- patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
 -- is_renewed_later: whether keys are renewed only at the end of the call.
--- gone_on: jobs that have come to their second key since others left in this call -> type and lane. has_left,
--- called_back: whether a job has left, and the jobs that were called back, since `renew_all` began.
+-- first_heads_changed: whether other jobs go first (`minimums`) since a claim has read which.
+-- gone_on: jobs that others held up which have left in this call -> type and lane. Since `renew_all` began: has_left,
+-- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside free
+-- slots; called_back: jobs that were called back.
 -- left_to_open, left_to_close: sub-lanes that this call may still change. is_unfinished: whether it may change fewer
 -- than it would have to.
 function key_rows.of_call()
     if not call.keys then
         call.keys = {
             known = {}, of_job = {}, task = {}, since = {}, is_unfinished = false, to_renew = {},
-            gone_on = {}, has_left = false, called_back = {}, is_renewed_later = false,
+            first_heads_changed = false, gone_on = {}, called_back = {}, has_left = false, has_left_several = false,
+            is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
         }
     end
@@ -57,8 +60,11 @@ end
 local function add_field(its, name, value)
     local type, lane = string.match(name, "^(%S+) (%S+)$")
     if type then
-        local enqueued, first, standing = string.match(value, "^(%S+) (%S+) ?(%S*)$")
-        its.sublanes[name] = { type = type, lane = lane, enqueued = enqueued, first = first, standing = standing }
+        local enqueued, first, standing, is_first = string.match(value, "^(%S+) (%S+) ?(%S*) ?(!?)$")
+        its.sublanes[name] = {
+            type = type, lane = lane, enqueued = enqueued, first = first, standing = standing,
+            is_first = is_first == "!",
+        }
         its.waits = true
     elseif name == "retry" then
         its.retry = value
@@ -75,7 +81,8 @@ end
 
 -- RETURNS a table of what Redis says of a key:
 -- sublanes: "type lane" -> a table: type and lane; first, enqueued: its first job, and when that was enqueued;
---   standing: the job that stands in the lane, "" for none; is_changed: whether this is still to be written.
+--   standing: the job that stands in the lane, "" for none; is_first: whether it goes first (`minimums`); is_changed:
+--   whether this is still to be written.
 -- waits: whether any job waits for the key. held: how many jobs hold it. is_paused.
 -- stated: task -> the limit or rate that its jobs state.
 -- retry: the job that the key is kept for (`keep_order`), nil for none.
@@ -117,7 +124,7 @@ function key_rows.add(its_key, its, id, type, lane, enqueued)
         redis.call("ZADD", key.waiting_keys, "NX", keyed.revision(), its_key)
         its.waits = true
     end
-    local sublane = its.sublanes[name] or { type = type, lane = lane, standing = "" }
+    local sublane = its.sublanes[name] or { type = type, lane = lane, standing = "", is_first = false }
     its.sublanes[name] = sublane
     local enqueued_us, first_us = tonumber(enqueued), tonumber(sublane.enqueued)
     if not first_us or score.is_older(enqueued_us, id, first_us, sublane.first) then
@@ -131,6 +138,7 @@ function key_rows.remove(its_key, its, id, type, lane)
     local place, sublane = key.sublane(its_key, type, lane), its.sublanes[name]
     redis.call("ZREM", place, id)
     if sublane and sublane.standing == id then
+        minimums.stand_no_more(its_key, sublane)
         sublane.standing, sublane.is_changed = "", true
     end
     if sublane and sublane.first == id then
@@ -170,7 +178,8 @@ function key_rows.write_sublanes(its_key, its)
         if sublane.is_changed then
             local text = sublane.enqueued .. " " .. sublane.first
             fields[#fields + 1] = name
-            fields[#fields + 1] = sublane.standing == "" and text or text .. " " .. sublane.standing
+            local standing = sublane.standing == "" and "" or " " .. sublane.standing
+            fields[#fields + 1] = text .. standing .. (sublane.is_first and " !" or "")
             sublane.is_changed = false
         end
     end

@@ -47,6 +47,14 @@ local function some_of(sublanes, most)
     return some
 end
 
+-- Has the next tick go on with a key.
+function key_standing.go_on_later(its_key)
+    key_rows.of_call().is_unfinished = true
+    if redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key) == 1 then
+        workers.have_one_tick()
+    end
+end
+
 -- RETURNS those of the sub-lanes in `wanted` that this call may change; a tick goes on with the others. `wanted`:
 -- sub-lane -> the job that is to stand in its lane instead of the one that does.
 local function changed_now(its_key, wanted)
@@ -66,10 +74,7 @@ local function changed_now(its_key, wanted)
         changed[#changed + 1] = sublane
     end
     if #changed < number then
-        keys.is_unfinished = true
-        if redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key) == 1 then
-            workers.have_one_tick()
-        end
+        key_standing.go_on_later(its_key)
     end
     return changed
 end
@@ -144,7 +149,11 @@ local function renew(its_key, gains, is_left)
         local is_in_lane
         after[type], is_in_lane =
             key_steps.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
-        local may_fit = gains or (is_left and key_rows.of_call().gone_on[wanted[sublane]])
+        local keys = key_rows.of_call()
+        if is_left and keys.has_left_several and is_in_lane then
+            keys.gone_on[wanted[sublane]] = type .. " " .. sublane.lane
+        end
+        local may_fit = gains or (is_left and keys.gone_on[wanted[sublane]])
         call.gained[type] = call.gained[type] or (may_fit and is_in_lane) or false
     end
     for type, heads in pairs(after) do
@@ -152,6 +161,7 @@ local function renew(its_key, gains, is_left)
             lanes.write(type, heads)
         end
     end
+    minimums.renew(its_key, its)
     key_rows.write_sublanes(its_key, its)
 end
 
@@ -177,6 +187,7 @@ function key_standing.renew_all(gains, is_left)
             renew(its_key, gains, is_left)
         end
     end
+    keys.has_left_several = keys.has_left_several and keys.is_renewed_later
     for its_key in pairs(renewed) do
         local its = key_rows.read(its_key)
         if not next(its.sublanes) then
@@ -198,7 +209,7 @@ function key_standing.leave_to_tick()
         local its_keys = key_rows.keys_of(id)
         if key_steps.stands_for(its_keys, id, string.match(name, "^(%S+) (%S+)$")) then
             local is_rate = string.find(its_keys[1].key, protocol.RATE_PREFIX, 1, true) == 1
-            redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_keys[is_rate and 2 or 1].key)
+            redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_keys[is_rate and #its_keys > 1 and 2 or 1].key)
         end
     end
 end

@@ -62,6 +62,7 @@ end
 -- of its type. RETURNS the heads after that.
 local function call_back(its_key, sublane, heads)
     local id, type, lane = sublane.standing, sublane.type, sublane.lane
+    minimums.stand_no_more(its_key, sublane)
     for _, stated in ipairs(keys_after(its_key, id)) do
         key_rows.of_call().called_back[id] = true
         key_rows.remove(stated.key, key_rows.read(stated.key), id, type, lane)

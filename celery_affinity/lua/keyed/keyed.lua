@@ -90,6 +90,7 @@ function keyed.leave(id, type, lane)
     end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
+        key_rows.of_call().has_left_several = key_rows.of_call().has_left_several or nth > 1
         wait_no_more(stated, its, nth > 1, id, type, lane)
         if its.retry == id then
             key_rows.keep_for_nobody(its_key, its, "retry")
@@ -149,6 +150,8 @@ end
 function keyed.hold(id, type, lane, fence)
     for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
+        local sublane = its.sublanes[type .. " " .. lane]
+        local is_its_turn = not (sublane and sublane.is_first)
         wait_no_more(stated, its, nth > 1, id, type, lane)
         local most, period_us, interval_us = key_room.rate_of(its_key, its.stated)
         if most then
@@ -158,7 +161,7 @@ function keyed.hold(id, type, lane, fence)
             redis.call("ZADD", key.held(its_key), fence, id)
             its.held = its.held + 1
             if stated.states == protocol.BY_SHARE then
-                shares.charge(its_key, id, type)
+                shares.charge(its_key, id, type, is_its_turn)
             end
             key_turns.end_turn(its_key, its, type)
         end

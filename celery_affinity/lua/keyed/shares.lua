@@ -2,7 +2,7 @@
 -- start-time fair queueing (Goyal, Vin, Cheng 1996) over slots. A tenant has a tag: the slot-time that its jobs were
 -- charged, µs, by its weight. Of the jobs that stand in a lane, one for each tenant, goes the one with the smallest
 -- start: the tag of its tenant, or the clock when the job came, if that is more. So idleness earns nothing. The clock
--- is the greatest start of a job that was claimed.
+-- is the greatest start of a job that was claimed in its turn.
 -- A claim charges the time that jobs of the type usually take; the end of the job settles it by the time that it had
 -- its slot: more is charged, less is credit for the tenant's next claims. So tags only grow, and key `turns` may have
 -- starts of before: none is too high, and the smallest is set right when it is looked at.
@@ -99,8 +99,9 @@ function shares.turn(job)
     return job
 end
 
--- Job `id` of `type` was claimed: charges its tenant, whose key is `its_key`.
-function shares.charge(its_key, id, type)
+-- Job `id` of `type` was claimed: charges its tenant, whose key is `its_key`. `is_its_turn`: not since the tenant had
+-- less than its minimum, which says nothing of the starts of others.
+function shares.charge(its_key, id, type, is_its_turn)
     local usual_us = time_in(redis.call("HGET", key.durations, type))
     local credit_us = time_in(redis.call("HGET", key.credits, its_key))
     local clock = tonumber(redis.call("ZSCORE", key.tags, CLOCK) or 0)
@@ -110,7 +111,7 @@ function shares.charge(its_key, id, type)
         redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))
     end
     local after = start + math.floor((usual_us - used_us) / tenants.weight_of(its_key))
-    redis.call("ZADD", key.tags, after, its_key, math.max(start, clock), CLOCK)
+    redis.call("ZADD", key.tags, after, its_key, is_its_turn and math.max(start, clock) or clock, CLOCK)
     redis.call("HSET", key.job(id), "charged", call.text(usual_us))
 end
 

@@ -1,22 +1,23 @@
--- tenants: what the setting `tenants` says: words "name=max:number", "name=max:none,weight:number", the names
--- percent-encoded (rules/tenants.py); "*" stands for each tenant that is not named. A tenant is a key of its jobs, the
--- last of them.
+-- tenants: what the setting `tenants` says: words "name=max:number", "name=max:none,min:number,weight:number", the
+-- names percent-encoded (rules/tenants.py); "*" stands for each tenant that is not named. A tenant is a key of its
+-- jobs, the last of them.
 local meanings = kept.cache(2)
 
-local NONE = { weight = 1 }
+local NONE = { min = 0, weight = 1 }
 
--- RETURNS a table: name -> how many jobs of the tenant may run, and its weight. There may be thousands of names.
+-- RETURNS a table: name -> the quota of the tenant: max, min, and weight. There may be thousands of names.
 local function meaning_of(text)
     local quotas = {}
     for name, most, rest in string.gmatch(text, "(%S+)=max:(%d*)(%S*)") do
         quotas[name] = {
-            max = tonumber(most), weight = math.max(1, tonumber(string.match(rest, "weight:(%d+)") or 1)),
+            max = tonumber(most), min = tonumber(string.match(rest, "min:(%d+)") or 0),
+            weight = math.max(1, tonumber(string.match(rest, "weight:(%d+)") or 1)),
         }
     end
     return quotas
 end
 
--- RETURNS the quota of a tenant: max, and weight.
+-- RETURNS the quota of a tenant.
 local function quota_of(its_key)
     if not call.tenants then
         call.tenants = redis.call("HGET", key.settings, "tenants") or ""
@@ -33,6 +34,11 @@ end
 -- RETURNS how many jobs may hold the key of a tenant.
 function tenants.max_of(its_key)
     return quota_of(its_key).max or math.huge
+end
+
+-- RETURNS how many jobs of a tenant are to hold its key before others get slots.
+function tenants.min_of(its_key)
+    return quota_of(its_key).min
 end
 
 -- RETURNS the weight of a tenant: by how much a time that its jobs have slots is divided.

@@ -29,19 +29,47 @@ function candidates.write_heads(waiting)
     end
 end
 
--- RETURNS the job that goes first of those that a free slot fits, or nil. Mostly the jobs are those of one lane.
+-- RETURNS the job of a tenant below its minimum that goes before all others, or nil.
+local function best_below_minimum(waiting)
+    local types, heads = {}, waiting.heads
+    for _, type in ipairs(waiting.types) do
+        types[#types + 1] = heads[type] and waiting.first_heads[type] and type
+    end
+    local job = which_job.below_minimum(types, waiting.first_heads, waiting.view, waiting.kept_back)
+    if not job then
+        return nil
+    end
+    local place = lanes.place(heads[job.type], job.lane)
+    local is_head = place and select(3, lanes.at(heads[job.type], place)) == job.id
+    if not is_head and not hooks.waits_first(job.id, job.type, job.lane) then
+        waiting:read_first_heads()
+        return nil
+    end
+    job.place = is_head and place or nil
+    for nth, type in ipairs(waiting.types) do
+        job.nth = type == job.type and nth or job.nth
+    end
+    return job
+end
+
+-- RETURNS the job that goes first of those that a free slot fits, or nil; and whether its tenant is below its minimum.
+-- Mostly the jobs are those of one lane.
 local function best(waiting)
     local heads, view, kept_back = waiting.heads, waiting.view, waiting.kept_back
     local one = next(heads)
     if not one then
         return nil
     end
-    if not waiting.choice then
-        if #waiting.types == 1 and string.find(heads[one], "^%l+%.%d+ %d+ %S+$") then
-            local is_open = view:any_free(one) and not (kept_back and kept_back.open(one, heads[one], view) == "")
-            return is_open and lanes.job(one, heads[one], 1)
-        end
+    local is_one = not waiting.choice and #waiting.types == 1 and string.find(heads[one], "^%l+%.%d+ %d+ %S+$")
+    if not is_one and not waiting.choice then
         waiting.choice = which_job.among(waiting.types, heads, view, kept_back)
+    end
+    local job = waiting.first_heads and best_below_minimum(waiting)
+    if job then
+        return job, true
+    elseif is_one then
+        local is_open = view:any_free(one) and not (kept_back and kept_back.open(one, heads[one], view) == "")
+        return is_open and lanes.job(one, heads[one], 1)
     end
     return waiting.choice:first()
 end
@@ -75,6 +103,11 @@ local function count(waiting, job)
     end
 end
 
+-- Reads the heads of jobs that go before all others, if a rule has changed them since.
+local function read_first_heads(waiting)
+    waiting.first_heads = hooks.first_heads(waiting.types) or waiting.first_heads
+end
+
 -- Reads the heads of the types that a rule has moved since.
 local function read_again(waiting)
     for nth, type in ipairs(waiting.types) do
@@ -89,23 +122,25 @@ end
 
 -- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free: a table with what `fill` uses.
 -- `left`: types that the call does not choose from, each with a blank behind it. `limits`: of types that have one;
--- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `changed`: types
--- whose heads are to be written. `choice`: chooses among several lanes, once there are several.
+-- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `first_heads`: those
+-- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written.
+-- `choice`: chooses among several lanes, once there are several.
 function candidates.of(types, view, settings)
     local waiting, heads, has_type_rules = lanes.heads(types)
     local left = ""
     if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
         waiting, left = some_of(waiting, heads)
     end
-    local limit_of, kept_back = {}, nil
+    local limit_of, kept_back, first_heads = {}, nil, nil
     if has_type_rules then
-        waiting, limit_of, kept_back = hooks.open(waiting, heads, settings, view.is_ahead)
+        waiting, limit_of, kept_back, first_heads = hooks.open(waiting, heads, settings, view.is_ahead)
         view = kept_back and view.of_all and view:of_all() or view -- jobs may wait beside any free slot
     end
     return {
         types = waiting, heads = heads, left = left, view = view, limits = limit_of, kept_back = kept_back,
-        settings = settings, changed = {},
-        best = best, pop = pop, count = count, read_again = read_again, write = candidates.write_heads,
+        first_heads = first_heads, settings = settings, changed = {},
+        best = best, pop = pop, count = count, write = candidates.write_heads,
+        read_again = read_again, read_first_heads = read_first_heads,
     }
 end
 
@@ -123,6 +158,6 @@ local function nothing() end
 function candidates.only(job)
     return {
         types = {}, heads = {}, left = "", limits = {}, changed = {}, job = job, best = only_one, pop = pop_only_one,
-        count = nothing, read_again = nothing, write = nothing,
+        count = nothing, read_again = nothing, read_first_heads = nothing, write = nothing,
     }
 end

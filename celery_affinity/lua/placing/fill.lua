@@ -18,6 +18,7 @@ local function with_its_rules(waiting, does, ...)
     if are_written then -- mostly a claim changes nothing else
         waiting:read_again()
     end
+    waiting:read_first_heads()
     return result
 end
 
@@ -41,12 +42,15 @@ function fill.from(waiting, caller, view, fresh)
     local bytes = 0
 
     for moves = 1, protocol.MOST_MOVES do
-        local job = view.left ~= 0 and waiting:best()
+        local job, is_below_minimum
+        if view.left ~= 0 then
+            job, is_below_minimum = waiting:best()
+        end
         if not job then
             break
         end
         local worker, is_ruled = view:best(job.type), marks.has_key(job.id)
-        job = is_ruled and hooks.turn(job) or job
+        job = is_ruled and not is_below_minimum and hooks.turn(job) or job
         local id = job.id
         local has_limit = waiting.limits[job.type]
         if view.is_ahead and (has_limit or (is_ruled and not hooks.may_be_ahead(id))) then

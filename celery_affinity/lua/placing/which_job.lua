@@ -35,7 +35,7 @@ local function best_of(choice, nth, by_age, least)
         return choice.oldest[nth], 0
     end
     if not choice.places[nth] then
-        choice.places[nth], choice.points[nth] = best_heads.first(type, choice.heads[type], settings)
+        choice.places[nth], choice.points[nth] = choice.first_head(type, choice.heads[type], settings)
     end
     local its_points = choice.points[nth]
     if #choice.types > 1 and its_points + score.rarity(1, settings) >= least then
@@ -118,6 +118,19 @@ function which_job.among(types, heads, view, kept_back)
     return {
         types = types, heads = heads, view = view, settings = settings_in_force.for_a_claim(), kept_back = kept_back,
         places = {}, points = {}, oldest = {}, capacities = false,
-        first = first, popped = popped, changed = changed,
+        first = first, popped = popped, changed = changed, first_head = best_heads.first,
     }
+end
+
+local function first_head(_, heads, settings)
+    return best_heads.first_of_some(heads, settings)
+end
+
+-- RETURNS the job that goes first among those of tenants that have less than their minimum; nil if no free slot fits
+-- any. `heads`: type -> its first heads. Such a claim goes by score, and is not counted.
+function which_job.below_minimum(types, heads, view, kept_back)
+    local choice = which_job.among(types, heads, view, kept_back)
+    choice.first_head = first_head
+    local nth, place = first_type(choice, false)
+    return nth and lanes.job(types[nth], heads[types[nth]], place)
 end

@@ -2,6 +2,8 @@
 -- claims, lanes and settings: the other files of this folder say what follows from what. Here an entry of a key is
 -- compared with what it should be; one that differs is recorded, and written anew.
 
+local MOST_MENDED = 1000 -- members of one sorted set
+
 -- `looks`: number of keys that this call has looked at. `has_kind`: keys that exist, with a type that is right.
 
 -- Begins a call of `repair`.
@@ -127,6 +129,22 @@ end
 function derived.some(kind, name, entries, should)
     for i = 1, #entries, 2 do
         derived.entry(kind, name, entries[i], entries[i + 1], should(entries[i + 1], entries[i]))
+    end
+end
+
+-- Calls `fix` with members of the sorted set `name` and their scores: the first one, and another one whose turn comes
+-- with time, since there may be very many. Goes on while `fix` returns that it found something.
+function derived.with_some_of(name, fix)
+    local number = derived.exists(name, "zset") and redis.call("ZCARD", name) or 0
+    local turn = number > 1 and math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % number or 0
+    for _, from in ipairs(turn > 0 and { 0, turn } or { 0 }) do
+        local at, looked_at = from, 0
+        repeat
+            local member, score_of = unpack(redis.call("ZRANGE", name, at, at, "WITHSCORES"))
+            local goes_on = member and fix(member, score_of)
+            at = goes_on and redis.call("ZSCORE", name, member) and at + 1 or at
+            looked_at = looked_at + 1
+        until not goes_on or looked_at == MOST_MENDED
     end
 end
 

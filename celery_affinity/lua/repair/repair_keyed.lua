@@ -1,7 +1,6 @@
 -- repair_keyed: what follows from the rows of jobs with keys: where they wait, and which of them hold their keys. Each
 -- job that waits is in the sub-lane of its key, type and lane, and either in the lane or among the jobs that keys keep
 -- out of it. A repair meets the job in any of these, and fixes the others. A tick then brings the lanes up to date.
-local MOST_MENDED = 1000 -- jobs of one sorted set
 
 -- RETURNS what the row of job `id` says of its keys and its place; nil if the row has no key. `waits`: whether the job
 -- waits there.
@@ -111,9 +110,11 @@ local function fix_written(its_key, type, lane, standing)
     return derived.one("hash", key.of_key(its_key), type .. " " .. lane, function(found)
         local first, enqueued = unpack(derived.exists(sublane, "zset")
             and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES") or {})
-        local job = standing or string.match(found or "", "^%d+ %S+ (%S+)$")
+        local job, is_first = string.match(found or "", "^%d+ %S+ (%S+)( ?!?)$")
+        is_first = (not standing or standing == job) and is_first == " !"
+        job = standing or job
         local is_good = job and redis.call("ZSCORE", sublane, job) and stands(job, its_key, type, lane)
-        return first and enqueued .. " " .. first .. (is_good and " " .. job or "")
+        return first and enqueued .. " " .. first .. (is_good and " " .. job .. (is_first and " !" or "") or "")
     end)
 end
 
@@ -174,25 +175,9 @@ function repair_keyed.fix_job(id, place)
     return differ, row
 end
 
--- Calls `fix` with jobs of the sorted set `place` and their scores: the first one, and another one whose turn
--- comes with time, since there may be very many. Goes on while `fix` returns that it found something.
-local function with_some_of(place, fix)
-    local number = derived.exists(place, "zset") and redis.call("ZCARD", place) or 0
-    local turn = number > 1 and math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % number or 0
-    for _, from in ipairs(turn > 0 and { 0, turn } or { 0 }) do
-        local at, looked_at = from, 0
-        repeat
-            local id, time = unpack(redis.call("ZRANGE", place, at, at, "WITHSCORES"))
-            local goes_on = id and fix(id, time)
-            at = goes_on and redis.call("ZSCORE", place, id) and at + 1 or at
-            looked_at = looked_at + 1
-        until not goes_on or looked_at == MOST_MENDED
-    end
-end
-
 -- Fixes jobs with keys that are in `place`: a lane, or the jobs that keys keep out of it.
 function repair_keyed.fix_place(place, type, lane)
-    with_some_of(place, function(id, time)
+    derived.with_some_of(place, function(id, time)
         if place == key.lane(type, lane) then
             return marks.has_key(id) and (repair_keyed.fix_job(id))
         end
@@ -232,18 +217,21 @@ function repair_keyed.fix(its_key, agreed)
         if type then
             local sublane = key.sublane(its_key, type, lane)
             derived.exists(key.lane(type, lane), "zset")
-            with_some_of(sublane, function(id)
+            derived.with_some_of(sublane, function(id)
                 return (repair_keyed.fix_job(id, sublane))
             end)
             fix_written(its_key, type, lane)
         end
     end
     for _, place in ipairs({ key.held(its_key), key.coming(its_key) }) do
-        with_some_of(place, function(id)
+        derived.with_some_of(place, function(id)
             return (repair_keyed.fix_job(id, place))
         end)
     end
     local is_good = derived.whole(agreed) and tonumber(agreed) <= tonumber(keyed.revision())
     derived.entry("zset", key.waiting_keys, its_key, agreed, is_good and agreed or 0) -- the next tick renews it
     renew(its_key, agreed)
+    if tenants.is_one(its_key) then
+        repair_minimums.fix_tenant(its_key)
+    end
 end

@@ -37,7 +37,7 @@ end
 -- there is something. Claims are counted again for a limit that was not known.
 local function fix_type_rules()
     local text, reserve = unpack(redis.call("HMGET", key.settings, "limits", "reserve"))
-    local limit_of, pauses, wanted, is_counting = {}, {}, { ["!"] = true }, false
+    local limit_of, pauses, wanted, is_counting = {}, {}, { ["!"] = true, [minimums.ANY] = true }, false
     for type, limit in limits.of_types(text) do
         limit_of[type], wanted[type] = tonumber(limit), true
     end
@@ -51,6 +51,9 @@ local function fix_type_rules()
         if type == "!" then
             is_counting = is_counting or (reserve or "") ~= (words or "")
             return string.find(reserve or "", "%S") and reserve
+        end
+        if type == minimums.ANY then
+            return derived.exists(key.first_heads, "hash") and 1
         end
         local rule = type_rules.read(words)
         local was_closed = type_rules.is_closed(rule)

@@ -35,12 +35,13 @@ local function head_of(type, lane)
     return is_good and lanes.with_new_head(type, lane, "", 1, 0) or ""
 end
 
--- Fixes the heads of a type, which may stand in any order.
-local function fix_heads(type)
-    derived.one("hash", key.heads, type, function(found)
+-- Fixes what hash `name` has as the heads of a type, which may stand in any order. `place`: the type whose lanes these
+-- are: of first lanes (`minimums`) another one.
+function repair_types.fix_heads(name, type, place)
+    derived.one("hash", name, type, function(found)
         local heads, expected = {}, {}
         for _, lane in ipairs(lanes.NAMES) do
-            local head = head_of(type, lane)
+            local head = head_of(place, lane)
             if head ~= "" then
                 heads[#heads + 1], expected[head] = head, true
             end
@@ -96,7 +97,7 @@ local function fix_type(type, thorough)
         local is_kept = redis.call("EXISTS", key.kept_back(type, names[nth])) == 1
         derived.entry("hash", key.kept_lanes, fields[nth], found, is_kept and found)
     end
-    fix_heads(type)
+    repair_types.fix_heads(key.heads, type, type)
     fix_waiting_calls(type, places)
     call.gained[type] = true
 end

@@ -27,6 +27,15 @@ function type_rules.in_words(rule)
     return rule.limit and words or string.sub(words, 2) -- without a limit a type is neither full nor counted
 end
 
+-- Says in key `heads` whether there are any, once fields of key `type_rules` `have_come` or `have_gone`.
+local function say_in_heads(have_come, have_gone)
+    if have_come and redis.call("HEXISTS", key.heads, "!") == 0 then
+        redis.call("HSET", key.heads, "!", protocol.HAS_TYPE_RULES)
+    elseif have_gone and redis.call("EXISTS", key.type_rules) == 0 then
+        redis.call("HDEL", key.heads, "!")
+    end
+end
+
 -- Writes what holds back types. `rules`: type -> what `read` returns. `was_closed`: type -> whether it was closed; one
 -- that is open again is filled (`call.gained`).
 function type_rules.write_all(rules, was_closed)
@@ -42,12 +51,16 @@ function type_rules.write_all(rules, was_closed)
             call.gained[type] = true
         end
     end
-    many.call("HDEL", key.type_rules, gone) -- first: if all go, and others come, key `heads` says so in the end
-    if #gone > 0 and redis.call("EXISTS", key.type_rules) == 0 then
-        redis.call("HDEL", key.heads, "!")
-    end
-    if many.call("HSET", key.type_rules, fields) > 0 and redis.call("HEXISTS", key.heads, "!") == 0 then
-        redis.call("HSET", key.heads, "!", protocol.HAS_TYPE_RULES)
+    many.call("HDEL", key.type_rules, gone)
+    say_in_heads(many.call("HSET", key.type_rules, fields) > 0, #gone > 0)
+end
+
+-- Writes a field of key `type_rules` that is not of a type; false: deletes it.
+function type_rules.write_field(name, value)
+    if value then
+        say_in_heads(redis.call("HSET", key.type_rules, name, value) == 1, false)
+    else
+        say_in_heads(false, redis.call("HDEL", key.type_rules, name) == 1)
     end
 end
 
@@ -55,11 +68,11 @@ function type_rules.write(type, rule, was_closed)
     type_rules.write_all({ [type] = rule }, { [type] = was_closed })
 end
 
--- RETURNS those of `types` that are open; a table: type -> its limit; and what `reserves.among` does. Removes the
--- closed types from `heads`.
+-- RETURNS those of `types` that are open; a table: type -> its limit; what `reserves.among` does; and what
+-- `minimums.heads` does. Removes the closed types from `heads`.
 function type_rules.open(types, heads, settings, is_ahead)
     local open, limit_of = {}, {}
-    local all, text = unpack(redis.call("HMGET", key.type_rules, "*", "!"))
+    local all, text, are_some_first = unpack(redis.call("HMGET", key.type_rules, "*", "!", minimums.ANY))
     for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
         local type, rule = types[nth], type_rules.read(words)
         if all or type_rules.is_closed(rule) then
@@ -68,7 +81,7 @@ function type_rules.open(types, heads, settings, is_ahead)
             open[#open + 1], limit_of[type] = type, rule.limit
         end
     end
-    return open, limit_of, reserves.among(open, text, settings, is_ahead)
+    return open, limit_of, reserves.among(open, text, settings, is_ahead), are_some_first and minimums.heads(open)
 end
 
 -- Counts the claim of job `id`, whose type has a limit, or whose class a reserve: key `limited` has these claims by

@@ -14,14 +14,14 @@ from ...rules.protocol import TENANT_PREFIX
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
 from ...rules.rule_texts import StatedKey, StatedRate, in_full, keys_in, rate_in
-from ...rules.tenants import max_of
+from ...rules.tenants import max_of, min_of
 from ...server.reader import Lane, Reader
 from ..job_row import JobRow, read_jobs
 
 #: Fields of a key's hash: "type lane" of a sub-lane, and what a task stated. A sub-lane's value: the time and the id of
-#: its first job, and the job that stands in the lane.
+#: its first job, the job that stands in the lane, and "!" if that goes before all others.
 _SUBLANE, _STATED = re.compile(r"(\S+) (\S+)"), re.compile(r"=(\S*)")
-_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)")
+_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !)?")
 _TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
 
 
@@ -50,10 +50,11 @@ class Key:
     """A key that jobs hold or wait for.
 
     *limit*: number of jobs that may hold the key at once; None if nothing sets a limit any more, or if the key has
-    *starts*: no job holds such a key. *holder*: of the *held* jobs, the one that has held the key longest. *kept_for*:
-    the id of the task whose retry gets the key next; *kept_until_s*: the Unix time at which that retry is due, None if
-    it is due. *turn*: the type that gets the key next. *waiting*: number of waiting jobs, including those that may
-    start now. *oldest_wait_s*: None if no job waits.
+    *starts*: no job holds such a key. *minimum*: while fewer jobs hold the key of a tenant, its waiting jobs go before
+    all others. *holder*: of the *held* jobs, the one that has held the key longest. *kept_for*: the id of the task
+    whose retry gets the key next; *kept_until_s*: the Unix time at which that retry is due, None if it is due. *turn*:
+    the type that gets the key next. *waiting*: number of waiting jobs, including those that may start now.
+    *oldest_wait_s*: None if no job waits.
     """
 
     key: str
@@ -66,6 +67,7 @@ class Key:
     kept_for: str | None = None
     kept_until_s: float | None = None
     turn: str | None = None
+    minimum: int = 0
 
     @property
     def tenant(self) -> str | None:
@@ -118,6 +120,7 @@ def read_keys(reader: Reader, keys: Sequence[str], now_us: int) -> list[Key]:
             kept_for=kept_for[key].task_id if key in kept_for else None,
             kept_until_s=_due_s(kept_for.get(key)),
             turn=found[key].turn,
+            minimum=min_of(key, limits.of_tenants) if key.startswith(TENANT_PREFIX) else 0,
         )
         for key, number, (jobs, oldest_us) in zip(keys, held, waiting.values(), strict=True)
     ]

@@ -25,7 +25,7 @@ def beyond_lanes(reader: Reader, now_us: int) -> dict[str, int]:
     If jobs wait for more than `_MOST_KEYS` keys, this is an estimate by so many of them.
     """
     number = int(reader.ask_one("zcard", reader.key("waiting_keys")))
-    facts = facts_of(reader, _some_keys(reader, number))
+    facts = facts_of(reader, some_keys(reader, number))
     standing = {key: its for key, each in facts.items() if (its := _standing(each))}
     later = _later_keys(reader, standing)
     further = facts_of(reader, list({key for keys in later.values() for key in keys} - standing.keys()))
@@ -56,7 +56,7 @@ def _later_keys(reader: Reader, standing: dict[str, list[Lane]]) -> dict[tuple[s
     return found
 
 
-def _some_keys(reader: Reader, number: int) -> list[str]:
+def some_keys(reader: Reader, number: int) -> list[str]:
     """Return the keys for which jobs wait: all of the *number*, or some from everywhere in the index."""
     name = reader.key("waiting_keys")
     if number <= _MOST_KEYS:

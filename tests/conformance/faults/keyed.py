@@ -4,6 +4,7 @@ from .fault import Fault
 
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _TWO_KEYS = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
+_BESIDE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_waits_for_its_second_key_gets_the_free_slot"
 _AT_ONCE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_moves_gets_the_free_slot_at_once"
 _COMING = "tests/server/test_two_keys.py::test_what_a_task_states_of_a_key_stands_until_its_job_is_through"
 _OF_RULES = "tests/server/test_costs_of_rules.py::"
@@ -82,14 +83,20 @@ FAULTS = (
         "        key_standing.renew_soon(stated.key)\n    end\n    heads",
         "    end\n    heads",
     ),
-    Fault("keyed/key_standing", "is_left and key_rows.of_call().gone_on[wanted[sublane]]", "false", _AT_ONCE),
+    Fault("keyed/key_standing", "is_left and keys.gone_on[wanted[sublane]]", "false", _AT_ONCE),
     Fault(
         "keyed/key_standing",
         'if key_steps.stands_for(its_keys, id, string.match(name, "^(%S+) (%S+)$")) then',
         "if true then",
     ),
     Fault("keyed/key_steps", "if keys.has_left and not keys.called_back[wanted] then", "if keys.has_left then"),
-    Fault("keyed/key_standing", "its_keys[is_rate and 2 or 1].key)", "its_keys[2].key)"),
+    Fault("keyed/key_standing", "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)", "its_keys[#its_keys].key)"),
+    Fault(
+        "keyed/key_standing", "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)", "its_keys[is_rate and 2 or 1].key)"
+    ),
+    Fault("keyed/key_standing", "is_left and keys.has_left_several and is_in_lane", "false", _BESIDE),
+    Fault("keyed/key_standing", "keys.has_left_several and keys.is_renewed_later\n", "true\n"),
+    Fault("keyed/keyed", "key_rows.of_call().has_left_several or nth > 1", "false", _BESIDE),
     Fault("keyed/key_steps", "if not sublane or sublane.standing ~= id then", "if false then"),
     Fault("arrows/revoke", "    hooks.leave_to_tick()\n", ""),
     Fault("arrows/purge", "    hooks.leave_to_tick()\n", ""),
@@ -276,7 +283,7 @@ FAULTS = (
     Fault("types/type_changes", "return limits.of_keys(before) ~= limits.of_keys(now)", "return false"),
     Fault("keyed/key_standing", "if #opened > keys.left_to_open then", "if false then", _MANY_LANES),
     Fault("keyed/key_standing", "math.min(#closed, keys.left_to_close)", "#closed", _IN_VAIN),
-    Fault("keyed/key_standing", "        keys.is_unfinished = true\n", "", _GOES_ON),
+    Fault("keyed/key_standing", "    key_rows.of_call().is_unfinished = true\n", "", _GOES_ON),
     Fault("keyed/key_standing", "if #changed < number then", "if false then", _GOES_ON),
     Fault("keyed/key_standing", "oldest[nth], most_urgent[nth]", "oldest[nth], nil", _URGENT),
     Fault("keyed/key_standing", "return 99 - lanes", "return 10 + lanes", _URGENT),

@@ -17,7 +17,7 @@ FAULTS = (
     Fault("placing/fill", "if worker == caller then", 'if caller ~= "" then'),
     Fault("jobs/claims", '"LPUSH", key.inbox', '"RPUSH", key.inbox'),
     Fault("placing/candidates", "#waiting.types == 1 and string", "string"),
-    Fault("placing/candidates", "if not waiting.choice then\n        if", "if true then\n        if"),
+    Fault("placing/candidates", "not waiting.choice and #waiting.types == 1", "#waiting.types == 1"),
     Fault("placing/lanes", "if head_id == id then", "if head_id ~= id then"),
     Fault("placing/lanes", "id, tonumber(head_enqueued), head_id)", "head_id, tonumber(head_enqueued), id)"),
     Fault("placing/lanes", "score.is_older(tonumber(enqueued), id, tonumber(head_enqueued), head_id)", "false"),

@@ -27,7 +27,7 @@ FAULTS = (
     Fault("types/reserves", "(is_ahead or not allows", "(not allows"),
     Fault("types/reserves", "free > count_slots(type, of_type) then", "free > 1 and count_slots(type, of_type) then"),
     Fault("types/reserves", "each.runs = nil", "each.runs = each.runs"),
-    Fault("types/type_rules", 'fields) > 0 and redis.call("HEXISTS", key.heads, "!") == 0 then', "fields) > 0 then"),
+    Fault("types/type_rules", 'have_come and redis.call("HEXISTS", key.heads, "!") == 0 then', "have_come then"),
     Fault(
         "types/type_rules",
         "if #reserves.concerning(text, type) > 0 then",

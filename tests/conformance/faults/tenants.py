@@ -7,7 +7,10 @@ _BY_WEIGHT = _SHARES + "test_slot_seconds_go_by_weight_however_long_the_jobs_are
 _FORGOTTEN = _SHARES + "test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not"
 _ALL_FORGOTTEN = _SHARES + "test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all"
 _IDLE = _SHARES + "test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before"
-_DELETED = "tests/server/test_spoiled.py::test_whatever_is_spoiled_the_rest_goes_on"
+_QUOTAS = "tests/server/test_tenants.py::"
+_MANY_FIRST = _QUOTAS + "test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others"
+_LEFT_BEHIND = _QUOTAS + "test_a_first_place_that_somebody_left_behind_starts_no_job_twice"
+_LOST = _QUOTAS + "test_what_is_lost_of_first_places_is_made_again"
 
 FAULTS = (
     # What the setting says.
@@ -19,14 +22,15 @@ FAULTS = (
     # The account of a tenant.
     Fault("keyed/shares", "start + math.floor((usual_us - used_us)", "start + math.floor((usual_us)"),
     Fault("keyed/shares", "local after = start +", "local after = tag_of(its_key) +", _IDLE),
-    Fault("keyed/shares", "math.max(start, clock), CLOCK", "start, CLOCK"),
+    Fault("keyed/shares", "math.max(start, clock) or clock, CLOCK", "start or clock, CLOCK"),
+    Fault("keyed/shares", "is_its_turn and math.max(start, clock) or clock, CLOCK", "math.max(start, clock), CLOCK"),
     Fault("keyed/shares", 'redis.call("HSET", key.job(id), "charged", call.text(usual_us))', ""),
     Fault("keyed/shares", 'redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))', ""),
     Fault("keyed/shares", "math.max(0, call.now_us - time_in(claimed or call.now))", "0"),
     Fault("keyed/shares", "took_us - time_in(charged)", "took_us"),
     Fault("keyed/shares", "tag_of(its_key) + math.floor(more_us / tenants.weight_of(its_key))", "more_us", _BY_WEIGHT),
     Fault("keyed/shares", "call.text(credit_us - more_us)", "call.text(-more_us)"),
-    Fault("keyed/keyed", "shares.charge(its_key, id, type)", ""),
+    Fault("keyed/keyed", "shares.charge(its_key, id, type, is_its_turn)", ""),
     Fault("keyed/keyed", "shares.settle(its_key, id)", ""),
     Fault("keyed/keyed", "key.waiting_keys, key.rates, key.tags) == 0", "key.waiting_keys, key.rates) == 0"),
     Fault("types/rule_changes", "key.rates, key.tags, key.recount", "key.rates, key.recount", _FORGOTTEN),
@@ -50,7 +54,52 @@ FAULTS = (
     Fault("keyed/key_rows", "keys.since[id] = since or nil", ""),
     Fault("jobs/hooks", "marks.has_tenant_alone(id) and not shares.has_one(id)", "marks.has_tenant_alone(id)"),
     Fault("placing/candidates", "    if not job.place then", "    if false then"),
-    Fault("placing/fill", "job = is_ruled and hooks.turn(job) or job", ""),
+    Fault("placing/fill", "job = is_ruled and not is_below_minimum and hooks.turn(job) or job", ""),
+    Fault("placing/fill", "is_ruled and not is_below_minimum and", "is_ruled and"),
+    # Who has less than the minimum.
+    Fault("keyed/tenants", 'string.match(rest, "min:(%d+)") or 0', "0"),
+    Fault("keyed/minimums", '        if redis.call("EXISTS", key.first_heads) == 0 then\n', "        if false then\n"),
+    Fault("keyed/minimums", "            type_rules.write_field(ANY, false)\n", ""),
+    Fault("keyed/minimums", "        type_rules.write_field(ANY, 1)\n", ""),
+    Fault("keyed/minimums", "    if sublane.is_first then\n", "    if false then\n"),
+    Fault("keyed/minimums", "its.held < tenants.min_of(its_key)", "its.held <= tenants.min_of(its_key)"),
+    Fault("keyed/minimums", 'goes_first and sublane.standing ~= ""', "goes_first"),
+    Fault("keyed/minimums", "            key_standing.go_on_later(its_key)\n", "", _MANY_FIRST),
+    Fault("keyed/minimums", "            number = number + 1\n", "", _MANY_FIRST),
+    Fault(
+        "keyed/minimums",
+        '    if redis.call("ZSCORE", key.lane(type, lane), id) then\n',
+        "    if true then\n",
+        _LEFT_BEHIND,
+    ),
+    Fault(
+        "keyed/minimums",
+        "    write(type, lanes.without(id, minimums.place_of(type)",
+        "    tostring(lanes.without(id, minimums.place_of(type)",
+        _LEFT_BEHIND,
+    ),
+    Fault("keyed/key_rows", "        minimums.stand_no_more(its_key, sublane)\n", ""),
+    Fault("keyed/key_steps", "    minimums.stand_no_more(its_key, sublane)\n", ""),
+    Fault("keyed/key_standing", "    minimums.renew(its_key, its)\n", ""),
+    Fault("keyed/key_rows", '(sublane.is_first and " !" or "")', '""'),
+    Fault("keyed/keyed", "not (sublane and sublane.is_first)", "true"),
+    Fault("placing/which_job", "first_type(choice, false)", "first_type(choice, true)"),
+    Fault("placing/candidates", "waiting.first_heads and best_below_minimum(waiting)", "nil"),
+    Fault("placing/candidates", "    job.place = is_head and place or nil\n", "    job.place = nil\n"),
+    Fault(
+        "placing/candidates",
+        "heads[type] and waiting.first_heads[type] and type",
+        "waiting.first_heads[type] and type",
+        _QUOTAS + "test_a_limit_of_a_type_holds_back_a_tenant_below_its_minimum",
+    ),
+    Fault("placing/fill", "    waiting:read_first_heads()\n", ""),
+    Fault("jobs/hooks", "return minimums.heads(types) or {}", "return minimums.heads(types)"),
+    Fault("types/type_rules", "are_some_first and minimums.heads(open)", "nil"),
     # What a repair finds.
+    Fault("repair/repair_minimums", "return not goes_first(id, type, lane) and", "return", _LOST),
+    Fault("repair/repair_minimums", "        if differ or", "        if false and", _LOST),
+    Fault("repair/repair_keyed", "        repair_minimums.fix_tenant(its_key)\n", "", _LOST),
+    Fault("repair/repair_keyed", '(is_first and " !" or "")', '""'),
+    Fault("arrows/repair", '        { fix_fields, "first_heads", repair_minimums.fix },\n', "", _LOST),
     Fault("repair/repair_keyed", 'number == #row.keys and (derived.number(found) or "0") or nil', "found"),
 )

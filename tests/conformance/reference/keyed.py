@@ -7,7 +7,7 @@ from celery_affinity.rules.keyed.key_limits import limit_set, rate_set
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TENANT_PREFIX, TICK_US
 from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
-from celery_affinity.rules.tenants import max_of
+from celery_affinity.rules.tenants import max_of, min_of
 
 from . import shares, type_rules, workers
 from .model import Cohort, Job
@@ -50,7 +50,7 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
         else:
             end_turn(cohort, job, rules.key, now_us)
         if rules.has_share:
-            shares.charge(cohort, job, rules.key)
+            shares.charge(cohort, job, rules.key, is_its_turn=rules.key not in cohort.first_keys)
     renew(cohort, {each.key for each in keys}, now_us, gains=False)
 
 
@@ -66,21 +66,25 @@ def many_leave(cohort: Cohort, jobs: Iterable[Job], now_us: int) -> None:
         if cohort.kept_for.get(rules.key) == job.id:
             del cohort.kept_for[rules.key]
             cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
+    before = cohort.stood
     renew(cohort, {rules.key for _, rules in leaving}, now_us, gains=False, is_left=True)
+    if any(len(keys_of(job)) > 1 for job, _ in leaving):  # it may have held up others beside free slots
+        cohort.may_fit |= {job_id for job_id in cohort.stood - before if keys_of(cohort.jobs[job_id])}
 
 
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* was claimed, and is no more. With ``keep_order`` its retry is the next one that gets the key."""
-    held = [rules for rules in keys_of(job) if not isinstance(rules.stated, StatedRate)]
+    held, kept_for = [rules for rules in keys_of(job) if not isinstance(rules.stated, StatedRate)], {}
     for rules in held:
         if rules.has_share:
             shares.settle(cohort, job, rules.key, now_us)
         retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
         if retry:
-            cohort.kept_for[rules.key] = retry.id
+            kept_for[rules.key] = retry.id
             cohort.gained |= {retry.type} if retry.state == "pending" else set()
         elif rules.key not in cohort.turns and rules.key not in cohort.kept_for:
             give_turn(cohort, job, rules.key, now_us)
+    cohort.kept_for |= kept_for  # the retry goes on to its next key as the first one is renewed
     cohort.gained |= renew(cohort, {each.key for each in held}, now_us, gains=True)
 
 
@@ -187,6 +191,16 @@ def limit_of(cohort: Cohort, key: str) -> int:
     return given if given is not None else min(limits, default=0)
 
 
+def _least_of(cohort: Cohort, key: str) -> int:
+    """Return how many jobs are to hold *key* before others get slots: the minimum of its tenant."""
+    return min_of(key, cohort.settings.values.get("tenants", "")) if key.startswith(TENANT_PREFIX) else 0
+
+
+def goes_first(cohort: Cohort, job: Job) -> bool:
+    """Return whether *job* goes before all others, since its tenant has less than its minimum."""
+    return any(rules.key in cohort.first_keys for rules in keys_of(job))
+
+
 def rate_of(cohort: Cohort, key: str) -> StatedRate | None:
     """Return the rate of *key*: what the settings say, else the slowest that a task of the key stated last.
 
@@ -217,7 +231,7 @@ def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is
         to_renew = _gone_on(cohort)
     for key in renewed:
         _forget(cohort, key)
-    after = standing_ids(cohort)
+    cohort.stood = after = standing_ids(cohort)
     if is_left:
         cohort.may_fit |= {job_id for job_id, _ in cohort.gone_on - gone_on}
     return {cohort.jobs[job_id].type for job_id in after - before}
@@ -226,8 +240,9 @@ def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is
 def leave_to_tick(cohort: Cohort) -> None:
     """Have a tick fill slots with the jobs that have gone on since others left, for arrows that fill none."""
     for job_id in cohort.may_fit & standing_ids(cohort):
-        held = next(each.key for each in keys_of(cohort.jobs[job_id]) if not isinstance(each.stated, StatedRate))
-        cohort.due_keys[held] = AT_ONCE_US  # that of a rate would close it until then
+        keys = keys_of(cohort.jobs[job_id])
+        held = [each.key for each in keys if not isinstance(each.stated, StatedRate)]
+        cohort.due_keys[(held or [keys[0].key])[0]] = AT_ONCE_US  # that of a rate is closed until then
     cohort.may_fit = set()
 
 
@@ -242,9 +257,12 @@ def _gone_on(cohort: Cohort) -> set[str]:
 
 def _renew_one(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
     cohort.open_keys.pop(key, None)
+    cohort.first_keys.discard(key)
     end_turn_in_vain(cohort, key, now_us, gains=gains)
     if not waiting(cohort, key):
         return
+    if len(holders(cohort, key)) < _least_of(cohort, key):
+        cohort.first_keys.add(key)
     if not gains and rate_of(cohort, key) and key in cohort.due_keys:
         return
     room, turn = room_of(cohort, key, now_us), cohort.turns.get(key)

@@ -244,12 +244,16 @@ class Cohort:
     """Key of a rule -> task name -> the limit, or the rate, that the task stated last."""
     open_keys: dict[str, str | None] = field(default_factory=dict)
     """Keys of rules that had room when they were renewed last -> the only type that the room is for, None: any."""
+    stood: set[str] = field(default_factory=set)
+    """Pending jobs that stood in their lanes when a key was renewed last."""
+    first_keys: set[str] = field(default_factory=set)
+    """Keys of tenants that held fewer slots than their minimum when they were renewed last: their jobs go first."""
     gone_on: set[tuple[str, str]] = field(default_factory=set)
     """Pending jobs that stand for their first key, each with a later one that it waits for since."""
     tags: dict[str, int] = field(default_factory=dict)
     """Key of a tenant -> time of slots that its jobs were charged, by weight, µs."""
     clock: int | None = None
-    """The greatest start of a job that was claimed; None before the first."""
+    """The greatest start of a job that was claimed in its turn; None before the first claim."""
     credits: dict[str, int] = field(default_factory=dict)
     """Key of a tenant -> time that its jobs were charged and did not use, µs."""
     may_fit: set[str] = field(default_factory=set)

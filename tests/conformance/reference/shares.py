@@ -40,14 +40,17 @@ def turn(cohort: Cohort, job: Job, standing: Iterable[Job]) -> Job:
     return min(alike, key=lambda each: (start_of(cohort, each), each.enqueued_us, each.id))
 
 
-def charge(cohort: Cohort, job: Job, key: str) -> None:
-    """*job* was claimed: its tenant is charged the usual time of the type, as far as it has no credit."""
+def charge(cohort: Cohort, job: Job, key: str, *, is_its_turn: bool) -> None:
+    """*job* was claimed: its tenant is charged the usual time of the type, as far as it has no credit.
+
+    Not *is_its_turn*: it was claimed since its tenant had less than its minimum.
+    """
     usual_us, credit_us = cohort.durations_us.get(job.type, 0), cohort.credits.get(key, 0)
     start, used_us = start_of(cohort, job), min(credit_us, usual_us)
     if used_us:
         cohort.credits[key] = credit_us - used_us
     cohort.tags[key] = start + (usual_us - used_us) // _weight(cohort, key)
-    cohort.clock = max(cohort.clock or 0, start)
+    cohort.clock = max(cohort.clock or 0, start if is_its_turn else 0)
     job.charged_us = usual_us
 
 

@@ -49,7 +49,10 @@ class Held(NamedTuple):
 
 
 class Fleet:
-    """So many alike workers of *slots* for all *types*, and *pending* jobs; the workers have their first jobs."""
+    """So many alike workers of *slots* for all *types*, and *pending* jobs; the workers have their first jobs.
+
+    *quota*: what the jobs state of their tenants, "settings" or "share"; "" for jobs without tenants.
+    """
 
     def __init__(
         self,
@@ -60,10 +63,11 @@ class Fleet:
         pending: int = 0,
         workers: int = 1,
         slots: int,
+        quota: str = "",
     ) -> None:
         self.scheduler = Scheduler(client, Keys())
         self.types = [f"type{number}" for number in range(types)]
-        self.priorities, self.slots = priorities, slots
+        self.priorities, self.slots, self.quota = priorities, slots, quota
         self._numbers = count()
         self._sequence = 0
         self.publish(pending)
@@ -77,15 +81,17 @@ class Fleet:
         self.scheduler.publish(*[self._job(next(self._numbers)) for _ in range(number)])
 
     def _job(self, number: int) -> NewJob:
-        """Return a job: with several priorities, one of four is on demand."""
+        """Return a job: with priorities, one of four is on demand; with a quota, of one of a hundred tenants."""
+        rules = f"key=tenant%3At{number % 100} quota={self.quota}" if self.quota else ""
         return NewJob(
-            marked(f"job{number:06}", ""),
+            marked(f"job{number:06}", rules),
             self.types[number % len(self.types)],
             MESSAGE,
             on_demand=self.priorities > 1 and number % 4 == 0,
             priority=number % self.priorities,
             task_id=f"task-{number:06}",
             task_name="proj.tasks.render",
+            rules=rules,
         )
 
     def take(self) -> None:
@@ -134,6 +140,15 @@ def one_type(client: redis.Redis) -> Arrows:
     yield Arrow("release", fleet.release)
 
 
+def tenants(client: redis.Redis) -> Arrows:
+    """Jobs of a hundred tenants, without and with shares, and one worker."""
+    for quota, name in (("settings", "of a tenant"), ("share", "with a share")):
+        client.flushall()
+        fleet = Fleet(client, pending=PENDING, slots=1, quota=quota)
+        yield Arrow(f"publish {name}", fleet.publish)
+        yield Arrow(f"release {name}", fleet.release)
+
+
 def several_types(client: redis.Redis) -> Arrows:
     """Jobs of three types, eleven priorities and both modes, and one worker."""
     fleet = Fleet(client, types=3, priorities=11, pending=PENDING, slots=1)
@@ -160,5 +175,5 @@ def busy(client: redis.Redis) -> Arrows:
 
 
 FLEETS: dict[str, Callable[[redis.Redis], Arrows]] = {
-    each.__name__: each for each in (one_type, several_types, idle, busy)
+    each.__name__: each for each in (one_type, several_types, tenants, idle, busy)
 }

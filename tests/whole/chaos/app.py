@@ -35,6 +35,12 @@ RULES = (Exclusive("one"), Exclusive("ordered", keep_order=True), Exclusive("pai
 #: The tenants of some of the jobs -> how many slots each may have; None: any number.
 TENANTS = {"acme": 2, "small": 1, "free": None}
 
+
+def quota_of(most: int | None) -> Tenant:
+    """Return the quota of a tenant with this maximum: each has the minimum of a slot that it may have."""
+    return Tenant(max=most, min=1 if most is None else min(1, most))
+
+
 #: Prefix, pattern and number of keys that few jobs have each: a limit changes for more of them than one call goes
 #: through.
 MANY, OF_MANY, HOW_MANY = "many:", "many:*", 400
@@ -91,7 +97,7 @@ app.conf.update(
     redis_socket_connect_timeout=REPLY_TIMEOUT_S,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
-    affinity_tenants={name: Tenant(most) for name, most in TENANTS.items()},
+    affinity_tenants={name: quota_of(most) for name, most in TENANTS.items()},
     affinity_tenant_turns="share",
     affinity_recurring={
         since: {"task": "tests.whole.chaos.app.recurs", "args": (since,), "stale_after": STALE_S, "since": since}

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import redis
 
-from celery_affinity import Exclusive, Tenant
+from celery_affinity import Exclusive
 from celery_affinity.client.of_app import settings_of
 from celery_affinity.observe.type_rules import Kind, address, pauses
 from celery_affinity.rules import tenants
@@ -18,7 +18,7 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server import runtime_settings
 from celery_affinity.server.scheduler import Scheduler
 
-from .app import RULES, TENANTS, TYPES, app
+from .app import RULES, TENANTS, TYPES, app, quota_of
 from .ledger import Ledger
 from .servers import DurableServer, ReplicatedServers
 
@@ -115,7 +115,7 @@ class Operator:
     def _write(self) -> None:
         before, began, text = self._fence(), monotonic(), key_limits.shown(self._limits)
         reserve = " ".join(f"{name}={amount}" for name, amount in self._reserves.items()) or "none"
-        quotas = tenants.shown({name: Tenant(most) for name, most in self._quotas.items()})
+        quotas = tenants.shown({name: quota_of(most) for name, most in self._quotas.items()})
         typed = {"limits": text, "reserve": reserve, "tenants": quotas}
         self._ask(lambda scheduler: runtime_settings.change(scheduler, settings_of(app), typed))
         facts = {"reserve": reserve, "tenants": quotas, "began": began, "before": before}

@@ -84,6 +84,17 @@ function pausing(type) {
   });
 }
 
+// What a tenant may have, and what is promised, in words.
+function quota({ minimum, limit, weight }) {
+  const most = limit === null ? "any number" : `up to ${number(limit)}`;
+  return `${minimum ? `${number(minimum)}, ` : ""}${most}${weight === 1 ? "" : `; weight ${number(weight)}`}`;
+}
+
+function tenantNote(tenant) {
+  if (tenant.is_below_minimum) return "below its minimum: its jobs go first";
+  return tenant.is_at_maximum ? "at its maximum" : "";
+}
+
 export function now() {
   const tiles = el("div", { class: "tiles" });
   const types = table(
@@ -101,6 +112,21 @@ export function now() {
     (row) => row.type,
     "No type has jobs or workers.",
   );
+  const tenants = table(
+    "Tenants",
+    [
+      { name: "tenant", value: (row) => jobsOf({ key: `tenant:${row.name}` }, row.name), key: (row) => row.name, kind: "long" },
+      { name: "slots", value: (row) => number(row.held), kind: "number" },
+      { name: "quota", value: quota },
+      { name: "waiting", value: (row) => number(row.waiting), kind: "number" },
+      { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
+      { name: "note", value: tenantNote, kind: "note" },
+    ],
+    (row) => row.name,
+    "No tenant has jobs that wait, or a quota of its own.",
+  );
+  const ofTenants = el("section", {}, tenants);
+  ofTenants.hidden = true;
   const times = table(
     "Waits and run times, last 15 minutes",
     [
@@ -117,7 +143,7 @@ export function now() {
   const running = plot("Claimed by workers, last 15 minutes", 1);
   return {
     title: "Now",
-    parts: [tiles, el("div", { class: "plots" }, waiting, running), el("section", {}, types), el("section", {}, times)],
+    parts: [tiles, el("div", { class: "plots" }, waiting, running), el("section", {}, types), ofTenants, el("section", {}, times)],
     update({ status, times: lately }, samples) {
       const sum = (name) => status.types.reduce((total, each) => total + (each[name] ?? 0), 0);
       const slow = status.workers.filter((each) => each.is_slow || each.stalled).length;
@@ -138,6 +164,8 @@ export function now() {
       if (told.innerHTML !== tiles.innerHTML) fill(tiles, ...told.childNodes); // else who reads them is left in peace
       const order = (a, b) => b.unserved - a.unserved || b.pending - a.pending || a.type.localeCompare(b.type);
       types.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).sort(order), (row) => (row.unserved ? "bad" : ""));
+      tenants.update(status.tenants, (row) => (row.is_below_minimum ? "bad" : ""));
+      ofTenants.hidden = status.tenants.length === 0;
       times.update([...(lately?.rows ?? [])].sort((a, b) => a.type.localeCompare(b.type)), () => "");
       waiting.update(samples);
       running.update(samples);

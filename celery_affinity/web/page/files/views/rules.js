@@ -8,6 +8,7 @@ const LOOK_EVERY_MS = 5000;
 const HINTS = {
   limits: "such as type:pdf=3 customer:*=1 rate:mail:*=100/m",
   reserve: "such as pdf:queued=1: queued jobs leave a slot free; none",
+  tenants: "such as acme=max:10,min:2 *=max:20; none",
 };
 
 const PAUSING = [

@@ -1,0 +1,92 @@
+-- minimums: a tenant that holds fewer slots than its minimum (setting `tenants`) goes first: its jobs that stand go
+-- before all others, whatever their score. They are in their lanes like others, and beside these in first lanes: a
+-- first lane is the lane of a type named "key:first:" and the type, and key `first_heads` has the heads of these by
+-- type, as key `heads` has those of all. Field "!first" of key `type_rules` says that there are any: a claim without
+-- them need not look.
+-- Cost: some three commands for each job that comes into a first lane or leaves it; O(log n).
+local FIRST, ANY = "key:first:", "!first"
+
+-- RETURNS the type whose lanes are the first lanes of `type`.
+function minimums.place_of(type)
+    return FIRST .. type
+end
+
+-- Writes the first heads of `type`. Says in key `type_rules` whether there are any of any type.
+local function write(type, heads)
+    if heads == "" then
+        redis.call("HDEL", key.first_heads, type)
+        if redis.call("EXISTS", key.first_heads) == 0 then
+            type_rules.write_field(ANY, false)
+        end
+    elseif redis.call("HSET", key.first_heads, type, heads) == 1 then
+        type_rules.write_field(ANY, 1)
+    end
+end
+
+-- Has the job that stands for a tenant in `sublane` go first, or no more.
+function minimums.change(its_key, sublane, is_first)
+    local id, type, lane = sublane.standing, sublane.type, sublane.lane
+    local before = redis.call("HGET", key.first_heads, type) or ""
+    local after
+    if is_first then
+        after = lanes.with(id, minimums.place_of(type), lane, key_rows.enqueued_of(its_key, sublane, id), before)
+    else
+        after = lanes.without(id, minimums.place_of(type), lane, before)
+    end
+    if after ~= before then
+        write(type, after)
+    end
+    sublane.is_first, sublane.is_changed, key_rows.of_call().first_heads_changed = is_first, true, true
+end
+
+-- The job that stands for a tenant in `sublane` is about to do so no more.
+function minimums.stand_no_more(its_key, sublane)
+    if sublane.is_first then
+        minimums.change(its_key, sublane, false)
+    end
+end
+
+-- Has the jobs that stand for a tenant go first while it holds fewer slots than its minimum. Of very many sub-lanes a
+-- call changes MOST_OPENED; the next tick goes on.
+function minimums.renew(its_key, its)
+    if not tenants.is_one(its_key) then
+        return
+    end
+    local goes_first, number = its.held < tenants.min_of(its_key), 0
+    for _, sublane in pairs(its.sublanes) do
+        local is_first = goes_first and sublane.standing ~= ""
+        if is_first ~= sublane.is_first and number == protocol.MOST_OPENED then
+            key_standing.go_on_later(its_key)
+            return
+        elseif is_first ~= sublane.is_first then
+            minimums.change(its_key, sublane, is_first)
+            number = number + 1
+        end
+    end
+end
+
+-- RETURNS the first heads of those of `types` that have any, a table: type -> heads; nil if there are none.
+function minimums.heads(types)
+    local heads
+    for nth, text in ipairs(#types > 0 and lanes.fields(key.first_heads, types) or {}) do
+        if text then
+            heads = heads or {}
+            heads[types[nth]] = text
+        end
+    end
+    return heads
+end
+
+-- RETURNS whether job `id` waits in its lane. If not, somebody deleted the lane: then the job leaves its first lane.
+function minimums.waits(id, type, lane)
+    if redis.call("ZSCORE", key.lane(type, lane), id) then
+        return true
+    end
+    local before = redis.call("HGET", key.first_heads, type) or ""
+    write(type, lanes.without(id, minimums.place_of(type), lane, before))
+    key_rows.of_call().first_heads_changed = true
+    return false
+end
+
+-- The field of key `type_rules` that says whether there are first heads.
+minimums.ANY = ANY

@@ -1,0 +1,33 @@
+-- repair_minimums: what follows from the sub-lanes of tenants that are below their minimum: the jobs that stand there
+-- go first, and so are in first lanes, whose heads are in key `first_heads`.
+
+-- RETURNS whether job `id` goes first, as the sub-lane of its tenant says.
+local function goes_first(id, type, lane)
+    local its_keys = rule_texts.keys(derived.fields(key.job(id), "rules") or nil)
+    local tenant = its_keys[#its_keys]
+    local words = tenant and derived.fields(key.of_key(tenant.key), type .. " " .. lane) or ""
+    return string.match(words, "^%d+ %S+ (%S+) !$") == id
+end
+
+-- Fixes the first lanes of a type, and their heads.
+function repair_minimums.fix(type)
+    for _, lane in ipairs(lanes.NAMES) do
+        local name = key.first_lane(type, lane)
+        derived.with_some_of(name, function(id)
+            return not goes_first(id, type, lane) and derived.one("zset", name, id, nil)
+        end)
+    end
+    repair_types.fix_heads(key.first_heads, type, minimums.place_of(type))
+end
+
+-- Fixes the first lanes of a tenant, which are of the sub-lanes that say so.
+function repair_minimums.fix_tenant(its_key)
+    for _, sublane in pairs(key_rows.read(its_key).sublanes) do
+        local type, lane, id = sublane.type, sublane.lane, sublane.standing
+        local differ = sublane.is_first and id ~= ""
+            and derived.one("zset", key.first_lane(type, lane), id, key_rows.enqueued_of(its_key, sublane, id))
+        if differ or (sublane.is_first and not lanes.place(derived.fields(key.first_heads, type) or "", lane)) then
+            repair_types.fix_heads(key.first_heads, type, minimums.place_of(type))
+        end
+    end
+end

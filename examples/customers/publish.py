@@ -1,0 +1,30 @@
+"""Publishes what a plan says, when it says so: `python -m examples.customers.publish PLAN`.
+
+The batch of the plan comes from the customer that floods, all of it at once; the requests of users come from the other
+two by turns.
+"""
+
+import sys
+import time
+from itertools import cycle
+from pathlib import Path
+
+from examples.customers.app import ACME, FLOOD, SMALL, extract_excel, extract_pdf
+from examples.pipeline import plan
+from examples.pipeline.documents import type_of
+
+
+def main(path: Path) -> None:
+    requests, others = plan.load(path), cycle((ACME, SMALL))
+    begin = min(each.at for each in requests if each.mode == "queued")
+    calls = [(begin, each.path, FLOOD) for each in requests if each.mode == "queued"]
+    calls += [(each.at, each.path, next(others)) for each in requests if each.mode != "queued"]
+    started = time.monotonic()
+    for at, document, customer in sorted(calls):
+        time.sleep(max(0.0, started + at - time.monotonic()))
+        task = extract_pdf if type_of(Path(document)) == "pdf" else extract_excel
+        task.delay(document, customer)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

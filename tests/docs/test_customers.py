@@ -1,0 +1,29 @@
+"""`python -m examples.customers`, run as a user runs it: real documents of three customers, one of whom floods."""
+
+import json
+import subprocess
+import sys
+
+from examples.comparing import record
+
+
+def test_the_work_is_done_and_told_on_one_page(valkey, tmp_path, monkeypatch):
+    monkeypatch.setenv("REDIS_URL", valkey.url)
+    words = ["--sides", "quotas", "--seconds", "2", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.customers", *words], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "share, max 2, min 1 for small" in done.stdout
+    events = [json.loads(line) for line in (tmp_path / "quotas" / record.NAME).read_text().splitlines()]
+    published = {each["id"]: each["about"] for each in events if each["event"] == "published"}
+    assert {*published.values()} == {"flood", "acme", "small"}
+    running, most = dict.fromkeys({*published.values()}, 0), dict.fromkeys({*published.values()}, 0)
+    for each in sorted((each for each in events if each["event"] in ("started", "ended")), key=lambda each: each["at"]):
+        customer = published[each["id"]]
+        running[customer] += 1 if each["event"] == "started" else -1
+        most[customer] = max(most[customer], running[customer])
+    assert all(number <= 2 for number in most.values()), "no customer has more slots than its maximum"
+    page = (tmp_path / "customers.html").read_text()
+    for said in ("Three customers", "jobs wait up to"):
+        assert said in page
