@@ -33,7 +33,7 @@ MOST_SIGNED = 100
 #: Keys of rules that one call renews at most, after limits have changed.
 MOST_KEYS = 50
 
-#: Largest number of tenants of a lane whose starts a claim sets right, before it takes the job of the smallest.
+#: Largest number of tenants whose starts one call sets right; then it takes the job of the smallest start there is.
 MOST_TURNS = 50
 
 #: Sub-lanes of keys of which another job stands in its lane after one call, since a key has room; from twice as many

@@ -205,7 +205,7 @@ def test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all(valkey, fl
     assert not redis_client.exists(Keys().key("credits"))
 
 
-@pytest.mark.parametrize(("rules", "publish", "release"), [("", 9, 17), (of("a"), 17, 51), (QUOTA, 15, 37)])
+@pytest.mark.parametrize(("rules", "publish", "release"), [("", 9, 17), (of("a"), 17, 45), (QUOTA, 15, 33)])
 def test_a_tenant_costs_the_commands_that_the_docs_say(valkey, redis_client, rules, publish, release):
     """Of very many tenants, as docs/internals/scripts.md has it: nothing that the call before read helps."""
     fleet = ScriptedFleet(Counting(redis_client, Keys()))

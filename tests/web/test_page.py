@@ -159,6 +159,23 @@ def test_the_fleet_at_a_glance(busy, look):
 
 
 @in_a_browser
+def test_tenants_are_shown_once_there_are_some(busy, look):
+    screen = look()
+    tenants = screen.page.locator("table", has=screen.page.locator("caption", has_text="Tenants"))
+    screen.row("Types", "pdf").first.wait_for()
+    assert not tenants.is_visible()
+    busy.scheduler.configure({"tenants": "acme=max:none,min:2,weight:3"})
+    for number in range(2):
+        busy.publish(f"acme{number}$", "drawing", rules="key=tenant%3Aacme quota=settings")
+    row = screen.row("Tenants", "acme")
+    row.get_by_text("below its minimum: its jobs go first").wait_for()
+    assert row.locator("td").all_inner_texts()[:4] == ["acme", "0", "at least 2, any number; weight 3", "2"]
+    row.get_by_role("link").click()
+    screen.page.get_by_text("tenant:acme").first.wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
 def test_a_type_is_paused_after_a_question_and_goes_on(busy, look):
     screen = look()
     screen.row("Types", "pdf").get_by_role("button", name="Pause").click()

@@ -1,7 +1,7 @@
 -- call: the state of the call of an arrow that is under way. Nothing of it outlives the call, not even one that fails:
 -- `begin` makes all of it anew. `now_us`, `now`: the server's time, µs, as a number and as a text: the only time that
--- arrows go by. `gained`: types whose lanes a rule has changed -> whether one of their jobs may start now.
--- `before_heads_change`: what a claim that is under way does before a rule reads or writes heads.
+-- arrows go by. `gained`: types of which a rule has let jobs start, which the arrow fills: type -> true.
+-- `claiming`: the jobs (`candidates`) of a claim that is under way while a rule does its part, which may move some.
 -- `keys`: what was read of keys of rules (`key_rows`). `limits`, `tenants`: what the settings say, once read.
 -- `published`: type -> number of jobs, of types that live workers serve. `bounds`: those that a publish says.
 -- `sequence`: the number of a release that carries jobs in its reply. `found`: what a repair says that changes nothing.
@@ -28,7 +28,7 @@ function call.begin(base)
         call.gained = {}
     end
     -- False, not nil: Lua takes fields that are nil for free places, and makes the table anew when these are used up.
-    call.before_heads_change, call.keys, call.limits, call.bounds = false, false, false, false
+    call.claiming, call.keys, call.limits, call.bounds = false, false, false, false
     call.published, call.sequence, call.found, call.tenants = false, false, false, false
 end
 

@@ -2,8 +2,8 @@
 -- sums that all arrows read; so other texts are refused before anything is written. rules/job_fields has the same rules
 -- as patterns, and a test compares the two.
 
--- Types and names of tasks, which are few, are looked at once.
-local good_types, good_names = kept.cache(), kept.cache()
+-- Types, names of tasks and what texts say of keys, which are few, are looked at once.
+local good_types, good_names, known_marks = kept.cache(), kept.cache(), kept.cache()
 
 local function is_type(type)
     return string.find(type, "^[%w_.~%%-]+$") ~= nil and kept.keep(good_types, type, true)
@@ -64,7 +64,9 @@ local function mark_of(text)
         end
         number, kinds[kind], rest = number + 1, true, others or ""
     end
-    return number > 1 and protocol.MANY_KEYED or (kinds.tenant and protocol.TENANTED or number == 1 and protocol.KEYED)
+    local mark = number > 1 and protocol.MANY_KEYED
+        or (kinds.tenant and protocol.TENANTED or number == 1 and protocol.KEYED)
+    return mark and kept.keep(known_marks, text, mark)
 end
 
 -- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).
@@ -77,7 +79,7 @@ local function are_rules(text, id, mark)
             return is_good and text == ""
         end
     end
-    return is_good and mark_of(text) == string.sub(id, -1)
+    return is_good and (known_marks.of[text] or mark_of(text)) == string.sub(id, -1)
 end
 
 -- RETURNS the name of a field of `job` that is not accepted, or nil.

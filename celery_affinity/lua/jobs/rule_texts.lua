@@ -19,14 +19,23 @@ function rule_texts.wait(text)
     return tonumber(wait_us), tonumber(at_most_us)
 end
 
--- RETURNS the keys in the order in which the job passes them, a list of tables: the key; states: the limit or rate that
--- the job states of it, BY_SETTINGS of a tenant; keeps_order: whether the job's retry is to have the key before others.
-function rule_texts.keys(text)
+local meanings = kept.cache()
+
+-- RETURNS the keys that `text` says.
+local function keys_in(text)
     local list = {}
-    for its_key, states, order in string.gmatch(text or "", "key=(%S+) %l+=(%S+) ?(o?)") do
+    for its_key, states, order in string.gmatch(text, "key=(%S+) %l+=(%S+) ?(o?)") do
         list[#list + 1] = { key = its_key, states = states, keeps_order = order == "o" }
     end
     return list
+end
+
+-- RETURNS the keys in the order in which the job passes them, a list of tables, which nobody changes: the key; states:
+-- the limit or rate that the job states of it, BY_SETTINGS of a tenant; keeps_order: whether the job's retry is to have
+-- the key before others.
+function rule_texts.keys(text)
+    text = text or ""
+    return meanings.of[text] or kept.keep(meanings, text, keys_in(text))
 end
 
 -- RETURNS all that the text says of keys; "" for nothing.

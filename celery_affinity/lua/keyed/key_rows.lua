@@ -7,17 +7,19 @@
 -- is_renewed_later: whether keys are renewed only at the end of the call.
 -- first_heads_changed: whether other jobs go first (`minimums`) since a claim has read which.
 -- gone_on: jobs that others held up which have left in this call -> type and lane. Since `renew_all` began: has_left,
--- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside free
--- slots; called_back: jobs that were called back.
--- left_to_open, left_to_close: sub-lanes that this call may still change. is_unfinished: whether it may change fewer
--- than it would have to.
+-- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside
+-- free slots; called_back: jobs that were called back.
+-- tags: what was read and written of key `tags` (`shares`). left_to_set_right: starts of before that this call may
+-- still set right. left_to_open, left_to_close: sub-lanes that it may still change. is_unfinished: whether it may
+-- change fewer than it would have to.
 function key_rows.of_call()
     if not call.keys then
         call.keys = {
-            known = {}, of_job = {}, task = {}, since = {}, is_unfinished = false, to_renew = {},
+            known = {}, of_job = {}, task = {}, since = {}, tags = {}, is_unfinished = false, to_renew = {},
             first_heads_changed = false, gone_on = {}, called_back = {}, has_left = false, has_left_several = false,
             is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
+            left_to_set_right = protocol.MOST_TURNS - 1,
         }
     end
     return call.keys

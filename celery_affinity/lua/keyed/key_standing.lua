@@ -139,13 +139,10 @@ local function renew(its_key, gains, is_left)
     end
     local wanted = wanted_of(its_key, its, room)
     local changed = next(wanted) and changed_now(its_key, wanted) or {}
-    if #changed > 0 then
-        key_steps.heads_change()
-    end
     local before, after = {}, {} -- type -> its heads
     for _, sublane in ipairs(changed) do
         local type = sublane.type
-        before[type] = before[type] or redis.call("HGET", key.heads, type) or ""
+        before[type] = before[type] or lanes.heads_of(type)
         local is_in_lane
         after[type], is_in_lane =
             key_steps.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
@@ -153,8 +150,9 @@ local function renew(its_key, gains, is_left)
         if is_left and keys.has_left_several and is_in_lane then
             keys.gone_on[wanted[sublane]] = type .. " " .. sublane.lane
         end
-        local may_fit = gains or (is_left and keys.gone_on[wanted[sublane]])
-        call.gained[type] = call.gained[type] or (may_fit and is_in_lane) or false
+        if is_in_lane and (gains or (is_left and keys.gone_on[wanted[sublane]])) then
+            call.gained[type] = true
+        end
     end
     for type, heads in pairs(after) do
         if heads ~= before[type] then

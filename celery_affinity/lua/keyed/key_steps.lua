@@ -2,14 +2,6 @@
 -- it is called back. All jobs with keys that are not in their lanes are kept back (key `kept_back`).
 -- Cost: some commands for a job; O(log n).
 
--- Is called before heads (the first jobs of all lanes of a type, in key `heads`) are read or written here: a claim that
--- is under way writes its own changes first.
-function key_steps.heads_change()
-    if call.before_heads_change then
-        call.before_heads_change()
-    end
-end
-
 -- Keeps a job back: it waits, and not in its lane.
 function key_steps.keep_back(id, type, lane, enqueued)
     redis.call("ZADD", key.kept_back(type, lane), enqueued, id)

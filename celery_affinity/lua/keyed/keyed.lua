@@ -83,10 +83,8 @@ end
 
 -- Removes job `id`, which ends or moves, from what waits for its keys. If one was kept for it, it is no more.
 function keyed.leave(id, type, lane)
-    key_steps.heads_change()
     if not key_steps.let_go(id, type, lane) then
         lanes.remove(id, type, lane)
-        call.gained[type] = call.gained[type] or false
     end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
@@ -117,20 +115,16 @@ end
 
 -- A key has no room for job `id`, which is in its lane: the job is kept back from now on.
 local function send_back(id, its_key)
-    key_steps.heads_change()
     local type, lane, enqueued = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued"))
     local sublane = type and lane and key_rows.read(its_key).sublanes[type .. " " .. lane]
     if sublane and sublane.standing == id then -- at first: `renew_all` may leave this sub-lane to a tick
-        local heads = redis.call("HGET", key.heads, type) or ""
-        lanes.write(type, (key_steps.let_stand(its_key, sublane, "", heads)))
-        call.gained[type] = call.gained[type] or false
+        lanes.write(type, (key_steps.let_stand(its_key, sublane, "", lanes.heads_of(type))))
     end
     key_standing.renew_soon(its_key)
     key_standing.renew_all(false)
     if type and lane and redis.call("ZSCORE", key.lane(type, lane), id) then -- somebody deleted that it stands there
         lanes.remove(id, type, lane)
         key_steps.keep_back(id, type, lane, enqueued or call.now)
-        call.gained[type] = call.gained[type] or false
     end
 end
 

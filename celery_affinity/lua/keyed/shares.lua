@@ -25,8 +25,17 @@ function shares.has_one(id)
     return stated_of(id) ~= nil
 end
 
+-- RETURNS the tag of a tenant; of CLOCK the clock, false if there is none. The call knows what it has read or written.
+local function read(its_key)
+    local tags = key_rows.of_call().tags
+    if tags[its_key] == nil then
+        tags[its_key] = tonumber(redis.call("ZSCORE", key.tags, its_key) or nil) or false
+    end
+    return tags[its_key]
+end
+
 local function tag_of(its_key)
-    return tonumber(redis.call("ZSCORE", key.tags, its_key) or 0)
+    return read(its_key) or 0
 end
 
 -- RETURNS the time in a field, µs; 0 if it has none.
@@ -50,7 +59,7 @@ function shares.come(id, is_fresh)
         return
     end
     local keys = key_rows.of_call()
-    keys.since[id] = not is_fresh and redis.call("HGET", key.job(id), "since") or redis.call("ZSCORE", key.tags, CLOCK)
+    keys.since[id] = not is_fresh and redis.call("HGET", key.job(id), "since") or read(CLOCK) and call.text(read(CLOCK))
     if keys.since[id] then
         redis.call("HSET", key.job(id), "since", keys.since[id])
     end
@@ -73,21 +82,22 @@ function shares.stand_no_more(id, type, lane, enqueued)
 end
 
 -- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
--- the heads of its type. Of very many starts of before, the next claims set right what this one does not get to.
+-- the heads of its type. Of very many starts of before, the next calls set right what this one does not get to.
 function shares.turn(job)
     if not marks.may_have_tenant(job.id) or not stated_of(job.id) then
         return job
     end
-    local turns = key.turns(job.type, job.lane)
-    for nth = 1, protocol.MOST_TURNS do
+    local turns, keys = key.turns(job.type, job.lane), key_rows.of_call()
+    for _ = 1, protocol.MOST_TURNS do
         local turn, start = unpack(redis.call("ZRANGE", turns, 0, 0, "WITHSCORES"))
         local enqueued, id = string.match(turn or "", "^(%S+) (%S+)$")
         local stated = id and stated_of(id)
         local tag = stated and tag_of(stated.key)
         if not stated then
             return job -- somebody deleted the turns
-        elseif tag > tonumber(start) and nth < protocol.MOST_TURNS then
+        elseif tag > tonumber(start) and keys.left_to_set_right > 0 then
             redis.call("ZADD", turns, tag, turn)
+            keys.left_to_set_right = keys.left_to_set_right - 1
         elseif id == job.id then
             return job
         elseif redis.call("ZSCORE", key.lane(job.type, job.lane), id) then
@@ -104,14 +114,16 @@ end
 function shares.charge(its_key, id, type, is_its_turn)
     local usual_us = time_in(redis.call("HGET", key.durations, type))
     local credit_us = time_in(redis.call("HGET", key.credits, its_key))
-    local clock = tonumber(redis.call("ZSCORE", key.tags, CLOCK) or 0)
+    local clock = tag_of(CLOCK)
     local start = math.max(tag_of(its_key), since_of(id))
     local used_us = math.min(credit_us, usual_us)
     if used_us > 0 then
         redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))
     end
-    local after = start + math.floor((usual_us - used_us) / tenants.weight_of(its_key))
-    redis.call("ZADD", key.tags, after, its_key, is_its_turn and math.max(start, clock) or clock, CLOCK)
+    local tags = key_rows.of_call().tags
+    tags[its_key] = start + math.floor((usual_us - used_us) / tenants.weight_of(its_key))
+    tags[CLOCK] = is_its_turn and math.max(start, clock) or clock
+    redis.call("ZADD", key.tags, tags[its_key], its_key, tags[CLOCK], CLOCK)
     redis.call("HSET", key.job(id), "charged", call.text(usual_us))
 end
 
@@ -123,6 +135,7 @@ function shares.settle(its_key, id)
     if more_us > 0 then
         local tag = tag_of(its_key) + math.floor(more_us / tenants.weight_of(its_key))
         redis.call("ZADD", key.tags, tag, its_key)
+        key_rows.of_call().tags[its_key] = tag
     elseif more_us < 0 then
         local credit_us = time_in(redis.call("HGET", key.credits, its_key))
         redis.call("HSET", key.credits, its_key, call.text(credit_us - more_us))
@@ -137,6 +150,7 @@ function shares.tick()
     for _, its_key in ipairs(some) do
         if its_key ~= CLOCK and redis.call("EXISTS", key.of_key(its_key), key.held(its_key)) == 0 then
             redis.call("ZREM", key.tags, its_key)
+            key_rows.of_call().tags[its_key] = false
             redis.call("HDEL", key.credits, its_key)
             number = number + 1
         end

@@ -5,14 +5,17 @@ local meanings = kept.cache(2)
 
 local NONE = { min = 0, weight = 1 }
 
--- RETURNS a table: name -> the quota of the tenant: max, min, and weight. There may be thousands of names.
+-- RETURNS a table: name -> the quota of the tenant: max, min, and weight. There may be thousands of names, most of them
+-- with a maximum alone.
 local function meaning_of(text)
     local quotas = {}
     for name, most, rest in string.gmatch(text, "(%S+)=max:(%d*)(%S*)") do
-        quotas[name] = {
-            max = tonumber(most), min = tonumber(string.match(rest, "min:(%d+)") or 0),
-            weight = math.max(1, tonumber(string.match(rest, "weight:(%d+)") or 1)),
-        }
+        local quota = { max = tonumber(most), min = 0, weight = 1 }
+        if rest ~= "" then
+            quota.min = tonumber(string.match(rest, "min:(%d+)") or 0)
+            quota.weight = math.max(1, tonumber(string.match(rest, "weight:(%d+)") or 1))
+        end
+        quotas[name] = quota
     end
     return quotas
 end

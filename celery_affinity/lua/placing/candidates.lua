@@ -108,15 +108,11 @@ local function read_first_heads(waiting)
     waiting.first_heads = hooks.first_heads(waiting.types) or waiting.first_heads
 end
 
--- Reads the heads of the types that a rule has moved since.
-local function read_again(waiting)
-    for nth, type in ipairs(waiting.types) do
-        if call.gained[type] ~= nil and waiting.limits[type] ~= "closed" then
-            waiting.heads[type] = redis.call("HGET", key.heads, type) or nil
-            if waiting.choice then
-                waiting.choice:changed(nth)
-            end
-        end
+-- A rule has moved jobs of `type`, of which `heads` are the first ones now.
+local function moved(waiting, type, heads)
+    waiting.heads[type], waiting.changed[type] = heads ~= "" and heads or nil, true
+    if waiting.choice then
+        waiting.choice:changed(type)
     end
 end
 
@@ -140,7 +136,7 @@ function candidates.of(types, view, settings)
         types = waiting, heads = heads, left = left, view = view, limits = limit_of, kept_back = kept_back,
         first_heads = first_heads, settings = settings, changed = {},
         best = best, pop = pop, count = count, write = candidates.write_heads,
-        read_again = read_again, read_first_heads = read_first_heads,
+        moved = moved, read_first_heads = read_first_heads,
     }
 end
 
@@ -158,6 +154,6 @@ local function nothing() end
 function candidates.only(job)
     return {
         types = {}, heads = {}, left = "", limits = {}, changed = {}, job = job, best = only_one, pop = pop_only_one,
-        count = nothing, read_again = nothing, read_first_heads = nothing, write = nothing,
+        count = nothing, read_first_heads = nothing, write = nothing,
     }
 end

@@ -6,18 +6,9 @@
 
 -- Does with a job of `waiting` that has rules what `does`, a function of `hooks`, does. RETURNS what that returns.
 local function with_its_rules(waiting, does, ...)
-    local are_written = false
-    call.before_heads_change = function()
-        if not are_written then
-            candidates.write_heads(waiting)
-            are_written = true
-        end
-    end
+    call.claiming = waiting -- a rule may change its heads
     local result = does(...)
-    call.before_heads_change = false
-    if are_written then -- mostly a claim changes nothing else
-        waiting:read_again()
-    end
+    call.claiming = false
     waiting:read_first_heads()
     return result
 end

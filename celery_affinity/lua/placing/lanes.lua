@@ -47,9 +47,25 @@ local function with_head(heads, first, last, lane, enqueued, id)
     return string.sub(heads, 1, first - 1) .. string.sub(heads, last + 2)
 end
 
+-- RETURNS whether a claim that is under way has the heads of `type`, and writes them in the end.
+local function is_claimed(type)
+    local claiming = call.claiming
+    return claiming and (claiming.heads[type] or claiming.changed[type]) and claiming.limits[type] ~= "closed"
+end
+
+-- RETURNS the heads of `type`; "" for none.
+function lanes.heads_of(type)
+    if is_claimed(type) then
+        return call.claiming.heads[type] or ""
+    end
+    return redis.call("HGET", key.heads, type) or ""
+end
+
 -- Writes the heads of `type`.
 function lanes.write(type, heads)
-    if heads == "" then
+    if is_claimed(type) then
+        call.claiming:moved(type, heads)
+    elseif heads == "" then
         redis.call("HDEL", key.heads, type)
     else
         redis.call("HSET", key.heads, type, heads)
@@ -68,7 +84,7 @@ end
 
 -- Adds a job to its lane. `heads`: the heads of its type, if they are known.
 function lanes.add(id, type, lane, enqueued, heads)
-    heads = heads or redis.call("HGET", key.heads, type) or ""
+    heads = heads or lanes.heads_of(type)
     local after = lanes.with(id, type, lane, enqueued, heads)
     if after ~= heads then
         lanes.write(type, after)
@@ -112,7 +128,7 @@ end
 
 -- Removes any job from its lane.
 function lanes.remove(id, type, lane)
-    local heads = redis.call("HGET", key.heads, type) or ""
+    local heads = lanes.heads_of(type)
     local after = lanes.without(id, type, lane, heads)
     if after ~= heads then
         lanes.write(type, after)

@@ -104,9 +104,13 @@ local function popped(choice, job, before)
     choice.places[nth], choice.oldest[nth] = nil, nil
 end
 
--- The heads of the `nth` type were read again.
-local function changed(choice, nth)
-    choice.places[nth], choice.oldest[nth] = nil, nil
+-- The heads of `type` are others now.
+local function changed(choice, type)
+    for nth, each in ipairs(choice.types) do
+        if each == type then
+            choice.places[nth], choice.oldest[nth] = nil, nil
+        end
+    end
 end
 
 -- RETURNS a choice among the jobs of `types`. `heads`: type -> its heads, from which the caller pops jobs, and says so

@@ -5,6 +5,7 @@ from .fault import Fault
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _TWO_KEYS = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
 _BESIDE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_waits_for_its_second_key_gets_the_free_slot"
+_FULL = "tests/server/test_type_rules.py::test_a_type_that_is_full_stays_so_when_a_key_moves_its_jobs"
 _AT_ONCE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_moves_gets_the_free_slot_at_once"
 _COMING = "tests/server/test_two_keys.py::test_what_a_task_states_of_a_key_stands_until_its_job_is_through"
 _OF_RULES = "tests/server/test_costs_of_rules.py::"
@@ -70,8 +71,7 @@ FAULTS = (
     Fault("keyed/key_steps", "    key_steps.let_go(wanted, type, lane)\n", ""),
     Fault("keyed/key_steps", 'redis.call("HSET", key.kept_lanes, type .. " " .. lane, 1)', ""),
     Fault("keyed/key_steps", 'redis.call("HDEL", key.kept_lanes, type .. " " .. lane)', ""),
-    Fault("keyed/key_standing", "call.gained[type] or (may_fit and is_in_lane) or false", "call.gained[type] or false"),
-    Fault("keyed/key_standing", "local may_fit = gains or (", "local may_fit = (false) or ("),
+    Fault("keyed/key_standing", "if is_in_lane and (gains or (", "if is_in_lane and (false or ("),
     Fault("keyed/key_steps", "heads = lanes.without(id, type, lane, heads)", ""),
     # A job with two keys goes on from the first to the second, and back.
     Fault("keyed/key_steps", "        wait_for(next_key, wanted, type, lane, enqueued)\n", ""),
@@ -224,9 +224,12 @@ FAULTS = (
     Fault("jobs/come_back", "hooks.free(id, type, is_limited, rules, name)", ""),
     Fault("jobs/enter", "their_types, left = hooks.and_gained(their_types)", "call.gained = nil"),
     Fault("placing/fill", "types, left = hooks.and_gained(types)", "call.gained = nil"),
-    Fault("placing/fill", "candidates.write_heads(waiting)", ""),
-    Fault("placing/fill", "waiting:read_again()", ""),
-    Fault("placing/candidates", "choice:changed(nth)", "choice = waiting.choice"),
+    Fault("placing/fill", "    call.claiming = waiting -- a rule may change its heads\n", ""),
+    Fault("placing/fill", "    call.claiming = false\n", ""),
+    Fault("placing/lanes", '        return call.claiming.heads[type] or ""\n', '        return ""\n'),
+    Fault("placing/lanes", "(claiming.heads[type] or claiming.changed[type])", "claiming.heads[type]"),
+    Fault("placing/candidates", 'heads ~= "" and heads or nil, true\n', 'heads ~= "" and heads or nil, nil\n'),
+    Fault("placing/candidates", "        waiting.choice:changed(type)\n", "        tostring(type)\n"),
     Fault("placing/fill", "fence and hooks.hold or hooks.leave_gate", "hooks.leave_gate"),
     Fault("placing/fill", "fence and hooks.hold or hooks.leave_gate", "hooks.hold"),
     Fault("placing/fill", "(has_limit or (is_ruled and", "(has_limit or (false and"),
@@ -236,7 +239,7 @@ FAULTS = (
     Fault("arrows/configure", "hooks.recheck()", ""),
     Fault("arrows/join", "hooks.recheck()", ""),
     Fault("placing/fill", "view.is_ahead and (has_limit or (", "view.is_ahead and (false or ("),
-    Fault("placing/candidates", 'and waiting.limits[type] ~= "closed" then', "then"),
+    Fault("placing/lanes", 'and claiming.limits[type] ~= "closed"', "", _FULL),
     Fault("placing/candidates", 'nil, "closed"', "nil, nil"),
     Fault("jobs/enter", "heads or has_type_rules or not is_only", "heads or not is_only"),
     Fault("types/type_rules", "rule.is_full or rule.is_counted or", "rule.is_full or"),

@@ -7,6 +7,7 @@ _BY_WEIGHT = _SHARES + "test_slot_seconds_go_by_weight_however_long_the_jobs_are
 _FORGOTTEN = _SHARES + "test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not"
 _ALL_FORGOTTEN = _SHARES + "test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all"
 _IDLE = _SHARES + "test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before"
+_SOME_RIGHT = _SHARES + "test_a_claim_sets_some_starts_right_and_the_next_ones_go_on"
 _QUOTAS = "tests/server/test_tenants.py::"
 _MANY_FIRST = _QUOTAS + "test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others"
 _LEFT_BEHIND = _QUOTAS + "test_a_first_place_that_somebody_left_behind_starts_no_job_twice"
@@ -21,9 +22,9 @@ FAULTS = (
     Fault("jobs/hooks", '        return (redis.call("HGET", key.settings, name) or "") ~= (value or "")\n', ""),
     # The account of a tenant.
     Fault("keyed/shares", "start + math.floor((usual_us - used_us)", "start + math.floor((usual_us)"),
-    Fault("keyed/shares", "local after = start +", "local after = tag_of(its_key) +", _IDLE),
-    Fault("keyed/shares", "math.max(start, clock) or clock, CLOCK", "start or clock, CLOCK"),
-    Fault("keyed/shares", "is_its_turn and math.max(start, clock) or clock, CLOCK", "math.max(start, clock), CLOCK"),
+    Fault("keyed/shares", "tags[its_key] = start +", "tags[its_key] = tag_of(its_key) +", _IDLE),
+    Fault("keyed/shares", "is_its_turn and math.max(start, clock) or clock\n", "is_its_turn and start or clock\n"),
+    Fault("keyed/shares", "is_its_turn and math.max(start, clock) or clock\n", "math.max(start, clock)\n"),
     Fault("keyed/shares", 'redis.call("HSET", key.job(id), "charged", call.text(usual_us))', ""),
     Fault("keyed/shares", 'redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))', ""),
     Fault("keyed/shares", "math.max(0, call.now_us - time_in(claimed or call.now))", "0"),
@@ -38,6 +39,8 @@ FAULTS = (
     Fault("keyed/shares", 'its_key ~= CLOCK and redis.call("EXISTS"', 'its_key ~= CLOCK and 0 * redis.call("EXISTS"'),
     Fault("keyed/shares", 'redis.call("HDEL", key.credits, its_key)', ""),
     Fault("keyed/shares", "number > 0 and #some == protocol.MOST_KEYS", "false", _ALL_FORGOTTEN),
+    Fault("keyed/shares", "        key_rows.of_call().tags[its_key] = tag\n", ""),
+    Fault("keyed/shares", "            keys.left_to_set_right = keys.left_to_set_right - 1\n", "", _SOME_RIGHT),
     # Whose turn it is.
     Fault("keyed/shares", "math.max(tag_of(stated.key), since_of(id))", "since_of(id)", ""),
     Fault("keyed/shares", "math.max(tag_of(stated.key), since_of(id))", "tag_of(stated.key)"),

@@ -42,8 +42,6 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* was claimed: it holds its exclusive key, and took one of the starts of its rate."""
     keys = keys_of(job)
     for rules in keys:
-        if cohort.kept_for.pop(rules.key, None):
-            cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
         rate = rate_of(cohort, rules.key)
         if rate:
             cohort.rates[rules.key] = max(free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
@@ -51,6 +49,9 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
             end_turn(cohort, job, rules.key, now_us)
         if rules.has_share:
             shares.charge(cohort, job, rules.key, is_its_turn=rules.key not in cohort.first_keys)
+    for rules in keys:  # others go on to their next keys as these are renewed
+        if cohort.kept_for.pop(rules.key, None):
+            cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
     renew(cohort, {each.key for each in keys}, now_us, gains=False)
 
 

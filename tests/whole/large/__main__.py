@@ -38,6 +38,7 @@ class Scale:
     """The sizes to measure. *workers*: of one slot and one to three types each, besides two large ones.
 
     *keys*: number of exclusive keys of all these jobs; 0: they have none. *limit*: of each type; 0: it has none.
+    *tenants*: number of tenants with shares; 0: the jobs have none.
     """
 
     jobs: int = 1_000_000
@@ -46,12 +47,14 @@ class Scale:
     rounds: int = 300
     keys: int = 0
     limit: int = 0
+    tenants: int = 0
 
     def __str__(self):
         workers = f", {self.workers:,} more workers that join and heartbeat" if self.workers else ""
         keys = f", {self.keys:,} exclusive key{'s' if self.keys > 1 else ''}" if self.keys else ""
         limit = f" with a limit of {self.limit:,} each" if self.limit else ""
-        return f"{self.jobs:,} jobs of {self.types:,} types{limit}{keys}{workers}"
+        tenants = f", {self.tenants:,} tenants with shares" if self.tenants else ""
+        return f"{self.jobs:,} jobs of {self.types:,} types{limit}{keys}{tenants}{workers}"
 
 
 SCALES = (
@@ -61,6 +64,8 @@ SCALES = (
     Scale(keys=1_000_000),
     Scale(jobs=10_000, types=1, keys=1),
     Scale(jobs=100_000, types=1000, limit=3),
+    Scale(jobs=100_000, types=1, tenants=10_000),
+    Scale(types=1, tenants=1_000_000),
 )
 
 
@@ -110,7 +115,7 @@ def measure_merging(keys, calls):
 def measure(scale):
     """Return the times of scripts, and of reports, by name, and those of a script that does nothing."""
     with first_in_line() as server, redis.Redis.from_url(server.url) as client:
-        fleet = LargeFleet(client, scale.types, keys=scale.keys)
+        fleet = LargeFleet(client, scale.types, keys=scale.keys, tenants=scale.tenants)
         client.config_set("slowlog-max-len", 10_000)
         client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
         fleet.limit_types(scale.limit)

@@ -58,16 +58,17 @@ class Counting(Scheduler):
 class LargeFleet:
     """Many pending jobs, 11 priorities and both modes, and workers that serve 1 to 20 of the types.
 
-    *keys*: number of exclusive keys that the jobs have in turn, those of one key alike; 0: they have none.
+    *keys*: number of exclusive keys that the jobs have in turn, those of one key alike; 0: they have none. *tenants*:
+    number of tenants with shares that the jobs have in turn; 0: they have none.
     """
 
-    def __init__(self, client, types, priorities=11, seed=1, keys=0):
+    def __init__(self, client, types, priorities=11, seed=1, keys=0, tenants=0):
         self.client = client
         self.scheduler = Counting(client, Keys())
         self.reader = Reader(client, Keys())
         self.types = [f"type{number}" for number in range(types)]
         self.served = self.types[:20]  # by one worker at most
-        self.priorities, self.keys = priorities, keys
+        self.priorities, self.keys, self.tenants = priorities, keys, tenants
         self.random = random.Random(seed)
         self.sequence = 0
         self._numbers, self._pages = count(), count(1)
@@ -100,6 +101,8 @@ class LargeFleet:
 
     def shape(self, type_):
         """Return rules, priority and mode of the next job of *type_*."""
+        if self.tenants:
+            return f"key=tenant%3At{next(self._numbers) % self.tenants} quota=share", 0, False
         if not self.keys:
             return "", self.random.randrange(self.priorities), self.random.choice([False, False, False, True])
         number = next(self._numbers) % max(1, self.keys // len(self.types))

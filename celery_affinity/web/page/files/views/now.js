@@ -87,7 +87,7 @@ function pausing(type) {
 // What a tenant may have, and what is promised, in words.
 function quota({ minimum, limit, weight }) {
   const most = limit === null ? "any number" : `up to ${number(limit)}`;
-  return `${minimum ? `${number(minimum)}, ` : ""}${most}${weight === 1 ? "" : `; weight ${number(weight)}`}`;
+  return `${minimum ? `at least ${number(minimum)}, ` : ""}${most}${weight === 1 ? "" : `; weight ${number(weight)}`}`;
 }
 
 function tenantNote(tenant) {
