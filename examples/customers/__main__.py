@@ -127,7 +127,7 @@ def _read(side: str, folder: Path) -> Run:
 
 def _table(runs: list[Run]) -> Table:
     table = Table(title="Waits, s: half of them up to / 95 % up to / the longest", title_justify="left")
-    table.add_column("side")
+    table.add_column("side", no_wrap=True)
     for customer in CUSTOMERS:
         table.add_column(customer, justify="right", no_wrap=True)
     for run in runs:

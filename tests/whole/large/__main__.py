@@ -65,7 +65,6 @@ SCALES = (
     Scale(jobs=10_000, types=1, keys=1),
     Scale(jobs=100_000, types=1000, limit=3),
     Scale(jobs=100_000, types=1, tenants=10_000),
-    Scale(types=1, tenants=1_000_000),
 )
 
 
