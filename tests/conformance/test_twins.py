@@ -32,6 +32,7 @@ ONLY_IN_PYTHON |= {
     "waiting",
     "holders",
     "coming",
+    "goes_first",
     "key_of",
     "start_of",
     "may_be_ahead",

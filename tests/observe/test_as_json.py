@@ -48,6 +48,7 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
         "batches": {"runs": {}, "calls": 0},
         "refused": {},
         "dropped": {},
+        "tenants": [],
     }
 
 

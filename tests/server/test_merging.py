@@ -345,7 +345,7 @@ def commands_of(scheduler, job_id, rules):
     return found
 
 
-def test_a_call_alone_costs_three_commands_more_to_publish_five_to_release_and_none_to_claim(redis_client):
+def test_a_call_alone_costs_three_commands_more_to_publish_four_to_release_and_none_to_claim(redis_client):
     found = []
     for mark, rules in (("", ""), ("+", RULES)):
         redis_client.flushall()
@@ -353,7 +353,7 @@ def test_a_call_alone_costs_three_commands_more_to_publish_five_to_release_and_n
     plain, merging = found
     assert merging["waits"] == plain["waits"] + 3, "one of them looks for recurring calls"
     assert merging["is placed"] == plain["is placed"] + 3
-    assert merging["release"] == plain["release"] + 5, "two of them are its rules, and its task's other jobs"
+    assert merging["release"] == plain["release"] + 4, "one of them looks for its task's other jobs"
 
 
 def test_the_calls_of_a_large_batch_are_told_in_parts(fleet, redis_client):
