@@ -5,7 +5,6 @@ from .fault import Fault
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _TWO_KEYS = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
 _BESIDE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_waits_for_its_second_key_gets_the_free_slot"
-_FULL = "tests/server/test_type_rules.py::test_a_type_that_is_full_stays_so_when_a_key_moves_its_jobs"
 _AT_ONCE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_moves_gets_the_free_slot_at_once"
 _COMING = "tests/server/test_two_keys.py::test_what_a_task_states_of_a_key_stands_until_its_job_is_through"
 _OF_RULES = "tests/server/test_costs_of_rules.py::"
@@ -239,7 +238,6 @@ FAULTS = (
     Fault("arrows/configure", "hooks.recheck()", ""),
     Fault("arrows/join", "hooks.recheck()", ""),
     Fault("placing/fill", "view.is_ahead and (has_limit or (", "view.is_ahead and (false or ("),
-    Fault("placing/lanes", 'and claiming.limits[type] ~= "closed"', "", _FULL),
     Fault("placing/candidates", 'nil, "closed"', "nil, nil"),
     Fault("jobs/enter", "heads or has_type_rules or not is_only", "heads or not is_only"),
     Fault("types/type_rules", "rule.is_full or rule.is_counted or", "rule.is_full or"),

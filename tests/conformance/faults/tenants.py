@@ -7,7 +7,6 @@ _BY_WEIGHT = _SHARES + "test_slot_seconds_go_by_weight_however_long_the_jobs_are
 _FORGOTTEN = _SHARES + "test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not"
 _ALL_FORGOTTEN = _SHARES + "test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all"
 _IDLE = _SHARES + "test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before"
-_SOME_RIGHT = _SHARES + "test_a_claim_sets_some_starts_right_and_the_next_ones_go_on"
 _QUOTAS = "tests/server/test_tenants.py::"
 _MANY_FIRST = _QUOTAS + "test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others"
 _LEFT_BEHIND = _QUOTAS + "test_a_first_place_that_somebody_left_behind_starts_no_job_twice"
@@ -40,7 +39,6 @@ FAULTS = (
     Fault("keyed/shares", 'redis.call("HDEL", key.credits, its_key)', ""),
     Fault("keyed/shares", "number > 0 and #some == protocol.MOST_KEYS", "false", _ALL_FORGOTTEN),
     Fault("keyed/shares", "        key_rows.of_call().tags[its_key] = tag\n", ""),
-    Fault("keyed/shares", "            keys.left_to_set_right = keys.left_to_set_right - 1\n", "", _SOME_RIGHT),
     # Whose turn it is.
     Fault("keyed/shares", "math.max(tag_of(stated.key), since_of(id))", "since_of(id)", ""),
     Fault("keyed/shares", "math.max(tag_of(stated.key), since_of(id))", "tag_of(stated.key)"),
