@@ -50,7 +50,7 @@ end
 -- RETURNS whether a claim that is under way has the heads of `type`, and writes them in the end.
 local function is_claimed(type)
     local claiming = call.claiming
-    return claiming and (claiming.heads[type] or claiming.changed[type])
+    return claiming and (claiming.heads[type] or claiming.changed[type]) and claiming.limits[type] ~= "closed"
 end
 
 -- RETURNS the heads of `type`; "" for none.

@@ -4,7 +4,7 @@ from .fault import Fault
 
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _TWO_KEYS = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
-_BESIDE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_waits_for_its_second_key_gets_the_free_slot"
+_BEHIND = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_waits_for_its_second_key_gets_the_free_slot"
 _AT_ONCE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_moves_gets_the_free_slot_at_once"
 _COMING = "tests/server/test_two_keys.py::test_what_a_task_states_of_a_key_stands_until_its_job_is_through"
 _OF_RULES = "tests/server/test_costs_of_rules.py::"
@@ -93,9 +93,9 @@ FAULTS = (
     Fault(
         "keyed/key_standing", "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)", "its_keys[is_rate and 2 or 1].key)"
     ),
-    Fault("keyed/key_standing", "is_left and keys.has_left_several and is_in_lane", "false", _BESIDE),
+    Fault("keyed/key_standing", "is_left and keys.has_left_several and is_in_lane", "false", _BEHIND),
     Fault("keyed/key_standing", "keys.has_left_several and keys.is_renewed_later\n", "true\n"),
-    Fault("keyed/keyed", "key_rows.of_call().has_left_several or nth > 1", "false", _BESIDE),
+    Fault("keyed/keyed", "key_rows.of_call().has_left_several or nth > 1", "false", _BEHIND),
     Fault("keyed/key_steps", "if not sublane or sublane.standing ~= id then", "if false then"),
     Fault("arrows/revoke", "    hooks.leave_to_tick()\n", ""),
     Fault("arrows/purge", "    hooks.leave_to_tick()\n", ""),
