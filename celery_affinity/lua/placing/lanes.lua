@@ -50,7 +50,12 @@ end
 -- RETURNS whether a claim that is under way has the heads of `type`, and writes them in the end.
 local function is_claimed(type)
     local claiming = call.claiming
-    return claiming and (claiming.heads[type] or claiming.changed[type]) and claiming.limits[type] ~= "closed"
+    for _, each in ipairs(claiming and claiming.types or {}) do
+        if each == type then
+            return claiming.limits[type] ~= "closed"
+        end
+    end
+    return false
 end
 
 -- RETURNS the heads of `type`; "" for none.

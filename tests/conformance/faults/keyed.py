@@ -226,7 +226,6 @@ FAULTS = (
     Fault("placing/fill", "    call.claiming = waiting -- a rule may change its heads\n", ""),
     Fault("placing/fill", "    call.claiming = false\n", ""),
     Fault("placing/lanes", '        return call.claiming.heads[type] or ""\n', '        return ""\n'),
-    Fault("placing/lanes", "(claiming.heads[type] or claiming.changed[type])", "claiming.heads[type]"),
     Fault("placing/candidates", 'heads ~= "" and heads or nil, true\n', 'heads ~= "" and heads or nil, nil\n'),
     Fault("placing/candidates", "        waiting.choice:changed(type)\n", "        tostring(type)\n"),
     Fault("placing/fill", "fence and hooks.hold or hooks.leave_gate", "hooks.leave_gate"),
