@@ -11,14 +11,12 @@ from ..observe.keyed import in_use
 from ..rules import tenants as quotas
 from ..rules.keyed.key_rules import OF_TENANT
 from ..rules.settings import Settings
-from ..rules.tenants import MOST_WEIGHT, Tenant
-from ..server import runtime_settings
+from ..rules.tenants import MOST_WEIGHT
+from ..server import tenant_quotas
 from ..server.scheduler import Scheduler
 from . import text_of_tenants as text
 from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
 from .lists_by_default import ListsByDefault
-
-_TENANTS = "tenants"
 
 
 @click.group(cls=ListsByDefault)
@@ -62,20 +60,14 @@ def set_quota(
         raise click.UsageError("give some of --max, --min and --weight")
     if most not in (None, quotas.NONE) and not str(most).isdecimal():
         raise click.BadParameter(f"a whole number, 0 or more, or {quotas.NONE!r}, got: {most!r}", param_hint="--max")
+    fields = {"max": None if most == quotas.NONE else int(most)} if most is not None else {}
+    fields |= {field: value for field, value in {"min": least, "weight": weight}.items() if value is not None}
     with scheduler_of(ctx) as scheduler:
         own = settings_of(ctx.obj.app)
-        found, _ = _quotas(scheduler, own)
-        before = found.get(name, Tenant())
-        limit = before.max if most is None else None if most == quotas.NONE else int(most)
         try:
-            quota = Tenant(
-                max=limit,
-                min=before.min if least is None else least,
-                weight=before.weight if weight is None else weight,
-            )
+            tenant_quotas.change(scheduler, own, name, fields)
         except OptionError as error:
             raise click.ClickException(str(error)) from None
-        runtime_settings.change(scheduler, own, {_TENANTS: quotas.shown({**found, name: quota})})
         _show_quotas(scheduler, own, as_json=as_json)
 
 
@@ -88,22 +80,15 @@ def reset_quota(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove the quota that was set for NAME. The quota in app.conf counts again, or else that of *."""
     with scheduler_of(ctx) as scheduler:
         own = settings_of(ctx.obj.app)
-        found, conf = _quotas(scheduler, own)
-        if name not in found.keys() | conf.keys():
+        if not tenant_quotas.reset(scheduler, own, name):
+            found, _ = tenant_quotas.read(scheduler, own)
             known = f"set are {', '.join(sorted(found))}" if found else "none is set"
             raise click.ClickException(f"no quota is set for {name!r}: {known}")
-        runtime_settings.reset_entry(scheduler, own, _TENANTS, name, found=found, conf=conf, shown=quotas.shown)
         _show_quotas(scheduler, own, as_json=as_json)
 
 
-def _quotas(scheduler: Scheduler, own: Settings) -> tuple[dict[str, Tenant], dict[str, Tenant]]:
-    """Return the quotas in force, and those of the app.conf that a reset goes back to."""
-    (found,) = (each for each in runtime_settings.read(scheduler, own) if each.name == _TENANTS)
-    return quotas.typed(str(found.value)) or {}, quotas.typed(str(found.conf)) or {}
-
-
 def _show_quotas(scheduler: Scheduler, own: Settings, *, as_json: bool) -> None:
-    found, conf = _quotas(scheduler, own)
+    found, conf = tenant_quotas.read(scheduler, own)
     if as_json:
         print_json({name: asdict(quota) for name, quota in found.items()})
     else:

@@ -110,7 +110,10 @@ def _tenant(key: Key) -> str:
 
 
 def _turn(turn: Turn) -> str:
-    used = f"{turn.ahead_s:,.1f} s of slots by weight beyond the tenant that went last"
+    if turn.used_s is not None:
+        used = f"{turn.used_s:,.1f} s of slots by weight, what is long ago counting less"
+    else:
+        used = f"{turn.ahead_s:,.1f} s of slots by weight beyond the tenant that went last"
     return f"{turn.before} of {many(turn.tenants, 'tenant')} in its lane go before it: it has used {used}"
 
 

@@ -26,7 +26,7 @@ from ..rules.call_options import KEYS
 from ..rules.keyed.key_rules import Exclusive, Rate, Rule, TenantKey, narrowness, of_text, rule_of_call, tenant
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
-from ..rules.rule_texts import joined, of_options, parts_of, with_share
+from ..rules.rule_texts import joined, of_options, parts_of
 from . import revokes
 from .first_try import rules_in
 from .of_app import rules_by_name
@@ -46,15 +46,13 @@ class RuleMaker(NamedTuple):
     """What makes the rules of a call's job out of the call's arguments.
 
     *parts*: those of the rules, in their order; a text is the part itself, "" for none. *said*: whether the
-    call, or its first try, has said so: a retry keeps that, even if it is none. *by_share*: whether tenants have
-    shares.
+    call, or its first try, has said so: a retry keeps that, even if it is none.
     """
 
     task_name: str
     arguments: Arguments
     parts: tuple[Rule | Merge | str, ...]
     said: bool
-    by_share: bool
 
     @property
     def is_fixed(self) -> bool:
@@ -66,8 +64,7 @@ class RuleMaker(NamedTuple):
 
         Raises OptionError if they make no key, and whatever a function that makes keys raises.
         """
-        text = joined(*(self._part(part, args, kwargs) for part in self.parts))
-        return with_share(text) if self.by_share else text
+        return joined(*(self._part(part, args, kwargs) for part in self.parts))
 
     def _part(self, rule: Rule | Merge | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         if isinstance(rule, str):
@@ -111,7 +108,7 @@ def decide(
     if not any(part is not None for part in parts.values()):
         return None
     says = any(part is not None for part in said.values())
-    return RuleMaker(task_name, _arguments_of(task), _in_order(parts), says, settings.has_shares)
+    return RuleMaker(task_name, _arguments_of(task), _in_order(parts), says)
 
 
 def _in_order(parts: Mapping[str, Rule | Merge | str | None]) -> tuple[Rule | Merge | str, ...]:
@@ -169,7 +166,7 @@ def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], setti
     if not named.has_rules:
         return ""
     parts = _in_order({option: getattr(named, option) for option in RULES})
-    rule = RuleMaker(task_name, _arguments_of(task), parts, False, settings.has_shares)
+    rule = RuleMaker(task_name, _arguments_of(task), parts, False)
     return rule.text(*read(task_name, message))
 
 

@@ -118,9 +118,10 @@ def waiting_of(reader: Reader, lane: Lane, rules: str, now_us: int, settings: Ma
     """
     stated = stated_in(rules)
     waited = _with_keys(reader, lane, [each.key for each in stated], now_us, settings)
-    if waited is None or not stated or not stated[-1].has_share:
+    if waited is None or not stated or not stated[-1].is_of_tenant:
         return waited
-    return replace(waited, turn=turn_of(reader, stated[-1].key, lane), bound_s=None, passed_until_s=None)
+    turn = turn_of(reader, stated[-1].key, lane)
+    return waited if turn is None else replace(waited, turn=turn, bound_s=None, passed_until_s=None)
 
 
 def _with_keys(reader: Reader, lane: Lane, keys: list[str], now_us: int, settings: Mapping[str, str]) -> Waiting | None:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from .protocol import (
     BATCH,
     BY_SETTINGS,
-    BY_SHARE,
     KEYED,
     LONGEST_ID,
     LONGEST_KEY,
@@ -57,7 +56,7 @@ _OF_RATE, _EXCLUSIVE = (
     f"(?=key={RATE_PREFIX}){_KEY} {_RATE}",
     f"(?!key=(?:{RATE_PREFIX}|{TENANT_PREFIX})){_KEY} {_LIMIT}",
 )
-_OF_TENANT = f"(?=key={TENANT_PREFIX}){_KEY} quota=(?:{BY_SETTINGS}|{BY_SHARE})"
+_OF_TENANT = f"(?=key={TENANT_PREFIX}){_KEY} quota={BY_SETTINGS}"
 _BEFORE_TENANT = f"(?:{_OF_RATE}|{_EXCLUSIVE}|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIVE} {_OF_RATE})"
 _KEYS = f"(?:{_BEFORE_TENANT}(?: {_OF_TENANT})?|{_OF_TENANT})"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
@@ -107,7 +106,7 @@ FIELDS: dict[str, JobField] = {
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or one key if the id ends with {KEYED!r}: "
         f"'key=K limit=N', 'key=K limit=1 order=1', or 'key=K rate=N/MICROSECONDS', whose K begins with "
-        f"{RATE_PREFIX!r}; or 'key=K quota={BY_SETTINGS}' or 'key=K quota={BY_SHARE}', whose K begins with "
+        f"{RATE_PREFIX!r}; or 'key=K quota={BY_SETTINGS}', whose K begins with "
         f"{TENANT_PREFIX!r}, if it ends with {TENANTED!r}; or several of these kinds, the last one last, if it ends "
         f"with {MANY_KEYED!r}; or merging, with {MERGES!r} before the other mark, and keys; K of up to {LONGEST_KEY} "
         "characters, percent-encoded",

@@ -87,10 +87,8 @@ TENANTED = "$"
 RATE_PREFIX = "rate%3A"
 TENANT_PREFIX = "tenant%3A"
 
-#: What a job states of the key of its tenant: settings alone say how many jobs may hold that. Among the jobs of a lane
-#: the oldest goes, or that of the tenant which has used the least time of slots.
+#: What a job states of the key of its tenant: settings alone say how many jobs may hold that, and who goes first.
 BY_SETTINGS = "settings"
-BY_SHARE = "share"
 
 #: End of the id of a call that merges with others, and of a batch of such calls; the mark of a key may follow.
 MERGES = "+"

@@ -77,13 +77,13 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "tags": (
         "lane:key:tags",
         "zset",
-        "tenants by the time of slots that their jobs were charged, by weight, µs; member ! has the clock",
+        "tenants by the slot-time that they were charged, by weight, µs, or its logarithm; member ! has the clock",
     ),
     "credits": ("lane:key:credits", "hash", "tenant -> time that its jobs were charged and did not use, µs"),
     "turns": (
-        "lane:key:turns:%s:%s",
+        "lane:key:turns:%s:%s:%s",
         "zset",
-        "type, lane -> 'enqueued id' of the jobs in it whose tenants have shares, by their starts, µs, or less",
+        "type, lane, era of shares -> 'enqueued id' of jobs of tenants that stand in this lane, by start, or less",
     ),
     "first_heads": (
         "lane:key:first_heads",

@@ -3,7 +3,7 @@
 The field has some of four parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
 waits for others; ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the
 one that fewer jobs share comes first, since a job that waits there holds up no others; ``key=tenant%3AK
-quota=settings`` or ``quota=share``. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging` and
+quota=settings``. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging` and
 `keyed.key_rules` write them.
 """
 
@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from .protocol import BY_SETTINGS, BY_SHARE, LONGEST_NUMBER, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
+from .protocol import BY_SETTINGS, LONGEST_NUMBER, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
 
 _COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
 
@@ -46,7 +46,10 @@ class StatedKey(NamedTuple):
     key: str
     stated: int | StatedRate | None
     keeps_order: bool = False
-    has_share: bool = False
+
+    @property
+    def is_of_tenant(self) -> bool:
+        return self.stated is None
 
 
 class StatedMerge(NamedTuple):
@@ -101,12 +104,6 @@ def joined(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
-def with_share(text: str) -> str:
-    """Return the rules *text* with a share of the tenant, if there is one."""
-    is_of_tenant = text.endswith(f" quota={BY_SETTINGS}")
-    return text.removesuffix(f" quota={BY_SETTINGS}") + f" quota={BY_SHARE}" if is_of_tenant else text
-
-
 @lru_cache(maxsize=1024)
 def keys_in(text: str) -> tuple[StatedKey, ...]:
     """Return the keys in *text*, which `job_fields.FIELDS` accepts, in the order in which the job passes them."""
@@ -114,8 +111,8 @@ def keys_in(text: str) -> tuple[StatedKey, ...]:
     for part in _KEY_PART.findall(text):
         key, word, *order = part.split(" ")
         states = word.partition("=")[2]
-        stated = None if states in (BY_SETTINGS, BY_SHARE) else rate_in(states) or int(states)
-        found.append(StatedKey(key.removeprefix("key="), stated, bool(order), states == BY_SHARE))
+        stated = None if states == BY_SETTINGS else rate_in(states) or int(states)
+        found.append(StatedKey(key.removeprefix("key="), stated, bool(order)))
     return tuple(found)
 
 

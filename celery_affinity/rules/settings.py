@@ -35,12 +35,18 @@ Check = Callable[[object], str | None]
 
 Value = float | str
 
+#: Some 3,000 years: in µs it has fewer digits than a number that arrows read.
+_LONGEST_HALF_LIFE_S = 10**11
+
 #: Value of ``affinity_lookahead``: by how long tasks take.
 AUTO = "auto"
 
 #: The order of priorities in which 10 is the highest, as the arrows have it.
 HIGHER_FIRST = "higher-first"
 
+
+#: Value of ``affinity_tenant_turns``: by the time of slots that each tenant has used.
+SHARE = "share"
 
 #: Who may see arguments, results and tracebacks: the roles over HTTP, each with the rights of those before it; nobody.
 SHOWN_TO = ("read", "submit", "admin", "nobody")
@@ -52,6 +58,10 @@ def _number(accepted: str, test: Callable[[float], bool]) -> Check:
         return None if good else accepted
 
     return check
+
+
+def _none_or_second(seconds: float) -> bool:
+    return seconds == 0 or 1 <= seconds <= _LONGEST_HALF_LIFE_S
 
 
 def _whole(accepted: str, test: Callable[[int], bool]) -> Check:
@@ -182,9 +192,12 @@ class Settings:
         default_factory=dict, metadata={"check": quotas.check, "in_redis": "", "at_run_time": True}
     )
     """Tenant -> its quota: how many of its jobs may run at a time; ``*``: that of each tenant that is not named."""
-    tenant_turns: str = _setting("age", _one_of("age", "share"))
+    tenant_turns: str = _shared("age", _one_of("age", SHARE))
     """Of the jobs of one type, priority and mode: whether the oldest goes first, or that of the tenant which has used
     the least time of slots by its weight."""
+    tenant_half_life: float = _shared(0, _number("0, or a number of seconds, 1 or more", _none_or_second), in_us=True)
+    """Seconds in which the time of slots that a tenant has used comes to count half, with ``"share"`` as
+    ``affinity_tenant_turns``. 0: it counts in full, and idleness earns nothing."""
     inherit_tenant: bool = _setting(True, _yes_or_no)
     """Whether what a task publishes belongs to the tenant on whose behalf the task runs, if it names no other."""
     reserve: Mapping[str, Mapping[str, int | str]] | str = field(
@@ -253,11 +266,6 @@ class Settings:
                 f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
                 f"or one late heartbeat would look like a death, got: {self.heartbeat_interval!r}"
             )
-
-    @property
-    def has_shares(self) -> bool:
-        """Whether tenants go by shares."""
-        return self.tenant_turns == "share"
 
     def schedules(self, queue: str) -> bool:
         """Return whether *queue* (a type) is scheduled."""

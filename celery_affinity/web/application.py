@@ -24,6 +24,7 @@ from .routes import (
     scale,
     settings,
     submitting,
+    tenants,
     types,
     workers,
 )
@@ -67,6 +68,7 @@ def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:
         scale,
         settings,
         keys,
+        tenants,
         recurring,
         dead,
         page,

@@ -18,7 +18,7 @@ def fleet(redis_client):
     fleet.join("worker", "pdf", slots=4)
     for number in range(3):
         fleet.publish(f"job{number}$", "pdf", rules="key=tenant%3Aacme quota=settings")
-    fleet.publish("other$", "pdf", rules="key=tenant%3Aother quota=share")
+    fleet.publish("other$", "pdf", rules="key=tenant%3Aother quota=settings")
     fleet.publish("keyed!", "pdf", rules="key=city limit=1")
     return fleet
 

@@ -11,6 +11,7 @@ from .vocabulary import (
     slots,
     some_settings,
     some_types,
+    turns_of_tenants,
 )
 
 STEPS_IN_A_RUN = 100  # the state grows with the steps, and so does the cost of a step
@@ -29,7 +30,7 @@ class Conformance(Stories):
             "goes_on": draw.booleans()(choices),
             "has_bursts": draw.sampled_from([False, False, True])(choices),
             "is_full": draw.sampled_from([False, False, False, True])(choices),
-            "given_settings": some_settings(choices),
+            "given_settings": some_settings(choices) | turns_of_tenants(choices),
         }
 
     def enter(self, fleet, goes_on, has_bursts, is_full, given_settings):
@@ -40,7 +41,7 @@ class Conformance(Stories):
 
     def see_all_end(self):
         self.full_next = self.is_full = self.goes_on = False
-        self._configure({"limits": " ", "reserve": " ", "tenants": " ", "keep_us": "60000000"})
+        self._configure({"limits": " ", "reserve": " ", "tenants": " ", "tenant_turns": "age", "keep_us": "60000000"})
         for what in [*self.reference.pauses]:
             self._resume(what)
         for worker in sorted(self.reference.workers):

@@ -34,7 +34,7 @@ encode, decode = cache(redis_keys.encode), cache(redis_keys.decode)
 
 CONF_OF = key("conf_of", "")
 METRICS = key("metrics", "")
-TURNS = key("turns", "", "").removesuffix(":")
+TURNS = key("turns", "", "", "").removesuffix("::")
 SHARES = (key("tags"), key("credits"))
 
 #: Fields of a job that are in its hash unchanged; encoding leaves the names of tasks here alone.
@@ -105,9 +105,15 @@ def _lanes(packed):
     return set(zip(words[::3], words[1::3], words[2::3], strict=True))
 
 
+def _score(score):
+    if score == "inf":
+        return score
+    return int(score) if score.lstrip("-").isdecimal() else float(score)
+
+
 _PARSED = {
     "hash": _pairs,
-    "zset": lambda flat: {member: score if score == "inf" else int(score) for member, score in _pairs(flat).items()},
+    "zset": lambda flat: {member: _score(score) for member, score in _pairs(flat).items()},
     "list": list,
     "string": str,
 }
@@ -251,6 +257,10 @@ def _expect_settings(reference, entry):
         entry(["settings"], "revision", str(settings.revision))
     if settings.for_claims:
         entry(["settings"], "for_claims", settings.for_claims)
+    if settings.shares_era:
+        entry(["settings"], "shares_era", str(settings.shares_era))
+    if settings.half_life_us is not None:
+        entry(["settings"], "shares", f"{settings.shares_era} {settings.half_life_us}")
     if settings.limits_revision:
         entry(["settings"], "limits_revision", str(settings.limits_revision))
     for name, value in settings.conf.items():
@@ -293,7 +303,7 @@ def _job_hash(job):
         **_times(job),
     }
     if job.since is not None:
-        found["since"] = str(job.since)
+        found["since"] = "{}:{}".format(*job.since)
     if job.worker is not None:
         found |= {"worker": job.worker, "fence": str(job.fence)}
     if_any = {
@@ -426,8 +436,8 @@ def _expect_keys(reference, entry, standing):
                 continue
             entry(["coming", rules.key], job.id, job.enqueued_us)
             entry(["of_key", rules.key], "coming", "1")
-        if job.id in standing and shares.key_of(job) is not None:
-            entry(["turns", encode(job.type), lane(job)], f"{job.enqueued_us} {job.id}", 0)
+        if job.id in standing and job.turn is not None:
+            entry(["turns", encode(job.type), lane(job), str(job.turn)], f"{job.enqueued_us} {job.id}", 0)
         its_keys = waits_for.get(job.id, [])
         for its_key in its_keys:
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)
@@ -435,13 +445,18 @@ def _expect_keys(reference, entry, standing):
             stands = job.id in standing or its_key != its_keys[-1]
             is_first = stands and its_key in reference.first_keys
             words = f"{words} {job.id}" if stands else words
-            first[its_key, its_lane] = words = f"{words} !" if is_first else words
+            flags = ("!" if is_first else "") + (f"~{job.turn}" if _has_turn(job, its_key) else "")
+            first[its_key, its_lane] = words = f"{words} {flags}" if stands and flags else words
             entry(["of_key", its_key], its_lane, words)
             entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
     _expect_facts_of_keys(reference, entry)
     _expect_shares(reference, entry)
     for (type_, merge_key, of_key, name), job_id in reference.merging.items():
         entry(["merging"], f"{encode(type_)} {merge_key} {of_key} {name}", job_id)
+
+
+def _has_turn(job, its_key):
+    return job.turn is not None and shares.key_of(job) == its_key
 
 
 def _expect_shares(reference, entry):

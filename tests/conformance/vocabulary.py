@@ -81,10 +81,7 @@ RULES_OF_TWO = (
     "key=o limit=1 order=1 key=rate%3Ar rate=2/3000000",
 )
 #: Rules of jobs of tenants: of some that nothing else holds back, and of some that have keys as well.
-RULES_OF_TENANT = tuple(
-    f"key=tenant%3A{name} quota={states}"
-    for name, states in (("a", "share"), ("a", "settings"), ("b", "share"), ("c%2A", "share"), ("d", "share"))
-)
+RULES_OF_TENANT = tuple(f"key=tenant%3A{name} quota=settings" for name in ("a", "a", "b", "c%2A", "d"))
 RULES_OF_MANY = (
     *RULES_OF_TWO,
     *(f"{RULES[number]} {tenant}" for number, tenant in zip((0, 3, 6, 8, 10), RULES_OF_TENANT * 2, strict=False)),
@@ -217,6 +214,11 @@ a_setting = draw.sampled_from(
         ("tenants", "a=max:none,min:1 d=max:2,min:2,weight:4"),
         ("tenants", "*=max:3,min:1 b=max:none,min:2"),
         ("tenants", ""),
+        ("tenant_turns", "share"),
+        ("tenant_turns", "share"),
+        ("tenant_turns", "age"),
+        ("tenant_half_life_us", "5000000"),
+        ("tenant_half_life_us", "0"),
         ("reserve", "pdf:queued=1"),
         ("reserve", "pdf:queued=1 *:0=2"),
         ("reserve", "*:0-5=50% excel:on_demand=1"),
@@ -230,6 +232,10 @@ a_setting = draw.sampled_from(
     ]
 )
 some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
+
+#: How tenants take turns in a fleet at first.
+_SHARES = {"tenant_turns": "share"}
+turns_of_tenants = draw.sampled_from([{}, _SHARES, _SHARES | {"tenant_half_life_us": "5000000"}])
 
 #: With these settings the number of slots that fit a job decides its place as often as its priority does.
 SHARP_RARITY = {

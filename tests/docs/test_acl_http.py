@@ -45,6 +45,7 @@ def test_an_observer_may_look_and_change_nothing(serve):
         "/api/jobs/task-one",
         "/api/jobs/task-two?explain=1",
         "/api/keys",
+        "/api/tenants",
         "/api/settings",
         "/api/dead",
         "/metrics",

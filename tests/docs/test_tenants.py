@@ -6,6 +6,7 @@ from celery import Celery
 
 from celery_affinity import Tenant
 from celery_affinity.cli import text_of_explain
+from celery_affinity.client.of_app import settings_of
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.keyed.in_use import find
 from celery_affinity.rules.redis_keys import Keys
@@ -48,12 +49,11 @@ def test_the_quotas_of_the_page_are_accepted(shop):
     assert quotas == {"acme": Tenant(max=10), "*": Tenant(max=20)}
 
 
-def test_jobs_of_an_app_with_shares_say_so(shop, redis_client):
-    exec(blocks(PAGE)["shares"], shop)
-    assert Settings(tenants=shop["app"].conf.affinity_tenants).tenants["acme"].weight == 3
-    shop["render"].delay("acme")
-    (job,) = redis_client.scan_iter("*job:*")
-    assert redis_client.hget(job, "rules") == b"key=tenant%3Aacme quota=share"
+def test_the_shares_of_the_page_are_accepted(shop):
+    exec(blocks(PAGE)["shares"] + blocks(PAGE)["half-life"], shop)
+    found = settings_of(shop["app"])
+    assert found.tenants["acme"].weight == 3
+    assert (found.tenant_turns, found.tenant_half_life) == ("share", 3600)
 
 
 @pytest.mark.parametrize("block", ["at-run-time", "promise", "weights", "flood", "look"])
@@ -93,10 +93,11 @@ def test_of_a_tenant_without_a_maximum_a_job_has_its_rank_and_its_bound(redis_cl
 
 def test_explain_prints_the_turn_of_a_tenant_as_the_page_does(redis_client):
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"tenant_turns": "share"})
     fleet.join("worker", "pdf")
     for number, tenant in enumerate(("acme", "acme", "other", "other", "acme")):
         job = f"{tenant}{number}$"
-        fleet.publish(job, "pdf", rules=f"key=tenant%3A{tenant} quota=share", task_id=job)
+        fleet.publish(job, "pdf", rules=f"key=tenant%3A{tenant} quota=settings", task_id=job)
         fleet.scheduler.advance(0.001)
     (first,) = fleet.inbox("worker")
     fleet.scheduler.advance(3.995)

@@ -71,11 +71,11 @@ TEXTS += [
 ]
 TEXTS += [f"key={'k' * length} limit=1" for length in (255, 256)]
 RATE = "key=rate%3Aa rate=5/60000000"
-TENANT = "key=tenant%3Aa quota=share"
+TENANT = "key=tenant%3Aa quota=settings"
 TEXTS += [
     *(TENANT, f"{RATE} {TENANT}", f"key=a limit=1 {TENANT}", f"key=a limit=1 order=1 {RATE} {TENANT}"),
     *("key=tenant%3Aa quota=settings", f"{RATE} key=a limit=1 key=tenant%3Aa quota=settings"),
-    *("key=tenant%3Aa quota=other", "key=tenant%3Aa quota=", "key=tenant%3Aa limit=1", "key=a quota=share"),
+    *("key=tenant%3Aa quota=other", "key=tenant%3Aa quota=", "key=tenant%3Aa limit=1", "key=a quota=settings"),
     *(f"{TENANT} {TENANT}", f"{TENANT} {RATE}", f"{TENANT} key=a limit=1", f"{TENANT} order=1", f"{TENANT} "),
     *("key=rate%3Aa limit=1 order=1", "key=tenant%3Aa limit=1 order=1"),
     *("key=tenant%3Aa rate=5/60000000", f"merge=m most=2 bytes=1 {TENANT}", f"merge=m most=2 bytes=1 {RATE} {TENANT}"),

@@ -16,16 +16,22 @@ PDF = "pdf"
 
 
 def of(tenant):
-    """Return the rules of a job of *tenant*, which has a share."""
-    return f"key=tenant%3A{tenant} quota=share"
+    """Return the rules of a job of *tenant*."""
+    return f"key=tenant%3A{tenant} quota=settings"
 
 
-QUOTA = "key=tenant%3Aa quota=settings"
+SHARES = {"tenant_turns": "share"}
+
+
+def fleet_with_shares(redis_client, scheduler=ClockedScheduler, **more):
+    fleet = ScriptedFleet(scheduler(redis_client, Keys()))
+    fleet.scheduler.configure(SHARES | more)
+    return fleet
 
 
 @pytest.fixture
 def fleet(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    return fleet_with_shares(redis_client)
 
 
 class Trace:
@@ -77,6 +83,23 @@ class Trace:
             self.fleet.end("worker", claim, inline=False)
             self.begin()
         self.fleet.scheduler.advance((until_us - self.fleet.now_us) / 1e6)
+
+
+def order_of(fleet, most=None):
+    """Return the jobs in the order in which one slot runs them, 1 s each; *most* of them."""
+    order, claims = [], fleet.inbox("worker")
+    while claims and len(order) != most:
+        order += [each.job_id for each in claims]
+        fleet.scheduler.advance(1)
+        claims = fleet.end("worker", *claims)
+    return order
+
+
+def flood(fleet, *tenants, jobs=3):
+    for tenant in tenants:
+        for number in range(jobs):
+            fleet.publish(f"{tenant}{number}$", PDF, rules=of(tenant))
+            fleet.scheduler.advance(0.001)
 
 
 def test_slot_seconds_go_by_weight_however_long_the_jobs_are(valkey, fleet):
@@ -175,6 +198,16 @@ def test_a_tenants_maximum_counts_beside_its_share(fleet):
     assert sorted(fleet.jobs("worker")) == ["a0$", "b0$", "b1$", "b2$"]
 
 
+def test_claims_by_age_take_the_oldest_job_whosever_turn_it_is(fleet, redis_client):
+    fleet.scheduler.configure({"priority_percentage": "0"})
+    flood(fleet, "a", "b")
+    fleet.publish("later$", PDF, rules=of("b"), priority=9)
+    fleet.join("worker", PDF)
+    assert order_of(fleet, most=3) == ["a0$", "a1$", "a2$"]
+    tags = dict(redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True))
+    assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
+
+
 def test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not(fleet, redis_client):
     fleet.join("worker", PDF)
     for tenant in ("a", "b"):
@@ -192,7 +225,7 @@ def test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is
     fleet.scheduler.tick()
     left = redis_client.zrange(Keys().key("tags"), 0, -1)
     assert b"tenant%3Aa" not in left
-    assert not redis_client.exists(Keys().key("turns", PDF, "queued.0"))
+    assert not redis_client.exists(Keys().key("turns", PDF, "queued.0", "1"))
 
 
 def test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all(valkey, fleet, redis_client):
@@ -205,10 +238,150 @@ def test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all(valkey, fl
     assert not redis_client.exists(Keys().key("credits"))
 
 
-@pytest.mark.parametrize(("rules", "publish", "release"), [("", 9, 17), (of("a"), 17, 45), (QUOTA, 15, 33)])
-def test_a_tenant_costs_the_commands_that_the_docs_say(valkey, redis_client, rules, publish, release):
+# -- changed at run time
+
+
+def test_jobs_that_wait_go_by_shares_once_the_setting_says_so_and_by_age_again(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    flood(fleet, "a", "b")
+    fleet.scheduler.configure(SHARES)
+    fleet.join("worker", PDF)
+    assert order_of(fleet) == ["a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
+    flood(fleet, "c", "d", jobs=4)
+    fleet.scheduler.configure({"tenant_turns": "age"})
+    assert order_of(fleet) == [*(f"c{number}$" for number in range(4)), *(f"d{number}$" for number in range(4))]
+    assert not redis_client.exists(Keys().key("tags"), *redis_client.keys("*turns*"))
+
+
+def test_a_change_begins_an_era_in_which_nothing_counts_that_was_used_before(fleet, redis_client):
+    fleet.join("worker", PDF)
+    flood(fleet, "a", jobs=5)
+    assert len(order_of(fleet)) == 5
+    assert redis_client.exists(Keys().key("tags"))
+    fleet.scheduler.configure({"tenant_half_life_us": "60000000"})
+    assert not redis_client.exists(Keys().key("tags"))
+    flood(fleet, "b")
+    fleet.publish("a9$", PDF, rules=of("a"))
+    assert order_of(fleet) == ["b0$", "a9$", "b1$", "b2$"]
+    assert redis_client.hget(Keys().key("settings"), "shares") == b"2 60000000"
+
+
+def test_of_very_many_tenants_that_wait_ticks_give_all_a_turn(valkey, redis_client):
+    fleet = ScriptedFleet(Counting(redis_client, Keys()))
+    for number in range(400):
+        fleet.publish(f"{number}$", PDF, rules=of(f"t{number:03}"))
+    fleet.scheduler.configure(SHARES)
+    assert fleet.scheduler.most() < 1_000
+    fleet.scheduler.tick()
+    assert redis_client.zcard(Keys().key("turns", PDF, "queued.0", "1")) == 400
+
+
+# -- what somebody deleted
+
+
+def test_what_is_lost_of_turns_is_made_again(fleet, redis_client):
+    flood(fleet, "a", "b")
+    redis_client.delete(Keys().key("turns", PDF, "queued.0", "1"))
+    assert fleet.scheduler.repair()
+    fleet.scheduler.tick()
+    assert fleet.scheduler.repair() == []
+    fleet.join("worker", PDF)
+    assert order_of(fleet) == ["a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
+
+
+def test_what_is_lost_of_the_setting_is_made_again(fleet, redis_client):
+    flood(fleet, "a", "b")
+    redis_client.hdel(Keys().key("settings"), "shares")
+    assert fleet.scheduler.repair()
+    fleet.scheduler.tick()
+    assert fleet.scheduler.repair() == []
+    assert redis_client.hget(Keys().key("settings"), "shares") == b"1 0"
+    fleet.join("worker", PDF)
+    assert order_of(fleet)[:2] == ["a0$", "b0$"]
+
+
+# -- a half-life
+
+
+def test_with_a_half_life_who_was_quiet_goes_first_until_it_has_caught_up(redis_client):
+    fleet = fleet_with_shares(redis_client, tenant_half_life_us="20000000")
+    trace = Trace(fleet, 1, {"a": 1.0}, {})
+    trace.run_on(60)
+    trace.seconds["b"], trace.used["b"] = 1.0, 0.0
+    for _ in range(3):
+        trace.publish("b")
+    trace.starts.clear()
+    trace.run_on(15)
+    assert trace.starts[1:12] == ["b"] * 11
+    trace.run_on(60)
+    trace.starts.clear()
+    trace.run_on(20)
+    assert abs(trace.starts.count("a") - trace.starts.count("b")) <= 2
+
+
+def test_what_was_used_ten_half_lives_ago_is_forgotten(redis_client):
+    fleet = fleet_with_shares(redis_client, tenant_half_life_us="1000000")
+    fleet.join("worker", PDF)
+    flood(fleet, "a", jobs=1)
+    assert order_of(fleet) == ["a0$"]
+    fleet.scheduler.advance(9)
+    fleet.scheduler.tick()
+    assert redis_client.zcard(Keys().key("tags")) == 1
+    fleet.scheduler.advance(2)
+    fleet.scheduler.tick()
+    assert not redis_client.exists(Keys().key("tags"))
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    half_life=st.sampled_from([1.0, 7.0, 600.0]),
+    weights=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    times=st.lists(st.floats(0.1, 5), min_size=7, max_size=12),
+)
+def test_with_a_half_life_the_tenant_that_has_used_least_goes(valkey, redis_client, half_life, weights, times):
+    """By a ledger outside: of jobs that have ended each second counts by its age, divided by the tenant's weight."""
+    redis_client.flushdb()
+    fleet = fleet_with_shares(redis_client, tenant_half_life_us=str(round(half_life * 1e6)))
+    names = [f"t{number}" for number in range(len(weights))]
+    fleet.scheduler.configure(
+        {"tenants": " ".join(f"{n}=max:none,weight:{w}" for n, w in zip(names, weights, strict=True))}
+    )
+    fleet.join("worker", PDF)
+    for name in names:
+        for number in range(20):
+            fleet.publish(f"{name}.{number}$", PDF, rules=of(name))
+    ended: list[tuple[str, float, float]] = []
+    (claim,), now_s, took = fleet.inbox("worker"), 0.0, cycle(times)
+    for _ in range(18):
+        used = dict.fromkeys(names, 0.0)
+        for name, at_s, seconds in ended:
+            used[name] += seconds / weights[names.index(name)] * 2 ** ((at_s - now_s) / half_life)
+        name = claim.job_id.partition(".")[0]
+        assert used[name] <= min(used.values()) + 1e-4
+        seconds = next(took)
+        fleet.scheduler.advance(seconds)
+        now_s += seconds
+        ended.append((name, now_s, seconds))
+        (claim,) = fleet.end("worker", claim)
+
+
+# -- cost
+
+
+@pytest.mark.parametrize(
+    ("rules", "changes", "publish", "release"),
+    [
+        ("", {}, 9, 17),
+        (of("a"), {}, 14, 30),
+        (of("a"), {"tenants": "*=max:20"}, 15, 32),
+        (of("a"), SHARES, 16, 43),
+        (of("a"), SHARES | {"tenant_half_life_us": "3600000000"}, 14, 42),
+    ],
+)
+def test_a_tenant_costs_the_commands_that_the_docs_say(valkey, redis_client, rules, changes, publish, release):
     """Of very many tenants, as docs/internals/scripts.md has it: nothing that the call before read helps."""
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
+    fleet.scheduler.configure(changes)
     fleet.join("worker", PDF, slots=4)
     for number in range(1_000):
         its = rules.replace("Aa", f"A{number % 500}")
@@ -225,7 +398,7 @@ def test_a_tenant_costs_the_commands_that_the_docs_say(valkey, redis_client, rul
 
 def test_a_claim_sets_some_starts_right_and_the_next_ones_go_on(valkey, redis_client):
     """Very many tenants wait in a lane while each is served in another: the starts there are of before."""
-    fleet = ScriptedFleet(Counting(redis_client, Keys()))
+    fleet = fleet_with_shares(redis_client, Counting)
     tenants = [f"t{number:03}" for number in range(300)]
     for tenant in tenants:
         fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
@@ -253,7 +426,7 @@ def test_no_tenant_that_always_waits_is_ahead_of_another_by_more_than_the_bound(
 ):
     """The bound of docs/internals/shares.md. *usual*: what claims are charged, s, whatever the jobs take."""
     redis_client.flushdb()
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = fleet_with_shares(redis_client)
     redis_client.hset(Keys().key("durations"), PDF, round(usual * 1e6))
     names = [f"t{number}" for number in range(len(weights))]
     seconds = {name: cycle([*times[number:], *times[:number]]) for number, name in enumerate(names)}

@@ -42,7 +42,7 @@ def test_jobs_of_a_key_run_one_after_the_other_all_the_same(fleet, key):
 
 
 RATE = "key=rate%3Ar rate=99/99000000"
-OF_TENANT = "key=tenant%3Aa quota=share"
+OF_TENANT = "key=tenant%3Aa quota=settings"
 LANE = ("pdf", "queued.0")
 
 
@@ -57,13 +57,13 @@ LANE = ("pdf", "queued.0")
         *(("held", "k"), ("of_key", "k"), ("of_key", "rate%3Ar"), ("kept_lanes",), ("waiting_keys",)),
         *(("sublane", "k", "pdf", "queued.0"), ("sublane", "rate%3Ar", "pdf", "queued.0")),
         *(("coming", "k"), ("coming", "rate%3Ar"), ("sublane", "tenant%3Aa", "pdf", "queued.0")),
-        *(("turns", *LANE), ("first_lane", *LANE), ("first_heads",)),
+        *(("turns", *LANE, "1"), ("first_lane", *LANE), ("first_heads",)),
     ],
     ids=" ".join,
 )
 def test_jobs_of_several_keys_likewise(fleet, rules, key):
     runs(fleet)
-    fleet.scheduler.configure({"tenants": "a=max:none,min:1"})
+    fleet.scheduler.configure({"tenants": "a=max:none,min:1", "tenant_turns": "share"})
     for job in ("1&", "2&", "3&"):
         fleet.publish(job, "pdf", rules=rules)
     if fleet.scheduler.client.delete(fleet.scheduler.keys.key(*key)):

@@ -23,7 +23,7 @@ STAMP = stamp("tenant", "a")
 
 #: Rules of jobs that run one at a time; and of such jobs whose retry goes first.
 KEYED = "key=city%3AHH limit=1"
-OF_TENANT = "key=tenant%3Aacme quota=share"
+OF_TENANT = "key=tenant%3Aacme quota=settings"
 IN_ORDER = "key=in-order limit=1 order=1"
 
 #: Rules of calls that merge.

@@ -130,3 +130,31 @@ def test_a_setting_that_is_refused_says_what_is_accepted(fleet, web, changes, wo
 def test_a_worker_that_is_not_there_is_not_told(fleet, web):
     reply = web("POST", "/api/workers/nobody@host/drain")
     assert (reply.status_code, said(reply)) == (404, "no live worker is named 'nobody@host'")
+
+
+def test_a_quota_is_changed_field_by_field_and_removed(fleet, web):
+    def quota_of(name):
+        return next(each for each in web.get("/api/tenants").json() if each["name"] == name)
+
+    assert web("PATCH", "/api/tenants/acme", json={"max": 10}).json() == {"max": 10, "min": 0, "weight": 1}
+    assert web("PATCH", "/api/tenants/acme", json={"weight": 3, "min": 2}).json() == {"max": 10, "min": 2, "weight": 3}
+    assert web("PATCH", "/api/tenants/acme", json={"max": None}).json() == {"max": None, "min": 2, "weight": 3}
+    assert (quota_of("acme")["minimum"], quota_of("acme")["limit"]) == (2, None)
+    assert [each["name"] for each in web("DELETE", "/api/tenants/acme").json()] == []
+    assert web("DELETE", "/api/tenants/acme").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({}, 400, "give some of max, min and weight"),
+        ({"max": "10"}, 400, "max"),
+        ({"maximum": 10}, 400, "maximum"),
+        ({"weight": 0}, 400, "weight of a tenant must be a whole number from 1 to"),
+        ({"max": 2, "min": 3}, 400, "min of a tenant must be a whole number up to its max, 2, got: 3"),
+    ],
+)
+def test_a_quota_that_is_none_is_refused_and_changes_nothing(fleet, web, body, status, said):
+    reply = web("PATCH", "/api/tenants/acme", json=body)
+    assert (reply.status_code, said in reply.json()["error"]["message"]) == (status, True), reply.text
+    assert web.get("/api/tenants").json() == []

@@ -67,6 +67,7 @@ def test_types_and_workers_are_those_of_the_status(fleet, web):
     status = web.get("/api/status").json()
     assert without_times(web.get("/api/types").json()) == without_times(status["types"])
     assert without_times(web.get("/api/workers").json()) == without_times(status["workers"])
+    assert without_times(web.get("/api/tenants").json()) == without_times(status["tenants"])
     assert web.get("/api/reserves").json() == []
 
 

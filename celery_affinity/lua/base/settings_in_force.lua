@@ -66,6 +66,9 @@ local function count_change()
     local order = redis.call("HGET", key.settings, "priority_order") or settings_in_force.default_of("priority_order")
     local own = redis.call("HGET", key.conf, "priority_order") or settings_in_force.default_of("priority_order")
     put("priority_reversed", order ~= own and 1 or 0)
+    if hooks.settings_have_changed() then
+        redis.call("HINCRBY", key.settings, "limits_revision", 1)
+    end
     local revision = redis.call("HINCRBY", key.settings, "revision", 1)
     put("for_claims", settings_in_force.words_for_claims())
     return revision

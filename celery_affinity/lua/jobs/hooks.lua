@@ -51,7 +51,7 @@ end
 
 -- RETURNS whether job `id`, which has a key, may wait for a slot in a worker.
 function hooks.may_be_ahead(id)
-    return marks.has_tenant_alone(id) and not shares.has_one(id)
+    return marks.has_tenant_alone(id) and keyed.may_be_ahead(id)
 end
 
 -- RETURNS whether job `id`, which has a key and is the best of those that wait, may start.
@@ -59,9 +59,9 @@ function hooks.may_start(id)
     return keyed.may_start(id)
 end
 
--- Has a job with a key, which gets a slot, hold it.
-function hooks.hold(id, type, lane, fence)
-    keyed.hold(id, type, lane, fence)
+-- Has a job with a key, which gets a slot, hold it. `needs_no_turn`: whether it goes whosever turn it is.
+function hooks.hold(id, type, lane, fence, needs_no_turn)
+    keyed.hold(id, type, lane, fence, needs_no_turn)
 end
 
 -- Many jobs are about to leave.
@@ -89,6 +89,11 @@ function hooks.setting_changes(name, value)
         return (redis.call("HGET", key.settings, name) or "") ~= (value or "")
     end
     return false
+end
+
+-- Settings have changed. RETURNS whether this changes what they say of keys.
+function hooks.settings_have_changed()
+    return tenants.change_shares()
 end
 
 -- Does some of what no event triggers. RETURNS whether there may be more to do.

@@ -80,5 +80,6 @@ function key_room.room_of(its_key, its)
         local room = math.min(most, math.floor((period_us - ahead_us) / interval_us))
         return room, room <= 0 and free_us - period_us + interval_us
     end
-    return limit_of(its_key, its.stated) - its.held - (its.retry and 1 or 0)
+    local limit = limit_of(its_key, its.stated)
+    return limit == math.huge and limit or limit - key_rows.held(its_key, its) - (its.retry and 1 or 0)
 end

@@ -45,7 +45,7 @@ end
 
 -- RETURNS whether a job states the limit, or the rate, of its key: not of a tenant.
 function key_rows.is_stated(stated)
-    return stated.states ~= protocol.BY_SETTINGS and stated.states ~= protocol.BY_SHARE
+    return stated.states ~= protocol.BY_SETTINGS
 end
 
 -- RETURNS whether job `id` has this key.
@@ -62,10 +62,10 @@ end
 local function add_field(its, name, value)
     local type, lane = string.match(name, "^(%S+) (%S+)$")
     if type then
-        local enqueued, first, standing, is_first = string.match(value, "^(%S+) (%S+) ?(%S*) ?(!?)$")
+        local enqueued, first, standing, is_first, turn = string.match(value, "^(%S+) (%S+) ?(%S*) ?(!?)~?(%d*)$")
         its.sublanes[name] = {
             type = type, lane = lane, enqueued = enqueued, first = first, standing = standing,
-            is_first = is_first == "!",
+            is_first = is_first == "!", turn = turn ~= "" and turn or nil,
         }
         its.waits = true
     elseif name == "retry" then
@@ -83,15 +83,16 @@ end
 
 -- RETURNS a table of what Redis says of a key:
 -- sublanes: "type lane" -> a table: type and lane; first, enqueued: its first job, and when that was enqueued;
---   standing: the job that stands in the lane, "" for none; is_first: whether it goes first (`minimums`); is_changed:
---   whether this is still to be written.
--- waits: whether any job waits for the key. held: how many jobs hold it. is_paused.
+--   standing: the job that stands in the lane, "" for none; is_first: whether it goes first (`minimums`); turn: the era
+--   in which it has a turn (`shares`), nil for none; is_changed: whether this is still to be written; has_more: whether
+--   a job waits behind the first one, nil if that is not known.
+-- waits: whether any job waits for the key. held: how many jobs hold it, nil until `key_rows.held` is asked. is_paused.
 -- stated: task -> the limit or rate that its jobs state.
 -- retry: the job that the key is kept for (`keep_order`), nil for none.
 -- turn: the type that the key is kept for (`key_turns`), nil for none; turn_began, turn_ends: since and until when, µs.
 -- had: type -> when a job of it got the key last, µs, if jobs of other types waited.
 -- are_some_coming: whether the key is the second one of any job that waits, here or for its first key.
--- Cost: three commands, once in a call; grows with the sub-lanes.
+-- Cost: two commands, once in a call; grows with the sub-lanes.
 function key_rows.read(its_key)
     local keys = key_rows.of_call()
     local its = keys.known[its_key]
@@ -100,7 +101,7 @@ function key_rows.read(its_key)
             keys.are_some_paused = redis.call("EXISTS", key.pauses) == 1
         end
         its = {
-            sublanes = {}, stated = {}, had = {}, held = redis.call("ZCARD", key.held(its_key)),
+            sublanes = {}, stated = {}, had = {}, held = nil,
             is_paused = keys.are_some_paused and redis.call("HEXISTS", key.pauses, "key:" .. its_key) == 1,
         }
         local fields = redis.call("HGETALL", key.of_key(its_key))
@@ -110,6 +111,12 @@ function key_rows.read(its_key)
         keys.known[its_key] = its
     end
     return its
+end
+
+-- RETURNS how many jobs hold a key.
+function key_rows.held(its_key, its)
+    its.held = its.held or redis.call("ZCARD", key.held(its_key))
+    return its.held
 end
 
 -- RETURNS the enqueue time of job `id`; nil if it does not wait in `sublane`.
@@ -138,19 +145,26 @@ end
 function key_rows.remove(its_key, its, id, type, lane)
     local name = type .. " " .. lane
     local place, sublane = key.sublane(its_key, type, lane), its.sublanes[name]
+    local stood = sublane and sublane.standing == id
+    if stood and sublane.turn then
+        shares.stand_no_more(sublane, id, key_rows.enqueued_of(its_key, sublane, id))
+    end
     redis.call("ZREM", place, id)
-    if sublane and sublane.standing == id then
+    if stood then
         minimums.stand_no_more(its_key, sublane)
         sublane.standing, sublane.is_changed = "", true
     end
     if sublane and sublane.first == id then
-        local first, enqueued = unpack(redis.call("ZRANGE", place, 0, 0, "WITHSCORES"))
+        local first, enqueued, second = unpack(redis.call("ZRANGE", place, 0, 1, "WITHSCORES"))
         if first then
             sublane.first, sublane.enqueued, sublane.is_changed = first, enqueued, true
+            sublane.has_more = second ~= nil
         else
             redis.call("HDEL", key.of_key(its_key), name)
             its.sublanes[name] = nil
         end
+    elseif sublane then
+        sublane.has_more = nil
     end
 end
 
@@ -173,6 +187,17 @@ function key_rows.expect_no_more(its_key, its, id)
     end
 end
 
+-- RETURNS what is written of the job that stands in a sub-lane: " id", and then " !" if it goes first, "~" and its era
+-- if it has a turn.
+function key_rows.standing_text(id, is_first, turn)
+    if id == "" then
+        return ""
+    elseif not (is_first or turn) then
+        return " " .. id
+    end
+    return " " .. id .. " " .. (is_first and "!" or "") .. (turn and "~" .. turn or "")
+end
+
 -- Writes the sub-lanes of a key that have changed.
 function key_rows.write_sublanes(its_key, its)
     local fields = {}
@@ -180,8 +205,7 @@ function key_rows.write_sublanes(its_key, its)
         if sublane.is_changed then
             local text = sublane.enqueued .. " " .. sublane.first
             fields[#fields + 1] = name
-            local standing = sublane.standing == "" and "" or " " .. sublane.standing
-            fields[#fields + 1] = text .. standing .. (sublane.is_first and " !" or "")
+            fields[#fields + 1] = text .. key_rows.standing_text(sublane.standing, sublane.is_first, sublane.turn)
             sublane.is_changed = false
         end
     end

@@ -86,7 +86,8 @@ local function forget(its_key, its)
         redis.call("ZREM", key.due_keys, its_key)
         its.waits = false
     end
-    if its.held == 0 and not its.retry and not its.are_some_coming then
+    local is_known = next(its.stated) or next(its.had)
+    if is_known and not its.retry and not its.are_some_coming and key_rows.held(its_key, its) == 0 then
         for task in pairs(its.stated) do
             redis.call("HDEL", key.of_key(its_key), task) -- a producer has no right to delete keys
         end
@@ -160,6 +161,7 @@ local function renew(its_key, gains, is_left)
         end
     end
     minimums.renew(its_key, its)
+    shares.renew(its_key, its)
     key_rows.write_sublanes(its_key, its)
 end
 

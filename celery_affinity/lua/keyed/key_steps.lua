@@ -8,10 +8,10 @@ function key_steps.keep_back(id, type, lane, enqueued)
     redis.call("HSET", key.kept_lanes, type .. " " .. lane, 1)
 end
 
--- Keeps a job back no more. RETURNS whether it was kept back.
-function key_steps.let_go(id, type, lane)
+-- Keeps a job back no more. RETURNS whether it was kept back. `is_not_last`: whether others of its lane surely are.
+function key_steps.let_go(id, type, lane, is_not_last)
     local was_kept = redis.call("ZREM", key.kept_back(type, lane), id) == 1
-    if was_kept and redis.call("EXISTS", key.kept_back(type, lane)) == 0 then
+    if was_kept and not is_not_last and redis.call("EXISTS", key.kept_back(type, lane)) == 0 then
         redis.call("HDEL", key.kept_lanes, type .. " " .. lane)
     end
     return was_kept
@@ -63,9 +63,7 @@ local function call_back(its_key, sublane, heads)
     heads = lanes.without(id, type, lane, heads)
     local enqueued = key_rows.enqueued_of(its_key, sublane, id)
     if enqueued then
-        if marks.may_have_tenant(id) then
-            shares.stand_no_more(id, type, lane, enqueued)
-        end
+        shares.stand_no_more(sublane, id, enqueued)
         key_steps.keep_back(id, type, lane, enqueued)
     end
     return heads
@@ -91,9 +89,6 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
         end
         return heads, false
     end
-    key_steps.let_go(wanted, type, lane)
-    if tenants.is_one(its_key) then
-        shares.stand(wanted, type, lane, enqueued)
-    end
+    key_steps.let_go(wanted, type, lane, sublane.has_more)
     return lanes.with(wanted, type, lane, enqueued, heads), true
 end

@@ -71,10 +71,6 @@ end
 
 -- Removes job `id` from what waits for one of its keys, `stated`; `is_later`: not the first. The caller renews the key.
 local function wait_no_more(stated, its, is_later, id, type, lane)
-    local sublane = its.sublanes[type .. " " .. lane]
-    if stated.states == protocol.BY_SHARE and sublane and sublane.standing == id then
-        shares.stand_no_more(id, type, lane, key_rows.enqueued_of(stated.key, sublane, id))
-    end
     key_rows.remove(stated.key, its, id, type, lane)
     if is_later and key_rows.is_stated(stated) then
         key_rows.expect_no_more(stated.key, its, id)
@@ -140,12 +136,21 @@ function keyed.may_start(id)
     return true
 end
 
+-- RETURNS whether job `id`, whose only key is that of its tenant, may wait for a slot in a worker: with shares the time
+-- there would count as that of a slot; and what is left to a tick may fit a slot that is free.
+function keyed.may_be_ahead(id)
+    local stated = key_rows.keys_of(id)[1]
+    local due_us = stated and redis.call("ZSCORE", key.due_keys, stated.key)
+    return not tenants.shares() and tonumber(due_us or nil) ~= protocol.AT_ONCE_US
+end
+
 -- Job `id`, which was popped from its lane, was claimed: it holds its key, and counts as a start of its rate.
-function keyed.hold(id, type, lane, fence)
+-- `needs_no_turn`: whether it went whosever turn it was.
+function keyed.hold(id, type, lane, fence, needs_no_turn)
     for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
         local sublane = its.sublanes[type .. " " .. lane]
-        local is_its_turn = not (sublane and sublane.is_first)
+        local is_its_turn = not needs_no_turn and not (sublane and sublane.is_first)
         wait_no_more(stated, its, nth > 1, id, type, lane)
         local most, period_us, interval_us = key_room.rate_of(its_key, its.stated)
         if most then
@@ -153,8 +158,8 @@ function keyed.hold(id, type, lane, fence)
             redis.call("ZADD", key.rates, call.text(free_us + interval_us), its_key)
         else
             redis.call("ZADD", key.held(its_key), fence, id)
-            its.held = its.held + 1
-            if stated.states == protocol.BY_SHARE then
+            its.held = its.held and its.held + 1
+            if tenants.is_one(its_key) then
                 shares.charge(its_key, id, type, is_its_turn)
             end
             key_turns.end_turn(its_key, its, type)
@@ -187,10 +192,10 @@ local function free_one(stated, id, type)
         return
     end
     local known = key_rows.of_call().known[its_key]
-    if known then
+    if known and known.held then
         known.held = known.held - 1
     end
-    if stated.states == protocol.BY_SHARE then
+    if tenants.is_one(its_key) then
         shares.settle(its_key, id)
     end
     local its, retry, its_type, is_pending = key_rows.read(its_key), nil, nil, nil

@@ -52,7 +52,8 @@ function minimums.renew(its_key, its)
     if not tenants.is_one(its_key) then
         return
     end
-    local goes_first, number = its.held < tenants.min_of(its_key), 0
+    local min = tenants.min_of(its_key)
+    local goes_first, number = min > 0 and key_rows.held(its_key, its) < min, 0
     for _, sublane in pairs(its.sublanes) do
         local is_first = goes_first and sublane.standing ~= ""
         if is_first ~= sublane.is_first and number == protocol.MOST_OPENED then

@@ -3,26 +3,22 @@
 -- charged, µs, by its weight. Of the jobs that stand in a lane, one for each tenant, goes the one with the smallest
 -- start: the tag of its tenant, or the clock when the job came, if that is more. So idleness earns nothing. The clock
 -- is the greatest start of a job that was claimed in its turn.
+-- With a half-life (`half_life`) use of before counts less: the start is the tag alone, so a tenant that was quiet goes
+-- first until it has caught up, and there is no clock.
 -- A claim charges the time that jobs of the type usually take; the end of the job settles it by the time that it had
 -- its slot: more is charged, less is credit for the tenant's next claims. So tags only grow, and key `turns` may have
 -- starts of before: none is too high, and the smallest is set right when it is looked at.
 -- Key `tags`: tenant -> tag; member "!" has the clock. What a tenant without jobs has used counts as long as the clock
--- is behind its tag. Jobs that belong to no tenant, or whose app has no shares, go by age: a turn is only looked for
--- when the oldest job of a lane has a share.
+-- is behind its tag. Jobs that belong to no tenant go by age: a turn is only looked for when the oldest job of a lane
+-- has a tenant. Tags, clock, credit and turns are those of an era (`tenants`).
 -- Cost: some ten commands for each claim and each end; O(log tenants).
 local CLOCK = "!"
 
--- RETURNS what job `id` states of its tenant, if that has a share; else nil.
-local function stated_of(id)
-    local its_keys = key_rows.keys_of(id)
+-- RETURNS the key of the tenant of job `id`, if tenants go by shares, and the job has one; else nil.
+local function tenant_of(id)
+    local its_keys = tenants.shares() and key_rows.keys_of(id) or {}
     local stated = its_keys[#its_keys]
-    return stated and stated.states == protocol.BY_SHARE and stated or nil
-end
-
--- RETURNS whether the tenant of job `id` has a share: then the time from claim to end is that of a slot, and the job
--- waits in no worker.
-function shares.has_one(id)
-    return stated_of(id) ~= nil
+    return stated and tenants.is_one(stated.key) and stated.key or nil
 end
 
 -- RETURNS the tag of a tenant; of CLOCK the clock, false if there is none. The call knows what it has read or written.
@@ -43,9 +39,22 @@ local function time_in(text)
     return tonumber(string.match(text or "", "^%d+$") or 0)
 end
 
--- RETURNS the clock when job `id` came.
-local function since_of(id)
-    return time_in(key_rows.of_call().since[id])
+-- RETURNS the start of job `id` of a tenant.
+local function start_of(its_key, id)
+    local era, half_life_us = tenants.shares()
+    local its_era, since = string.match(key_rows.of_call().since[id] or "", "^(%d+):(%d+)$")
+    local has_clock = half_life_us == 0 and its_era == era
+    return math.max(tag_of(its_key), has_clock and tonumber(since) or 0)
+end
+
+-- Charges a tenant the time `us` of a slot. RETURNS its tag then. `tag`: that of before.
+local function with_more(its_key, tag, us)
+    local _, half_life_us = tenants.shares()
+    local more = math.floor(us / tenants.weight_of(its_key))
+    if half_life_us > 0 then
+        return more > 0 and half_life.after(tag, more, half_life_us) or tag
+    end
+    return tag + more
 end
 
 -- RETURNS the member of `turns` for a job: those of one start go by age.
@@ -55,46 +64,69 @@ end
 
 -- Job `id` waits from now on: notes the clock in its row, unless it came before. `is_fresh`: whether it cannot have.
 function shares.come(id, is_fresh)
-    if not stated_of(id) then
+    if not tenant_of(id) then
         return
     end
+    local era, half_life_us = tenants.shares()
     local keys = key_rows.of_call()
-    keys.since[id] = not is_fresh and redis.call("HGET", key.job(id), "since") or read(CLOCK) and call.text(read(CLOCK))
-    if keys.since[id] then
-        redis.call("HSET", key.job(id), "since", keys.since[id])
+    local since = not is_fresh and redis.call("HGET", key.job(id), "since") or nil
+    local is_of_now = since and string.find(since, era .. ":", 1, true) == 1
+    if not is_of_now and half_life_us == 0 and read(CLOCK) then
+        since = era .. ":" .. call.text(read(CLOCK))
+        redis.call("HSET", key.job(id), "since", since)
+    end
+    keys.since[id] = since
+end
+
+-- Job `id`, which stood for its tenant in `sublane`, does so no more.
+function shares.stand_no_more(sublane, id, enqueued)
+    if sublane.turn then
+        redis.call("ZREM", key.turns(sublane.type, sublane.lane, sublane.turn), turn_of(enqueued, id))
+        sublane.turn, sublane.is_changed = nil, true
     end
 end
 
--- Job `id` comes into its lane.
-function shares.stand(id, type, lane, enqueued)
-    local stated = stated_of(id)
-    if stated then
-        local start = math.max(tag_of(stated.key), since_of(id))
-        redis.call("ZADD", key.turns(type, lane), start, turn_of(enqueued, id))
+-- Gives the jobs that stand for a tenant a turn each in their lanes, while tenants go by shares. Of very many sub-lanes
+-- a call changes MOST_OPENED; the next tick goes on.
+function shares.renew(its_key, its)
+    if not tenants.is_one(its_key) then
+        return
     end
-end
-
--- Job `id` leaves its lane, or is not in it.
-function shares.stand_no_more(id, type, lane, enqueued)
-    if stated_of(id) then
-        redis.call("ZREM", key.turns(type, lane), turn_of(enqueued, id))
+    local era, number = tenants.shares(), 0
+    for _, sublane in pairs(its.sublanes) do
+        local id = sublane.standing
+        if id ~= "" and sublane.turn ~= era then
+            if number == protocol.MOST_OPENED then
+                key_standing.go_on_later(its_key)
+                return
+            end
+            number = number + 1
+            local enqueued = key_rows.enqueued_of(its_key, sublane, id)
+            shares.stand_no_more(sublane, id, enqueued)
+            if era then
+                key_rows.keys_of(id) -- reads when it came
+                redis.call("ZADD", key.turns(sublane.type, sublane.lane, era), start_of(its_key, id),
+                    turn_of(enqueued, id))
+                sublane.turn, sublane.is_changed = era, true
+            end
+        end
     end
 end
 
 -- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
 -- the heads of its type. Of very many starts of before, the next calls set right what this one does not get to.
 function shares.turn(job)
-    if not marks.may_have_tenant(job.id) or not stated_of(job.id) then
+    if not marks.may_have_tenant(job.id) or not tenant_of(job.id) then
         return job
     end
-    local turns, keys = key.turns(job.type, job.lane), key_rows.of_call()
+    local turns, keys = key.turns(job.type, job.lane, (tenants.shares())), key_rows.of_call()
     for _ = 1, protocol.MOST_TURNS do
         local turn, start = unpack(redis.call("ZRANGE", turns, 0, 0, "WITHSCORES"))
         local enqueued, id = string.match(turn or "", "^(%S+) (%S+)$")
-        local stated = id and stated_of(id)
-        local tag = stated and tag_of(stated.key)
-        if not stated then
-            return job -- somebody deleted the turns
+        local its_key = id and tenant_of(id)
+        local tag = its_key and tag_of(its_key)
+        if not its_key then
+            return job -- a tick is still to give them turns, or somebody deleted these
         elseif tag > tonumber(start) and keys.left_to_set_right > 0 then
             redis.call("ZADD", turns, tag, turn)
             keys.left_to_set_right = keys.left_to_set_right - 1
@@ -110,30 +142,40 @@ function shares.turn(job)
 end
 
 -- Job `id` of `type` was claimed: charges its tenant, whose key is `its_key`. `is_its_turn`: not since the tenant had
--- less than its minimum, which says nothing of the starts of others.
+-- less than its minimum, or by age alone, which says nothing of the starts of others.
 function shares.charge(its_key, id, type, is_its_turn)
+    local era, half_life_us = tenants.shares()
+    if not era then
+        return
+    end
     local usual_us = time_in(redis.call("HGET", key.durations, type))
     local credit_us = time_in(redis.call("HGET", key.credits, its_key))
-    local clock = tag_of(CLOCK)
-    local start = math.max(tag_of(its_key), since_of(id))
+    local start = start_of(its_key, id)
     local used_us = math.min(credit_us, usual_us)
     if used_us > 0 then
         redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))
     end
     local tags = key_rows.of_call().tags
-    tags[its_key] = start + math.floor((usual_us - used_us) / tenants.weight_of(its_key))
-    tags[CLOCK] = is_its_turn and math.max(start, clock) or clock
-    redis.call("ZADD", key.tags, tags[its_key], its_key, tags[CLOCK], CLOCK)
+    tags[its_key] = with_more(its_key, start, usual_us - used_us)
+    if half_life_us > 0 then
+        redis.call("ZADD", key.tags, tags[its_key], its_key)
+    else
+        tags[CLOCK] = math.max(tag_of(CLOCK), is_its_turn and start or 0)
+        redis.call("ZADD", key.tags, tags[its_key], its_key, tags[CLOCK], CLOCK)
+    end
     redis.call("HSET", key.job(id), "charged", call.text(usual_us))
 end
 
 -- Job `id` had its slot, and has it no more: settles what was charged.
 function shares.settle(its_key, id)
+    if not tenants.shares() then
+        return
+    end
     local claimed, charged = unpack(redis.call("HMGET", key.job(id), "claimed", "charged"))
     local took_us = math.max(0, call.now_us - time_in(claimed or call.now))
     local more_us = took_us - time_in(charged)
     if more_us > 0 then
-        local tag = tag_of(its_key) + math.floor(more_us / tenants.weight_of(its_key))
+        local tag = with_more(its_key, tag_of(its_key), more_us)
         redis.call("ZADD", key.tags, tag, its_key)
         key_rows.of_call().tags[its_key] = tag
     elseif more_us < 0 then
@@ -142,11 +184,20 @@ function shares.settle(its_key, id)
     end
 end
 
--- Forgets some of the tags that the clock has reached, of tenants without jobs. RETURNS whether there may be more.
+-- RETURNS the tag up to which tags of tenants without jobs are forgotten; nil for none.
+local function least_tag()
+    local era, half_life_us = tenants.shares()
+    if era and half_life_us > 0 then
+        return half_life.least(half_life_us)
+    end
+    return redis.call("ZSCORE", key.tags, CLOCK) or nil
+end
+
+-- Forgets some of the tags that the clock has reached, or that are of long ago, of tenants without jobs. RETURNS
+-- whether there may be more.
 function shares.tick()
-    local number = 0
-    local clock = redis.call("ZSCORE", key.tags, CLOCK)
-    local some = clock and redis.call("ZRANGEBYSCORE", key.tags, "-inf", clock, "LIMIT", 0, protocol.MOST_KEYS) or {}
+    local number, least = 0, least_tag()
+    local some = least and redis.call("ZRANGEBYSCORE", key.tags, "-inf", least, "LIMIT", 0, protocol.MOST_KEYS) or {}
     for _, its_key in ipairs(some) do
         if its_key ~= CLOCK and redis.call("EXISTS", key.of_key(its_key), key.held(its_key)) == 0 then
             redis.call("ZREM", key.tags, its_key)

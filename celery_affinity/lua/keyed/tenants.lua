@@ -1,6 +1,8 @@
 -- tenants: what the setting `tenants` says: words "name=max:number", "name=max:none,min:number,weight:number", the
 -- names percent-encoded (rules/tenants.py); "*" stands for each tenant that is not named. A tenant is a key of its
--- jobs, the last of them.
+-- jobs, the last of them. Whether tenants go by shares (`shares`) say the settings `tenant_turns` and
+-- `tenant_half_life_us`. While they do, field `shares` has both as one text, "era half-life": each change begins an
+-- era, in which all tenants begin anew.
 local meanings = kept.cache(2)
 
 local NONE = { min = 0, weight = 1 }
@@ -20,12 +22,23 @@ local function meaning_of(text)
     return quotas
 end
 
+-- RETURNS what the settings say of tenants, a table: the quotas; era and half_life_us of shares, nil without shares.
+local function in_force()
+    if not call.tenants then
+        local text, of_shares = unpack(redis.call("HMGET", key.settings, "tenants", "shares"))
+        text = text or ""
+        local era, half_life_us = string.match(of_shares or "", "^(%d+) (%d+)$")
+        call.tenants = {
+            quotas = meanings.of[text] or kept.keep(meanings, text, meaning_of(text)),
+            era = era, half_life_us = tonumber(half_life_us),
+        }
+    end
+    return call.tenants
+end
+
 -- RETURNS the quota of a tenant.
 local function quota_of(its_key)
-    if not call.tenants then
-        call.tenants = redis.call("HGET", key.settings, "tenants") or ""
-    end
-    local quotas = meanings.of[call.tenants] or kept.keep(meanings, call.tenants, meaning_of(call.tenants))
+    local quotas = in_force().quotas
     return quotas[string.sub(its_key, #protocol.TENANT_PREFIX + 1)] or quotas["*"] or NONE
 end
 
@@ -47,4 +60,34 @@ end
 -- RETURNS the weight of a tenant: by how much a time that its jobs have slots is divided.
 function tenants.weight_of(its_key)
     return quota_of(its_key).weight
+end
+
+-- RETURNS the era of shares, a text, and the half-life of use, µs, 0 for none; nil while tenants go by age.
+function tenants.shares()
+    return in_force().era, in_force().half_life_us
+end
+
+-- RETURNS what field `shares` should be; nil while tenants go by age.
+function tenants.words_of_shares()
+    local turns, half_life_us, era =
+        unpack(redis.call("HMGET", key.settings, "tenant_turns", "tenant_half_life_us", "shares_era"))
+    local is_time = string.find(half_life_us or "", "^%d+$")
+    return turns == "share" and (era or "0") .. " " .. (is_time and half_life_us or "0") or nil
+end
+
+-- Settings have changed: begins another era of shares if they say so. RETURNS whether they do.
+function tenants.change_shares()
+    if tenants.words_of_shares() == (redis.call("HGET", key.settings, "shares") or nil) then
+        return false
+    end
+    redis.call("HINCRBY", key.settings, "shares_era", 1)
+    local words = tenants.words_of_shares()
+    if words then
+        redis.call("HSET", key.settings, "shares", words)
+    else
+        redis.call("HDEL", key.settings, "shares")
+    end
+    redis.call("UNLINK", key.tags, key.credits)
+    call.tenants = false
+    return true
 end

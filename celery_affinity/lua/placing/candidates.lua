@@ -52,8 +52,8 @@ local function best_below_minimum(waiting)
     return job
 end
 
--- RETURNS the job that goes first of those that a free slot fits, or nil; and whether its tenant is below its minimum.
--- Mostly the jobs are those of one lane.
+-- RETURNS the job that goes first of those that a free slot fits, or nil; and whether it goes whosever turn it is: its
+-- tenant is below its minimum, or it goes by age alone. Mostly the jobs are those of one lane.
 local function best(waiting)
     local heads, view, kept_back = waiting.heads, waiting.view, waiting.kept_back
     local one = next(heads)

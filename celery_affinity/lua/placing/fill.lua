@@ -33,15 +33,15 @@ function fill.from(waiting, caller, view, fresh)
     local bytes = 0
 
     for moves = 1, protocol.MOST_MOVES do
-        local job, is_below_minimum
+        local job, needs_no_turn
         if view.left ~= 0 then
-            job, is_below_minimum = waiting:best()
+            job, needs_no_turn = waiting:best()
         end
         if not job then
             break
         end
         local worker, is_ruled = view:best(job.type), marks.has_key(job.id)
-        job = is_ruled and not is_below_minimum and hooks.turn(job) or job
+        job = is_ruled and not needs_no_turn and hooks.turn(job) or job
         local id = job.id
         local has_limit = waiting.limits[job.type]
         if view.is_ahead and (has_limit or (is_ruled and not hooks.may_be_ahead(id))) then
@@ -66,7 +66,8 @@ function fill.from(waiting, caller, view, fresh)
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if is_ruled and may_start then
-            with_its_rules(waiting, fence and hooks.hold or hooks.leave_gate, id, job.type, job.lane, fence)
+            with_its_rules(waiting, fence and hooks.hold or hooks.leave_gate, id, job.type, job.lane, fence,
+                needs_no_turn)
         end
         if fence then
             if not has_row then

@@ -82,9 +82,10 @@ local function first_type(choice, by_age)
     return first, first_place
 end
 
--- RETURNS the job that goes first of all those that a free slot fits, or nil.
+-- RETURNS the job that goes first of all those that a free slot fits, or nil; and whether it goes by age alone.
 local function first(choice)
-    local nth, place = first_type(choice, goes_by_age(choice.settings))
+    local by_age = goes_by_age(choice.settings)
+    local nth, place = first_type(choice, by_age)
     if not nth then
         return nil
     end
@@ -94,7 +95,7 @@ local function first(choice)
         error("spoiled heads of type " .. type)
     end
     count_claim(choice.settings)
-    return lanes.job(type, heads, place, nth)
+    return lanes.job(type, heads, place, nth), by_age
 end
 
 -- `job` was popped from the heads of its type, which were `before`.

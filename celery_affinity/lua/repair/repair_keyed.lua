@@ -18,6 +18,13 @@ local function row_of(id)
     }
 end
 
+-- RETURNS the era in which job `id` has a turn in its lane (`shares`), as the sub-lane of its tenant says, or nil.
+local function era_of(id, its_key, row)
+    local words = derived.fields(key.of_key(its_key), row.type .. " " .. row.lane) or ""
+    local standing, era = string.match(words, "^%d+ %S+ (%S+) !?~(%d+)$")
+    return standing == id and era or nil
+end
+
 -- RETURNS whether job `id`, which waits as its `row` says, is in its lane.
 local function is_in_lane(id, row)
     local lane = key.lane(row.type, row.lane)
@@ -61,10 +68,13 @@ local function follows_waiting(id, row, number)
         entries[#entries + 1] = { "zset", key.sublane(stated.key, row.type, row.lane), id, waits and row.enqueued }
         local is_stated = key_rows.is_stated(stated)
         entries[#entries + 1] = is_stated and stated_entry(row, stated) or nil
-        if stated.states == protocol.BY_SHARE then
-            entries[#entries + 1] = { "zset", key.turns(row.type, row.lane), row.enqueued .. " " .. id, function(found)
-                return number == #row.keys and (derived.number(found) or "0") or nil -- none is too high
-            end }
+        local era = tenants.is_one(stated.key) and number == #row.keys and era_of(id, stated.key, row)
+        if era then
+            entries[#entries + 1] = {
+                "zset", key.turns(row.type, row.lane, era), row.enqueued .. " " .. id, function(found)
+                    return derived.number(found) or "0" -- none is too high
+                end,
+            }
         end
         if is_stated and nth > 1 then
             entries[#entries + 1] = { "zset", key.coming(stated.key), id, row.enqueued }
@@ -110,11 +120,12 @@ local function fix_written(its_key, type, lane, standing)
     return derived.one("hash", key.of_key(its_key), type .. " " .. lane, function(found)
         local first, enqueued = unpack(derived.exists(sublane, "zset")
             and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES") or {})
-        local job, is_first = string.match(found or "", "^%d+ %S+ (%S+)( ?!?)$")
-        is_first = (not standing or standing == job) and is_first == " !"
+        local job, is_first, turn = string.match(found or "", "^%d+ %S+ (%S+) ?(!?)~?(%d*)$")
+        local is_its_own = not standing or standing == job
+        is_first, turn = is_its_own and is_first == "!", is_its_own and turn ~= "" and turn or nil
         job = standing or job
         local is_good = job and redis.call("ZSCORE", sublane, job) and stands(job, its_key, type, lane)
-        return first and enqueued .. " " .. first .. (is_good and " " .. job .. (is_first and " !" or "") or "")
+        return first and enqueued .. " " .. first .. key_rows.standing_text(is_good and job or "", is_first, turn)
     end)
 end
 

@@ -6,7 +6,7 @@ local function goes_first(id, type, lane)
     local its_keys = rule_texts.keys(derived.fields(key.job(id), "rules") or nil)
     local tenant = its_keys[#its_keys]
     local words = tenant and derived.fields(key.of_key(tenant.key), type .. " " .. lane) or ""
-    return string.match(words, "^%d+ %S+ (%S+) !$") == id
+    return string.match(words, "^%d+ %S+ (%S+) !~?%d*$") == id
 end
 
 -- Fixes the first lanes of a type, and their heads.

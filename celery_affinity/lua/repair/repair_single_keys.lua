@@ -1,14 +1,16 @@
 -- repair_single_keys: the keys of which a cohort has one each: settings, what follows from settings, counters, indexes
 -- by time.
 local MOST_TIMES = 1000 -- entries of an index that have no time
-local WORDS = { ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true }
+local WORDS = {
+    ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true, age = true, share = true,
+}
 local LISTS = { -- settings of words like these
     limits = "%S+=%d+/?%d* *", reserve = "[^%s:]+:[%w_-]+=%d+%%? *", tenants = "%S+=max:[%dnoe]+[%l:,%d]* *",
 }
 
 -- RETURNS the value of a setting if it is one; else nil.
 local function setting(value, name)
-    if name == "for_claims" then
+    if name == "for_claims" or name == "shares" then
         return value -- follows from the others
     elseif LISTS[name] then
         return value and string.gsub(value, LISTS[name], "") == "" and value or nil
@@ -19,7 +21,7 @@ local function setting(value, name)
 end
 
 -- Settings without a value have what app.conf said last. The text by which claims go follows from the others; its last
--- word is the revision at their last change.
+-- word is the revision at their last change; so does that of shares.
 local function fix_settings()
     local conf = derived.table_of(key.conf)
     derived.all("hash", key.settings, function(value, name)
@@ -31,6 +33,9 @@ local function fix_settings()
         local is_same = string.match(found or "", "^(.*) %d+$") == string.match(words, "^(.*) %d+$")
         return has_changed and not is_same and words or found
     end)
+    if derived.one("hash", key.settings, "shares", tenants.words_of_shares()) and not call.found then
+        redis.call("HINCRBY", key.settings, "limits_revision", 1) -- a tick renews all tenants
+    end
 end
 
 -- What holds back types follows from the settings `limits` and `reserve` and from the pauses; key `heads` says that

@@ -19,9 +19,9 @@ from ...server.reader import Lane, Reader
 from ..job_row import JobRow, read_jobs
 
 #: Fields of a key's hash: "type lane" of a sub-lane, and what a task stated. A sub-lane's value: the time and the id of
-#: its first job, the job that stands in the lane, and "!" if that goes before all others.
+#: its first job, the job that stands in the lane, "!" if that goes before all others, and "~" with the era of its turn.
 _SUBLANE, _STATED = re.compile(r"(\S+) (\S+)"), re.compile(r"=(\S*)")
-_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !)?")
+_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !?(?:~[0-9]+)?)?")
 _TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
 
 

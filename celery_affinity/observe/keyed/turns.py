@@ -1,13 +1,18 @@
 """Whose turn it is among the tenants of a lane that have shares."""
 
+import re
 from dataclasses import dataclass
 
 from ...clock import SECOND_US
-from ...rules.rows import number_of
+from ...rules.half_life import used_us
+from ...rules.rows import text_of
 from ...server.reader import Lane, Reader
 
 #: Member of key ``tags`` that has the clock.
 _CLOCK = "!"
+
+#: Field ``shares`` of the settings: the era, and the half-life, µs.
+_SHARES = re.compile(r"([0-9]{1,18}) ([0-9]{1,18})")
 
 
 @dataclass(frozen=True)
@@ -15,18 +20,30 @@ class Turn:
     """The place of a tenant among those that have jobs in one lane.
 
     *tenants*: their number. *before*: how many of them have used less, about. *ahead_s*: time of slots by weight that
-    the tenant has used beyond the one that went last, s.
+    the tenant has used beyond the one that went last, s; None with a half-life. *used_s*: with a half-life, what still
+    counts of the time of slots by weight that the tenant has used, s.
     """
 
     tenants: int
     before: int
-    ahead_s: float
+    ahead_s: float | None
+    used_s: float | None = None
 
 
-def turn_of(reader: Reader, key: str, lane: Lane) -> Turn:
-    """Return the turn of the tenant whose key (encoded) this is, in *lane*."""
-    tags, turns = reader.key("tags"), reader.key("turns", lane.type, lane.name)
-    tag, clock = (number_of(score or 0) for score in reader.ask([("zscore", tags, key), ("zscore", tags, _CLOCK)]))
-    start = max(tag, clock)
-    tenants, before = reader.ask([("zcard", turns), ("zcount", turns, "-inf", f"({start}")])
-    return Turn(int(tenants), int(before), (start - clock) / SECOND_US)
+def turn_of(reader: Reader, key: str, lane: Lane) -> Turn | None:
+    """Return the turn of the tenant whose key (encoded) this is, in *lane*; None while tenants go by age."""
+    tags = reader.key("tags")
+    shares, tag, clock = reader.ask(
+        [("hget", reader.key("settings"), "shares"), ("zscore", tags, key), ("zscore", tags, _CLOCK)]
+    )
+    found = _SHARES.fullmatch(text_of(shares or b""))
+    if found is None:
+        return None
+    tag, clock = float(tag or 0), float(clock or 0)
+    era, half_life_us = found[1], int(found[2])
+    start = tag if half_life_us else max(tag, clock)
+    turns = reader.key("turns", lane.type, lane.name, era)
+    tenants, before = (int(each) for each in reader.ask([("zcard", turns), ("zcount", turns, "-inf", f"({start!r}")]))
+    if half_life_us:
+        return Turn(tenants, before, None, used_us(tag, half_life_us, reader.now_us()) / SECOND_US if tag else 0.0)
+    return Turn(tenants, before, (start - clock) / SECOND_US)

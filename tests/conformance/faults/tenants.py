@@ -7,6 +7,14 @@ _BY_WEIGHT = _SHARES + "test_slot_seconds_go_by_weight_however_long_the_jobs_are
 _FORGOTTEN = _SHARES + "test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not"
 _ALL_FORGOTTEN = _SHARES + "test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all"
 _IDLE = _SHARES + "test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before"
+_BY_AGE = _SHARES + "test_claims_by_age_take_the_oldest_job_whosever_turn_it_is"
+_LEAST_GOES = _SHARES + "test_with_a_half_life_the_tenant_that_has_used_least_goes"
+_LONG_AGO = _SHARES + "test_what_was_used_ten_half_lives_ago_is_forgotten"
+_CHANGED = _SHARES + "test_jobs_that_wait_go_by_shares_once_the_setting_says_so_and_by_age_again"
+_ERA = _SHARES + "test_a_change_begins_an_era_in_which_nothing_counts_that_was_used_before"
+_SPOILED_TURNS = _SHARES + "test_what_is_lost_of_turns_is_made_again"
+_SPOILED_SHARES = _SHARES + "test_what_is_lost_of_the_setting_is_made_again"
+_MANY_TURNS = _SHARES + "test_of_very_many_tenants_that_wait_ticks_give_all_a_turn"
 _QUOTAS = "tests/server/test_tenants.py::"
 _MANY_FIRST = _QUOTAS + "test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others"
 _LEFT_BEHIND = _QUOTAS + "test_a_first_place_that_somebody_left_behind_starts_no_job_twice"
@@ -20,15 +28,17 @@ FAULTS = (
     Fault("keyed/key_room", "    if tenants.is_one(its_key) then\n", "    if false then\n"),
     Fault("jobs/hooks", '        return (redis.call("HGET", key.settings, name) or "") ~= (value or "")\n', ""),
     # The account of a tenant.
-    Fault("keyed/shares", "start + math.floor((usual_us - used_us)", "start + math.floor((usual_us)"),
-    Fault("keyed/shares", "tags[its_key] = start +", "tags[its_key] = tag_of(its_key) +", _IDLE),
-    Fault("keyed/shares", "is_its_turn and math.max(start, clock) or clock\n", "is_its_turn and start or clock\n"),
-    Fault("keyed/shares", "is_its_turn and math.max(start, clock) or clock\n", "math.max(start, clock)\n"),
+    Fault("keyed/shares", "with_more(its_key, start, usual_us - used_us)", "with_more(its_key, start, usual_us)"),
+    Fault("keyed/shares", "with_more(its_key, start, usual_us", "with_more(its_key, tag_of(its_key), usual_us", _IDLE),
+    Fault(
+        "keyed/shares", "math.max(tag_of(CLOCK), is_its_turn and start or 0)", "is_its_turn and start or tag_of(CLOCK)"
+    ),
+    Fault("keyed/shares", "is_its_turn and start or 0", "start"),
     Fault("keyed/shares", 'redis.call("HSET", key.job(id), "charged", call.text(usual_us))', ""),
     Fault("keyed/shares", 'redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))', ""),
     Fault("keyed/shares", "math.max(0, call.now_us - time_in(claimed or call.now))", "0"),
     Fault("keyed/shares", "took_us - time_in(charged)", "took_us"),
-    Fault("keyed/shares", "tag_of(its_key) + math.floor(more_us / tenants.weight_of(its_key))", "more_us", _BY_WEIGHT),
+    Fault("keyed/shares", "math.floor(us / tenants.weight_of(its_key))", "us", _BY_WEIGHT),
     Fault("keyed/shares", "call.text(credit_us - more_us)", "call.text(-more_us)"),
     Fault("keyed/keyed", "shares.charge(its_key, id, type, is_its_turn)", ""),
     Fault("keyed/keyed", "shares.settle(its_key, id)", ""),
@@ -39,31 +49,62 @@ FAULTS = (
     Fault("keyed/shares", 'redis.call("HDEL", key.credits, its_key)', ""),
     Fault("keyed/shares", "number > 0 and #some == protocol.MOST_KEYS", "false", _ALL_FORGOTTEN),
     Fault("keyed/shares", "        key_rows.of_call().tags[its_key] = tag\n", ""),
+    # Use that is forgotten.
+    Fault("keyed/half_life", "exp2(math.min(tag, added) - more)", "exp2(more - math.min(tag, added))", _LEAST_GOES),
+    Fault("keyed/half_life", "log2(us) + call.now_us / half_life_us", "log2(us)", _LEAST_GOES),
+    Fault("keyed/half_life", " - FORGOTTEN_AFTER", "", _LONG_AGO),
+    Fault(
+        "keyed/shares",
+        "    if half_life_us > 0 then\n        return more",
+        "    if false then\n        return more",
+        _LEAST_GOES,
+    ),
+    Fault("keyed/shares", "    if era and half_life_us > 0 then\n", "    if false then\n", _LONG_AGO),
     # Whose turn it is.
-    Fault("keyed/shares", "math.max(tag_of(stated.key), since_of(id))", "since_of(id)", ""),
-    Fault("keyed/shares", "math.max(tag_of(stated.key), since_of(id))", "tag_of(stated.key)"),
-    Fault("keyed/shares", 'redis.call("ZADD", key.turns(type, lane), start, turn_of(enqueued, id))', ""),
-    Fault("keyed/shares", 'redis.call("ZREM", key.turns(type, lane), turn_of(enqueued, id))', ""),
+    Fault("keyed/shares", "math.max(tag_of(its_key), has_clock", "math.max(0, has_clock"),
+    Fault("keyed/shares", "has_clock and tonumber(since) or 0", "0"),
+    Fault("keyed/shares", "half_life_us == 0 and its_era == era", "half_life_us == 0"),
+    Fault("keyed/shares", 'redis.call("ZREM", key.turns(sublane.type', "tostring(key.turns(sublane.type"),
+    Fault("keyed/shares", "        sublane.turn, sublane.is_changed = nil, true\n", ""),
+    Fault("keyed/shares", "sublane.turn, sublane.is_changed = era, true", ""),
     Fault("keyed/shares", "elseif tag > tonumber(start) and", "elseif false and"),
     Fault("keyed/shares", "if not marks.may_have_tenant(job.id) or", "if true or"),
-    Fault("keyed/shares", 'not is_fresh and redis.call("HGET", key.job(id), "since") or', ""),
-    Fault("keyed/shares", 'redis.call("HSET", key.job(id), "since", keys.since[id])', ""),
+    Fault("keyed/shares", "if not is_of_now and half_life_us == 0", "if half_life_us == 0"),
+    Fault("keyed/shares", 'redis.call("HSET", key.job(id), "since", since)', ""),
     Fault("keyed/keyed", "    shares.come(id, fresh)\n", ""),
-    Fault("keyed/key_steps", "shares.stand(wanted, type, lane, enqueued)", ""),
-    Fault("keyed/key_steps", "shares.stand_no_more(id, type, lane, enqueued)", ""),
-    Fault("keyed/keyed", "shares.stand_no_more(id, type, lane, key_rows", "tostring(id, type, lane, key_rows"),
+    Fault("keyed/key_standing", "    shares.renew(its_key, its)\n", ""),
+    Fault("keyed/key_steps", "shares.stand_no_more(sublane, id, enqueued)", ""),
+    Fault("keyed/key_rows", "shares.stand_no_more(sublane, id, key_rows", "tostring(sublane, id, key_rows"),
     Fault("keyed/key_rows", "keys.since[id] = since or nil", ""),
-    Fault("jobs/hooks", "marks.has_tenant_alone(id) and not shares.has_one(id)", "marks.has_tenant_alone(id)"),
+    Fault("keyed/keyed", "    return not tenants.shares() and tonumber(", "    return tonumber("),
+    Fault("keyed/keyed", "tonumber(due_us or nil) ~= protocol.AT_ONCE_US", "true"),
+    # Eras of shares.
+    Fault("base/settings_in_force", "    if hooks.settings_have_changed() then\n", "    if false then\n", _CHANGED),
+    Fault(
+        "base/settings_in_force",
+        'have_changed() then\n        redis.call("HINCRBY"',
+        'have_changed() then\n        tostring("HINCRBY"',
+        _CHANGED,
+    ),
+    Fault("keyed/tenants", 'redis.call("HINCRBY", key.settings, "shares_era", 1)', "", _ERA),
+    Fault("keyed/tenants", 'redis.call("UNLINK", key.tags, key.credits)', "", _ERA),
+    Fault("keyed/tenants", "    call.tenants = false\n", "", _CHANGED),
+    Fault(
+        "keyed/shares",
+        "            if number == protocol.MOST_OPENED then\n",
+        "            if false then\n",
+        _MANY_TURNS,
+    ),
     Fault("placing/candidates", "    if not job.place then", "    if false then"),
-    Fault("placing/fill", "job = is_ruled and not is_below_minimum and hooks.turn(job) or job", ""),
-    Fault("placing/fill", "is_ruled and not is_below_minimum and", "is_ruled and"),
+    Fault("placing/fill", "job = is_ruled and not needs_no_turn and hooks.turn(job) or job", ""),
+    Fault("placing/fill", "is_ruled and not needs_no_turn and", "is_ruled and"),
     # Who has less than the minimum.
     Fault("keyed/tenants", 'string.match(rest, "min:(%d+)") or 0', "0"),
     Fault("keyed/minimums", '        if redis.call("EXISTS", key.first_heads) == 0 then\n', "        if false then\n"),
     Fault("keyed/minimums", "            type_rules.write_field(ANY, false)\n", ""),
     Fault("keyed/minimums", "        type_rules.write_field(ANY, 1)\n", ""),
     Fault("keyed/minimums", "    if sublane.is_first then\n", "    if false then\n"),
-    Fault("keyed/minimums", "its.held < tenants.min_of(its_key)", "its.held <= tenants.min_of(its_key)"),
+    Fault("keyed/minimums", "key_rows.held(its_key, its) < min", "key_rows.held(its_key, its) <= min"),
     Fault("keyed/minimums", 'goes_first and sublane.standing ~= ""', "goes_first"),
     Fault("keyed/minimums", "            key_standing.go_on_later(its_key)\n", "", _MANY_FIRST),
     Fault("keyed/minimums", "            number = number + 1\n", "", _MANY_FIRST),
@@ -82,8 +123,10 @@ FAULTS = (
     Fault("keyed/key_rows", "        minimums.stand_no_more(its_key, sublane)\n", ""),
     Fault("keyed/key_steps", "    minimums.stand_no_more(its_key, sublane)\n", ""),
     Fault("keyed/key_standing", "    minimums.renew(its_key, its)\n", ""),
-    Fault("keyed/key_rows", '(sublane.is_first and " !" or "")', '""'),
-    Fault("keyed/keyed", "not (sublane and sublane.is_first)", "true"),
+    Fault("keyed/key_rows", '(is_first and "!" or "")', '""'),
+    Fault("keyed/keyed", "not needs_no_turn and not (sublane and sublane.is_first)", "not needs_no_turn"),
+    Fault("keyed/keyed", "not needs_no_turn and not (sublane", "not (sublane", _BY_AGE),
+    Fault("placing/which_job", "nth), by_age\n", "nth)\n", _BY_AGE),
     Fault("placing/which_job", "first_type(choice, false)", "first_type(choice, true)"),
     Fault("placing/candidates", "waiting.first_heads and best_below_minimum(waiting)", "nil"),
     Fault("placing/candidates", "    job.place = is_head and place or nil\n", "    job.place = nil\n"),
@@ -100,7 +143,11 @@ FAULTS = (
     Fault("repair/repair_minimums", "return not goes_first(id, type, lane) and", "return", _LOST),
     Fault("repair/repair_minimums", "        if differ or", "        if false and", _LOST),
     Fault("repair/repair_keyed", "        repair_minimums.fix_tenant(its_key)\n", "", _LOST),
-    Fault("repair/repair_keyed", '(is_first and " !" or "")', '""'),
+    Fault("repair/repair_keyed", 'is_its_own and is_first == "!"', "false"),
+    Fault("repair/repair_keyed", 'is_its_own and turn ~= "" and turn or nil', "nil"),
     Fault("arrows/repair", '        { fix_fields, "first_heads", repair_minimums.fix },\n', "", _LOST),
-    Fault("repair/repair_keyed", 'number == #row.keys and (derived.number(found) or "0") or nil', "found"),
+    Fault("repair/repair_keyed", 'derived.number(found) or "0"', "found", _SPOILED_TURNS),
+    Fault(
+        "repair/repair_single_keys", 'derived.one("hash", key.settings, "shares"', 'tostring("shares"', _SPOILED_SHARES
+    ),
 )

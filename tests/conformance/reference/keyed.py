@@ -47,8 +47,10 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
             cohort.rates[rules.key] = max(free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
         else:
             end_turn(cohort, job, rules.key, now_us)
-        if rules.has_share:
-            shares.charge(cohort, job, rules.key, is_its_turn=rules.key not in cohort.first_keys)
+        if rules.is_of_tenant:
+            shares.charge(
+                cohort, job, rules.key, now_us, is_its_turn=cohort.in_turn and rules.key not in cohort.first_keys
+            )
     for rules in keys:  # others go on to their next keys as these are renewed
         if cohort.kept_for.pop(rules.key, None):
             cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
@@ -77,7 +79,7 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* was claimed, and is no more. With ``keep_order`` its retry is the next one that gets the key."""
     held, kept_for = [rules for rules in keys_of(job) if not isinstance(rules.stated, StatedRate)], {}
     for rules in held:
-        if rules.has_share:
+        if rules.is_of_tenant:
             shares.settle(cohort, job, rules.key, now_us)
         retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
         if retry:
@@ -98,7 +100,7 @@ def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
 
 def recheck(cohort: Cohort, now_us: int) -> bool:
     """Look at keys that the limits or the time may let go on. Return whether there may be more of them."""
-    has_more_tags = shares.tick(cohort, _active_keys(cohort))
+    has_more_tags = shares.tick(cohort, _active_keys(cohort), now_us)
     revision = cohort.settings.limits_revision
     stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MOST_KEYS]
     for key in stale:
@@ -233,9 +235,19 @@ def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is
     for key in renewed:
         _forget(cohort, key)
     cohort.stood = after = standing_ids(cohort)
+    _give_turns(cohort, renewed)
     if is_left:
         cohort.may_fit |= {job_id for job_id, _ in cohort.gone_on - gone_on}
     return {cohort.jobs[job_id].type for job_id in after - before}
+
+
+def _give_turns(cohort: Cohort, renewed: Collection[str]) -> None:
+    """Have the jobs of renewed tenants that stand take part in turns, and those that stand no more not."""
+    for job in cohort.jobs.values():
+        job.turn = job.turn if job.id in cohort.stood else None
+    for key in renewed:
+        if key.startswith(TENANT_PREFIX):
+            shares.stand(cohort, waiting(cohort, key), cohort.stood)
 
 
 def leave_to_tick(cohort: Cohort) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Set
 
 from celery_affinity.rules import marks
 from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.rules.protocol import AT_ONCE_US, MOST_MOVES
 from celery_affinity.rules.redis_keys import encode
+from celery_affinity.rules.rule_texts import keys_in
 from celery_affinity.rules.slot import free_slots
 
 from . import claims, keyed, placing, shares, type_rules
@@ -37,7 +38,7 @@ def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: l
             if costs[type_] <= room
         }
         job = placing.first(cohort, fits, now_us, counts=has_choice, is_ahead=True)
-        if job is None or not may_be_ahead(job) or type_rules.limit_of(cohort, job.type) is not None:
+        if job is None or not may_be_ahead(cohort, job) or type_rules.limit_of(cohort, job.type) is not None:
             return  # a job ahead would hold its key, or count, while it waits for a slot
         delivery = claims.grant(cohort, job, worker, now_us)
         if delivery is not None:
@@ -71,6 +72,11 @@ def _ask_back(holder: Worker, number: int, types: Set[str]) -> None:
     holder.inbox.append(f"\nback {number} {' '.join(sorted(map(encode, types)))}")
 
 
-def may_be_ahead(job: Job) -> bool:
-    """Return whether *job* may wait for a slot in a worker: it holds no key, but that of a tenant without a share."""
-    return not marks.has_key(job.id) or (marks.has_tenant_alone(job.id) and shares.key_of(job) is None)
+def may_be_ahead(cohort: Cohort, job: Job) -> bool:
+    """Return whether *job* may wait for a slot in a worker: it holds no key, but that of a tenant that goes by age.
+
+    What is left to a tick may fit a slot that is free.
+    """
+    is_left = any(cohort.due_keys.get(each.key) == AT_ONCE_US for each in keys_in(job.rules))
+    goes_by_age = not shares.are_in_force(cohort) and not is_left
+    return not marks.has_key(job.id) or (marks.has_tenant_alone(job.id) and goes_by_age)

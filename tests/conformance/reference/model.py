@@ -79,8 +79,10 @@ class Job:
     """When it was claimed last, or expired instead."""
     charged_us: int | None = None
     """Time that its tenant was charged for its claim."""
-    since: int | None = None
-    """The clock of shares when it came; None if there was none."""
+    since: tuple[int, int] | None = None
+    """The era of shares in which it came, and their clock then; None if there was none."""
+    turn: int | None = None
+    """The era of shares in which it has a turn in its lane, since it stands there for its tenant."""
     started_us: int | None = None
     """When its task started, as its worker said; None until it has."""
     ended_us: int | None = None
@@ -250,10 +252,14 @@ class Cohort:
     """Keys of tenants that held fewer slots than their minimum when they were renewed last: their jobs go first."""
     gone_on: set[tuple[str, str]] = field(default_factory=set)
     """Pending jobs that stand for their first key, each with a later one that it waits for since."""
-    tags: dict[str, int] = field(default_factory=dict)
-    """Key of a tenant -> time of slots that its jobs were charged, by weight, µs."""
+    shares_era: int = 0
+    """The era of tags, credits and clock."""
+    tags: dict[str, float] = field(default_factory=dict)
+    """Key of a tenant -> time of slots that its jobs were charged, by weight, µs, or its logarithm (`half_life`)."""
     clock: int | None = None
     """The greatest start of a job that was claimed in its turn; None before the first claim."""
+    in_turn: bool = True
+    """Whether the job that goes first just now goes as it is the turn of its tenant."""
     credits: dict[str, int] = field(default_factory=dict)
     """Key of a tenant -> time that its jobs were charged and did not use, µs."""
     may_fit: set[str] = field(default_factory=set)

@@ -83,7 +83,7 @@ def slots_that_fit(cohort: Cohort, type_: str) -> int:
 def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool, is_ahead: bool = False) -> Job | None:
     """Return the job that goes first of those that no reserve keeps back; None if there is none.
 
-    Those of tenants below their minimum go before all others, by score, and not in turns.
+    Those of tenants below their minimum go before all others, by score, and not in turns; nor do those that go by age.
 
     *fits*: type -> number of slots that fit it. *counts*: whether the claim had a choice among lanes. Only such claims
     are numbered, for the share that goes by age. *is_ahead*: whether the job gets a place beyond the slots of a worker.
@@ -92,12 +92,15 @@ def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool,
     may_start = [
         each for each in keyed.standing(cohort, fits) if type_rules.may_start(cohort, each, now_us, is_ahead=is_ahead)
     ]
+    cohort.in_turn = False
     below_minimum = [each for each in may_start if keyed.goes_first(cohort, each)]
     if below_minimum:
         return _best(cohort, below_minimum, fits, now_us, by_age=False)
-    job = _best(cohort, may_start, fits, now_us, by_age=goes_by_age(cohort.claim_number, percentage))
+    by_age = goes_by_age(cohort.claim_number, percentage)
+    job = _best(cohort, may_start, fits, now_us, by_age=by_age)
     cohort.claim_number += counts and job is not None and percentage < 100
-    return job and shares.turn(cohort, job, may_start)
+    cohort.in_turn = not (counts and by_age)
+    return shares.turn(cohort, job, may_start) if job and cohort.in_turn else job
 
 
 def _best(cohort: Cohort, jobs: Iterable[Job], fits: Mapping[str, int], now_us: int, *, by_age: bool) -> Job | None:

@@ -30,6 +30,11 @@ class InForce:
         self.limits_revision = 0
         """Grows with each change of the limits of keys."""
 
+        self.shares_era = 0
+        """Grows each time that tenants begin, or cease, to go by shares, or with another half-life."""
+        self.half_life_us: int | None = None
+        """Time in which what tenants have used comes to count half, 0 for never; None while they go by age."""
+
     def get(self, name: str) -> str:
         return self.values.get(name, _DEFAULTS[name])
 
@@ -79,6 +84,11 @@ class InForce:
         """Count a change. Jobs carry priorities as their app's own order has them: another one turns them all."""
         own = self.conf.get("priority_order", _DEFAULTS["priority_order"])
         self.values["priority_reversed"] = str(int(self.get("priority_order") != own))
+        half_life_us = int(self.get("tenant_half_life_us")) if self.get("tenant_turns") == "share" else None
+        if half_life_us != self.half_life_us:
+            self.half_life_us = half_life_us
+            self.shares_era += 1
+            self.limits_revision += 1
         self.revision += 1
         counted = {**DEFAULTS, **self.values, "revision": str(self.revision)}
         self.for_claims = " ".join(counted[name] for name in FOR_A_CLAIM)

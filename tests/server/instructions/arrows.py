@@ -51,7 +51,7 @@ class Held(NamedTuple):
 class Fleet:
     """So many alike workers of *slots* for all *types*, and *pending* jobs; the workers have their first jobs.
 
-    *quota*: what the jobs state of their tenants, "settings" or "share"; "" for jobs without tenants.
+    *of_tenants*: settings of tenants, which each job has one of a hundred of; None for jobs without tenants.
     """
 
     def __init__(
@@ -63,11 +63,13 @@ class Fleet:
         pending: int = 0,
         workers: int = 1,
         slots: int,
-        quota: str = "",
+        of_tenants: dict[str, str] | None = None,
     ) -> None:
         self.scheduler = Scheduler(client, Keys())
+        if of_tenants:
+            self.scheduler.configure(of_tenants)
         self.types = [f"type{number}" for number in range(types)]
-        self.priorities, self.slots, self.quota = priorities, slots, quota
+        self.priorities, self.slots, self.has_tenants = priorities, slots, of_tenants is not None
         self._numbers = count()
         self._sequence = 0
         self.publish(pending)
@@ -81,8 +83,8 @@ class Fleet:
         self.scheduler.publish(*[self._job(next(self._numbers)) for _ in range(number)])
 
     def _job(self, number: int) -> NewJob:
-        """Return a job: with priorities, one of four is on demand; with a quota, of one of a hundred tenants."""
-        rules = f"key=tenant%3At{number % 100} quota={self.quota}" if self.quota else ""
+        """Return a job: with priorities, one of four is on demand."""
+        rules = f"key=tenant%3At{number % 100} quota=settings" if self.has_tenants else ""
         return NewJob(
             marked(f"job{number:06}", rules),
             self.types[number % len(self.types)],
@@ -141,12 +143,19 @@ def one_type(client: redis.Redis) -> Arrows:
 
 
 def tenants(client: redis.Redis) -> Arrows:
-    """Jobs of a hundred tenants and one worker; with shares as well, whose ends cost what the time says."""
-    fleet = Fleet(client, pending=PENDING, slots=1, quota="settings")
+    """Jobs of a hundred tenants and one worker: without quotas, with maxima, and with shares; the ends of these take a
+    time, and so cost what it says.
+    """
+    fleet = Fleet(client, pending=PENDING, slots=1, of_tenants={})
     yield Arrow("publish of a tenant", fleet.publish)
     yield Arrow("release of a tenant", fleet.release)
     client.flushall()
-    yield Arrow("publish with a share", Fleet(client, pending=PENDING, slots=1, quota="share").publish)
+    fleet = Fleet(client, pending=PENDING, slots=1, of_tenants={"tenants": "*=max:20"})
+    yield Arrow("publish with a maximum", fleet.publish)
+    yield Arrow("release with a maximum", fleet.release)
+    client.flushall()
+    fleet = Fleet(client, pending=PENDING, slots=1, of_tenants={"tenant_turns": "share"})
+    yield Arrow("publish with a share", fleet.publish)
 
 
 def several_types(client: redis.Redis) -> Arrows:

@@ -102,7 +102,7 @@ class LargeFleet:
     def shape(self, type_):
         """Return rules, priority and mode of the next job of *type_*."""
         if self.tenants:
-            return f"key=tenant%3At{next(self._numbers) % self.tenants} quota=share", 0, False
+            return f"key=tenant%3At{next(self._numbers) % self.tenants} quota=settings", 0, False
         if not self.keys:
             return "", self.random.randrange(self.priorities), self.random.choice([False, False, False, True])
         number = next(self._numbers) % max(1, self.keys // len(self.types))

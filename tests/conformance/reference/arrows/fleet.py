@@ -7,7 +7,7 @@ from celery_affinity.rules.protocol import AVERAGED_OVER, GIVEN_UP_US, MOST_MOVE
 from celery_affinity.rules.redis_keys import SCHEMA
 from celery_affinity.server.arguments import TypeSums
 
-from .. import claims, come_back, keyed, lookahead, placing, type_rules, workers
+from .. import claims, come_back, keyed, lookahead, placing, shares, type_rules, workers
 from ..model import Cohort, Job, Worker
 from ..replies import NONE, Beaten, Joined, Left, Recovered, Synced
 
@@ -31,6 +31,7 @@ def join(
     worker = cohort.workers.get(worker_id)
     before = dict(cohort.settings.values)
     replaced = cohort.settings.adopt(app, settings) if worker is None else []
+    shares.follow(cohort)
     type_rules.change(cohort, before)
     namesake = cohort.names.get(name)
     cohort.names[name] = worker_id

@@ -8,7 +8,20 @@ from celery_affinity.rules import marks
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_PURGED
 from celery_affinity.rules.redis_keys import withdrawn
 
-from .. import batches, callers, come_back, ends, find_by, keyed, merging, patience, placing, recurring, type_rules
+from .. import (
+    batches,
+    callers,
+    come_back,
+    ends,
+    find_by,
+    keyed,
+    merging,
+    patience,
+    placing,
+    recurring,
+    shares,
+    type_rules,
+)
 from ..model import Cohort, Job
 from ..replies import Configured, Moved, Purged, Replayed, Resumed, Revoked, WasFound
 
@@ -222,6 +235,7 @@ def configure(cohort: Cohort, changes: Mapping[str, str], *, now_us: int) -> Con
     """Change settings; "" resets one to what app.conf said last."""
     before = dict(cohort.settings.values)
     revision = cohort.settings.change(changes)
+    shares.follow(cohort)
     type_rules.change(cohort, before)
     keyed.recheck(cohort, now_us)
     return Configured(revision, placing.fill(cohort, (), now_us))
