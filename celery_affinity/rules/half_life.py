@@ -40,6 +40,8 @@ def exp2(number: float) -> float:
 def after(tag: float, us: int, half_life_us: int, now_us: int) -> float:
     """Return the tag after *us* by weight, more than 0, were used at *now_us*. *tag*: that of before, 0 for none."""
     added = log2(us) + now_us / half_life_us
+    if tag == 0:  # of a half-life of many years a tag may be as small as the logarithm of an hour
+        return added
     more = max(tag, added)
     return more + log2(1 + exp2(min(tag, added) - more))
 

@@ -151,6 +151,26 @@ def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
     assert len(fleet.jobs("videos") + fleet.jobs("videos 2")) == 0, "both places are held"
 
 
+def test_a_turn_goes_on_while_a_job_of_its_type_comes_to_the_key_from_its_rate(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})
+    fleet.join("videos", "video")
+    fleet.join("reports", "report")
+    fleet.publish("busy", "report")
+    for number in range(3):
+        fleet.publish(f"video-{number}!", "video", rules=KEYED)
+    for number in range(2):
+        fleet.publish(f"report-{number}&", "report", rules=f"key=rate%3Ar rate=1/9000000000 {KEYED}")
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == [], "the key is kept for the first report"
+    fleet.scheduler.revoke(["task-report-0&"], [], keep_s=60)
+    fleet.scheduler.tick()
+    assert fleet.inbox("videos") == [], "the key is kept for the second report"
+    (busy,) = fleet.inbox("reports")
+    assert [claim.job_id for claim in fleet.end("reports", busy)] == ["report-1&"]
+
+
 def test_what_is_known_of_turns_goes_with_the_last_job_of_the_key(fleet, redis_client):
     assert play(fleet, 60)
     for worker in ("videos", "reports"):

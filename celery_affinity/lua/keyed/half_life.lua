@@ -35,6 +35,9 @@ end
 -- RETURNS the tag after `us` by weight, more than 0, were used by now. `tag`: that of before, 0 for none.
 function half_life.after(tag, us, half_life_us)
     local added = log2(us) + call.now_us / half_life_us
+    if tag == 0 then -- of a half-life of many years a tag may be as small as the logarithm of an hour
+        return added
+    end
     local more = math.max(tag, added)
     return more + log2(1 + exp2(math.min(tag, added) - more))
 end

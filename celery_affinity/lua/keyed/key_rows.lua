@@ -6,6 +6,7 @@
 -- patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
 -- is_renewed_later: whether keys are renewed only at the end of the call.
 -- first_heads_changed: whether other jobs go first (`minimums`) since a claim has read which.
+-- in_vain: keys with a turn for whose type no job waited when they were renewed.
 -- gone_on: jobs that others held up which have left in this call -> type and lane. Since `renew_all` began: has_left,
 -- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside
 -- free slots; called_back: jobs that were called back.
@@ -16,8 +17,8 @@ function key_rows.of_call()
     if not call.keys then
         call.keys = {
             known = {}, of_job = {}, task = {}, since = {}, tags = {}, is_unfinished = false, to_renew = {},
-            first_heads_changed = false, gone_on = {}, called_back = {}, has_left = false, has_left_several = false,
-            is_renewed_later = false,
+            first_heads_changed = false, in_vain = {}, gone_on = {}, called_back = {}, has_left = false,
+            has_left_several = false, is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
             left_to_set_right = protocol.MOST_TURNS - 1,
         }

@@ -186,6 +186,9 @@ function key_standing.renew_all(gains, is_left)
         for _, its_key in ipairs(some) do
             renew(its_key, gains, is_left)
         end
+        if not next(keys.to_renew) then
+            key_turns.end_all_in_vain(gains)
+        end
     end
     keys.has_left_several = keys.has_left_several and keys.is_renewed_later
     for its_key in pairs(renewed) do

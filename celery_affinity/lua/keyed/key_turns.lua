@@ -40,24 +40,54 @@ function key_turns.end_turn(its_key, its, type)
     end
 end
 
--- Ends a turn whose time is over, or of whose type no job waits; else a tick looks at the key when it is over. `gains`:
--- as `key_standing.renew` has it.
-function key_turns.end_turn_in_vain(its_key, its, gains)
-    local began_us, ends_us, waits = tonumber(its.turn_began), tonumber(its.turn_ends), false
+-- RETURNS whether a job of the type waits that has the turn.
+local function waits(its)
     for _, sublane in pairs(its.sublanes) do
-        waits = waits or sublane.type == its.turn
-    end
-    if not waits or ends_us <= call.now_us or began_us > call.now_us then -- the clock may have been set back
-        record_had(its_key, its, its.turn)
-        if gains then
-            redis.call("HDEL", key.of_key(its_key), "turn")
-            its.turn = nil
-        else
-            key_rows.keep_for_nobody(its_key, its, "turn")
+        if sublane.type == its.turn then
+            return true
         end
+    end
+    return false
+end
+
+-- Ends a turn in which no job got the key. `gains`: as `key_standing.renew` has it.
+local function end_in_vain(its_key, its, gains)
+    record_had(its_key, its, its.turn)
+    if gains then
+        redis.call("HDEL", key.of_key(its_key), "turn")
+        its.turn = nil
+    else
+        key_rows.keep_for_nobody(its_key, its, "turn")
+    end
+end
+
+-- Ends a turn whose time is over; else a tick looks at the key when it is over. A turn of whose type no job waits ends
+-- later in the call, unless a job of the type has gone on to the key by then. `gains`: as `key_standing.renew` has it.
+function key_turns.end_turn_in_vain(its_key, its, gains)
+    local began_us, ends_us = tonumber(its.turn_began), tonumber(its.turn_ends)
+    if ends_us <= call.now_us or began_us > call.now_us then -- the clock may have been set back
+        end_in_vain(its_key, its, gains)
+    elseif not waits(its) then
+        key_rows.of_call().in_vain[its_key] = true
     elseif ends_us < (tonumber(redis.call("ZSCORE", key.due_keys, its_key)) or math.huge) then
         redis.call("ZADD", key.due_keys, its.turn_ends, its_key)
     end
+end
+
+-- All jobs have gone on that could: ends the turns of whose types still no job waits, and has their keys renewed.
+function key_turns.end_all_in_vain(gains)
+    local keys = key_rows.of_call()
+    if not next(keys.in_vain) then
+        return
+    end
+    for its_key in pairs(keys.in_vain) do
+        local its = key_rows.read(its_key)
+        if its.turn and not waits(its) then
+            end_in_vain(its_key, its, gains)
+            key_standing.renew_soon(its_key)
+        end
+    end
+    keys.in_vain = {}
 end
 
 -- A job of `its_type` has freed the key: gives the turn to the type that has waited longest while others got the key,

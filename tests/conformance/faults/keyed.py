@@ -44,6 +44,10 @@ _NOBODY_YET = (
 )
 _NO_LIMIT_COUNTS = _OF_RULES + "test_very_many_claims_that_no_limit_counts_are_looked_at_some_at_a_time"
 
+_GOES_ON_TO_IT = (
+    "tests/server/test_key_patience.py::test_a_turn_goes_on_while_a_job_of_its_type_comes_to_the_key_from_its_rate"
+)
+
 FAULTS = (
     Fault("base/texts", '"^" .. of_lua .. "$"', '"^" .. of_lua', _PATTERNS),
     Fault("base/texts", '"%%%0"), "%*", ".*")', '"%%%0"), "%*", ".")'),
@@ -157,8 +161,9 @@ FAULTS = (
         "tests/server/test_keyed.py::test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back",
     ),
     Fault("keyed/keyed", 'or state == "scheduled")', ")", _KEPT_FOR_A_RETRY),
-    Fault("keyed/key_turns", "waits = waits or sublane.type == its.turn", "waits = true"),
-    Fault("keyed/key_turns", "not waits or ends_us <= call.now_us or", "not waits or"),
+    Fault("keyed/key_turns", "if its.turn and not waits(its) then", "if false then"),
+    Fault("keyed/key_turns", "if its.turn and not waits(its) then", "if its.turn then", _GOES_ON_TO_IT),
+    Fault("keyed/key_turns", "if ends_us <= call.now_us or began", "if began"),
     Fault("keyed/key_turns", "or began_us > call.now_us then", "then", f"{_TURNS}_of_a_clock_that_was_set_back_ends"),
     Fault(
         "repair/repair_keyed",
@@ -196,7 +201,7 @@ FAULTS = (
         '    if its.turn == type then\n        key_rows.keep_for_nobody(its_key, its, "turn")\n',
         "    if its.turn == type then\n",
     ),
-    Fault("keyed/key_turns", "        if gains then\n", "        if true then\n"),
+    Fault("keyed/key_turns", "    if gains then\n", "    if true then\n"),
     Fault("keyed/key_rows", "key.due_keys, protocol.AT_ONCE_US, its_key", "key.due_keys, call.now, its_key"),
     Fault("keyed/key_turns", "        if sublane.type ~= type then", "        if true then"),
     Fault("keyed/key_turns", "            record_had(its_key, its, type)\n", ""),

@@ -231,7 +231,7 @@ def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is
         for key in sorted(to_renew):
             _renew_one(cohort, key, now_us, gains=gains)
         renewed |= to_renew
-        to_renew = _gone_on(cohort)
+        to_renew = _gone_on(cohort) or _end_turns_of_nobody(cohort, renewed, now_us, gains=gains)
     for key in renewed:
         _forget(cohort, key)
     cohort.stood = after = standing_ids(cohort)
@@ -390,18 +390,33 @@ def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
 
 
 def end_turn_in_vain(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
-    """Have a turn end that is over, or in which nobody waits. Else a tick looks at *key* when it is over.
+    """Have a turn end that is over. Else a tick looks at *key* when it is over.
 
     Not *gains*: nobody fills the types that may have room then, until the next tick does.
     """
     if key not in cohort.turns:
         return
-    type_, since_us, until_us = cohort.turns[key]
-    is_its_time = since_us <= now_us < until_us  # the clock may have been set back
-    if not is_its_time or not any(job.type == type_ for job in waiting(cohort, key)):
-        del cohort.turns[key]
-        cohort.had_key.setdefault(key, {})[type_] = now_us
-        if not gains:
-            cohort.due_keys[key] = AT_ONCE_US
-    else:
+    _, since_us, until_us = cohort.turns[key]
+    if not since_us <= now_us < until_us:  # the clock may have been set back
+        _end_in_vain(cohort, key, now_us, gains=gains)
+    elif _waits_for_its_turn(cohort, key):
         cohort.due_keys[key] = min(until_us, cohort.due_keys.get(key, until_us))
+
+
+def _end_turns_of_nobody(cohort: Cohort, renewed: Collection[str], now_us: int, *, gains: bool) -> set[str]:
+    """Have the turns of *renewed* keys end of whose types no job waits, once all have gone on. Return these keys."""
+    keys = {key for key in renewed if key in cohort.turns and not _waits_for_its_turn(cohort, key)}
+    for key in keys:
+        _end_in_vain(cohort, key, now_us, gains=gains)
+    return keys
+
+
+def _waits_for_its_turn(cohort: Cohort, key: str) -> bool:
+    return any(job.type == cohort.turns[key][0] for job in waiting(cohort, key))
+
+
+def _end_in_vain(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
+    type_, *_ = cohort.turns.pop(key)
+    cohort.had_key.setdefault(key, {})[type_] = now_us
+    if not gains:
+        cohort.due_keys[key] = AT_ONCE_US
