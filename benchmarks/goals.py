@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from celery_affinity.rules.settings import AUTO
 
-from .in_turns import KEYED, METRICS, goal_of
+from .in_turns import KEYED, METRICS, OF_TENANTS, goal_of
 from .load import LOAD
 from .observers import OBSERVERS, USUAL_TYPES
 from .results import Part, Results, figure, ratio
@@ -152,6 +152,15 @@ DRAINING = (
             note="jobs without keys",
         )
         for each in KEYED
+    ),
+    *(
+        at_least(
+            0.9,
+            f"drain, {each.pool}, {each.what}",
+            goal_of("tenants", each),
+            note="jobs without tenants",
+        )
+        for each in OF_TENANTS
     ),
     *(
         at_least(

@@ -17,7 +17,7 @@ from .bench import Bench, BenchmarkError, say
 from .drain import run_all
 from .ledger import Record
 from .results import Named, Part
-from .systems import AFFINITY, KEYS, SLOTS, TASKS_A_TURN, Variant
+from .systems import AFFINITY, KEYS, SLOTS, TASKS_A_TURN, TENANTS, Variant
 
 _TYPE = "celery"  # Celery's default queue
 
@@ -43,6 +43,7 @@ class Compared:
 
 METRICS = [Compared(pool, "figures", app="half_counted_app") for pool in ("solo", "threads")]
 KEYED = [Compared(pool, f"{KEYS:,} keys", way="keyed in turns") for pool in SLOTS]
+OF_TENANTS = [Compared(pool, f"{TENANTS} tenants", way="of tenants in turns") for pool in SLOTS]
 
 
 def measured(bench: Bench, compared: Sequence[Compared], rounds: int, tasks: int) -> Part:

@@ -69,6 +69,7 @@ _QUICK_PARTS = (
     "sharing",
     "figures",
     "keys",
+    "tenants",
 )
 
 FULL = Options(parts=(*_QUICK_PARTS, "loss"))

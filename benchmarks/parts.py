@@ -9,7 +9,7 @@ from .arrows import fleets, longest_script_ms, scales
 from .bench import Bench, in_turn
 from .drain import drain
 from .idle import idle
-from .in_turns import KEYED, METRICS, Compared, measured
+from .in_turns import KEYED, METRICS, OF_TENANTS, Compared, measured
 from .latency import compared, latency, posts
 from .load import on_demand, slots
 from .loss import loss
@@ -46,6 +46,10 @@ def measure_figures(options: Options) -> Results:
 
 def measure_keys(options: Options) -> Results:
     return {"keys": _in_turns(KEYED, options)}
+
+
+def measure_tenants(options: Options) -> Results:
+    return {"tenants": _in_turns(OF_TENANTS, options)}
 
 
 def _in_turns(compared: list[Compared], options: Options) -> Part:
@@ -176,5 +180,6 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "sharing": measure_sharing,
     "figures": measure_figures,
     "keys": measure_keys,
+    "tenants": measure_tenants,
     "loss": measure_loss,
 }

@@ -41,6 +41,9 @@ LENGTHS_MS = SHORT_MS, WAITING_MS = 10, 100
 #: Exclusive keys, one of which a job has, where the cost of keys is measured.
 KEYS = 1_000
 
+#: Tenants, to one of which a job belongs, where the cost of tenants is measured.
+TENANTS = 100
+
 #: Tasks, one after the other, that meet what is measured, before as many that do not.
 TASKS_A_TURN = 100
 

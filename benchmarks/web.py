@@ -29,6 +29,7 @@ _DRAWN = {
     "sharing": {"rate": "results a second"},
     "figures": {"rate": "tasks a second"},
     "keys": {"rate": "tasks a second"},
+    "tenants": {"rate": "tasks a second"},
     "loss": {"lost": "tasks lost"},
 }
 

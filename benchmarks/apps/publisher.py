@@ -7,7 +7,7 @@ import time
 
 import celery_affinity
 from benchmarks.ledger import Ledger
-from benchmarks.systems import KEYS, LENGTHS_MS, MERGED, TASKS_A_TURN
+from benchmarks.systems import KEYS, LENGTHS_MS, MERGED, TASKS_A_TURN, TENANTS
 
 BATCH = 1000
 
@@ -31,17 +31,23 @@ def celery_ways():
     def many(numbers):
         celery_affinity.publish_many(noop, ((number,) for number in numbers))
 
-    def keyed_in_turns(numbers):
-        for number in numbers:
-            nth_with_a_key = number // (2 * TASKS_A_TURN) * TASKS_A_TURN + number % TASKS_A_TURN
-            options = {"exclusive": f"key-{nth_with_a_key % KEYS}"} if number // TASKS_A_TURN % 2 else {}
-            noop.apply_async((number,), **options)
+    def in_turns(option, name, different):
+        """Return the way to publish every other turn of tasks with *option*: so many *different* names."""
+
+        def publish(numbers):
+            for number in numbers:
+                nth_with_it = number // (2 * TASKS_A_TURN) * TASKS_A_TURN + number % TASKS_A_TURN
+                options = {option: f"{name}-{nth_with_it % different}"} if number // TASKS_A_TURN % 2 else {}
+                noop.apply_async((number,), **options)
+
+        return publish
 
     return {
         "delay": delay,
         "batch": batch,
         "publish_many": many,
-        "keyed in turns": keyed_in_turns,
+        "keyed in turns": in_turns("exclusive", "key", KEYS),
+        "of tenants in turns": in_turns("tenant", "tenant", TENANTS),
         **{f"lasting {length_ms} ms": lasting_way(length_ms) for length_ms in LENGTHS_MS},
         **{way: merged_way(name) for name, way in MERGED.items()},
         "shared": merged_way("shared"),

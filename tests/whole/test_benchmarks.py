@@ -132,10 +132,10 @@ def test_merged_calls_are_published_beside_ours_and_all_their_callers_get_the_re
     assert 0 < rate == reached["results shared"]
 
 
-def test_half_of_the_tasks_of_a_drain_have_figures_or_keys(tmp_path):
+def test_half_of_the_tasks_of_a_drain_have_figures_keys_or_tenants(tmp_path):
     sizes = ["--rounds", "3", "--tasks", "300", "--output", tmp_path]
     run = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "figures", "keys", *sizes, "--only", "solo"],
+        [sys.executable, "-m", "benchmarks", "figures", "keys", "tenants", *sizes, "--only", "solo"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -145,7 +145,11 @@ def test_half_of_the_tasks_of_a_drain_have_figures_or_keys(tmp_path):
     assert run.returncode == 0, run.stderr
     content = json.loads((tmp_path / "results.json").read_text())
     reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
-    for part, what, goal in (("figures", "figures", "figures of types"), ("keys", "1,000 keys", "1,000 keys")):
+    for part, what, goal in (
+        ("figures", "figures", "figures of types"),
+        ("keys", "1,000 keys", "1,000 keys"),
+        ("tenants", "100 tenants", "100 tenants"),
+    ):
         measured = content["parts"][part]
         with_, without = (f"solo, affinity, late acks, strict, {word} {what}" for word in ("with", "without"))
         assert measured["beside"] == {with_: without, without: None}

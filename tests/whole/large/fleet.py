@@ -73,6 +73,8 @@ class LargeFleet:
         self.sequence = 0
         self._numbers, self._pages = count(), count(1)
         self.took_ms = {name: [] for name in ARROWS}
+        if tenants:
+            self.scheduler.configure({"tenant_turns": "share"})
         self._nothing = client.script_load(NOTHING)
         self._nothing_calls, self._nothing_ms = 0, []
 
