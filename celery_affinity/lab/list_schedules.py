@@ -29,7 +29,7 @@ def best(scenario: Scenario, weight: Weight, *, steps_of_jobs: int = 400_000, se
     """
     tried = [_Tried.of(scenario, places, weight, ahead=ahead) for places in _lists(scenario, weight) for ahead in (False, True)]
     best = min(tried, key=lambda each: each.rank)
-    steps = min(2_000, steps_of_jobs // max(1, len(scenario.arrivals)))
+    steps = min(500, steps_of_jobs // max(1, len(scenario.arrivals)))
     drawn = random.Random(seed)  # noqa: S311 - a search, no secret
     for _ in range(steps):
         changed = _changed(best.places, scenario.arrivals, drawn)

@@ -7,8 +7,12 @@ specialised or versatile. `TRACES` has one of each shape by name; each takes the
 import math
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
-from celery_affinity.lab.trace import Trace, TracedJob, TracedWorker
+from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.trace import DONE, Trace, TracedJob, TracedWorker
+
+from . import simple_engine
 
 S = 1_000_000
 
@@ -32,13 +36,22 @@ def poisson_us(drawn: random.Random, rate: Callable[[float], float], most_rate: 
 
 
 def trace(workers: list[TracedWorker], jobs: list[tuple[TracedJob, int]], **settings: str) -> Trace:
-    """Return a trace of *jobs*, each with how long it takes, µs. No schedule is recorded: each ran as it came."""
-    ran = [
-        TracedJob(**{**vars(job), "claimed_us": job.since_us, "started_us": job.since_us, "ended_us": job.since_us + took_us})
-        for job, took_us in sorted(jobs, key=lambda each: each[0].since_us)
-    ]
-    length_us = max((each.ended_us or 0 for each in ran), default=0)
-    return Trace(length_us, tuple(workers), tuple(ran), settings)
+    """Return a trace of *jobs*, each with how long it takes, µs, as `simple_engine` schedules them."""
+    come = sorted(jobs, key=lambda each: each[0].since_us)
+    took = [replace(each, started_us=each.since_us, ended_us=each.since_us + took_us) for each, took_us in come]
+    runs = simple_engine.schedule(of_trace(Trace(0, tuple(workers), tuple(took), settings))).runs
+    ran = [each for each, _ in come]
+    for fence, run in enumerate(runs, 1):
+        ran[run.number] = replace(
+            ran[run.number],
+            fence=fence,
+            claimed_us=run.claimed_us,
+            started_us=run.claimed_us,
+            ended_us=run.ended_us,
+            worker=run.worker,
+            outcome=DONE,
+        )
+    return Trace(max((run.ended_us for run in runs), default=0), tuple(workers), tuple(ran), settings)
 
 
 def job(type: str, at_us: int, **more: object) -> TracedJob:
