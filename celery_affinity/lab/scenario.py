@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median_low
 
-from .trace import Trace, TracedWorker
+from .trace import Trace, TracedJob, TracedWorker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """A job that arrives. *since_us*: when it can be claimed first; *enqueued_us*: the time from which its age counts.
 
@@ -28,7 +29,7 @@ class Arrival:
     tenant: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """*arrivals* are in the order of `since_us`, then of `number`; *settings* are by their name in Redis, as text."""
 
@@ -39,6 +40,53 @@ class Scenario:
 
 
 def of_trace(trace: Trace) -> Scenario:
-    """Return the scenario of what *trace* recorded. Jobs whose end is not in the trace, or that no worker claimed, take the
-    median of their type (of all jobs, if no job of the type ended)."""
-    raise NotImplementedError
+    """Return the scenario of what *trace* recorded. Jobs whose end is not in the trace, or that no worker claimed, take
+    the median of their type (of all jobs, if no job of the type ended).
+
+    Jobs that waited as the trace began arrive at its beginning, those that had been claimed by then just before them.
+    """
+    medians, of_all = _medians(trace)
+    arrivals = [
+        Arrival(
+            number=nth,
+            type=job.type,
+            since_us=_since_us(job),
+            enqueued_us=min(job.enqueued_us, _since_us(job)),
+            took_us=_took_us(job, medians.get(job.type, of_all)),
+            on_demand=job.on_demand,
+            priority=job.priority,
+            exclusive=job.exclusive,
+            exclusive_limit=job.exclusive_limit,
+            rate=job.rate,
+            rate_limit=job.rate_limit,
+            merge=job.merge,
+            tenant=job.tenant,
+        )
+        for nth, job in enumerate(trace.jobs)
+    ]
+    arrivals.sort(key=lambda each: (each.since_us, each.number))
+    return Scenario(trace.workers, tuple(arrivals), trace.settings, trace.paused)
+
+
+def _since_us(job: TracedJob) -> int:
+    if job.claimed_us is not None and job.claimed_us < 0:
+        return -1
+    return max(0, job.since_us)
+
+
+def _took_us(job: TracedJob, otherwise_us: int) -> int:
+    """Return how long *job* has a slot: of one that had it as the trace began, from then on."""
+    if job.took_us is None:
+        return otherwise_us
+    begun_us = job.claimed_us if job.started_us is None else job.started_us
+    return job.took_us + min(0, begun_us or 0)
+
+
+def _medians(trace: Trace) -> tuple[dict[str, int], int]:
+    """Return the median time in a slot, µs, of each type of which a job ended; and that of all jobs, 0 if none did."""
+    of_type: dict[str, list[int]] = {}
+    for job in trace.jobs:
+        if job.took_us is not None:
+            of_type.setdefault(job.type, []).append(job.took_us)
+    every = [us for found in of_type.values() for us in found]
+    return {type_: median_low(found) for type_, found in of_type.items()}, median_low(every) if every else 0
