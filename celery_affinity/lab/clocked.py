@@ -3,6 +3,7 @@
 import redis
 
 from ..clock import SECOND_US
+from ..lua.library import Argument
 from ..lua.ways import Library, library
 from ..rules.redis_keys import Keys
 from ..server.scheduler import Scheduler
@@ -24,7 +25,7 @@ def clocked(text: str) -> str:
 CLOCKED = library().changed(clocked)
 
 #: What a connection is sent to pass a time in.
-Command = tuple[str | int, ...]
+Command = tuple[Argument, ...]
 
 
 def setting(now_us: int) -> Command:

@@ -21,6 +21,11 @@ def text_of(arrival: Arrival, *, has_shares: bool) -> str:
     return with_share(text) if has_shares else text
 
 
+def has_time(arrival: Arrival) -> bool:
+    """Return whether the job of *arrival* has rules by which it may start at a time when nothing else happens."""
+    return not (arrival.rate is arrival.exclusive is arrival.merge is arrival.tenant is None)
+
+
 def _merge(arrival: Arrival) -> str:
     return "" if arrival.merge is None else Merge("k", keep="last").text(arrival.merge)
 

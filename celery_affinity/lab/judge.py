@@ -20,8 +20,9 @@ from ..rules.rows import number_of
 from ..server import calls
 from ..server.arguments import End, Joining
 from ..server.calls import ArrowCall
-from .clocked import CLOCKED, START_US, ClockedScheduler, setting
-from .job_rules import text_of
+from ..server.connections.in_flight import InFlight
+from .clocked import CLOCKED, START_US, ClockedScheduler, Command, setting
+from .job_rules import has_time, text_of
 from .known_rules import TENANT_TURNS
 from .scenario import Scenario
 from .schedule import Schedule
@@ -32,6 +33,12 @@ _CLAIMS = "the-claims-made"
 
 #: Where `claims.grant` has granted a job to a worker.
 _GRANTED = "view:occupy(worker, type)"
+
+#: Texts of the list that are read at once: those of more claims than one call makes.
+_MOST_READ = 3_000
+
+#: Keys whose first entry says when a tick lets jobs start.
+_DUE = ("scheduled", "due_keys")
 
 #: Settings of which the judge knows more than a scenario, or that arrows make of others.
 _NOT_PASSED_ON = {"worker_timeout_us", "priority_order", "priority_reversed", "revision", "for_claims", TENANT_TURNS}
@@ -75,22 +82,31 @@ class _Scheduler(ClockedScheduler):
 
     library = CLOCKED.changed(_that_tells)
 
-    def claims_after(self, now_us: int, call: ArrowCall, more_at: int | None) -> list[Any]:
+    def __init__(self, client: redis.Redis, keys: Keys) -> None:
+        super().__init__(client, keys)
+        self._in_flight = InFlight(client.connection_pool)
+        self._read: set[str] = set()
+
+    def claims_after(
+        self, now_us: int, call: ArrowCall, more_at: int | None, further: Sequence[Command]
+    ) -> tuple[list[Any], list[Any]]:
         """Call an arrow at *now_us*. Return the claims that follow: id, worker and fencing number of each, flat.
 
-        *more_at*: where the reply names types to go on with; None: nowhere.
+        *more_at*: where the reply names types to go on with; None: nowhere. A second value has the replies to
+        *further* commands.
         """
-        commands: list[tuple[Any, ...]] = [setting(now_us), self.command(call), ("LPOP", _CLAIMS, 1_000)]
-        with self.client.pipeline(transaction=False) as pipe:
-            for command in commands:
-                pipe.execute_command(*command)
-            _, reply, claims = pipe.execute()
-        more = b"" if more_at is None else reply[more_at]
-        while more:
-            self._go_on(more)
-            more = b""
-            claims = [*(claims or ()), *(self.client.lpop(_CLAIMS, 1_000) or ())]
-        return claims or []
+        commands = [setting(now_us), self.command(call), ("LPOP", _CLAIMS, _MOST_READ), *further]
+        if self._read:  # nobody reads the inboxes
+            commands.append(("UNLINK", *self._read))
+        self._in_flight.send(commands)
+        _, reply, claims, *others = self._in_flight.receive()
+        if more_at is not None and reply[more_at]:
+            self._go_on(reply[more_at])
+            claims = [*(claims or ()), *(self.client.lpop(_CLAIMS, _MOST_READ) or ())]
+            others = [self.client.execute_command(*command) for command in further]
+        found = claims or []
+        self._read = {self.keys.key("inbox", worker.decode()) for worker in found[1::3]}
+        return found, others
 
 
 class Judge:
@@ -106,7 +122,8 @@ class Judge:
         self._position_of = {each.number: nth for nth, each in enumerate(scenario.arrivals)}
         self._held: dict[int, tuple[str, str]] = {}  # position of a claim's first arrival -> id, fencing number
         self._sequence = 0
-        self._has_due = any(each.rate or each.exclusive or each.tenant or each.merge for each in scenario.arrivals)
+        may_be_due = any(has_time(each) for each in scenario.arrivals)
+        self._asks_what_is_due = [("ZRANGE", self._keys.key(name), 0, 0, "WITHSCORES") for name in _DUE if may_be_due]
         self._next_tick_us = NEVER
         self._begin()
 
@@ -183,15 +200,14 @@ class Judge:
     # -- what follows
 
     def _call(self, now_us: int, call: ArrowCall, more_at: int | None) -> list[Claimed]:
-        found = self._scheduler.claims_after(START_US + now_us, call, more_at)
-        if self._has_due:
-            self._next_tick_us = self._due_us()
+        found, due = self._scheduler.claims_after(START_US + now_us, call, more_at, self._asks_what_is_due)
+        times = [_score_of(first) - START_US for first in due[: len(self._asks_what_is_due)] if first]
+        self._next_tick_us = min(times, default=NEVER)
         claims = []
         for job_id, worker, fence in zip(found[::3], found[1::3], found[2::3], strict=True):
             positions = tuple(self._position_of[_number_in(each)] for each in self._calls_of(job_id))
             self._held[positions[0]] = job_id.decode(), fence.decode()
             claims.append((_number_in(worker), positions))
-            self._client.unlink(self._keys.key("inbox", worker.decode()))
         return claims
 
     def _calls_of(self, job_id: bytes) -> list[bytes]:
@@ -201,11 +217,11 @@ class Judge:
         found: list[bytes] = self._client.zrange(self._keys.key("callers", job_id.decode()), 0, -1)
         return found
 
-    def _due_us(self) -> int:
-        """Return when a tick is due next."""
-        found = [self._client.zrange(self._keys.key(name), 0, 0, withscores=True) for name in ("scheduled", "due_keys")]
-        times = [int(score) for pairs in found for _, score in pairs]
-        return min(times) - START_US if times else NEVER
+
+def _score_of(first: list[Any]) -> int:
+    """Return the score of the one member in a reply, of either version of the protocol."""
+    (pair,) = [first] if len(first) == 2 else first
+    return int(pair[1])
 
 
 def _id_of(number: int) -> str:
