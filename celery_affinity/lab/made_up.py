@@ -6,10 +6,12 @@ A day's rhythm, short in time: the rate of arrivals swings by half; durations ha
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..clock import SECOND_US
-from .trace import Trace, TracedJob, TracedWorker
+from . import twin
+from .scenario import of_trace
+from .trace import DONE, Trace, TracedJob, TracedWorker
 
 
 @dataclass(frozen=True)
@@ -76,3 +78,20 @@ def unscheduled(count: int, *, load: float = 0.95, seed: int = 1) -> Trace:
     """Return a trace of jobs that started when they came, whatever the slots: an engine can schedule its scenario."""
     jobs = arrivals(count, load=load, seed=seed)
     return Trace(max(job.ended_us or 0 for job in jobs), WORKERS, tuple(jobs))
+
+
+def trace(count: int, *, load: float = 0.95, seed: int = 1) -> Trace:
+    """Return a trace of *count* jobs that a fleet ran as the rules say: a replay makes all of its claims again."""
+    made = unscheduled(count, load=load, seed=seed)
+    jobs = list(made.jobs)
+    for fence, run in enumerate(twin.schedule(of_trace(made)).runs, 1):
+        jobs[run.number] = replace(
+            jobs[run.number],
+            fence=fence,
+            claimed_us=run.claimed_us,
+            started_us=run.claimed_us,
+            ended_us=run.ended_us,
+            outcome=DONE,
+            worker=run.worker,
+        )
+    return replace(made, jobs=tuple(jobs), length_us=max(job.ended_us or 0 for job in jobs))
