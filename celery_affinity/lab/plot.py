@@ -17,6 +17,9 @@ _LEFT, _TOP, _RIGHT, _BOTTOM = 56, 48, 24, 52
 #: Shortest wait that the axis tells from none, s.
 _SHORTEST_S = 0.01
 
+#: What both axes are.
+_AXIS = "wait; the height is the share of jobs that waited no longer"
+
 #: Points of a curve: so many a plot this wide can show.
 _POINTS = 240
 
@@ -75,9 +78,7 @@ def _grid(longest_s: float) -> list[str]:
         found.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>')
         found.append(f'<text x="{x:.1f}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{10.0**power:g} s</text>')
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    found.append(
-        f'<text x="{middle}" y="{_HEIGHT - 12}" text-anchor="middle">share of jobs that waited no longer</text>'
-    )
+    found.append(f'<text x="{middle}" y="{_HEIGHT - 12}" text-anchor="middle">{_AXIS}</text>')
     return found
 
 
