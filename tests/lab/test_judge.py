@@ -33,6 +33,11 @@ def test_a_rate_lets_jobs_start_at_its_times_though_nothing_else_happens(judged)
     assert [at for *_, at, _ in claims(found)] == [0, 0, 30, 60]
 
 
+def test_a_tick_comes_before_what_arrives_at_its_time(judged):
+    jobs = [job(nth, rate="k", rate_limit="1/m") for nth in range(2)]
+    assert order(judged(worker("w"), *jobs, job(2, 60))) == [0, 1, 2]
+
+
 def test_calls_that_merge_are_one_run_as_long_as_the_longest(judged):
     alone, merged = [job(nth) for nth in range(3)], [job(nth, took_s=nth, merge="k") for nth in range(3, 6)]
     found = judged(FLEET, *alone, *merged, job(6, 2, merge="k"))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from celery_affinity.lab import made_up
+from celery_affinity.lab import candidates, made_up, twin
 from celery_affinity.lab.fidelity import compared
 from celery_affinity.lab.replay import recorded, replay
 from celery_affinity.lab.scenario import of_trace
@@ -74,6 +74,13 @@ def test_a_job_that_could_not_have_been_claimed_says_so():
     why = replay(trace(*jobs, workers=tuple(fleet))).first_difference
     assert (why.types, why.replayed.number, why.recorded.number) == (("pdf",), 0, 1)
     assert (why.recorded.state, why.recorded.score) == ("not here yet", None)
+
+
+def test_a_job_that_had_been_claimed_before_says_so():
+    made = twin.schedule(scenario(job(0, took_s=5), job(1, 1), job(2, 2)))
+    found = candidates.at(made, 1, 6 * S, is_chosen=False)
+    assert (found.state, found.score, found.waited_s) == ("claimed before", None, 5.0)
+    assert candidates.at(made, 2, 5 * S, is_chosen=False).state == "waiting"
 
 
 def test_a_claim_that_only_one_of_them_has_stands_alone():

@@ -78,6 +78,7 @@ def test_more_jobs_of_a_type_keep_its_rhythm_and_what_waited_at_the_beginning():
     assert len(found.arrivals) - len(pdfs) == 1
     assert len({each.number for each in found.arrivals}) == len(found.arrivals), "each has a number of its own"
     assert all(each.since_us == each.enqueued_us <= 10 * S for each in pdfs)
+    assert {each.since_us for each in pdfs} > {each.since_us for each in BEFORE.arrivals}, "copies come between others"
     assert [each for each in found.arrivals if each.number <= 11] == list(BEFORE.arrivals)
     assert list(found.arrivals) == sorted(found.arrivals, key=lambda each: (each.since_us, each.number))
 

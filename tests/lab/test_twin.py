@@ -40,6 +40,11 @@ def test_a_job_that_arrives_as_another_ends_finds_the_slot_free(valkey, redis_cl
     assert claims(found)[1] == (1, "w", 2, 3)
 
 
+def test_jobs_end_before_others_arrive(valkey, redis_client):
+    found = both(redis_client, scenario(job(0, took_s=2), job(1, 1), job(2, 2, priority=9)))
+    assert order(found) == [0, 1, 2]
+
+
 def test_the_specialist_gets_the_job_and_the_longest_idle_of_two(valkey, redis_client):
     fleet = [worker("both", "pdf", "xls"), worker("late", "pdf", joined_s=1), worker("early", "pdf")]
     found = both(redis_client, scenario(*fleet, job(0, 2), job(1, 3, took_s=9), job(2, 4, took_s=9), job(3, 5)))
@@ -62,6 +67,15 @@ def test_a_share_of_the_claims_goes_by_age_also_where_one_call_moves_no_more(val
     for percentage in (0, 30, 50, 90):
         found = both(redis_client, scenario(late, *jobs, settings={"priority_percentage": str(percentage)}))
         assert order(found) != sorted(order(found)) or percentage == 0
+
+
+def test_claims_beyond_the_moves_of_one_call_have_a_choice_of_their_own(valkey, redis_client):
+    high = [job(nth, took_s=10 + nth, priority=10) for nth in range(3)]
+    low = [job(nth, took_s=7 + nth, priority=0) for nth in range(3, 13)]
+    later = [job(nth, 35 + nth / 2, took_s=30, priority=(0, 10)[nth % 2]) for nth in range(20, 32)]
+    late = worker("late", slots=13, joined_s=40)
+    found = both(redis_client, scenario(late, *high, *low, *later, settings={"priority_percentage": "50"}))
+    assert order(found)[13:] == [21, 20, 23, 22, 25, 24, 27, 26, 29, 28, 31, 30]
 
 
 def test_a_limit_that_opens_lets_a_slot_elsewhere_take_the_job(valkey, redis_client):
