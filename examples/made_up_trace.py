@@ -8,4 +8,4 @@ from celery_affinity.lab.trace_file import write
 
 if __name__ == "__main__":
     path, *jobs = sys.argv[1:]
-    write(Path(path), trace(int(jobs[0]) if jobs else 4_000))
+    write(trace(int(jobs[0]) if jobs else 4_000), Path(path))

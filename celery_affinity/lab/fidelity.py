@@ -10,12 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .profiles import Profile, Profiles
 from .schedule import Run, Schedule
-from .trace import TracedWorker
-from .waits import types_of
-
-#: A set of types that workers serve.
-Profile = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -51,19 +47,11 @@ def compared(recorded: Schedule, replayed: Schedule) -> Fidelity:
 
 
 def _by_profile(schedule: Schedule) -> dict[Profile, list[Run]]:
-    workers: dict[str, list[TracedWorker]] = {}
-    for each in schedule.scenario.workers:
-        workers.setdefault(each.name, []).append(each)
+    profiles = Profiles(schedule.scenario.workers)
     found: dict[Profile, list[Run]] = {}
     for run in schedule.runs:
-        found.setdefault(_profile_of(run, workers[run.worker]), []).append(run)
+        found.setdefault(profiles.of(run), []).append(run)
     return found
-
-
-def _profile_of(run: Run, rows: Sequence[TracedWorker]) -> Profile:
-    """Return the types of the worker that ran *run*: a name may have several *rows*, one after the other."""
-    there = [each for each in rows if each.joined_us <= run.claimed_us]
-    return types_of(max(there or rows, key=lambda each: each.joined_us))
 
 
 def _kept(recorded: Sequence[int], replayed: Iterable[Run]) -> int:

@@ -17,12 +17,13 @@ from ..rules.ahead import NOTHING
 from ..rules.new_job import NewJob
 from ..rules.redis_keys import Keys, encode
 from ..rules.rows import number_of
+from ..rules.shared_settings import NAME_IN_REDIS
 from ..server import calls
 from ..server.arguments import End, Joining
 from ..server.calls import ArrowCall
 from ..server.connections.in_flight import InFlight
 from .clocked import CLOCKED, START_US, ClockedScheduler, Command, setting
-from .job_rules import has_time, text_of
+from .job_rules import closed_keys, has_time, text_of
 from .known_rules import TENANT_TURNS
 from .scenario import Scenario
 from .schedule import Schedule
@@ -40,8 +41,8 @@ _MOST_READ = 3_000
 #: Keys whose first entry says when a tick lets jobs start.
 _DUE = ("scheduled", "due_keys")
 
-#: Settings of which the judge knows more than a scenario, or that arrows make of others.
-_NOT_PASSED_ON = {"worker_timeout_us", "priority_order", "priority_reversed", "revision", "for_claims", TENANT_TURNS}
+#: Settings that the judge passes on: not those that arrows make of others, nor the order in which an app counts.
+_PASSED_ON = {*NAME_IN_REDIS.values()} - {"priority_order"}
 
 #: No worker of the judge sends heartbeats: none is ever taken for dead.
 _NEVER_DEAD = {"worker_timeout_us": str(10**15)}
@@ -130,7 +131,8 @@ class Judge:
     def _begin(self) -> None:
         begins_us = min([0, *(each.since_us for each in self._scenario.arrivals[:1])]) - 1
         self._client.execute_command(*setting(START_US + begins_us))
-        settings = {name: text for name, text in self._scenario.settings.items() if name not in _NOT_PASSED_ON}
+        settings = {name: text for name, text in self._scenario.settings.items() if name in _PASSED_ON}
+        settings["limits"] = " ".join([*closed_keys(self._scenario.arrivals), settings.get("limits", "")]) or " "
         if self._scenario.settings.get("priority_reversed") == "1":
             settings["priority_order"] = "lower-first"
         self._scheduler.configure({**settings, **_NEVER_DEAD})

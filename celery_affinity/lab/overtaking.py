@@ -14,9 +14,9 @@ from ..rules.addresses import ALL
 from ..rules.lanes import number
 from ..rules.shared_settings import complete, weights
 from .known_rules import limits_of_types
+from .profiles import Profiles
 from .scenario import Arrival, Scenario
 from .schedule import Run, Schedule
-from .waits import types_of
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,13 @@ class _Search:
         arrivals = iter(scenario.arrivals)
         arrival = next(arrivals, None)
         by_number = {each.number: each for each in scenario.arrivals}
-        types_of_worker = {each.name: types_of(each) for each in scenario.workers}
+        profiles = Profiles(scenario.workers)
         for run in self._schedule.runs:
             while arrival is not None and arrival.since_us < run.claimed_us:
                 self._wait(arrival)
                 arrival = next(arrivals, None)
             self._claimed.add(run.number)
-            yield from self._passed(run, by_number[run.number], types_of_worker[run.worker])
+            yield from self._passed(run, by_number[run.number], profiles.of(run))
             self._count(run, by_number[run.number].type)
 
     def _wait(self, job: Arrival) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 
-from .trace import Trace, TracedJob, TracedWorker
+from .trace import EXPIRED, REVOKED, Trace, TracedJob, TracedWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ def of_trace(trace: Trace) -> Scenario:
     the median of their type (of all jobs, if no job of the type ended).
 
     Jobs that waited as the trace began arrive at its beginning, those that had been claimed by then just before them.
+    Jobs that were revoked, or expired, while they waited are left out: they took no slot.
     """
     medians, of_all = _medians(trace)
     arrivals = [
@@ -63,6 +64,7 @@ def of_trace(trace: Trace) -> Scenario:
             tenant=job.tenant,
         )
         for nth, job in enumerate(trace.jobs)
+        if job.claimed_us is not None or job.outcome not in (REVOKED, EXPIRED)
     ]
     arrivals.sort(key=lambda each: (each.since_us, each.number))
     return Scenario(trace.workers, tuple(arrivals), trace.settings, trace.paused)

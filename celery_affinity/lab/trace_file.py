@@ -33,7 +33,7 @@ def read(path: Path) -> Trace:
     return Trace(**{**header, "workers": tuple(workers), "jobs": tuple(jobs), "paused": tuple(header["paused"])})
 
 
-def write(path: Path, trace: Trace) -> None:
+def write(trace: Trace, path: Path) -> None:
     """Write *trace* into the file *path*."""
     header = {"row": "header", "schema": SCHEMA, "length_us": trace.length_us, "settings": dict(trace.settings)}
     header |= {"paused": trace.paused, "recorded_at": trace.recorded_at, "versions": dict(trace.versions)}

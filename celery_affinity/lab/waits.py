@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..clock import SECOND_US
+from .profiles import Profiles, types_of
 from .scenario import Arrival, Scenario
 from .schedule import Schedule
 from .trace import TracedWorker
@@ -112,9 +113,9 @@ def use(schedule: Schedule) -> list[Use]:
     workers, arrivals = schedule.scenario.workers, schedule.scenario.arrivals
     ends_us = arrivals[-1].since_us if arrivals else 0
     busy_us = dict.fromkeys(dict.fromkeys(types_of(each) for each in workers), 0)
-    profile_of = {each.name: types_of(each) for each in workers}
+    profiles = Profiles(workers)
     for run in schedule.runs:
-        busy_us[profile_of[run.worker]] += max(0, min(run.ended_us, ends_us) - max(0, run.claimed_us))
+        busy_us[profiles.of(run)] += max(0, min(run.ended_us, ends_us) - max(0, run.claimed_us))
     found = []
     for types, its_us in busy_us.items():
         members = [each for each in workers if types_of(each) == types]
@@ -127,8 +128,3 @@ def use(schedule: Schedule) -> list[Use]:
 def _lives_us(worker: TracedWorker, ends_us: int) -> int:
     left_us = ends_us if worker.left_us is None else min(worker.left_us, ends_us)
     return max(0, left_us - max(0, worker.joined_us))
-
-
-def types_of(worker: TracedWorker) -> tuple[str, ...]:
-    """Return the types of *worker*, each once, in their order: its profile."""
-    return tuple(sorted(set(worker.types)))

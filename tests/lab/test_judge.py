@@ -28,6 +28,11 @@ def test_a_key_with_a_limit_lets_so_many_run(judged):
     assert [at for *_, at, _ in claims(found)] == [0, 0, 1]
 
 
+def test_a_key_that_is_closed_lets_none_run(judged):
+    jobs = [job(0, exclusive="a b", exclusive_limit="0"), job(1, exclusive="c")]
+    assert order(judged(FLEET, *jobs, settings={"limits": "type%3Axls=1"})) == [1]
+
+
 def test_a_rate_lets_jobs_start_at_its_times_though_nothing_else_happens(judged):
     found = judged(FLEET, *(job(nth, rate="k", rate_limit="2/m") for nth in range(4)))
     assert [at for *_, at, _ in claims(found)] == [0, 0, 30, 60]
@@ -74,7 +79,7 @@ def test_jobs_that_can_never_start_end_no_schedule(judged):
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"exclusive": "k", "exclusive_limit": "0"}, "job 0 of the trace: limit of exclusive must be a whole number"),
+        ({"exclusive": "k", "exclusive_limit": "-1"}, "job 0 of the trace: exclusive_limit must be a whole number"),
         ({"rate": "k", "rate_limit": "many"}, "job 0 of the trace: rate must be a whole number above 0 for each s, m"),
         ({"rate": "k"}, "job 0 of the trace: rate must be"),
     ],

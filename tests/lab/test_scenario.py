@@ -26,6 +26,11 @@ def test_a_job_without_an_end_takes_the_median_of_its_type_or_else_of_all():
     assert took(traced()) == [0]
 
 
+def test_a_job_that_was_revoked_or_expired_unclaimed_took_no_slot():
+    gone = [traced(outcome="revoked", ended_s=9), traced(outcome="expired", ended_s=9)]
+    assert [each.number for each in made(*gone, traced(), traced(outcome="expired", claimed_s=1)).arrivals] == [2, 3]
+
+
 def test_arrivals_are_in_the_order_of_their_times():
     found = made(traced(since_s=5), traced(since_s=3), traced(since_s=3))
     assert [each.number for each in found.arrivals] == [1, 2, 0]

@@ -40,6 +40,12 @@ def test_slots_are_used_while_jobs_arrive():
     assert found.slots == [Use(("pdf",), 4, 13 / 30), Use(("ocr",), 1, 0.0)]
 
 
+def test_a_name_that_came_back_with_other_types_is_two_kinds_of_slots():
+    fleet = [worker("w", left_s=4), worker("w", "xls", joined_s=5)]
+    found = report(*fleet, job(0, took_s=2), job(1, 5, took_s=2, type_="xls"), job(2, 10, type_="xls"))
+    assert found.slots == [Use(("pdf",), 1, 0.5), Use(("xls",), 1, 0.4)]
+
+
 def between(before, after):
     return gains.between(twin.schedule(scenario(*before)), twin.schedule(scenario(*after)))
 
