@@ -11,6 +11,7 @@ _NONE = Waits(0, 0)
 def tables(before: Report, after: Report, names: tuple[str, str]) -> str:
     """Return the waits by type, mode and tenant, then the use of slots. *names*: of the two reports."""
     head = ("", "jobs", *(f"{what} {name}" for what in ("p50", "p95", "max") for name in names), "never started")
+    all_start = before.all.unclaimed == after.all.unclaimed == 0
     rows = [
         *_rows({"all": before.all}, {"all": after.all}),
         *_rows(before.types, after.types),
@@ -18,7 +19,8 @@ def tables(before: Report, after: Report, names: tuple[str, str]) -> str:
         *_rows(before.tenants, after.tenants, "tenant "),
     ]
     used = table(("slots", *(f"{word} {name}" for word in ("number", "used") for name in names)), _uses(before, after))
-    return f"{table(head, rows)}\n\n{used}"
+    columns = len(head) - all_start
+    return f"{table(head[:columns], [row[:columns] for row in rows])}\n\n{used}"
 
 
 def _rows(before: Mapping[str, Waits], after: Mapping[str, Waits], prefix: str = "") -> list[Sequence[str]]:
