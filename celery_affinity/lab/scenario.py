@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median_low
 
-from .trace import Trace, TracedWorker
+from .trace import EXPIRED, REVOKED, Trace, TracedJob, TracedWorker
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """A job that arrives. *since_us*: when it can be claimed first; *enqueued_us*: the time from which its age counts.
 
@@ -29,7 +29,7 @@ class Arrival:
     tenant: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """*arrivals* are in the order of `since_us`, then of `number`; *settings* are by their name in Redis, as text."""
 
@@ -40,21 +40,20 @@ class Scenario:
 
 
 def of_trace(trace: Trace) -> Scenario:
-    """Return the scenario of what *trace* recorded. Jobs whose end is not in the trace, or that no worker claimed, take the
-    median of their type (of all jobs, if no job of the type ended)."""
-    by_type: dict[str, list[int]] = {}
-    for job in trace.jobs:
-        if job.took_us is not None:
-            by_type.setdefault(job.type, []).append(job.took_us)
-    of_all = _median(each for took in by_type.values() for each in took)
-    usual = {type_: _median(took) for type_, took in by_type.items()}
-    arrivals = (
+    """Return the scenario of what *trace* recorded. Jobs whose end is not in the trace, or that no worker claimed, take
+    the median of their type (of all jobs, if no job of the type ended).
+
+    Jobs that waited as the trace began arrive at its beginning, those that had been claimed by then just before them.
+    Jobs that were revoked, or expired, while they waited are left out: they took no slot.
+    """
+    medians, of_all = _medians(trace)
+    arrivals = [
         Arrival(
-            number=number,
+            number=nth,
             type=job.type,
-            since_us=job.since_us,
-            enqueued_us=job.enqueued_us,
-            took_us=usual.get(job.type, of_all) if job.took_us is None else job.took_us,
+            since_us=_since_us(job),
+            enqueued_us=min(job.enqueued_us, _since_us(job)),
+            took_us=_took_us(job, medians.get(job.type, of_all)),
             on_demand=job.on_demand,
             priority=job.priority,
             exclusive=job.exclusive,
@@ -64,12 +63,32 @@ def of_trace(trace: Trace) -> Scenario:
             merge=job.merge,
             tenant=job.tenant,
         )
-        for number, job in enumerate(trace.jobs)
-    )
-    ordered = tuple(sorted(arrivals, key=lambda each: (each.since_us, each.number)))
-    return Scenario(trace.workers, ordered, trace.settings, trace.paused)
+        for nth, job in enumerate(trace.jobs)
+        if job.claimed_us is not None or job.outcome not in (REVOKED, EXPIRED)
+    ]
+    arrivals.sort(key=lambda each: (each.since_us, each.number))
+    return Scenario(trace.workers, tuple(arrivals), trace.settings, trace.paused)
 
 
-def _median(values: Iterable[int]) -> int:
-    found = list(values)
-    return round(median(found)) if found else 0
+def _since_us(job: TracedJob) -> int:
+    if job.claimed_us is not None and job.claimed_us < 0:
+        return -1
+    return max(0, job.since_us)
+
+
+def _took_us(job: TracedJob, otherwise_us: int) -> int:
+    """Return how long *job* has a slot: of one that had it as the trace began, from then on."""
+    if job.took_us is None:
+        return otherwise_us
+    begun_us = job.claimed_us if job.started_us is None else job.started_us
+    return job.took_us + min(0, begun_us or 0)
+
+
+def _medians(trace: Trace) -> tuple[dict[str, int], int]:
+    """Return the median time in a slot, µs, of each type of which a job ended; and that of all jobs, 0 if none did."""
+    of_type: dict[str, list[int]] = {}
+    for job in trace.jobs:
+        if job.took_us is not None:
+            of_type.setdefault(job.type, []).append(job.took_us)
+    every = [us for found in of_type.values() for us in found]
+    return {type_: median_low(found) for type_, found in of_type.items()}, median_low(every) if every else 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .scenario import Scenario
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """A claim. *number*: that of the `Arrival`. *ended_us*: None if it had not ended when the last job was claimed."""
 
@@ -15,7 +15,7 @@ class Run:
     ended_us: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """*runs*, in the order of the claims. Arrivals without a run were never claimed: no worker serves their type."""
 

@@ -1,4 +1,6 @@
-"""A trace: what a fleet did for a while, as a record that can be given away. It has hashes in place of keys, and no arguments.
+"""A trace: what a fleet did for a while, as a record that can be given away.
+
+It has hashes in place of keys, and no arguments.
 
 Times are µs since the beginning of the trace. A job that was pending before the trace began has a time below 0.
 """
@@ -23,9 +25,9 @@ DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TracedWorker:
-    """A worker, from the time at which it joined (at the latest the beginning of the trace) until it left (None: it did not)."""
+    """A worker, from the time at which it joined, or the beginning of the trace, until it left (None: it did not)."""
 
     name: str
     types: tuple[str, ...]
@@ -34,7 +36,7 @@ class TracedWorker:
     left_us: int | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TracedJob:
     """One stay of a job in the queue, and the claim that ended it. A job that came back has a further one.
 
@@ -69,7 +71,7 @@ class TracedJob:
         return None if begun_us is None or self.ended_us is None else max(0, self.ended_us - begun_us)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trace:
     """A record of *length_us*. *settings*: those in force, by their name in Redis (`rules.shared_settings`), as text.
 

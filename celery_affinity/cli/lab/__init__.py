@@ -8,7 +8,10 @@ from importlib import import_module
 import click
 
 #: Name of a command, as people type it -> the module that has it, in the order of `--help`.
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {
+    "replay": "replay",
+    "whatif": "whatif",
+}
 
 
 class _LoadsOnUse(click.Group):
