@@ -22,7 +22,9 @@ def weighted_wait_us(arrivals: Sequence[Arrival], slots: Sequence[Open], weight:
     groupings = ([{each} for each in sorted(types)], _that_share_slots(types, slots))
     return max(
         sum(
-            _of_group([job for job in arrivals if job.type in group], [each for each in slots if each.profile & group], weight)
+            _of_group(
+                [job for job in arrivals if job.type in group], [each for each in slots if each.profile & group], weight
+            )
             for group in groups
         )
         for groups in groupings

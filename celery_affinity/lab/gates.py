@@ -5,11 +5,10 @@ hashes in place of keys. Nor are reserves, shares and quotas, which say who goes
 """
 
 import heapq
-from collections.abc import Mapping
 
 from ..rules.addresses import OF_TYPE
-from ..rules.keyed import key_limits
 from ..rules.keyed.key_rules import as_stated, is_rate
+from .known_rules import limits_of_types
 from .scenario import Arrival, Scenario
 
 
@@ -18,14 +17,18 @@ class Gates:
 
     def __init__(self, scenario: Scenario) -> None:
         self._arrivals = scenario.arrivals
-        self._of_types = limits_of_types(scenario.settings)
+        self._of_types = limits_of_types(scenario.settings.get("limits", ""))
         self._running: dict[str, int] = {}
-        self._free_at_us: dict[str, list[int]] = {}  # key of a rate -> when each of its starts is free again, the latest last
+        self._free_at_us: dict[
+            str, list[int]
+        ] = {}  # key of a rate -> when each of its starts is free again, the latest last
         self._kept: dict[str, list[tuple[float, int]]] = {}
 
     def closed(self, index: int, place: float, now_us: int) -> int | None:
-        """Return None if the arrival at *index* may start; else the time at which it may, which *now_us* stands for if
-        an end will tell: `ended` then returns the index."""
+        """Return None if the arrival at *index* may start; else the time at which it may.
+
+        *now_us* stands for a time that an end will tell: `ended` then returns the index.
+        """
         arrival = self._arrivals[index]
         for key, limit in self._limits(arrival):
             if self._running.get(key, 0) >= limit:
@@ -65,16 +68,6 @@ class Gates:
         if arrival.exclusive:
             found.append((arrival.exclusive, int(arrival.exclusive_limit or 1)))
         return found
-
-
-def limits_of_types(settings: Mapping[str, str]) -> dict[str, int]:
-    """Return the limits that *settings*, by their name in Redis, have for whole types."""
-    words = key_limits.typed(settings.get("limits", "")) or {}
-    return {
-        pattern.removeprefix(OF_TYPE): int(limit)
-        for pattern, limit in words.items()
-        if pattern.startswith(OF_TYPE) and str(limit).isdecimal()
-    }
 
 
 def _rate(limit: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Jobs of like type, weight and length, as the linear program counts them: how many have come, how much work they are."""
+"""Jobs of like type, weight and length, as the linear program counts them: how many have come, and their work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -27,7 +27,11 @@ def best(scenario: Scenario, weight: Weight, *, steps_of_jobs: int = 400_000, se
     *steps_of_jobs*: about how many jobs the search schedules in all; it makes fewer steps on a longer trace. Of
     schedules that run fewer jobs than others none is taken.
     """
-    tried = [_Tried.of(scenario, places, weight, ahead=ahead) for places in _lists(scenario, weight) for ahead in (False, True)]
+    tried = [
+        _Tried.of(scenario, places, weight, ahead=ahead)
+        for places in _lists(scenario, weight)
+        for ahead in (False, True)
+    ]
     best = min(tried, key=lambda each: each.rank)
     steps = min(500, steps_of_jobs // max(1, len(scenario.arrivals)))
     drawn = random.Random(seed)  # noqa: S311 - a search, no secret
@@ -63,7 +67,7 @@ class _Tried:
 
 
 def _lists(scenario: Scenario, weight: Weight) -> Iterator[dict[int, float]]:
-    """Yield shortest weighted time first, first come first served, and what is between: an age that tells more and more."""
+    """Yield shortest weighted time first, first come first served, and what is between."""
     jobs = scenario.arrivals
     for age in (0.0, 0.05, 0.2):
         yield {each.number: (each.took_us + age * since_us(each)) / weight(each) for each in jobs}
@@ -80,9 +84,7 @@ def _changed(places: Mapping[int, float], arrivals: Sequence[Arrival], drawn: ra
     return changed
 
 
-def list_schedule(
-    scenario: Scenario, places: Places, weight: Weight = equally, *, ahead: bool = False
-) -> Schedule:
+def list_schedule(scenario: Scenario, places: Places, weight: Weight = equally, *, ahead: bool = False) -> Schedule:
     """Return what comes of *places*. A job goes to the free slot that serves the fewest types.
 
     *ahead*: the last free slot that serves a type stays free for the next job of that type, if the two jobs together

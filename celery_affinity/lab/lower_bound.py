@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
@@ -24,6 +25,10 @@ from .slots_over_time import Open, Profile, slot_s
 _TOLERANCE = 1e-6
 
 
+#: Columns of the program, or rows of it, or bins.
+Places = NDArray[np.intp]
+
+
 @dataclass
 class _Rows:
     """Rows ``terms <= most`` of the program, gathered as triples."""
@@ -31,12 +36,12 @@ class _Rows:
     count: int = 0
 
     def __post_init__(self) -> None:
-        self.rows: list[Numbers] = []
-        self.columns: list[Numbers] = []
+        self.rows: list[Places] = []
+        self.columns: list[Places] = []
         self.values: list[Numbers] = []
         self.most: list[Numbers] = []
 
-    def add(self, most: Numbers, *terms: tuple[Numbers, "float | Numbers"]) -> None:
+    def add(self, most: Numbers, *terms: tuple[Places, "float | Numbers"]) -> None:
         """Add a row for each number of *most*. *terms*: the columns of the rows, and their values."""
         numbers = np.arange(self.count, self.count + len(most))
         for columns, values in terms:
@@ -53,8 +58,10 @@ class _Rows:
 
 
 class Solved(NamedTuple):
-    """*bound_s*: a number that the sum of the weighted waits, s, is never below. *prices*: what a second of a slot is
-    worth, by profile and bin."""
+    """*bound_s*: a number that the sum of the weighted waits, s, is never below.
+
+    *prices*: what a second of a slot is worth, by profile and bin.
+    """
 
     bound_s: float
     prices: dict[Profile, Numbers]
@@ -112,7 +119,7 @@ class _Program:
         prices = {each: np.maximum(0.0, -found.ineqlin.marginals[rows]) for each, rows in self.slot_rows.items()}
         return Solved(max(0.0, float(found.fun) * (1 - _TOLERANCE)), prices)
 
-    def _of(self, number: int, which: int) -> Numbers:
+    def _of(self, number: int, which: int) -> Places:
         """Return the columns of U (0), W (1) or B (2) of a class, one for each edge."""
         begin = number * self.per_class + which * (self.bins + 1)
         return np.arange(begin, begin + self.bins + 1)
@@ -149,7 +156,7 @@ class _Program:
 
     def _waited_at_least(
         self, number: int, jobs: JobClass, at_s: Numbers
-    ) -> Iterator[tuple[Numbers, list[Numbers], list["float | Numbers"]]]:
+    ) -> Iterator[tuple[Numbers, list[Places], list["float | Numbers"]]]:
         """Yield lower bounds of W at times between edges, each as ``- most + columns * values``."""
         waited, left, part = self._of(number, 1), self._left_of(at_s), self._part(at_s)
         before = at_s <= 0
@@ -163,7 +170,7 @@ class _Program:
 
     def _waited_at_most(
         self, number: int, jobs: JobClass, at_s: Numbers
-    ) -> Iterator[tuple[Numbers, list[Numbers], list["float | Numbers"]]]:
+    ) -> Iterator[tuple[Numbers, list[Places], list["float | Numbers"]]]:
         """Yield upper bounds of W at times between edges, each as ``most - columns * values``."""
         unstarted, waited, left = self._of(number, 0), self._of(number, 1), self._left_of(at_s)
         before = at_s <= 0
@@ -174,14 +181,15 @@ class _Program:
         columns = [np.where(before, -1, waited[left]), np.where(before, -1, unstarted[left])]
         yield more, columns, [-1.0, -since_edge]
 
-    def _left_of(self, at_s: Numbers) -> Numbers:
+    def _left_of(self, at_s: Numbers) -> Places:
         """Return the number of the bin that each time is in."""
         return np.clip(np.searchsorted(self.edges, at_s, side="right") - 1, 0, self.bins - 1)
 
     def _part(self, at_s: Numbers) -> Numbers:
         """Return how much of its bin has passed at each time, 0 to 1."""
         left = self._left_of(at_s)
-        return np.clip((at_s - self.edges[left]) / np.diff(self.edges)[left], 0.0, 1.0)
+        part: Numbers = np.clip((at_s - self.edges[left]) / np.diff(self.edges)[left], 0.0, 1.0)
+        return part
 
     def _slots(self) -> None:
         """Rows of y: the work of a type is done by slots that serve it, and slots do no more than time allows."""
@@ -189,7 +197,7 @@ class _Program:
         of_pair = {pair: first + number * self.bins + np.arange(self.bins) for number, pair in enumerate(self.pairs)}
         for type_ in sorted({each.type for each in self.classes}):
             done = np.zeros(self.bins)
-            terms: list[tuple[Numbers, float | Numbers]] = [(y, 1.0) for (t, _), y in of_pair.items() if t == type_]
+            terms: list[tuple[Places, float | Numbers]] = [(y, 1.0) for (t, _), y in of_pair.items() if t == type_]
             for number, each in enumerate(self.classes):
                 if each.type == type_:
                     behind = self._of(number, 2)

@@ -1,15 +1,17 @@
 """How far a schedule is from what a clairvoyant scheduler could reach: two bounds of the mean weighted wait.
 
 *lower*: no schedule waits less, whoever makes it. The best of three bounds counts: prices of slots (`price_bound`), a
-linear program (`lower_bound`), where the prices begin, and one fast slot (`fast_slot_bound`). *upper*: a schedule that waits so long, made by one who knows what will come
-(`list_schedules`); or the replayed one, if that is better. The best possible schedule is between the two.
+linear program (`lower_bound`), whose prices the first begins with, and one fast slot (`fast_slot_bound`). *upper*: a
+schedule that waits so long, made by one who knows what will come (`list_schedules`); or the replayed one, if that is
+better. The best possible schedule is between the two.
 
-All four compare the same jobs: those that each schedule claimed. Weights are 1 for each job (`weighing.equally`), unless
-the caller says otherwise.
+All of them compare the same jobs: those that the record and the replay claimed. Weights are 1 for each job
+(`weighing.equally`), unless the caller says otherwise.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice, repeat
 
 import numpy as np
 
@@ -18,7 +20,7 @@ from .job_classes import JobClass, Numbers, classes_of
 from .price_bound import Market, raise_prices
 from .scenario import Arrival, Scenario
 from .schedule import Schedule
-from .slots_over_time import Open, Profile, open_slots
+from .slots_over_time import Open, open_slots
 from .trace import Trace
 from .weighing import Weight, equally, mean_wait_s
 
@@ -31,7 +33,7 @@ _MOST_VARIABLES, _WITHIN_S = 3_000, 60.0
 #: Classes by length in the linear program, for each type and weight; and classes beyond which weights are rounded down.
 _BY_LENGTH, _MOST_CLASSES = 4, 100
 
-#: Bins of the first prices, factor from grid to grid, steps uphill on each, and by how much lengths are rounded for them.
+#: Bins of the first prices, factor from grid to grid, steps uphill on each, and what lengths are rounded by for them.
 _FIRST_BINS, _FINER, _STEPS, _ROUNDED = 128, 4, 150, 0.08
 
 #: Part of a bound that is given away for errors of rounding.
@@ -66,10 +68,26 @@ class Optimum:
         return self.replayed_s / self.lower_s if self.lower_s else None
 
 
-def optimum(trace: Trace, replayed: Schedule, weight: Weight = equally, *, bins: int = BINS) -> Optimum:
+def steps_in(bins: int) -> int:
+    """Return how many steps `optimum` makes at most."""
+    grids, now = 1, min(bins, _FIRST_BINS)
+    while 2 * now <= bins:
+        grids, now = grids + 1, now * min(_FINER, bins // now)
+    return _STEPS * grids
+
+
+def optimum(
+    trace: Trace,
+    replayed: Schedule,
+    weight: Weight = equally,
+    *,
+    bins: int = BINS,
+    progress: Iterable[object] | None = None,
+) -> Optimum:
     """Return the bounds for the jobs of *trace*, which *replayed* schedules again.
 
-    *bins*: of time, for the prices: more give a better lower bound, and take longer. Raises ValueError if no job is
+    *bins*: of time, for the prices: more give a better lower bound, and take longer. *progress*: stepped `steps_in`
+    times at most. Raises ValueError if no job is
     claimed both in the record and in the replay.
     """
     recorded = starts_of_record(trace)
@@ -78,7 +96,7 @@ def optimum(trace: Trace, replayed: Schedule, weight: Weight = equally, *, bins:
     if not numbers:
         raise ValueError("no job of the trace is claimed by a worker of it, so there is no wait to compare")
     scenario = only(replayed.scenario, numbers)
-    lower, listed = bounds(scenario, weight, bins=bins)
+    lower, listed = bounds(scenario, weight, bins=bins, progress=progress)
     replayed_s = mean_wait_s(scenario.arrivals, again, weight)
     return Optimum(
         jobs=len(numbers),
@@ -86,14 +104,16 @@ def optimum(trace: Trace, replayed: Schedule, weight: Weight = equally, *, bins:
         recorded_s=mean_wait_s(scenario.arrivals, recorded, weight) if recorded else None,
         replayed_s=replayed_s,
         upper_s=min(replayed_s, mean_wait_s(scenario.arrivals, starts_of(listed), weight)),
-        lower_s=max(lower.values()),
+        lower_s=max(0.0, *lower.values()),
         bound=max(lower, key=lambda name: lower[name]),
     )
 
 
 def starts_of_record(trace: Trace) -> Starts:
     """Return when the recorded jobs began: their start, or the claim if no start was recorded. By number of the job."""
-    begun = ((number, job.claimed_us if job.started_us is None else job.started_us) for number, job in enumerate(trace.jobs))
+    begun = (
+        (number, job.claimed_us if job.started_us is None else job.started_us) for number, job in enumerate(trace.jobs)
+    )
     return {number: begun_us for number, begun_us in begun if begun_us is not None}
 
 
@@ -108,7 +128,9 @@ def starts_of(schedule: Schedule) -> Starts:
     return {run.number: run.claimed_us for run in schedule.runs}
 
 
-def bounds(scenario: Scenario, weight: Weight = equally, *, bins: int = BINS) -> tuple[dict[str, float], Schedule]:
+def bounds(
+    scenario: Scenario, weight: Weight = equally, *, bins: int = BINS, progress: Iterable[object] | None = None
+) -> tuple[dict[str, float], Schedule]:
     """Return lower bounds of the mean weighted wait, s, of all jobs of *scenario*, by name; and a clairvoyant schedule.
 
     Every schedule that claims all of these jobs waits at least as long as the highest of these bounds.
@@ -123,10 +145,14 @@ def bounds(scenario: Scenario, weight: Weight = equally, *, bins: int = BINS) ->
     if solved is not None:
         found["linear program"] = solved.bound_s
     prices = {} if solved is None else solved.prices
-    found["prices"], wished_s = _by_prices(Market(jobs, slots, weight, until_s, min(bins, _FIRST_BINS)), prices, edges, good_s, bins)
+    market = Market(jobs, slots, weight, until_s, min(bins, _FIRST_BINS))
+    steps = repeat(None) if progress is None else chain(progress, repeat(None))
+    found["prices"], wished_s = _by_prices(market, market.prices_of(prices, edges), good_s, bins, steps)
     guided = list_schedules.guided(scenario, weight, dict(zip((each.number for each in jobs), wished_s, strict=True)))
     listed = min(listed, guided, key=lambda each: (-len(each.runs), mean_wait_s(jobs, starts_of(each), weight)))
-    return {name: sum_s / total for name, sum_s in found.items()}, listed
+    # What ran as the trace began started just before it: a schedule that starts all that 1 µs later is one from 0 on.
+    early_s = 1e-6 if any(each.since_us < 0 for each in jobs) else 0.0
+    return {name: sum_s / total - early_s for name, sum_s in found.items()}, listed
 
 
 def _linear_program(
@@ -149,12 +175,13 @@ def _few_classes(jobs: Sequence[Arrival], weight: Weight) -> list[JobClass]:
 
 
 def _by_prices(
-    market: Market, by_profile: Mapping[Profile, Numbers], edges: Numbers, good_s: float, bins: int
+    market: Market, prices: Numbers, good_s: float, bins: int, steps: Iterator[object]
 ) -> tuple[float, list[float]]:
     """Return the best bound by prices on finer and finer grids, s, and when each job would then start."""
-    prices, aim = market.prices_of(by_profile, edges), 0.2
+    aim = 0.2
     while True:
-        prices, _ = raise_prices(market, prices, market.rows(_ROUNDED), good_s=good_s, steps=_STEPS, gap=aim)
+        own = islice(steps, _STEPS)
+        prices, _ = raise_prices(market, prices, market.rows(_ROUNDED), good_s=good_s, steps=own, gap=aim)
         if 2 * market.bins > bins:
             value = market.value(prices, market.rows())
             return value.bound_s - _TOLERANCE * abs(value.bound_s), [float(each) for each in value.starts_s]

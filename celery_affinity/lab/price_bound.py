@@ -1,4 +1,4 @@
-"""A lower bound by prices: each job starts where its wait and the price of its slot cost least, and pays the fleet back.
+"""A lower bound by prices: each job starts where its wait and the price of its slot together cost least.
 
 For any price of a slot's time, by profile and time, no schedule waits less than what all jobs would wait and pay if
 each chose freely, less the price of all slots (weak duality, docs/internals/optimum.md). Better prices give a better
@@ -6,7 +6,7 @@ bound, and no prices a wrong one. So they may come from anywhere: here they begi
 rise where too many jobs would start.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,8 +25,10 @@ _AT_ONCE = 4_000_000
 
 
 class Value(NamedTuple):
-    """*bound_s*: of the sum of the weighted waits. *starts_s*: by arrival. *too_much*: work that the jobs would do
-    in each bin beyond what the slots of a profile can, s: where prices should rise."""
+    """*bound_s*: of the sum of the weighted waits. *starts_s*: by arrival.
+
+    *too_much*: work that the jobs would do in each bin beyond what the slots of a profile can, s: prices rise there.
+    """
 
     bound_s: float
     starts_s: Numbers
@@ -50,7 +52,9 @@ class _Rows:
 class Market:
     """Jobs, slots, and bins of equal width, for which there are prices: an array by profile and bin, by second."""
 
-    def __init__(self, jobs: Sequence[Arrival], slots: Sequence[Open], weight: Weight, until_s: float, bins: int) -> None:
+    def __init__(
+        self, jobs: Sequence[Arrival], slots: Sequence[Open], weight: Weight, until_s: float, bins: int
+    ) -> None:
         self.jobs, self.slots, self.weight, self.bins = jobs, slots, weight, bins
         self.until_s, self.width = until_s, until_s / bins
         self.edges = np.linspace(0.0, until_s, bins + 1)
@@ -71,7 +75,7 @@ class Market:
         return found
 
     def rows(self, rounded: float = 0.0) -> list[_Rows]:
-        """Return the jobs by type. *rounded*: lengths are rounded by up to this part of them, so that there are fewer rows.
+        """Return the jobs by type. *rounded*: lengths are rounded to powers of 1 + this, so that there are fewer rows.
 
         Only without it, the value of prices is a bound.
         """
@@ -117,7 +121,9 @@ class Market:
         serving = np.zeros(len(jobs.at), dtype=np.int64)
         for profile in jobs.serving:
             curve = paid[profile]
-            here = jobs.weight * jobs.since_s + self._at(curve, jobs.since_s + jobs.took_s) - self._at(curve, jobs.since_s)
+            here = (
+                jobs.weight * jobs.since_s + self._at(curve, jobs.since_s + jobs.took_s) - self._at(curve, jobs.since_s)
+            )
             self._take(here, jobs.since_s, profile, cost, start, serving)
             step = max(1, _AT_ONCE // (self.bins + 1))
             for begin in range(0, len(jobs.row_took_s), step):
@@ -125,7 +131,9 @@ class Market:
                 took, weight = jobs.row_took_s[begin : begin + step, None], jobs.row_weight[begin : begin + step, None]
                 for ends_there in (False, True):
                     since = jobs.since_s[inside] + (jobs.took_s[inside] if ends_there else 0.0)
-                    starts = self.edges - took if ends_there else np.broadcast_to(self.edges, (len(took), self.bins + 1))
+                    starts = (
+                        self.edges - took if ends_there else np.broadcast_to(self.edges, (len(took), self.bins + 1))
+                    )
                     costs = weight * starts + self._at(curve, starts + took) - self._at(curve, starts)
                     first = np.minimum(self.bins, np.ceil(since / self.width - 1e-9).astype(np.int64))
                     least, which = _least_from(costs, jobs.row[inside] - begin, first)
@@ -154,7 +162,8 @@ class Market:
         place = np.clip(at_s / self.width, 0.0, float(self.bins))
         left = np.minimum(place.astype(np.int64), self.bins - 1)
         low = curve[left]
-        return low + (place - left) * (curve[left + 1] - low)
+        between: Numbers = low + (place - left) * (curve[left + 1] - low)
+        return between
 
 
 def _least_from(costs: Numbers, rows: Whole, first: Whole) -> tuple[Numbers, Whole]:
@@ -167,9 +176,9 @@ def _least_from(costs: Numbers, rows: Whole, first: Whole) -> tuple[Numbers, Who
 
 
 def raise_prices(
-    market: Market, prices: Numbers, rows: Sequence[_Rows], *, good_s: float, steps: int, gap: float
+    market: Market, prices: Numbers, rows: Sequence[_Rows], *, good_s: float, steps: Iterable[object], gap: float
 ) -> tuple[Numbers, Value]:
-    """Return the best prices of *steps* steps uphill, and their value.
+    """Return the best prices of as many steps uphill as *steps* has, and their value.
 
     *good_s*: sum of the weighted waits of a schedule, which no bound passes. A step aims at a level above the best
     value, at first by the part *gap* of *good_s*; the level is lowered when there is no progress (Polyak's step with a
@@ -177,7 +186,7 @@ def raise_prices(
     """
     best, best_prices, aim = market.value(prices, rows), prices, gap * good_s
     value, direction, idle = best, best.too_much, 0
-    for _ in range(steps):
+    for _ in steps:
         uphill = np.where((prices <= 0) & (direction < 0), 0.0, direction)
         length = float((uphill * uphill).sum())
         if length <= 1e-12 or aim < 3e-4 * good_s:

@@ -1,6 +1,6 @@
 """What an engine is given: a fleet, the jobs that arrive, and the settings."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 

@@ -14,7 +14,7 @@ _ON_DEMAND_STEPS = 4
 Weight = Callable[[Arrival], float]
 
 
-def equally(arrival: Arrival) -> float:
+def equally(_: Arrival) -> float:
     """Return 1: a second that a job waits counts the same for all jobs."""
     return 1.0
 
@@ -43,6 +43,6 @@ def mean_wait_s(
     waited = weights = 0.0
     for each in arrivals:
         if each.number in starts_us and (only is None or each.number in only):
-            waited += weight(each) * (starts_us[each.number] - since_us(each))
+            waited += weight(each) * max(0, starts_us[each.number] - since_us(each))
             weights += weight(each)
     return waited / weights / 1e6 if weights else 0.0

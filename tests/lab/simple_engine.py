@@ -1,8 +1,8 @@
-"""A small engine for tests of what is computed of schedules: the score without rarity, the most specialised free slot."""
+"""A small engine, for tests of what is computed of schedules: the score without rarity, the most specialised slot."""
 
 import heapq
 
-from celery_affinity.lab.gates import limits_of_types
+from celery_affinity.lab.known_rules import limits_of_types
 from celery_affinity.lab.scenario import Scenario
 from celery_affinity.lab.schedule import Run, Schedule
 from celery_affinity.rules.shared_settings import weights
@@ -11,7 +11,7 @@ from celery_affinity.rules.shared_settings import weights
 def schedule(scenario: Scenario) -> Schedule:
     """Return what comes of *scenario* by priority, mode and age; of the rules by key it knows none."""
     points = weights(scenario.settings)
-    limits = limits_of_types(scenario.settings)
+    limits = limits_of_types(scenario.settings.get("limits", ""))
     running: dict[str, int] = {}
     free = [0] * len(scenario.workers)
     waiting: dict[tuple[str, bool, int], list[int]] = {}
@@ -26,7 +26,9 @@ def schedule(scenario: Scenario) -> Schedule:
 
     def score(lane: tuple[str, bool, int]) -> float:
         age_s = (now - scenario.arrivals[waiting[lane][0]].enqueued_us) / 1e6
-        urgency = points.on_demand + min(age_s, points.on_demand_age_cap_us / 1e6) * points.on_demand_age if lane[1] else 0
+        urgency = (
+            points.on_demand + min(age_s, points.on_demand_age_cap_us / 1e6) * points.on_demand_age if lane[1] else 0
+        )
         return lane[2] * points.priority + age_s * points.age + urgency
 
     while events:

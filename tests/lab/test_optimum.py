@@ -20,7 +20,7 @@ from celery_affinity.lab.trace import TracedWorker
 from celery_affinity.lab.weighing import by_priority, equally, mean_wait_s
 
 from . import simple_engine
-from .traces import S, TRACES, job, trace, workers
+from .traces import TRACES, S, job, trace, workers
 
 FLEETS = (
     workers(("a", 1)),
@@ -36,7 +36,8 @@ def scenario_of(fleet: Sequence[TracedWorker], jobs: Sequence[tuple[str, int, in
     """Return the scenario of jobs with a type, an arrival, s, a length, s, and a priority."""
     come = sorted(jobs, key=lambda each: each[1])
     arrivals = [
-        Arrival(n, type_, at * S, at * S, took * S, priority=priority) for n, (type_, at, took, priority) in enumerate(come)
+        Arrival(n, type_, at * S, at * S, took * S, priority=priority)
+        for n, (type_, at, took, priority) in enumerate(come)
     ]
     return Scenario(tuple(fleet), tuple(arrivals))
 
@@ -104,7 +105,7 @@ def test_no_list_makes_a_schedule_below_the_lower_bounds(scenario, places, ahead
 
 
 def exact_by_milp(scenario: Scenario, until: int) -> float:
-    """Return the lowest mean wait, s, by a program whose variables say which job starts at which second, on which profile."""
+    """Return the lowest mean wait, s, by a program that says which job starts at which second, on which profile."""
     profiles = sorted({tuple(worker.types) for worker in scenario.workers})
     slots = [sum(worker.slots for worker in scenario.workers if worker.types == each) for each in profiles]
     columns = [
@@ -138,7 +139,7 @@ TEN += [("a", 3, 1, 5), ("b", 4, 1, 5), ("b", 4, 2, 5), ("a", 5, 4, 5), ("a", 6,
 def test_a_program_in_whole_numbers_is_between_the_bounds_of_ten_jobs(fleet):
     scenario = scenario_of(fleet, TEN)
     exact = exact_by_milp(scenario, 34)
-    lower, listed = bounds(scenario)
+    lower, listed = bounds(scenario, bins=128)
     assert max(lower.values()) <= exact + 1e-6
     assert exact <= mean_wait_s(scenario.arrivals, starts_of(listed), equally) + 1e-6
     assert max(lower.values()) > 0.6 * exact, "and the bound says something"
@@ -147,10 +148,10 @@ def test_a_program_in_whole_numbers_is_between_the_bounds_of_ten_jobs(fleet):
 def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
     """One slot; lengths 1, 2 and 3 s come together. Shortest first: waits of 0, 1 and 3 s."""
     scenario = scenario_of(workers(("a", 1)), [("a", 0, 3, 5), ("a", 0, 1, 5), ("a", 0, 2, 5)])
-    lower, listed = bounds(scenario)
+    lower, listed = bounds(scenario, bins=128)
     assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(4 / 3)
     assert lower["one fast slot"] == pytest.approx(4 / 3)
-    assert lower["prices"] == pytest.approx(4 / 3, rel=0.01)
+    assert lower["prices"] == pytest.approx(4 / 3, rel=0.03)
 
 
 def test_a_short_job_that_comes_soon_gets_the_slot_that_is_kept_for_it():
@@ -161,7 +162,9 @@ def test_a_short_job_that_comes_soon_gets_the_slot_that_is_kept_for_it():
 
 
 def test_a_list_keeps_to_keys_rates_and_limits_of_types():
-    jobs = [(job("a", 0, exclusive="k", exclusive_limit="1"), 2 * S)] * 2 + [(job("b", 0, rate="r", rate_limit="1/m"), S)] * 2
+    jobs = [(job("a", 0, exclusive="k", exclusive_limit="1"), 2 * S)] * 2 + [
+        (job("b", 0, rate="r", rate_limit="1/m"), S)
+    ] * 2
     jobs += [(job("c", 0), 3 * S)] * 3
     scenario = of_trace(trace(workers(("a b c", 9)), jobs, limits="type:c=2"))
     listed = list_schedules.best(scenario, equally)

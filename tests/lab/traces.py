@@ -111,7 +111,8 @@ def tenants(number: int = 1_000, seed: int = 1) -> Trace:
     large = [(job("mail", 30 * S + n * 2_000, tenant="t0"), log_normal_us(drawn, 0.5, 0.5)) for n in range(number // 3)]
     rest = poisson_us(drawn, lambda _: 3.0, 3.0, number - number // 3)
     small = [
-        (job("mail", at, tenant=f"t{1 + int(drawn.paretovariate(0.8)) % 20}"), log_normal_us(drawn, 0.5, 0.5)) for at in rest
+        (job("mail", at, tenant=f"t{1 + int(drawn.paretovariate(0.8)) % 20}"), log_normal_us(drawn, 0.5, 0.5))
+        for at in rest
     ]
     return trace(workers(("mail", 3)), large + small)
 

@@ -11,6 +11,8 @@ import click
 _MODULES: dict[str, str] = {
     "replay": "replay",
     "whatif": "whatif",
+    "advise": "advise",
+    "optimum": "optimum",
 }
 
 

@@ -34,10 +34,10 @@ def trace_in(path: Path) -> Trace:
     return found
 
 
-def progress(count: int, label: str) -> AbstractContextManager[Iterable[object]]:
+def progress(count: int, label: str, *, update_every: int = _STEPS) -> AbstractContextManager[Iterable[object]]:
     """Return a bar of *count* steps on stderr, which only a terminal shows."""
     return click.progressbar(
-        range(count), label=label, file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=_STEPS
+        range(count), label=label, file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=update_every
     )
 
 
