@@ -31,6 +31,17 @@ def weighted_wait_us(arrivals: Sequence[Arrival], slots: Sequence[Open], weight:
     )
 
 
+def of_keys_us(arrivals: Sequence[Arrival], weight: Weight) -> float:
+    """Return the same for the jobs of exclusive keys, by the limits of these: the limit of a key is as many slots."""
+    by_key: dict[str, list[Arrival]] = {}
+    for each in arrivals:
+        if each.exclusive is not None:
+            by_key.setdefault(each.exclusive, []).append(each)
+    # Jobs of a key may state different limits: the highest is the one that no schedule exceeds.
+    limits = {key: max(int(job.exclusive_limit or 1) for job in jobs) for key, jobs in by_key.items()}
+    return sum(_of_group(jobs, [Open(frozenset(), limits[key], 0, None)], weight) for key, jobs in by_key.items())
+
+
 def _that_share_slots(types: Iterable[str], slots: Iterable[Open]) -> list[set[str]]:
     groups = [{each} for each in sorted(types)]
     for each in slots:

@@ -1,6 +1,7 @@
 """The bounds of `optimum`, against the best schedule itself where it can be found."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -196,3 +197,16 @@ def test_a_trace_without_claims_is_refused():
     recorded = trace(workers(("a", 1)), [(job("b", 0), S)])
     with pytest.raises(ValueError, match="no job of the trace is claimed"):
         optimum(recorded, simple_engine.schedule(of_trace(recorded)))
+
+
+def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
+    """Slots enough, but one job of a key at a time: 1, 2 and 3 s wait 0, 1 and 3 s; two at a time: 0, 0 and 1 s."""
+    for limit, waits in (("1", 4), ("2", 1)):
+        jobs = [(job("a", 0, exclusive="k", exclusive_limit=limit), took * S) for took in (3, 1, 2)]
+        scenario = of_trace(trace(workers(("a", 9)), jobs))
+        lower, listed = bounds(scenario, bins=32)
+        assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(waits / 3)
+        assert lower["one fast slot for each key"] <= waits / 3
+        assert lower["one fast slot for each key"] == pytest.approx(4 / 3) or limit == "2"
+        limited = replace(scenario, settings={"limits": "host:*=9"})
+        assert "one fast slot for each key" not in bounds(limited, bins=32)[0]
