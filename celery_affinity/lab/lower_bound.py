@@ -74,7 +74,7 @@ def solve(
 
     *edges_s*: the edges of the bins, of which the first is 0. What jobs wait beyond the last edge does not count.
     """
-    return _Program(classes, slots, edges_s).solve(within_s)
+    return Program(classes, slots, edges_s).solve(within_s)
 
 
 def size(classes: Sequence[JobClass], slots: Sequence[Open], bins: int) -> int:
@@ -87,7 +87,9 @@ def _pairs(classes: Sequence[JobClass], slots: Sequence[Open]) -> list[tuple[str
     return [(type_, each) for type_ in sorted({each.type for each in classes}) for each in profiles if type_ in each]
 
 
-class _Program:
+class Program:
+    """The rows, for columns in this order: of each class U, W and B at each edge, then y of each pair in each bin."""
+
     def __init__(self, classes: Sequence[JobClass], slots: Sequence[Open], edges_s: Numbers) -> None:
         self.classes, self.slots, self.edges = classes, slots, edges_s
         self.bins = len(edges_s) - 1
@@ -99,11 +101,13 @@ class _Program:
         self.cost = np.zeros(self.columns)
         self.slot_rows: dict[Profile, slice] = {}  # rows that say what the slots of a profile can do
 
-    def solve(self, within_s: float | None) -> Solved | None:
-        for number, each in enumerate(self.classes):
+        for number, each in enumerate(classes):
             self._starts_and_waits(number, each)
             self._work(number, each)
         self._slots()
+
+    def solve(self, within_s: float | None) -> Solved | None:
+        """Return the optimum, as `solve` does."""
         found = linprog(
             self.cost,
             A_ub=self.at_most.matrix(self.columns),

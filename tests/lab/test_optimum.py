@@ -16,6 +16,7 @@ from celery_affinity.lab.list_schedules import list_schedule
 from celery_affinity.lab.optimum import bounds, optimum, starts_of
 from celery_affinity.lab.price_bound import Market
 from celery_affinity.lab.scenario import Arrival, Scenario, of_trace
+from celery_affinity.lab.schedule import Schedule
 from celery_affinity.lab.slots_over_time import open_slots
 from celery_affinity.lab.trace import TracedWorker
 from celery_affinity.lab.weighing import by_priority, equally, mean_wait_s
@@ -210,3 +211,49 @@ def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
         assert lower["one fast slot for each key"] == pytest.approx(4 / 3) or limit == "2"
         limited = replace(scenario, settings={"limits": "host:*=9"})
         assert "one fast slot for each key" not in bounds(limited, bins=32)[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(scenarios(most=8), st.lists(st.floats(0, 10), min_size=8, max_size=8), st.booleans(), st.data())
+def test_the_numbers_of_any_schedule_fulfill_each_row_of_the_linear_program(scenario, places, ahead, data):
+    made = list_schedule(scenario, dict(enumerate(places)), ahead=ahead)
+    if len(made.runs) < len(scenario.arrivals):
+        return
+    edges = np.unique([0.0, *data.draw(st.lists(st.floats(0.1, 40), min_size=2, max_size=12))])
+    classes = classes_of(scenario.arrivals, equally, data.draw(st.sampled_from([1, 2, 8])))
+    program = lower_bound.Program(classes, open_slots(scenario.workers, scenario.arrivals), edges)
+    values = numbers_of(made, program)
+    over = program.at_most.matrix(program.columns) @ values - np.concatenate(program.at_most.most)
+    assert over.max() < 1e-6
+    missed = program.equal.matrix(program.columns) @ values - np.concatenate(program.equal.most)
+    assert np.abs(missed).max() < 1e-6
+    assert (values <= program.highest + 1e-9).all()
+    if edges[-1] >= max(run.claimed_us for run in made.runs) / S:
+        waited = mean_wait_s(scenario.arrivals, starts_of(made), equally) * len(scenario.arrivals)
+        assert program.cost @ values == pytest.approx(waited)
+
+
+def numbers_of(made: Schedule, program: lower_bound.Program) -> np.ndarray:
+    """Return the numbers that the columns of *program* stand for: those of the schedule *made*."""
+    edges, starts, values = program.edges, starts_of(made), np.zeros(program.columns)
+    for number, jobs in enumerate(program.classes):
+        own = [
+            (each.since_us / S, starts[each.number] / S, each.took_us / S)
+            for each in made.scenario.arrivals
+            if each.type == jobs.type and jobs.shortest_s <= each.took_us / S <= jobs.longest_s
+        ]
+        for k, edge in enumerate(edges):
+            done = [min(took, max(0, edge - start)) for _, start, took in own]
+            best = [min(took, max(0, edge - since)) for since, _, took in own]
+            here = number * program.per_class + k
+            values[here] = sum(since <= edge < start for since, start, _ in own)
+            values[here + program.bins + 1] = sum(max(0, min(edge, start) - since) for since, start, _ in own)
+            values[here + 2 * (program.bins + 1)] = sum(best) - sum(done)
+    served = {worker.name: frozenset(worker.types) for worker in made.scenario.workers}
+    types = {each.type for each in made.scenario.arrivals}
+    for run in made.runs:
+        pair = (made.scenario.arrivals[run.number].type, served[run.worker] & types)
+        first = program.per_class * len(program.classes) + program.pairs.index(pair) * program.bins
+        for k in range(program.bins):
+            values[first + k] += max(0, min(edges[k + 1], run.ended_us / S) - max(edges[k], run.claimed_us / S))
+    return values
