@@ -204,7 +204,7 @@ class Judge:
     def _call(self, now_us: int, call: ArrowCall, more_at: int | None) -> list[Claimed]:
         found, due = self._scheduler.claims_after(START_US + now_us, call, more_at, self._asks_what_is_due)
         times = [_score_of(first) - START_US for first in due[: len(self._asks_what_is_due)] if first]
-        self._next_tick_us = min(times, default=NEVER)
+        self._next_tick_us = max(now_us, min(times, default=NEVER))  # what is to be done at once has an old time
         claims = []
         for job_id, worker, fence in zip(found[::3], found[1::3], found[2::3], strict=True):
             positions = tuple(self._position_of[_number_in(each)] for each in self._calls_of(job_id))
