@@ -63,6 +63,7 @@ class Keys:
         self._patience_us, self._names, self._may_have_turn = patience_us, names, may_have_turn
         self._keys: dict[str, Key] = {}
         self._due: dict[str, int] = {}
+        self._by_time: list[tuple[int, str]] = []  # what was in _due, a heap: entries that are no more go when first
 
     def has_one(self, position: int) -> bool:
         return self._key_of[position] is not None
@@ -107,7 +108,10 @@ class Keys:
 
     def next_due_us(self) -> int:
         """Return when a tick is to look at a key; NEVER for none."""
-        return min(self._due.values(), default=NEVER)
+        by_time = self._by_time
+        while by_time and self._due.get(by_time[0][1]) != by_time[0][0]:
+            heapq.heappop(by_time)
+        return by_time[0][0] if by_time else NEVER
 
     def tick(self, now_us: int) -> set[int]:
         due = sorted(name for name, at_us in self._due.items() if at_us <= now_us)
@@ -180,14 +184,16 @@ class Keys:
         return min(key.free_us, now_us + rate.period_us)
 
     def _look_at(self, name: str, at_us: int) -> None:
-        self._due[name] = min(at_us, self._due.get(name, NEVER))
+        if at_us < self._due.get(name, NEVER):
+            self._due[name] = at_us
+            heapq.heappush(self._by_time, (at_us, name))
 
     # -- turns
 
     def _end_turn(self, name: str, key: Key) -> None:
         """A turn ends, and nobody fills the slots of others that may have room now: a tick does at once."""
         key.turn = None
-        self._due[name] = _EVER
+        self._look_at(name, _EVER)
 
     def _end_turn_in_vain(self, name: str, key: Key, now_us: int, *, gains: bool) -> None:
         assert key.turn is not None, "asked by the caller"
@@ -198,7 +204,7 @@ class Keys:
         key.had_us[type_] = now_us
         key.turn = None
         if not gains:
-            self._due[name] = _EVER
+            self._look_at(name, _EVER)
 
     def _give_turn(self, key: Key, its_type: int, now_us: int) -> None:
         """A job of *its_type* freed a key: it is the turn of the type that has waited longest, if that was too long."""
