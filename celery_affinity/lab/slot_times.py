@@ -13,6 +13,9 @@ from .trace import Trace, TracedJob
 #: after a longer one something else kept the next job back.
 _LATEST_WORD_US = 250_000
 
+#: Usual time, µs, of that word: a job that came within it may have come before it.
+_WORD_US = 5_000
+
 #: Before everything, µs.
 _EVER = -(1 << 62)
 
@@ -61,9 +64,12 @@ def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]],
         begun_us = max(claimed_us, free_us)
         if free_us <= job.since_us and claimed_us - job.since_us <= _LATEST_WORD_US:
             begun_us = job.since_us  # it found a free slot as it came
+            if before >= 0 and is_only_one and begun_us - free_us <= _WORD_US:
+                begun_us += 1  # or the word that the slot is free came just after it
+                found[before] += begun_us - free_us
         elif before >= 0 and is_only_one and claimed_us - free_us <= _LATEST_WORD_US:
-            found[before] = max(0, found[before] + claimed_us - free_us)
-            begun_us = claimed_us
+            begun_us = (free_us + claimed_us) // 2  # the server heard of the end, and gave the job, in between
+            found[before] = max(0, found[before] + begun_us - free_us)
         ended_us = max(job.ended_us or 0, begun_us)
         found[nth] = ended_us - max(0, begun_us)
         insort(free, (ended_us, nth))
