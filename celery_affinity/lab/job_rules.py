@@ -42,12 +42,12 @@ def _exclusive(arrival: Arrival) -> str:
     """Return the part of an exclusive key. That of a closed one says 1: the setting of limits says 0."""
     if arrival.exclusive is None:
         return ""
-    return Exclusive("k", limit=limit_of(arrival) or 1).text(arrival.exclusive)
+    return Exclusive("k", limit=limit_in(arrival.exclusive_limit) or 1).text(arrival.exclusive)
 
 
-def limit_of(arrival: Arrival) -> int:
-    """Return how many jobs of the exclusive key of *arrival* may run at a time; 0: it is closed."""
-    limit = arrival.exclusive_limit or "1"
+def limit_in(stated: str | None) -> int:
+    """Return how many jobs of an exclusive key may run at a time by what its task states; 0: it is closed."""
+    limit = stated or "1"
     if not limit.isdecimal():
         raise OptionError(f"exclusive_limit must be a whole number, 0 or more, got: {limit!r}")
     return int(limit)

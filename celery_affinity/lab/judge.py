@@ -5,7 +5,7 @@ when it is due. A run of merged calls takes as long as the longest of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 import redis
@@ -59,10 +59,11 @@ def schedule(
     *client*: of a server to use, which is emptied; by default a server is started, which raises EmbeddedServerError
     if there is none.
     """
-    if client is not None:
-        return Timeline(scenario, Judge(scenario, client)).run(progress)
-    with _server_of_its_own() as its_client:
-        return Timeline(scenario, Judge(scenario, its_client)).run(progress)
+    with (
+        _server_of_its_own() if client is None else nullcontext(client) as its_client,
+        closing(Judge(scenario, its_client)) as judge,
+    ):
+        return Timeline(scenario, judge).run(progress)
 
 
 @contextmanager
@@ -87,6 +88,9 @@ class _Scheduler(ClockedScheduler):
         super().__init__(client, keys)
         self._in_flight = InFlight(client.connection_pool)
         self._read: set[str] = set()
+
+    def give_back(self) -> None:
+        self._in_flight.give_back()
 
     def claims_after(
         self, now_us: int, call: ArrowCall, more_at: int | None, further: Sequence[Command]
@@ -139,6 +143,10 @@ class Judge:
         for type_ in self._scenario.paused:
             self._scheduler.pause(type_ if type_ == "*" else f"type:{encode(type_)}")
         self._scheduler.tick()  # counts the running jobs of types with a limit, of which there are none
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._scheduler.give_back()
 
     # -- what happens
 
@@ -204,7 +212,7 @@ class Judge:
     def _call(self, now_us: int, call: ArrowCall, more_at: int | None) -> list[Claimed]:
         found, due = self._scheduler.claims_after(START_US + now_us, call, more_at, self._asks_what_is_due)
         times = [_score_of(first) - START_US for first in due[: len(self._asks_what_is_due)] if first]
-        self._next_tick_us = min(times, default=NEVER)
+        self._next_tick_us = max(now_us, min(times, default=NEVER))  # what is to be done at once has an old time
         claims = []
         for job_id, worker, fence in zip(found[::3], found[1::3], found[2::3], strict=True):
             positions = tuple(self._position_of[_number_in(each)] for each in self._calls_of(job_id))

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 
 from ..rules.addresses import OF_TYPE
 from ..rules.keyed import key_limits
-from ..rules.protocol import MOST_CHOSEN_FROM, MOST_COMPARED
+from ..rules.protocol import MOST_CHOSEN_FROM, MOST_COMPARED, MOST_OPENED
 from ..rules.shared_settings import complete
+from ..rules.tenants import quotas_in
+from .binding_keys import KeySettings
 from .scenario import Arrival, Scenario
 
 #: Setting of tenants by shares, which an app.conf has and Redis has not: a scenario may name it.
@@ -13,25 +15,45 @@ TENANT_TURNS = "tenant_turns"
 
 
 def unknown_rule(scenario: Scenario) -> str | None:
-    """Return a sentence that names a rule of *scenario* which the twin does not know; None if it knows all."""
+    """Return a sentence that names a rule of *scenario* which the twin does not know; None if it knows all.
+
+    Raises OptionError for a job whose limit or rate is none.
+    """
     settings = complete(scenario.settings)
     if settings["reserve"].strip():
         return _sentence("a reserve (the setting 'reserve')")
-    has_quotas = bool(settings["tenants"].strip()) or scenario.settings.get(TENANT_TURNS) == "share"
+    if any(quota.min for quota in quotas_in(settings["tenants"]).values()):
+        return _sentence("a minimum of a tenant (the setting 'tenants')")
+    has_shares, keys = (
+        scenario.settings.get(TENANT_TURNS) == "share",
+        KeySettings(settings["limits"], settings["tenants"]),
+    )
+    sublanes: dict[str, set[tuple[str, bool, int]]] = {}
     for arrival in scenario.arrivals:
-        if rule := _rule_of(arrival, has_quotas):
+        if rule := _rule_of(arrival, has_shares, keys, sublanes):
             return _sentence(f"{rule}, which job {arrival.number} has")
     return _too_wide(scenario)
 
 
-def _rule_of(arrival: Arrival, has_quotas: bool) -> str | None:
-    if arrival.exclusive is not None:
-        return "an exclusive key"
-    if arrival.rate is not None:
-        return "a rate"
+def _rule_of(
+    arrival: Arrival, has_shares: bool, keys: KeySettings, sublanes: dict[str, set[tuple[str, bool, int]]]
+) -> str | None:
+    """Return the rule of *arrival* that the twin does not know. *sublanes*: of each key, the lanes of those before."""
     if arrival.merge is not None:
         return "merging"
-    return "a quota or a share of a tenant" if has_quotas and arrival.tenant is not None else None
+    if has_shares and arrival.tenant is not None:
+        return "a share of a tenant"
+    if arrival.exclusive is arrival.rate is arrival.tenant is None:
+        return None
+    found = keys.of(arrival)
+    if len(found) > 1:
+        return "two keys at once (exclusive, rate, or a tenant with a maximum)"
+    for each in found:
+        its = sublanes.setdefault(each.name, set())
+        its.add((arrival.type, arrival.on_demand, arrival.priority))
+        if len(its) > MOST_OPENED:
+            return f"a key with more than {MOST_OPENED} types, modes and priorities"
+    return None
 
 
 def _too_wide(scenario: Scenario) -> str | None:

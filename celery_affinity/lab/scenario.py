@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 
+from .slot_times import held_us
 from .trace import EXPIRED, REVOKED, Trace, TracedJob, TracedWorker
 
 
@@ -43,17 +44,18 @@ def of_trace(trace: Trace) -> Scenario:
     """Return the scenario of what *trace* recorded. Jobs whose end is not in the trace, or that no worker claimed, take
     the median of their type (of all jobs, if no job of the type ended).
 
-    Jobs that waited as the trace began arrive at its beginning, those that had been claimed by then just before them.
-    Jobs that were revoked, or expired, while they waited are left out: they took no slot.
+    A job takes as long as it had its slot (`slot_times`). Jobs that waited as the trace began arrive at its beginning,
+    those that had been claimed by then just before them. Jobs that were revoked, or expired, while they waited are left
+    out: they took no slot.
     """
-    medians, of_all = _medians(trace)
+    (medians, of_all), known_us = _medians(trace), held_us(trace)
     arrivals = [
         Arrival(
             number=nth,
             type=job.type,
             since_us=_since_us(job),
             enqueued_us=min(job.enqueued_us, _since_us(job)),
-            took_us=_took_us(job, medians.get(job.type, of_all)),
+            took_us=known_us.get(nth, medians.get(job.type, of_all)),
             on_demand=job.on_demand,
             priority=job.priority,
             exclusive=job.exclusive,
@@ -74,14 +76,6 @@ def _since_us(job: TracedJob) -> int:
     if job.claimed_us is not None and job.claimed_us < 0:
         return -1
     return max(0, job.since_us)
-
-
-def _took_us(job: TracedJob, otherwise_us: int) -> int:
-    """Return how long *job* has a slot: of one that had it as the trace began, from then on."""
-    if job.took_us is None:
-        return otherwise_us
-    begun_us = job.claimed_us if job.started_us is None else job.started_us
-    return job.took_us + min(0, begun_us or 0)
 
 
 def _medians(trace: Trace) -> tuple[dict[str, int], int]:

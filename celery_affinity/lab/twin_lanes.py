@@ -11,18 +11,20 @@ from .scenario import Arrival
 
 
 class Lane:
-    """Jobs of one type, mode and priority that wait: a heap of ranks, places in the order of age.
+    """Jobs of one type, mode and priority that may start: a heap of ranks, places in the order of age.
 
-    *standing*: the terms of their score that never change, in micro-points.
+    *standing*: the terms of their score that never change, in micro-points. *withdrawn*: ranks in the heap, but never
+    its first, of jobs that a key keeps back.
     """
 
-    __slots__ = ("on_demand", "ranks", "standing", "type")
+    __slots__ = ("on_demand", "ranks", "standing", "type", "withdrawn")
 
     def __init__(self, type_: int, on_demand: bool, priority: int, weights: Weights) -> None:
         self.type, self.on_demand = type_, on_demand
         urgency = math.floor(weights.on_demand * MICRO) if on_demand else 0
         self.standing = math.floor(weights.read(priority) * weights.priority * MICRO) + urgency
         self.ranks: list[int] = []
+        self.withdrawn: set[int] = set()
 
 
 class Lanes:
@@ -50,18 +52,53 @@ class Lanes:
     def type_of(self, position: int) -> int:
         return self._lane_of[position].type
 
+    def lane_of(self, position: int) -> Lane:
+        return self._lane_of[position]
+
+    def rank_of(self, position: int) -> int:
+        return self._rank_of[position]
+
+    def is_fresh(self, position: int, now_us: int) -> bool:
+        """Return whether the job of *position*, which arrives, has not waited before."""
+        return self._enqueued_at[self._rank_of[position]] >= now_us
+
+    def enqueued_at(self, rank: int) -> int:
+        return self._enqueued_at[rank]
+
     def add(self, position: int) -> None:
-        lane = self._lane_of[position]
+        self.put(self._lane_of[position], self._rank_of[position])
+
+    def put(self, lane: Lane, rank: int) -> None:
         if not lane.ranks:
             self.waiting[lane.type].append(lane)
-        heapq.heappush(lane.ranks, self._rank_of[position])
+        if rank in lane.withdrawn:
+            lane.withdrawn.remove(rank)
+        else:
+            heapq.heappush(lane.ranks, rank)
+
+    def first(self, lane: Lane) -> int:
+        """Return the position of the first job of *lane*."""
+        return self._position_at[lane.ranks[0]]
 
     def pop(self, lane: Lane) -> int:
         """Remove the first job of *lane*. Return its position."""
-        rank = heapq.heappop(lane.ranks)
+        position = self._position_at[lane.ranks[0]]
+        self._pop(lane)
+        return position
+
+    def withdraw(self, lane: Lane, rank: int) -> None:
+        """Remove a job from *lane*, wherever it stands there."""
+        if rank == lane.ranks[0]:
+            self._pop(lane)
+        else:
+            lane.withdrawn.add(rank)
+
+    def _pop(self, lane: Lane) -> None:
+        heapq.heappop(lane.ranks)
+        while lane.withdrawn and lane.ranks and lane.ranks[0] in lane.withdrawn:
+            lane.withdrawn.remove(heapq.heappop(lane.ranks))
         if not lane.ranks:
             self.waiting[lane.type].remove(lane)
-        return self._position_at[rank]
 
     def oldest(self, types: Sequence[int]) -> Lane | None:
         """Return the lane of *types* with the oldest first job."""

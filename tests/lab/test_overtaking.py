@@ -15,7 +15,7 @@ from ..support.random_scenarios import scenarios
 LOW = {"rarity_weight": "16", "age_weight": "16"}
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(scenarios())
 def test_no_schedule_of_the_twin_passes_a_job_beyond_its_bound(given_scenario):
     assert beyond_bound(twin.schedule(given_scenario)) == []

@@ -38,9 +38,9 @@ def test_the_judge_makes_the_same_claims_again(made):
 
 
 def test_a_rule_that_the_twin_does_not_know_is_the_judge_s():
-    keyed = trace(*(traced(claimed_s=nth, ended_s=nth + 1, exclusive="k") for nth in range(2)))
+    keyed = trace(*(traced(claimed_s=nth, ended_s=nth + 1, exclusive="k", merge=str(nth)) for nth in range(2)))
     assert (replay(keyed).engine, replay(keyed).fidelity) == ("judge", 1.0)
-    with pytest.raises(UnknownRuleError, match="an exclusive key, which job 0 has"):
+    with pytest.raises(UnknownRuleError, match="merging, which job 0 has"):
         replay(keyed, "twin")
 
 

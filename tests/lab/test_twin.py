@@ -94,14 +94,54 @@ def test_a_paused_type_waits_and_so_does_a_type_that_nobody_serves(valkey, redis
     assert order(both(redis_client, scenario(job(0), job(1), paused=("*",)))) == []
 
 
+def test_jobs_of_a_key_run_one_after_the_other_and_others_pass_them(valkey, redis_client):
+    jobs = [*(job(nth, exclusive="k") for nth in range(3)), job(3)]
+    found = both(redis_client, scenario(worker("w", slots=2), *jobs))
+    assert claims(found) == [(0, "w", 0, 1), (3, "w", 0, 1), (1, "w", 1, 2), (2, "w", 2, 3)]
+
+
+def test_a_tenant_and_a_rate_let_jobs_start_as_they_say(valkey, redis_client):
+    rated = both(
+        redis_client, scenario(worker("w", slots=2), *(job(nth, rate="k", rate_limit="2/m") for nth in range(4)))
+    )
+    assert [at for *_, at, _ in claims(rated)] == [0, 0, 30, 60]
+    tenants = {"tenants": "t=max:1"}
+    of_tenant = both(
+        redis_client, scenario(worker("w", slots=2), *(job(nth, tenant="t") for nth in range(2)), settings=tenants)
+    )
+    assert [at for *_, at, _ in claims(of_tenant)] == [0, 1]
+
+
+def test_a_type_that_has_waited_for_a_key_too_long_has_its_turn(valkey, redis_client):
+    fleet = [worker("w", "pdf"), worker("v", "xls")]
+    of_key = [job(nth, nth / 2, exclusive="k") for nth in range(20)]
+    others = [job(nth, took_s=1 if nth > 40 else 0.5, type_="xls") for nth in range(40, 60)]
+    jobs = [*of_key, *others, job(30, 1, type_="xls", exclusive="k")]
+    places = []
+    for patience_us in ("0", "5000000"):
+        found = both(redis_client, scenario(*fleet, *jobs, settings={"key_patience_us": patience_us}))
+        places.append(order(found).index(30))
+    assert places[1] < places[0]
+
+
+def test_limits_of_keys_in_the_settings_count_more_than_what_tasks_say(valkey, redis_client):
+    jobs = [job(nth, exclusive="k") for nth in range(3)]
+    found = both(redis_client, scenario(worker("w", slots=3), *jobs, settings={"limits": "k=2"}))
+    assert [at for *_, at, _ in claims(found)] == [0, 0, 1]
+
+
+#: What the twin says of a job with two keys.
+TWO_KEYS = "two keys at once (exclusive, rate, or a tenant with a maximum)"
+
+
 @pytest.mark.parametrize(
     ("fields", "given_settings", "rule"),
     [
-        ({"exclusive": "k"}, {}, "an exclusive key, which job 0 has"),
-        ({"rate": "k", "rate_limit": "1/s"}, {}, "a rate, which job 0 has"),
         ({"merge": "k"}, {}, "merging, which job 0 has"),
-        ({"tenant": "t"}, {"tenants": "t=max:1"}, "a quota or a share of a tenant, which job 0 has"),
-        ({"tenant": "t"}, {"tenant_turns": "share"}, "a quota or a share of a tenant, which job 0 has"),
+        ({"exclusive": "k", "rate": "k", "rate_limit": "1/s"}, {}, f"{TWO_KEYS}, which job 0 has"),
+        ({"exclusive": "k", "tenant": "t"}, {"tenants": "*=max:1"}, f"{TWO_KEYS}, which job 0 has"),
+        ({"tenant": "t"}, {"tenants": "t=max:2,min:1"}, "a minimum of a tenant (the setting 'tenants')"),
+        ({"tenant": "t"}, {"tenant_turns": "share"}, "a share of a tenant, which job 0 has"),
         ({}, {"reserve": "pdf:queued=1"}, "a reserve (the setting 'reserve')"),
     ],
 )
@@ -118,6 +158,12 @@ def test_a_tenant_without_a_quota_changes_nothing(valkey, redis_client):
     assert order(both(redis_client, asked)) == order(
         twin.schedule(scenario(*(job(nth, nth / 4, priority=nth % 2) for nth in range(12))))
     )
+
+
+def test_a_key_of_more_lanes_than_a_call_opens_is_refused():
+    jobs = [job(nth, type_=str(nth), exclusive="k") for nth in range(51)]
+    with pytest.raises(UnknownRuleError, match="a key with more than 50 types, modes and priorities, which job 50 has"):
+        twin.schedule(scenario(*jobs))
 
 
 def test_more_types_than_the_arrows_compare_are_refused():

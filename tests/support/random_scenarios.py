@@ -39,8 +39,19 @@ def _arrival(random, types, number, grid, jobs):
         random.choice((0, 1, 2, 3, 5, 8, 40)) * grid,
         on_demand=random.random() < 0.3,
         priority=random.choice((5, 5, 0, 3, 10)),
-        tenant=random.choice((None, None, None, "t1", "t2")),
+        **_key(random),
     )
+
+
+def _key(random):
+    """Return a key of a job, or none, as often as the scenario has them."""
+    tenant = random.choice((None, None, None, "t1", "t2"))
+    kind = random.random()
+    if kind < 0.15:
+        return {"exclusive": random.choice(("a", "b b")), "exclusive_limit": random.choice((None, "1", "2"))}
+    if kind < 0.25:
+        return {"rate": random.choice("ab"), "rate_limit": random.choice(("1/s", "2/m", "3/s"))}
+    return {"tenant": tenant}
 
 
 def _settings(random, types):
@@ -54,6 +65,8 @@ def _settings(random, types):
         "on_demand_age_cap_us": ("256000000", "0", "3000000"),
         "priority_percentage": ("100", "90", "50", "0"),
         "rarity": ("capacity", "free"),
+        "key_patience_us": ("0", "1000000", "3000000"),
+        "tenants": ("t1=max:1", "t1=max:2 *=max:1", "t2=max:0"),
         "priority_reversed": ("0", "1"),
     }
     for name, values in choices.items():
