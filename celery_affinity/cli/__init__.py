@@ -24,6 +24,7 @@ _MODULES = {
     "keys": "keys",
     "tenants": "tenants",
     "recurring": "recurring",
+    "lab": "lab",
     "pause": "pauses",
     "resume": "pauses",
     "dead": "dead",

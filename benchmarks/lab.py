@@ -1,0 +1,34 @@
+"""How fast the lab's engines are: ``python -m benchmarks.lab [JOBS] [--judge]``, by default 100,000 in the twin."""
+
+import argparse
+import resource
+import time
+
+from celery_affinity.clock import SECOND_US
+from celery_affinity.lab import judge, made_up, twin
+from celery_affinity.lab.overtaking import beyond_bound
+from celery_affinity.lab.scenario import of_trace
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("jobs", nargs="?", type=int, default=100_000)
+    parser.add_argument("--load", type=float, default=0.95, help="part of the slots that jobs keep busy")
+    parser.add_argument("--judge", action="store_true", help="measure the judge instead of the twin")
+    parser.add_argument("--check", action="store_true", help="look for claims beyond the overtaking bound as well")
+    given = parser.parse_args()
+    trace = made_up.unscheduled(given.jobs, load=given.load)
+    scenario, length_s = of_trace(trace), trace.length_us / SECOND_US
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    schedule = (judge if given.judge else twin).schedule(scenario)
+    took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # KiB on Linux
+    print(f"{given.jobs:,} jobs in {took_s:.2f} s, {cpu_s:.2f} s of them on the CPU of this process")
+    print(f"{given.jobs / took_s:,.0f} jobs/s, {2 * given.jobs / took_s:,.0f} events/s (arrivals and ends)")
+    print(f"{length_s / took_s:,.0f} times real time; peak {peak:,.0f} MiB, with the trace and the schedule")
+    if given.check:
+        print(f"{len(beyond_bound(schedule))} claims beyond the overtaking bound")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""What an engine is given: a fleet, the jobs that arrive, and the settings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
+
+from .slot_times import held_us
+from .trace import EXPIRED, REVOKED, Trace, TracedJob, TracedWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job that arrives. *since_us*: when it can be claimed first; *enqueued_us*: the time from which its age counts.
+
+    *took_us*: how long it has the slot, on any worker. *number*: its place in the list of the trace's jobs.
+    """
+
+    number: int
+    type: str
+    since_us: int
+    enqueued_us: int
+    took_us: int
+    on_demand: bool = False
+    priority: int = 5
+    exclusive: str | None = None
+    exclusive_limit: str | None = None
+    rate: str | None = None
+    rate_limit: str | None = None
+    merge: str | None = None
+    tenant: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """*arrivals* are in the order of `since_us`, then of `number`; *settings* are by their name in Redis, as text."""
+
+    workers: tuple[TracedWorker, ...]
+    arrivals: tuple[Arrival, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    paused: tuple[str, ...] = ()
+
+
+def of_trace(trace: Trace) -> Scenario:
+    """Return the scenario of what *trace* recorded. Jobs whose end is not in the trace, or that no worker claimed, take
+    the median of their type (of all jobs, if no job of the type ended).
+
+    A job takes as long as it had its slot (`slot_times`). Jobs that waited as the trace began arrive at its beginning,
+    those that had been claimed by then just before them. Jobs that were revoked, or expired, while they waited are left
+    out: they took no slot.
+    """
+    (medians, of_all), known_us = _medians(trace), held_us(trace)
+    arrivals = [
+        Arrival(
+            number=nth,
+            type=job.type,
+            since_us=_since_us(job),
+            enqueued_us=min(job.enqueued_us, _since_us(job)),
+            took_us=known_us.get(nth, medians.get(job.type, of_all)),
+            on_demand=job.on_demand,
+            priority=job.priority,
+            exclusive=job.exclusive,
+            exclusive_limit=job.exclusive_limit,
+            rate=job.rate,
+            rate_limit=job.rate_limit,
+            merge=job.merge,
+            tenant=job.tenant,
+        )
+        for nth, job in enumerate(trace.jobs)
+        if job.claimed_us is not None or job.outcome not in (REVOKED, EXPIRED)
+    ]
+    arrivals.sort(key=lambda each: (each.since_us, each.number))
+    return Scenario(trace.workers, tuple(arrivals), trace.settings, trace.paused)
+
+
+def _since_us(job: TracedJob) -> int:
+    if job.claimed_us is not None and job.claimed_us < 0:
+        return -1
+    return max(0, job.since_us)
+
+
+def _medians(trace: Trace) -> tuple[dict[str, int], int]:
+    """Return the median time in a slot, µs, of each type of which a job ended; and that of all jobs, 0 if none did."""
+    of_type: dict[str, list[int]] = {}
+    for job in trace.jobs:
+        if job.took_us is not None:
+            of_type.setdefault(job.type, []).append(job.took_us)
+    every = [us for found in of_type.values() for us in found]
+    return {type_: median_low(found) for type_, found in of_type.items()}, median_low(every) if every else 0

@@ -1,0 +1,76 @@
+"""How long each job of a trace had its slot: from its claim until the slot could have the next one.
+
+That is longer than the job ran: the job's way to its worker, and the worker's word that it has ended, take some time.
+A replay in which a slot is free at once would drift away from what was recorded.
+"""
+
+from bisect import bisect_right, insort
+from collections.abc import Mapping, Sequence
+
+from .trace import Trace, TracedJob
+
+#: Longest time, µs, from the end of a job to the next claim of its slot that is taken for the worker's word under way:
+#: after a longer one something else kept the next job back.
+_LATEST_WORD_US = 250_000
+
+#: Usual time, µs, of that word: a job that came within it may have come before it.
+_WORD_US = 5_000
+
+#: Before everything, µs.
+_EVER = -(1 << 62)
+
+
+def held_us(trace: Trace) -> dict[int, int]:
+    """Return how long each job that was claimed, and ended, had its slot, µs, by its place in the trace's jobs.
+
+    What was before the trace does not count. A job that was claimed ahead has its slot from when that was free.
+    """
+    slots: dict[str, int] = {}
+    for each in trace.workers:
+        slots[each.name] = max(each.slots, slots.get(each.name, 0))
+    claimed: dict[str, list[tuple[int, int]]] = {}
+    for nth, claimed_us in _in_order(trace.jobs):
+        job = trace.jobs[nth]
+        if job.worker in slots and job.took_us is not None:
+            claimed.setdefault(job.worker, []).append((nth, claimed_us))
+    found: dict[int, int] = {}
+    for name, claims in claimed.items():
+        found |= _on_one_worker(trace.jobs, claims, slots[name])
+    return found
+
+
+def _in_order(jobs: Sequence[TracedJob]) -> list[tuple[int, int]]:
+    """Return the jobs that were claimed, each with the time of its claim, µs, in the order of the claims.
+
+    Workers say when a job came to them, the server counts claims: one that was counted before another was earlier.
+    """
+    numbers = [nth for nth, job in enumerate(jobs) if job.claimed_us is not None]
+    numbers.sort(key=lambda nth: (jobs[nth].fence or 0, jobs[nth].claimed_us or 0))
+    found, latest_us = [], -_EVER
+    for nth in reversed(numbers):
+        latest_us = min(latest_us - 1, jobs[nth].claimed_us or 0)
+        found.append((nth, latest_us if jobs[nth].fence else jobs[nth].claimed_us or 0))
+    return found[::-1]
+
+
+def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]], slots: int) -> Mapping[int, int]:
+    free: list[tuple[int, int]] = [(_EVER, -1)] * max(1, slots)  # since when, and the job before; in order
+    found: dict[int, int] = {}
+    for nth, claimed_us in claims:
+        job = jobs[nth]
+        place = max(0, bisect_right(free, claimed_us, key=lambda slot: slot[0]) - 1)
+        is_only_one = place == 0
+        free_us, before = free.pop(place)  # the slot that was free last: its release is what claimed the job
+        begun_us = max(claimed_us, free_us)
+        if free_us <= job.since_us and claimed_us - job.since_us <= _LATEST_WORD_US:
+            begun_us = job.since_us  # it found a free slot as it came
+            if before >= 0 and is_only_one and begun_us - free_us <= _WORD_US:
+                begun_us += 1  # or the word that the slot is free came just after it
+                found[before] += begun_us - free_us
+        elif before >= 0 and is_only_one and claimed_us - free_us <= _LATEST_WORD_US:
+            begun_us = (free_us + claimed_us) // 2  # the server heard of the end, and gave the job, in between
+            found[before] = max(0, found[before] + begun_us - free_us)
+        ended_us = max(job.ended_us or 0, begun_us)
+        found[nth] = ended_us - max(0, begun_us)
+        insort(free, (ended_us, nth))
+    return found

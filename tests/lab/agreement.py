@@ -1,0 +1,31 @@
+"""Compares the twin with the judge on random scenarios: ``python -m tests.lab.agreement 2000 [SEED [JOBS]]``."""
+
+import random
+import sys
+
+import redis
+
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.lab import judge, twin
+
+from ..support.random_scenarios import at_random
+
+
+def main(count, seed=0, jobs=40):
+    agreed = claims = 0
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
+        for nth in range(count):
+            scenario = at_random(random.Random(f"{seed} {nth}"), jobs=jobs)
+            by_judge, by_twin = judge.schedule(scenario, client=client), twin.schedule(scenario)
+            claims += len(by_judge.runs)
+            if by_judge.runs == by_twin.runs:
+                agreed += 1
+            else:
+                pairs = enumerate(zip(by_judge.runs, by_twin.runs, strict=False))
+                first = next((each for each in pairs if each[1][0] != each[1][1]), "one is longer")
+                print(f"seed {seed}, scenario {nth}: {first}")
+    print(f"{agreed:,} of {count:,} scenarios agreed, {claims:,} claims")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,259 @@
+"""The bounds of `optimum`, against the best schedule itself where it can be found."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from celery_affinity.lab import fast_slot_bound, list_schedules, lower_bound
+from celery_affinity.lab.job_classes import classes_of
+from celery_affinity.lab.list_schedules import list_schedule
+from celery_affinity.lab.optimum import bounds, optimum, starts_of
+from celery_affinity.lab.price_bound import Market
+from celery_affinity.lab.scenario import Arrival, Scenario, of_trace
+from celery_affinity.lab.schedule import Schedule
+from celery_affinity.lab.slots_over_time import open_slots
+from celery_affinity.lab.trace import TracedWorker
+from celery_affinity.lab.weighing import by_priority, equally, mean_wait_s
+
+from . import simple_engine
+from .traces import TRACES, S, job, trace, workers
+
+FLEETS = (
+    workers(("a", 1)),
+    workers(("a", 2)),
+    workers(("a", 1), ("a b", 1)),
+    workers(("a", 1), ("b", 1)),
+    [TracedWorker("w1", ("a", "b"), 1), TracedWorker("w2", ("a",), 1, joined_us=4 * S)],
+    [TracedWorker("w1", ("a", "b"), 1, left_us=3 * S), TracedWorker("w2", ("a", "b"), 1, joined_us=2 * S)],
+)
+
+
+def scenario_of(fleet: Sequence[TracedWorker], jobs: Sequence[tuple[str, int, int, int]]) -> Scenario:
+    """Return the scenario of jobs with a type, an arrival, s, a length, s, and a priority."""
+    come = sorted(jobs, key=lambda each: each[1])
+    arrivals = [
+        Arrival(n, type_, at * S, at * S, took * S, priority=priority)
+        for n, (type_, at, took, priority) in enumerate(come)
+    ]
+    return Scenario(tuple(fleet), tuple(arrivals))
+
+
+@st.composite
+def scenarios(draw: st.DrawFn, most: int = 5) -> Scenario:
+    fleet = draw(st.sampled_from(FLEETS))
+    types = sorted({each for worker in fleet for each in worker.types})
+    job = st.tuples(st.sampled_from(types), st.integers(0, 6), st.integers(1, 6), st.integers(0, 10))
+    return scenario_of(fleet, draw(st.lists(job, min_size=1, max_size=most)))
+
+
+def best_of_all(scenario: Scenario, weight) -> float:
+    """Return the lowest mean weighted wait, s, of all schedules that claim every job: each order, each slot."""
+    slots = [worker for worker in scenario.workers for _ in range(worker.slots)]
+    best = [float("inf")]
+
+    def go(left: tuple[Arrival, ...], free_us: tuple[int, ...], cost: float) -> None:
+        if cost >= best[0]:
+            return
+        if not left:
+            best[0] = cost
+            return
+        job, rest = left[0], left[1:]
+        for n, slot in enumerate(slots):
+            at = max(job.since_us, free_us[n], slot.joined_us)
+            if job.type in slot.types and (slot.left_us is None or at < slot.left_us):
+                after = (*free_us[:n], at + job.took_us, *free_us[n + 1 :])
+                go(rest, after, cost + weight(job) * (at - job.since_us))
+
+    for order in permutations(scenario.arrivals):
+        go(order, (0,) * len(slots), 0.0)
+    return best[0] / sum(map(weight, scenario.arrivals)) / 1e6
+
+
+@settings(max_examples=20, deadline=None)
+@given(scenarios(), st.sampled_from([equally, by_priority]))
+def test_the_best_schedule_is_between_the_bounds(scenario, weight):
+    exact = best_of_all(scenario, weight)
+    lower, listed = bounds(scenario, weight, bins=32)
+    if exact < float("inf"):  # else no schedule claims all jobs: the worker has left
+        assert max(lower.values()) <= exact + 1e-9, lower
+    if len(listed.runs) == len(scenario.arrivals):
+        assert exact <= mean_wait_s(scenario.arrivals, starts_of(listed), weight) + 1e-9
+
+
+@settings(max_examples=20, deadline=None)
+@given(scenarios(most=12), st.lists(st.floats(0, 10), min_size=12, max_size=12), st.booleans(), st.data())
+def test_no_list_makes_a_schedule_below_the_lower_bounds(scenario, places, ahead, data):
+    made = list_schedule(scenario, dict(enumerate(places)), ahead=ahead)
+    if len(made.runs) < len(scenario.arrivals):
+        return
+    waited = mean_wait_s(scenario.arrivals, starts_of(made), equally) * len(scenario.arrivals)
+    slots = open_slots(scenario.workers, scenario.arrivals)
+    assert fast_slot_bound.weighted_wait_us(scenario.arrivals, slots, equally) / 1e6 <= waited + 1e-9
+    edges = np.unique([0.0, *data.draw(st.lists(st.floats(0.1, 40), min_size=2, max_size=30))])
+    for by_length in (1, 2, 8):
+        solved = lower_bound.solve(classes_of(scenario.arrivals, equally, by_length), slots, edges)
+        assert solved is not None
+        assert solved.bound_s <= waited + 1e-9
+    market = Market(scenario.arrivals, slots, equally, float(edges[-1]), len(edges))
+    prices = data.draw(st.lists(st.floats(0, 3), min_size=len(edges), max_size=len(edges)))
+    any_prices = np.tile(prices, (len(market.profiles), 1))
+    assert market.value(any_prices, market.rows()).bound_s <= waited + 1e-9
+
+
+def exact_by_milp(scenario: Scenario, until: int) -> float:
+    """Return the lowest mean wait, s, by a program that says which job starts at which second, on which profile."""
+    profiles = sorted({tuple(worker.types) for worker in scenario.workers})
+    slots = [sum(worker.slots for worker in scenario.workers if worker.types == each) for each in profiles]
+    columns = [
+        (n, f, at)
+        for n, each in enumerate(scenario.arrivals)
+        for f, profile in enumerate(profiles)
+        if each.type in profile
+        for at in range(each.since_us // S, until)
+    ]
+    once = np.zeros((len(scenario.arrivals), len(columns)))
+    busy = np.zeros((len(profiles) * (until + 20), len(columns)))
+    for column, (n, f, at) in enumerate(columns):
+        once[n, column] = 1
+        busy[f * (until + 20) + at : f * (until + 20) + at + scenario.arrivals[n].took_us // S, column] = 1
+    cost = [at - scenario.arrivals[n].since_us / S for n, _, at in columns]
+    most = np.repeat(slots, until + 20)
+    found = milp(
+        cost,
+        constraints=[LinearConstraint(once, 1, 1), LinearConstraint(busy, -np.inf, most)],
+        integrality=np.ones(len(columns)),
+        bounds=Bounds(0, 1),
+    )
+    return float(found.fun) / len(scenario.arrivals)
+
+
+TEN = [("a", 0, 9, 5), ("a", 0, 1, 5), ("b", 1, 3, 5), ("a", 1, 2, 5), ("b", 2, 8, 5)]
+TEN += [("a", 3, 1, 5), ("b", 4, 1, 5), ("b", 4, 2, 5), ("a", 5, 4, 5), ("a", 6, 1, 5)]
+
+
+@pytest.mark.parametrize("fleet", [workers(("a", 1), ("a b", 1)), workers(("a b", 2)), workers(("a", 1), ("b", 1))])
+def test_a_program_in_whole_numbers_is_between_the_bounds_of_ten_jobs(fleet):
+    scenario = scenario_of(fleet, TEN)
+    exact = exact_by_milp(scenario, 34)
+    lower, listed = bounds(scenario, bins=128)
+    assert max(lower.values()) <= exact + 1e-6
+    assert exact <= mean_wait_s(scenario.arrivals, starts_of(listed), equally) + 1e-6
+    assert max(lower.values()) > 0.6 * exact, "and the bound says something"
+
+
+def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
+    """One slot; lengths 1, 2 and 3 s come together. Shortest first: waits of 0, 1 and 3 s."""
+    scenario = scenario_of(workers(("a", 1)), [("a", 0, 3, 5), ("a", 0, 1, 5), ("a", 0, 2, 5)])
+    lower, listed = bounds(scenario, bins=128)
+    assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(4 / 3)
+    assert lower["one fast slot"] == pytest.approx(4 / 3)
+    assert lower["prices"] == pytest.approx(4 / 3, rel=0.03)
+
+
+def test_a_short_job_that_comes_soon_gets_the_slot_that_is_kept_for_it():
+    """A job of 100 s is there, one of 1 s comes after 2 s: the slot is kept, and the two wait 3 s and 0 s."""
+    scenario = scenario_of(workers(("a", 1)), [("a", 0, 100, 5), ("a", 2, 1, 5)])
+    _, listed = bounds(scenario)
+    assert [run.claimed_us // S for run in listed.runs] == [2, 3]
+
+
+def test_a_list_keeps_to_keys_rates_and_limits_of_types():
+    jobs = [(job("a", 0, exclusive="k", exclusive_limit="1"), 2 * S)] * 2 + [
+        (job("b", 0, rate="r", rate_limit="1/m"), S)
+    ] * 2
+    jobs += [(job("c", 0), 3 * S)] * 3
+    scenario = of_trace(trace(workers(("a b c", 9)), jobs, limits="type:c=2"))
+    listed = list_schedules.best(scenario, equally)
+    starts = {"a": [], "b": [], "c": []}
+    for run in listed.runs:
+        starts[scenario.arrivals[run.number].type].append(run.claimed_us // S)
+    assert starts == {"a": [0, 2], "b": [0, 60], "c": [0, 0, 3]}
+
+
+@pytest.mark.parametrize("name", ["flood", "diurnal", "heavy_tail", "tenants"])
+def test_the_bounds_of_a_trace_are_below_and_above_what_they_bound(name):
+    recorded = TRACES[name](250, 3)
+    replayed = simple_engine.schedule(of_trace(recorded))
+    found = optimum(recorded, replayed, bins=32)
+    assert found.jobs == 250
+    assert found.lower_s <= found.upper_s <= found.replayed_s
+    assert found.recorded_s == pytest.approx(found.replayed_s)
+    assert 1 <= found.replayed_at_least <= found.replayed_at_most
+
+
+def test_jobs_that_the_record_did_not_claim_do_not_count():
+    recorded = trace(workers(("a", 1)), [(job("a", 0), S), (job("a", 0), S), (job("b", 0), S)])
+    found = optimum(recorded, simple_engine.schedule(of_trace(recorded)), bins=32)
+    assert (found.jobs, found.left_out) == (2, 1)
+    assert found.upper_s == pytest.approx(0.5)
+
+
+def test_a_trace_without_claims_is_refused():
+    recorded = trace(workers(("a", 1)), [(job("b", 0), S)])
+    with pytest.raises(ValueError, match="no job of the trace is claimed"):
+        optimum(recorded, simple_engine.schedule(of_trace(recorded)))
+
+
+def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
+    """Slots enough, but one job of a key at a time: 1, 2 and 3 s wait 0, 1 and 3 s; two at a time: 0, 0 and 1 s."""
+    for limit, waits in (("1", 4), ("2", 1)):
+        jobs = [(job("a", 0, exclusive="k", exclusive_limit=limit), took * S) for took in (3, 1, 2)]
+        scenario = of_trace(trace(workers(("a", 9)), jobs))
+        lower, listed = bounds(scenario, bins=32)
+        assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(waits / 3)
+        assert lower["one fast slot for each key"] <= waits / 3
+        assert lower["one fast slot for each key"] == pytest.approx(4 / 3) or limit == "2"
+        limited = replace(scenario, settings={"limits": "host:*=9"})
+        assert "one fast slot for each key" not in bounds(limited, bins=32)[0]
+
+
+@settings(max_examples=100, deadline=None)
+@given(scenarios(most=8), st.lists(st.floats(0, 10), min_size=8, max_size=8), st.booleans(), st.data())
+def test_the_numbers_of_any_schedule_fulfill_each_row_of_the_linear_program(scenario, places, ahead, data):
+    made = list_schedule(scenario, dict(enumerate(places)), ahead=ahead)
+    if len(made.runs) < len(scenario.arrivals):
+        return
+    edges = np.unique([0.0, *data.draw(st.lists(st.floats(0.1, 40), min_size=2, max_size=12))])
+    classes = classes_of(scenario.arrivals, equally, data.draw(st.sampled_from([1, 2, 8])))
+    program = lower_bound.Program(classes, open_slots(scenario.workers, scenario.arrivals), edges)
+    values = numbers_of(made, program)
+    over = program.at_most.matrix(program.columns) @ values - np.concatenate(program.at_most.most)
+    assert over.max() < 1e-6
+    missed = program.equal.matrix(program.columns) @ values - np.concatenate(program.equal.most)
+    assert np.abs(missed).max() < 1e-6
+    assert (values <= program.highest + 1e-9).all()
+    if edges[-1] >= max(run.claimed_us for run in made.runs) / S:
+        waited = mean_wait_s(scenario.arrivals, starts_of(made), equally) * len(scenario.arrivals)
+        assert program.cost @ values == pytest.approx(waited)
+
+
+def numbers_of(made: Schedule, program: lower_bound.Program) -> np.ndarray:
+    """Return the numbers that the columns of *program* stand for: those of the schedule *made*."""
+    edges, starts, values = program.edges, starts_of(made), np.zeros(program.columns)
+    for number, jobs in enumerate(program.classes):
+        own = [
+            (each.since_us / S, starts[each.number] / S, each.took_us / S)
+            for each in made.scenario.arrivals
+            if each.type == jobs.type and jobs.shortest_s <= each.took_us / S <= jobs.longest_s
+        ]
+        for k, edge in enumerate(edges):
+            done = [min(took, max(0, edge - start)) for _, start, took in own]
+            best = [min(took, max(0, edge - since)) for since, _, took in own]
+            here = number * program.per_class + k
+            values[here] = sum(since <= edge < start for since, start, _ in own)
+            values[here + program.bins + 1] = sum(max(0, min(edge, start) - since) for since, start, _ in own)
+            values[here + 2 * (program.bins + 1)] = sum(best) - sum(done)
+    served = {worker.name: frozenset(worker.types) for worker in made.scenario.workers}
+    types = {each.type for each in made.scenario.arrivals}
+    for run in made.runs:
+        pair = (made.scenario.arrivals[run.number].type, served[run.worker] & types)
+        first = program.per_class * len(program.classes) + program.pairs.index(pair) * program.bins
+        for k in range(program.bins):
+            values[first + k] += max(0, min(edges[k + 1], run.ended_us / S) - max(edges[k], run.claimed_us / S))
+    return values

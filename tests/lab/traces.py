@@ -1,0 +1,139 @@
+"""Traces that are the same each time, in the shapes that public traces of clusters have.
+
+Durations have heavy tails (log-normal, Pareto), arrivals come in bursts and in the rhythm of a day, workers are
+specialised or versatile. `TRACES` has one of each shape by name; each takes the number of jobs and a seed.
+"""
+
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.trace import DONE, Trace, TracedJob, TracedWorker
+
+from . import simple_engine
+
+S = 1_000_000
+
+
+def log_normal_us(drawn: random.Random, median_s: float, sigma: float) -> int:
+    return max(1_000, round(drawn.lognormvariate(math.log(median_s), sigma) * S))
+
+
+def pareto_us(drawn: random.Random, least_s: float, shape: float, most_s: float) -> int:
+    return round(min(most_s, least_s * drawn.paretovariate(shape)) * S)
+
+
+def poisson_us(drawn: random.Random, rate: Callable[[float], float], most_rate: float, number: int) -> Iterator[int]:
+    """Yield *number* times at which jobs arrive, at a *rate* of jobs a second by the time, s."""
+    now_s = 0.0
+    while number:
+        now_s += drawn.expovariate(most_rate)
+        if drawn.random() * most_rate <= rate(now_s):
+            number -= 1
+            yield round(now_s * S)
+
+
+def trace(workers: list[TracedWorker], jobs: list[tuple[TracedJob, int]], **settings: str) -> Trace:
+    """Return a trace of *jobs*, each with how long it takes, µs, as `simple_engine` schedules them."""
+    come = sorted(jobs, key=lambda each: each[0].since_us)
+    took = [replace(each, started_us=each.since_us, ended_us=each.since_us + took_us) for each, took_us in come]
+    runs = simple_engine.schedule(of_trace(Trace(0, tuple(workers), tuple(took), settings))).runs
+    ran = [each for each, _ in come]
+    for fence, run in enumerate(runs, 1):
+        ran[run.number] = replace(
+            ran[run.number],
+            fence=fence,
+            claimed_us=run.claimed_us,
+            started_us=run.claimed_us,
+            ended_us=run.ended_us,
+            worker=run.worker,
+            outcome=DONE,
+        )
+    return Trace(max((run.ended_us for run in runs), default=0), tuple(workers), tuple(ran), settings)
+
+
+def job(type: str, at_us: int, **more: object) -> TracedJob:
+    return TracedJob(type=type, enqueued_us=at_us, since_us=at_us, **more)  # type: ignore[arg-type]
+
+
+def workers(*fleet: tuple[str, int]) -> list[TracedWorker]:
+    """Return a worker for each types (with blanks between) and slots."""
+    return [TracedWorker(f"w{n}@host", tuple(types.split()), slots) for n, (types, slots) in enumerate(fleet, 1)]
+
+
+def flood(number: int = 1_000, seed: int = 1) -> Trace:
+    """A batch of reports comes at once, and users' pdf jobs, on demand, come all the while."""
+    drawn = random.Random(seed)
+    batch = [(job("report", 10 * S + n * 1_000), log_normal_us(drawn, 1.0, 0.8)) for n in range(number // 2)]
+    users = poisson_us(drawn, lambda _: 2.0, 2.0, number - number // 2)
+    return trace(
+        workers(("pdf", 1), ("report", 2), ("pdf report", 3)),
+        [*batch, *((job("pdf", at, on_demand=True), log_normal_us(drawn, 0.6, 0.6)) for at in users)],
+    )
+
+
+def diurnal(number: int = 2_000, seed: int = 1) -> Trace:
+    """A day of a few types, at a quarter of the load by night and a little above the slots at noon; heavy tails."""
+    drawn = random.Random(seed)
+    mean_s, slots = 4.0, 8
+    noon = 1.15 * slots / mean_s
+    length_s = number / (0.6 * noon)
+
+    def rate(at_s: float) -> float:
+        return noon * (0.6 - 0.4 * math.cos(2 * math.pi * at_s / length_s))
+
+    jobs = []
+    for at in poisson_us(drawn, rate, noon, number):
+        type_ = drawn.choices(("pdf", "excel", "index"), (5, 3, 2))[0]
+        took = {"pdf": (2.2, 1.1), "excel": (2.0, 1.2), "index": (2.5, 1.0)}[type_]
+        jobs.append((job(type_, at, on_demand=drawn.random() < 0.2), log_normal_us(drawn, *took)))
+    return trace(workers(("pdf", 3), ("excel", 1), ("index", 1), ("pdf excel", 1), ("pdf excel index", 2)), jobs)
+
+
+def heavy_tail(number: int = 2_000, seed: int = 1) -> Trace:
+    """Functions: most take a fraction of a second, some a minute; in bursts, at 70 % of the slots."""
+    drawn = random.Random(seed)
+    jobs, at_s = [], 0.0
+    while len(jobs) < number:
+        at_s += drawn.expovariate(0.6)
+        for _ in range(min(60, int(drawn.paretovariate(1.1)))):
+            type_ = drawn.choices(("thumb", "video"), (4, 1))[0]
+            took = pareto_us(drawn, 0.2, 1.1, 60.0) if type_ == "thumb" else pareto_us(drawn, 1.0, 1.3, 90.0)
+            jobs.append((job(type_, round(at_s * S) + drawn.randrange(S // 2)), took))
+    return trace(workers(("thumb", 2), ("video", 2), ("thumb video", 2)), jobs[:number])
+
+
+def tenants(number: int = 1_000, seed: int = 1) -> Trace:
+    """Customers of very different size; the largest sends a third of all jobs, at once."""
+    drawn = random.Random(seed)
+    large = [(job("mail", 30 * S + n * 2_000, tenant="t0"), log_normal_us(drawn, 0.5, 0.5)) for n in range(number // 3)]
+    rest = poisson_us(drawn, lambda _: 3.0, 3.0, number - number // 3)
+    small = [
+        (job("mail", at, tenant=f"t{1 + int(drawn.paretovariate(0.8)) % 20}"), log_normal_us(drawn, 0.5, 0.5))
+        for at in rest
+    ]
+    return trace(workers(("mail", 3)), large + small)
+
+
+def keys(number: int = 500, seed: int = 1) -> Trace:
+    """One job at a time for each of a few hosts, and a rate for another type."""
+    drawn = random.Random(seed)
+    jobs = []
+    for at in poisson_us(drawn, lambda _: 4.0, 4.0, number):
+        if drawn.random() < 0.7:
+            host = f"h{min(9, int(drawn.expovariate(0.4)))}"
+            jobs.append((job("crawl", at, exclusive=host, exclusive_limit="1"), log_normal_us(drawn, 0.7, 0.6)))
+        else:
+            jobs.append((job("mail", at, rate="smtp", rate_limit="60/m"), log_normal_us(drawn, 0.2, 0.3)))
+    return trace(workers(("crawl", 4), ("crawl mail", 1)), jobs)
+
+
+TRACES: dict[str, Callable[[int, int], Trace]] = {
+    "flood": flood,
+    "diurnal": diurnal,
+    "heavy_tail": heavy_tail,
+    "tenants": tenants,
+    "keys": keys,
+}
