@@ -69,7 +69,7 @@ class NotMerged(AffinityError):  # noqa: N818 - no error of anybody: the word of
 
 
 class TraceError(AffinityError, ValueError):
-    """A file is no trace that the lab can read, or a fleet cannot be recorded. The text names the line, if there is one."""
+    """A file is no trace that the lab can read, in the line that the text names, or a fleet cannot be recorded now."""
 
 
 def refuse(option: str, accepted: str, got: object) -> OptionError:

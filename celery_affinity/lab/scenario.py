@@ -39,6 +39,9 @@ class Scenario:
 
 
 def of_trace(trace: Trace) -> Scenario:
-    """Return the scenario of what *trace* recorded. Jobs whose end is not in the trace, or that no worker claimed, take the
-    median of their type (of all jobs, if no job of the type ended)."""
+    """Return the scenario of what *trace* recorded.
+
+    Jobs whose end is not in the trace, or that no worker claimed, take the median of their type (of all jobs, if no job
+    of the type ended).
+    """
     raise NotImplementedError

@@ -1,6 +1,7 @@
-"""A trace: what a fleet did for a while, as a record that can be given away. It has hashes in place of keys, and no arguments.
+"""A trace: what a fleet did for a while, as a record that can be given away.
 
-Times are µs since the beginning of the trace. A job that was pending before the trace began has a time below 0.
+It has hashes in place of keys, and no arguments. Times are µs since the beginning of the trace. A job that was pending
+before the trace began has a time below 0.
 """
 
 from collections.abc import Mapping
@@ -9,9 +10,9 @@ from dataclasses import dataclass, field
 #: The form of a trace, in its header.
 SCHEMA = "celery-affinity-trace/1"
 
-#: How a claim ended, as the worker told it. `REVOKED`, `EXPIRED`: also of a job that ended so while it waited, without a
-#: claim. `RETURNED`: the job waited again. `RUNNING`: the claim had not ended as the trace did. `PENDING`: the job still
-#: waited then.
+#: How a claim ended, as the worker told it. `REVOKED`, `EXPIRED`: also of a job that ended so while it waited, without
+#: a claim. `RETURNED`: the job waited again. `RUNNING`: the claim had not ended as the trace did. `PENDING`: the job
+#: still waited then.
 DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING = (
     "done",
     "failed",
@@ -28,7 +29,10 @@ OUTCOMES = (DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING
 
 @dataclass(frozen=True, slots=True)
 class TracedWorker:
-    """A worker, from the time at which it joined (at the latest the beginning of the trace) until it left (None: it did not)."""
+    """A worker, from its join, or the beginning of the trace, until it left (None: it did not).
+
+    One that came back, or got other types or slots, is a further one of the same name.
+    """
 
     name: str
     types: tuple[str, ...]

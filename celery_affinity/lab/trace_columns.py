@@ -133,6 +133,6 @@ def _check_times(found: Mapping[str, Any], line: int) -> None:
             continue
         if before and found[name] < found[before]:
             raise TraceError(
-                f"line {line}: the clock steps: {name} must not be before {before} ({found[before]}), got: {found[name]}"
+                f"line {line}: the clock steps: {name} must be {before} ({found[before]}) or later, got: {found[name]}"
             )
         before = name

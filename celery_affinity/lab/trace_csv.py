@@ -27,7 +27,8 @@ def trace_in(lines: Iterable[str]) -> Trace:
             continue
         if len(row) != len(columns):
             raise TraceError(f"line {rows.line_num}: a row must have {len(columns)} cells, got: {len(row)}")
-        jobs.append(job_of({name: cell.strip() or None for name, cell in zip(columns, row, strict=True)}, rows.line_num))
+        cells = {name: cell.strip() or None for name, cell in zip(columns, row, strict=True)}
+        jobs.append(job_of(cells, rows.line_num))
     return _begun_at_0(jobs)
 
 

@@ -43,11 +43,11 @@ def write(trace: Trace, path: str | os.PathLike[str]) -> None:
             file.writelines(lines(trace))
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, target)
+        Path(name).chmod(0o644)  # the one of a temporary file is for its owner alone
+        Path(name).replace(target)
     except BaseException:
         with suppress(OSError):
-            os.unlink(name)
+            Path(name).unlink()
         raise
 
 

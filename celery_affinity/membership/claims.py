@@ -17,6 +17,7 @@ from ..server.replies import Claim
 from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, TaskRequest, tag_of
 from .host import Pool
 from .lease import Lease
+from .records import Records
 from .server_clock import ServerClock
 from .sums import Sums
 
@@ -32,6 +33,7 @@ class Claims:
         self.lease = lease
         self.clock = ServerClock()
         self.sums = Sums()
+        self.records = Records()
         self._lock = threading.RLock()
         self._held: dict[str, Held] = {}
         self._acks: dict[str, Held] = {}
@@ -52,7 +54,9 @@ class Claims:
             if self._closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
                 return None
             waited_us = max(0, self.clock.now_us() - claim.enqueued_us)
-            self._held[tag] = Held(claim.job_id, claim.fence, claim.type, claim.expires_us, waited_us)
+            self._held[tag] = Held(
+                claim.job_id, claim.fence, claim.type, claim.expires_us, waited_us, enqueued_us=claim.enqueued_us
+            )
         return tag
 
     def count_wait(self, tag: str, *, on_demand: bool) -> None:
@@ -172,6 +176,7 @@ class Claims:
         for held in ends.values():
             if held.run is not None:
                 self.sums.ran(held.type, *held.run)
+        self.records.ended(ends.values())
         with self._lock:
             for tag in ends:
                 self._held.pop(tag, None)
@@ -262,6 +267,7 @@ class Claims:
             ]
             for held in fresh:
                 held.void = True
+        self.records.gone(fresh)
         for held in fresh:
             logger.warning("%s is no longer this worker's: any further work on it here does not count", held.in_words)
         return fresh
@@ -296,7 +302,7 @@ class Claims:
         with self._lock:
             tags = (self._given_up & given_up) - self._ends.keys()
             self._given_up -= tags
-            return [self._held.pop(tag).number for tag in tags]
+            return self._drop(tags)
 
     def renounce(self, pool: Pool) -> list[tuple[str, str]]:
         """Drop the claims whose request *pool* does not have. Return their job ids and fencing numbers.
@@ -307,7 +313,12 @@ class Claims:
         with self._lock:
             tags = [tag for tag in self._dropped(pool) if not (self._closed and self._held[tag].outcome == ACKED)]
             self._given_up.difference_update(tags)
-            return [self._held.pop(tag).number for tag in tags]
+            return self._drop(tags)
+
+    def _drop(self, tags: Iterable[str]) -> list[tuple[str, str]]:
+        dropped = [self._held.pop(tag) for tag in tags]
+        self.records.gone(held for held in dropped if not held.void)
+        return [held.number for held in dropped]
 
     def drain(self, pool: Pool) -> list[Held]:
         """Give up claims whose request *pool* does not have, and return them. Claims that still arrive go back."""

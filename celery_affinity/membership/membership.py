@@ -33,6 +33,7 @@ from .lease import Lease
 from .lookahead import Lookahead
 from .recalled import Recalled
 from .reconciling import Reconciling
+from .recording import RecordingWorker
 from .reporting import Reporting
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Membership:
             scheduler, self.claims, self.lookahead, pool=pool, host=host, heartbeats=self._heartbeats
         )
         self._reconciling = Reconciling(settings, self.claims, self.capacity, host=host, heartbeats=self._heartbeats)
+        self._recording = RecordingWorker(name, self.claims, self.capacity, pool, settings.record)
         #: Types of which the worker takes no job for a moment, as the server was told.
         self.withdrawn: frozenset[str] = frozenset()
         self._rejoin = False
@@ -149,6 +151,7 @@ class Membership:
         self._rejoin = False
         self.withdrawn = self.capacity.unwanted
         joined = self._reconciling.join(self.scheduler, self.name, self._app, withdrawn=self.withdrawn)
+        self._recording.joined()
         is_new = joined.void_up_to > 0
         if is_new:
             self.recalled.clear()
@@ -263,6 +266,7 @@ class Membership:
         try:
             self.reporting.flush_all()
             self._hand_over_sums()
+            self._recording.leave(self.scheduler)
             self._reconciling.returned += self.scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
             logger.warning(
@@ -293,6 +297,7 @@ class Membership:
             # After the sync: before that the server may take the slots of the claims that were given up for free.
             self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
             self._hand_over_sums()
+            self._recording.beat(self.scheduler)
         except (RedisError, OSError) as exc:
             self.reporting.note_trouble(exc)
             return _RETRY_S

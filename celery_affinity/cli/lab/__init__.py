@@ -8,7 +8,9 @@ from importlib import import_module
 import click
 
 #: Name of a command, as people type it -> the module that has it, in the order of `--help`.
-_MODULES: dict[str, str] = {}
+_MODULES: dict[str, str] = {
+    "record": "record",
+}
 
 
 class _LoadsOnUse(click.Group):

@@ -135,6 +135,15 @@ class Working(Runner):
         """
         return bool(self._run(arrow("count"), worker=worker, number=number, rest=flat(each.words for each in sums)))
 
+    def record(self, recording: str, pages: Iterable[tuple[str, Iterable[tuple[str, str, str]]]]) -> bool:
+        """Write *pages* into a recording: facts of a worker, in JSON, and claims (job id, fencing number, facts).
+
+        Returns whether the recording is on.
+        """
+        record = arrow("record")
+        calls_ = [(record, record.arguments(flat(rows), recording=recording, worker=facts)) for facts, rows in pages]
+        return all(self._run_together(calls_))
+
     def heartbeat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
 
