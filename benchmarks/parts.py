@@ -18,6 +18,8 @@ from .observers import looks
 from .observers import scales as pending_scales
 from .options import Options
 from .publish import publish, ways
+from .recording import RECORDED
+from .recording import measured as recorded
 from .results import Named, Part, Results
 from .sharing import Sharer, sharing
 from .systems import AFFINITY, BEFORE, DRAMATIQ, STOCK, WAITING_MS, Variant, away_variants, variants, waiting_variants
@@ -46,6 +48,13 @@ def measure_figures(options: Options) -> Results:
 
 def measure_keys(options: Options) -> Results:
     return {"keys": _in_turns(KEYED, options)}
+
+
+def measure_recording(options: Options) -> Results:
+    """Drains of many tasks: a turn is as long as some heartbeats."""
+    with Bench(options.server) as bench:
+        subjects = options.chosen(RECORDED)
+        return {"recording": recorded(bench, subjects, options.rounds, options.recorded_tasks)}
 
 
 def _in_turns(compared: list[Compared], options: Options) -> Part:
@@ -176,5 +185,6 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "sharing": measure_sharing,
     "figures": measure_figures,
     "keys": measure_keys,
+    "recording": measure_recording,
     "loss": measure_loss,
 }

@@ -16,8 +16,8 @@ from ..rules.rows import number_of
 from .hashing import NO_RULES, Hashes, Keyed
 from .trace import OUTCOMES, PENDING, RETURNED, RUNNING, Trace, TracedJob, TracedWorker
 
-#: Number of words of a row that each claim has; the job's rules, and the name of its task, may follow.
-_WORDS = 10
+#: Number of words of a row as its worker made it, with the lane and the time of the claim that may follow.
+_WORDS = 11
 
 
 class Waiting(NamedTuple):
@@ -109,27 +109,27 @@ class Assembly:
         return its
 
     def _add_claim(self, worker: _Worker, row: str) -> None:
-        words = row.split(" ", _WORDS)
-        job_id, fence, type_, enqueued, arrived, started, ended, outcome, lane, claimed = words[:_WORDS]
+        """Add a claim, from the row that a worker made of it (`membership.records`), and what the arrow added to it."""
+        job_id, fence, lane, type_, enqueued, outcome, arrived, started, ended, *further = row.split(" ", _WORDS)
         before = self._claims.get(int(fence))
-        if before is not None and (before.ended_us is not None or ended == "-"):
+        if before is not None and (before.ended_us is not None or not ended):
             return  # a repeated page, or what was known
-        rules, _, task = words[_WORDS].partition("\t") if len(words) > _WORDS else ("", "", "")
         if outcome not in OUTCOMES:
             raise ValueError(outcome)
-        keyed = self._hashes.keyed(rules, task) if rules else NO_RULES
+        known_lane, claimed, rules, task = _known(further)
+        enqueued_us = int(enqueued)
         self._claims[int(fence)] = _in_order(
             _Claim(
                 job_id,
                 sys.intern(decode(type_)),
-                int(enqueued),
-                int(arrived if claimed == "-" else claimed),
-                None if started == "-" else int(started),
-                None if ended == "-" else int(ended),
+                enqueued_us,
+                int(claimed or enqueued_us + int(arrived)),
+                enqueued_us + int(started) if started else None,
+                enqueued_us + int(ended) if ended else None,
                 sys.intern(outcome),
                 worker.id,
-                sys.intern(lane),
-                keyed,
+                sys.intern(lane or known_lane),
+                self._hashes.keyed(rules, task) if rules else NO_RULES,
             )
         )
 
@@ -240,6 +240,13 @@ class Assembly:
                 known[claim.worker] = known.get(claim.worker, 0) + 1
         missing = (sum(each.ended.values()) - known.get(each.id, 0) for each in self._workers.values())
         return self._unreadable + sum(max(0, number) for number in missing)
+
+
+def _known(further: list[str]) -> tuple[str, str, str, str]:
+    """Return lane, time of the claim, rules and task in what the arrow added; "" for what is missing."""
+    lane, claimed, rest = (*further, "", "", "")[:3]
+    rules, _, task = rest.partition("\t")
+    return lane, claimed, rules, task
 
 
 def _in_order(claim: _Claim) -> _Claim:

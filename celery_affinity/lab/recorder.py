@@ -82,7 +82,7 @@ class Recorder:
                 self._until(lambda: not self._behind(0), 2 * self._interval_s + _PATIENCE_S)
                 begun_s = now_s()
                 self._until(lambda: progress(now_s() - begun_s), for_s)
-            return self._end()
+            return self._end(round(for_s * SECOND_US))
         finally:
             with suppress(RedisError, OSError):
                 recordings.end(self._scheduler, self._id)
@@ -143,8 +143,8 @@ class Recorder:
             types = profiles.get((profile or b"").decode(), "").split()
             yield decode((name or b"?").decode()), list(map(decode, types)), number_of(slots), int(joined.get(id_, 0))
 
-    def _end(self) -> Trace:
-        end_us = self._now_us()
+    def _end(self, for_us: int) -> Trace:
+        end_us = min(self._now_us(), self._assembly.begun_us(self._since_us) + for_us)
         waiting = self._waiting(end_us)
         with suppress(KeyboardInterrupt):
             self._until(lambda: not self._behind(end_us), 2 * self._interval_s + _PATIENCE_S)

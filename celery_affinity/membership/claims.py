@@ -25,15 +25,18 @@ logger = logging.getLogger(__name__)
 
 
 class Claims:
-    """The claims of *worker*, by delivery tag. *inbox*: the key of the list in which claims arrive."""
+    """The claims of *worker*, by delivery tag. *inbox*: the key of the list in which claims arrive.
 
-    def __init__(self, worker: str, inbox: str, lease: Lease) -> None:
+    *lower_first*: whether the app counts 0 as its highest priority.
+    """
+
+    def __init__(self, worker: str, inbox: str, lease: Lease, *, lower_first: bool = False) -> None:
         self.worker = worker
         self.inbox = inbox
         self.lease = lease
         self.clock = ServerClock()
         self.sums = Sums()
-        self.records = Records()
+        self.records = Records(self.clock, lower_first)
         self._lock = threading.RLock()
         self._held: dict[str, Held] = {}
         self._acks: dict[str, Held] = {}
@@ -59,10 +62,14 @@ class Claims:
             )
         return tag
 
-    def count_wait(self, tag: str, *, on_demand: bool) -> None:
-        """Count how long the job of a claim has waited, since it is handed to its consumer now, and so has a slot."""
+    def count_wait(self, tag: str, *, on_demand: bool, priority: object = None) -> None:
+        """Count how long the job of a claim has waited, since it is handed to its consumer now, and so has a slot.
+
+        *on_demand*, *priority*: as its message says.
+        """
         held = self._held.get(tag)
         if held is not None:
+            held.on_demand, held.priority = on_demand, priority
             held.slot_since_s = time.monotonic()
             here_us = round(
                 (held.slot_since_s - held.held_since_s) * SECOND_US

@@ -73,7 +73,8 @@ class Held:
     *outcome*: what became of the message. *how*: `FAILED`, `REVOKED`, `EXPIRED` or `IGNORED` if the message was acked
     and the job did not end well; `RETURNED` if a run of merged calls is to begin again although it was acked. *why*:
     the error, in words. *void*: whether the claim is known to be the worker's no more. *waited_us*: time from the
-    publish, or the ETA, until the claim arrived here. *opened_in*: the recording that names the claim already.
+    publish, or the ETA, until the claim arrived here. *on_demand*, *priority*: as its message says, the latter as the
+    app counts it; None before it has a slot. *opened_in*: the recording that names the claim already.
     """
 
     job_id: str
@@ -91,6 +92,8 @@ class Held:
     slot_since_s: float | None = None
     ended_s: float | None = None
     enqueued_us: int = 0
+    on_demand: bool | None = None
+    priority: object = None
     opened_in: str = ""
 
     @property

@@ -21,7 +21,7 @@ from ..errors import SettingError
 from ..guard.guard import Guard, Kin
 from ..guard.pulse import Pulse
 from ..rules.protocol import MOST_TYPES, REVOKED_KEPT_S
-from ..rules.settings import PREFIX, Settings
+from ..rules.settings import HIGHER_FIRST, PREFIX, Settings
 from ..server import instance
 from ..server.scheduler import Scheduler
 from ..threads.repeating import Repeating
@@ -69,7 +69,12 @@ class Membership:
         self._settings = settings
         self._pool, self._host = pool, host
         self._heartbeats = Repeating("affinity-heartbeats", self._heartbeat, settings.heartbeat_interval)
-        self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), Lease(settings.worker_timeout))
+        self.claims = Claims(
+            self.id,
+            scheduler.keys.key("inbox", self.id),
+            Lease(settings.worker_timeout),
+            lower_first=settings.priority_order != HIGHER_FIRST,
+        )
         self.capacity = Capacity(pool, self.claims)
         self.lookahead = Lookahead(settings.lookahead, settings.lookahead_ms / 1_000)
         self.recalled = Recalled()

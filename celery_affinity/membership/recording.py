@@ -7,20 +7,17 @@ recording is on, an end costs one look at a flag.
 
 import json
 import logging
-import time
 import uuid
 
 from redis.exceptions import ResponseError
 
-from ..clock import SECOND_US
 from ..rules.protocol import MOST_RECORDED, RECORDING_KEPT_S
-from ..rules.redis_keys import encode
 from ..server import recordings
+from ..server.calls import pages
 from ..server.recordings import Recording
 from ..server.scheduler import Scheduler
 from .capacity import Capacity
 from .claims import Claims
-from .held import Held
 from .host import Pool
 from .records import MOST
 
@@ -29,11 +26,8 @@ logger = logging.getLogger(__name__)
 #: Pages that are handed over in one round trip.
 _TOGETHER = 10
 
-#: The outcome of a claim that has not ended.
-_RUNNING = "running"
-
-#: A claim as it is handed over: job id, fencing number, facts in words.
-Row = tuple[str, str, str]
+#: What a worker says of itself: JSON.
+Facts = dict[str, object]
 
 
 class RecordingWorker:
@@ -49,8 +43,7 @@ class RecordingWorker:
         self._recording: Recording | None = None
         self._since_us = self._up_to_us = 0
         self._joined_us: int | None = None
-        self._rows: list[Row] = []
-        self._handed_over = 0
+        self._rows: list[str] = []
 
     def joined(self) -> None:
         """Note when the worker entered the fleet: the first time counts."""
@@ -76,8 +69,8 @@ class RecordingWorker:
         if self._recording is None:
             return
         up_to_us = self._clock.now_us()
-        ended = self._collect(self._recording, up_to_us)
-        facts = {
+        ended = self._collect(self._recording)
+        facts: Facts = {
             "worker": self._claims.worker,
             "name": self._name,
             "types": sorted(self._capacity.types),
@@ -86,8 +79,10 @@ class RecordingWorker:
             "since": self._since_us,
             "ended": ended,
         }
+        if leaves:
+            facts["left"] = up_to_us
         try:
-            goes_on = self._hand_over(self._recording, scheduler, facts, up_to_us, leaves)
+            goes_on = self._hand_over(self._recording, scheduler, facts, up_to_us)
         except ResponseError as exc:  # it does not keep the worker from its work
             logger.warning("The server refuses what this worker records; the worker keeps it: %s", exc)
             del self._rows[:-MOST]
@@ -95,15 +90,13 @@ class RecordingWorker:
         if not goes_on:
             self._follow(None)
 
-    def _collect(self, recording: Recording, up_to_us: int) -> int:
+    def _collect(self, recording: Recording) -> int:
         """Put claims that ended, and those not named yet, into the rows. Return how many have ended so far."""
-        left, ended = self._records.take()
-        offset_us = up_to_us - round(time.monotonic() * SECOND_US)
-        self._rows += [_row(each.held, each.ended_s, each.outcome, offset_us) for each in left]
-        for each in self._claims.held():
-            if each.opened_in != recording.id:
-                each.opened_in = recording.id
-                self._rows.append(_row(each, None, _RUNNING, offset_us))
+        rows, ended = self._records.take()
+        opened = [each for each in self._claims.held() if each.opened_in != recording.id]
+        self._rows += rows + self._records.running(opened)
+        for each in opened:
+            each.opened_in = recording.id
         return ended
 
     def _begin_its_own(self, scheduler: Scheduler) -> None:
@@ -116,45 +109,28 @@ class RecordingWorker:
         if recording is not None and recording.until_us <= self._up_to_us:
             recording = None  # what had ended by its end was handed over
         if recording is None:
-            if self._records.is_on:
+            if self._recording is not None:
                 self._records.stop()
             self._recording, self._rows = None, []
         elif self._recording is None or self._recording.id != recording.id:
             if recording.until_us > self._clock.now_us():
                 self._records.begin()
                 self._since_us = self._clock.now_us()
-                self._recording, self._rows, self._handed_over = recording, [], 0
+                self._recording, self._rows = recording, []
         else:
             self._recording = recording
 
-    def _hand_over(
-        self, recording: Recording, scheduler: Scheduler, facts: dict[str, object], up_to_us: int, leaves: bool
-    ) -> bool:
+    def _hand_over(self, recording: Recording, scheduler: Scheduler, facts: Facts, up_to_us: int) -> bool:
         """Return whether the recording goes on. Rows that were not answered stay."""
         while True:
-            calls = []
-            for first in range(0, max(1, min(len(self._rows), _TOGETHER * MOST_RECORDED)), MOST_RECORDED):
-                page = self._rows[first : first + MOST_RECORDED]
-                is_last = first + MOST_RECORDED >= len(self._rows)
-                said = {**facts, "first": self._handed_over + first, "to": up_to_us if is_last else self._up_to_us}
-                if is_last and leaves:
-                    said["left"] = up_to_us
-                calls.append((json.dumps(said), page))
+            some = self._rows[: _TOGETHER * MOST_RECORDED]
+            has_all = len(some) == len(self._rows)
+            calls = [(json.dumps(facts | {"to": self._up_to_us}), page) for page in pages(some, MOST_RECORDED)]
+            if has_all:  # the last page says so
+                calls = [*calls[:-1], (json.dumps(facts | {"to": up_to_us}), calls[-1][1] if calls else [])]
             if not scheduler.record(recording.id, calls):
                 return False
-            sent = sum(len(page) for _, page in calls)
-            del self._rows[:sent]
-            self._handed_over += sent
-            if not self._rows:
+            del self._rows[: len(some)]
+            if has_all:
                 self._up_to_us = up_to_us
                 return True
-
-
-def _row(held: Held, ended_s: float | None, outcome: str, offset_us: int) -> Row:
-    """Return a claim in words; *offset_us*: the server's time less that of the monotonic clock."""
-
-    def at(seconds: float | None) -> str:
-        return "-" if seconds is None else str(round(seconds * SECOND_US) + offset_us)
-
-    words = (encode(held.type), str(held.enqueued_us), at(held.held_since_s), at(held.started_s), at(ended_s), outcome)
-    return held.job_id, held.fence, " ".join(words)

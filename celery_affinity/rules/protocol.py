@@ -199,8 +199,8 @@ LARGEST_BUCKET = 28
 #: Fields of metrics that one call of `count` adds to: each takes some 3 µs.
 MOST_METRICS = 300
 
-#: Claims that one call of `record` takes, and such calls that the server keeps of one recording, at most: some 60 MB.
-MOST_RECORDED = 50
+#: Claims that one call of `record` takes, and such calls that the server keeps of one recording, at most: some 100 MB.
+MOST_RECORDED = 100
 MOST_PAGES = 10_000
 
 #: Seconds for which a recording is known that nobody has fetched: a day.

@@ -183,7 +183,7 @@ class LargeFleet:
     def record(self, worker):
         """Have a worker hand over as many claims as one call takes."""
         recordings.begin(self.scheduler, "large", for_s=60, kept_s=0)
-        claims = [(*claim, "type 1 1 1 1 done") for claim in self.claims(worker)[:MOST_RECORDED]]
+        claims = [f"{job_id} {fence}  type 1 done 1 1 1" for job_id, fence in self.claims(worker)[:MOST_RECORDED]]
         assert self.scheduler.record("large", [("{}", claims)])
 
     def merge(self, calls):
