@@ -5,31 +5,44 @@ as it held claims at once. The trace begins with its first time if that is above
 """
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from ..errors import TraceError
 from .trace import Trace, TracedJob, TracedWorker
 from .trace_columns import check_columns, job_of
 
 
-def trace_in(lines: Iterable[str]) -> Trace:
+def trace_in(lines: Iterable[str], warn: Callable[[str], object]) -> Trace:
     """Return the trace in *lines*, of which the first has the columns. An empty cell is a missing value.
 
-    Raises TraceError.
+    *warn* hears that the last line is cut. Raises TraceError.
     """
-    rows = csv.reader(lines)
+    rows = csv.reader(lines, strict=True)
+    try:
+        return _begun_at_0(list(_jobs(rows, warn)))
+    except csv.Error as exc:
+        raise TraceError(f"line {rows.line_num}: it is no row of a CSV file: {exc}") from None
+
+
+def _jobs(rows: Any, warn: Callable[[str], object]) -> Iterator[TracedJob]:
     columns = [name.strip() for name in next(rows)]
     check_columns(columns, 1)
-    jobs = []
+    cut: tuple[int, int] | None = None
     for row in rows:
-        if not row:
-            continue
-        if len(row) != len(columns):
+        if cut is not None:
+            line, cells = cut
+            raise TraceError(f"line {line}: a row must have {len(columns)} cells, got: {cells}")
+        if len(row) > len(columns):
             raise TraceError(f"line {rows.line_num}: a row must have {len(columns)} cells, got: {len(row)}")
-        cells = {name: cell.strip() or None for name, cell in zip(columns, row, strict=True)}
-        jobs.append(job_of(cells, rows.line_num))
-    return _begun_at_0(jobs)
+        if 0 < len(row) < len(columns):
+            cut = rows.line_num, len(row)
+        elif row:
+            found = {name: cell.strip() or None for name, cell in zip(columns, row, strict=True)}
+            yield job_of(found, rows.line_num)
+    if cut is not None:
+        warn(f"line {cut[0]}, the last one, is cut, and left out")
 
 
 def _begun_at_0(jobs: list[TracedJob]) -> Trace:

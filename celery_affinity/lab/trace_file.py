@@ -103,7 +103,7 @@ def _trace_in(file: TextIO, warn: Warn) -> Trace:
     if not first.strip():
         raise TraceError("line 1: a header in JSON, or the columns of a CSV file, must come first, got: an empty line")
     if not first.lstrip().startswith("{"):
-        return trace_csv.trace_in(chain([first], file))
+        return trace_csv.trace_in(chain([first], file), warn)
     rows = _objects(chain([first], file), warn)
     header = next(rows, None)
     if header is None:

@@ -7,13 +7,10 @@ local OF_A_CLAIM = 3 -- values
 -- that claim; and the rules of a job that has some, with the name of the task. A job that has ended is known for a
 -- minute.
 local function known(id, fence)
-    local lane, claimed, its_fence = unpack(redis.call("HMGET", key.job(id), "lane", "claimed", "fence"))
+    local lane, claimed, its_fence, rules, name =
+        unpack(redis.call("HMGET", key.job(id), "lane", "claimed", "fence", "rules", "name"))
     local words = (lane or "") .. " " .. (its_fence == fence and claimed or "")
-    if not string.find(id, hooks.any_mark, -1) then
-        return words
-    end
-    local rules, name = unpack(redis.call("HMGET", key.job(id), "rules", "name"))
-    return words .. " " .. (rules or "") .. "\t" .. string.gsub(name or "", "\n", " ")
+    return rules and words .. " " .. rules .. "\t" .. string.gsub(name or "", "\n", " ") or words
 end
 
 function arrows.record(ARGV)
