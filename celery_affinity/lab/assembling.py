@@ -149,6 +149,18 @@ class Assembly:
                 each.left_us = now_us
         return sorted(ids - self._workers.keys())
 
+    def known_until(self, alive: Iterable[str], late_us: int, end_us: int) -> int:
+        """Return until when all claims that ended are known, *end_us* at most, of workers that record by themselves.
+
+        Those that have said nothing since *late_us* do not count, and those of them that are not *alive* have died.
+        """
+        ids = set(alive)
+        for each in self._workers.values():
+            if each.left_us is None and each.id not in ids and each.up_to_us < late_us:
+                each.left_us = each.up_to_us
+        there = (each.up_to_us for each in self._workers.values() if each.left_us is None)
+        return min((at_us for at_us in there if at_us >= late_us), default=end_us)
+
     def behind(self, alive: Iterable[str], up_to_us: int) -> list[str]:
         """Return those of *alive* that have not said yet what ended until *up_to_us*."""
         return [id_ for id_ in alive if id_ not in self._workers or self._workers[id_].up_to_us < up_to_us]

@@ -57,6 +57,8 @@ class Recorder:
         self._scheduler, self._reader, self._warn = scheduler, scheduler.reader, warn
         self._id = uuid.uuid4().hex[:12]
         self._renewed_s = 0.0
+        self._since_us = 0
+        self._fetched: Recording | None = None
         self._after = "-"
         in_force, _ = self._reader.settings()
         self._hashes = Hashes(in_force.get("limits", ""))
@@ -145,8 +147,9 @@ class Recorder:
 
     def _end(self, for_us: int) -> Trace:
         end_us = min(self._now_us(), self._assembly.begun_us(self._since_us) + for_us)
-        waiting = self._waiting(end_us)
+        waiting: list[Waiting] = []
         with suppress(KeyboardInterrupt):
+            waiting = self._waiting(end_us)
             self._until(lambda: not self._behind(end_us), 2 * self._interval_s + _PATIENCE_S)
         with suppress(RedisError, OSError):
             self._warn_of(self._behind(end_us))
@@ -184,20 +187,18 @@ class Recorder:
                 "there is no recording to fetch: --for records now, and affinity_record in the app.conf has workers "
                 "record from their start on"
             )
-        self._facts["recorded_at"] = _moment(found.since_us)
+        self._since_us, self._facts["recorded_at"] = found.since_us, _moment(found.since_us)
         self._read(found.id, forget=False)
         end_us = min(found.until_us, self._reader.now_us())
         self._fetched = found if end_us == found.until_us else None
-        for each in self._assembly.see(self._alive(), end_us):
-            logger.debug("worker %s has handed over nothing", each)
+        late_us = end_us - round(2 * self._interval_s * SECOND_US)
+        end_us = min(end_us, self._assembly.known_until(self._alive(), late_us, end_us))
         return self._trace(found.since_us, end_us, self._waiting(end_us))
 
     def forget(self) -> None:
         """Forget what `fetch` returned if its recording is over: then workers that start record again."""
         if self._fetched is not None:
             recordings.end(self._scheduler, self._fetched.id)
-
-    _fetched: Recording | None = None
 
     # -- what was never claimed
 
@@ -206,13 +207,11 @@ class Recorder:
         found: list[Waiting] = []
         with suppress(RedisError, OSError):
             found += self._listed("pending", PENDING, end_us)
-            if int(self._facts_keep_us()) > ENDED_KEPT_S * SECOND_US:
+            keep_us = complete(self._reader.fields("settings", ["keep_us"]))["keep_us"]
+            if int(keep_us) > ENDED_KEPT_S * SECOND_US:  # else there is no list of them
                 found += self._listed("revoked", REVOKED, end_us)
                 found += self._listed("expired", EXPIRED, end_us)
         return found
-
-    def _facts_keep_us(self) -> str:
-        return complete(self._reader.fields("settings", ["keep_us"]))["keep_us"]
 
     def _listed(self, state: str, outcome: str, end_us: int) -> Iterator[Waiting]:
         cursor: str | None = None
@@ -232,8 +231,6 @@ class Recorder:
 
     def _ended_unclaimed(self, fence: str, ended_us: int, end_us: int) -> bool:
         return not fence and self._since_us <= ended_us <= end_us
-
-    _since_us = 0
 
 
 def _paused(scheduler: Scheduler) -> list[type_rules.Pause]:

@@ -131,6 +131,15 @@ def test_a_trace_begins_when_the_last_of_the_workers_that_were_there_records(ass
     assert assembly.behind(["w1", "w4"], END) == ["w4"]
 
 
+def test_what_workers_recorded_by_themselves_is_known_until_the_last_heartbeat_of_all(assembly):
+    assembly.add(page("w1", name="a", to=1_900), [])
+    assembly.add(page("w2", name="b", to=1_850), [])
+    assembly.add(page("died", name="c", to=1_300), [])
+    assembly.add(page("left", name="d", to=1_400, left=1_400), [])
+    assert assembly.known_until(["w1", "w2"], 1_700, END) == 1_850
+    assert {each.name: each.left_us for each in trace(assembly).workers} == {"a": None, "b": None, "c": 300, "d": 400}
+
+
 def test_the_same_name_has_another_hash_in_another_trace_and_as_another_kind():
     one, other = Hashes(), Hashes()
     assert one.of("tenant", "acme") == one.of("tenant", "acme")
