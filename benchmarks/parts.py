@@ -18,6 +18,8 @@ from .observers import looks
 from .observers import scales as pending_scales
 from .options import Options
 from .publish import publish, ways
+from .recording import RECORDED
+from .recording import measured as recorded
 from .results import Named, Part, Results
 from .sharing import Sharer, sharing
 from .systems import AFFINITY, BEFORE, DRAMATIQ, STOCK, WAITING_MS, Variant, away_variants, variants, waiting_variants
@@ -50,6 +52,13 @@ def measure_keys(options: Options) -> Results:
 
 def measure_tenants(options: Options) -> Results:
     return {"tenants": _in_turns(OF_TENANTS, options)}
+
+
+def measure_recording(options: Options) -> Results:
+    """Drains of many tasks: a turn is as long as some heartbeats."""
+    with Bench(options.server) as bench:
+        subjects = options.chosen(RECORDED)
+        return {"recording": recorded(bench, subjects, options.rounds, options.recorded_tasks)}
 
 
 def _in_turns(compared: list[Compared], options: Options) -> Part:
@@ -181,5 +190,6 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "figures": measure_figures,
     "keys": measure_keys,
     "tenants": measure_tenants,
+    "recording": measure_recording,
     "loss": measure_loss,
 }

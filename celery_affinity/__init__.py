@@ -18,6 +18,7 @@ from .errors import (
     ResultLostError,
     SchemaError,
     SettingError,
+    TraceError,
     TransportError,
 )
 from .rules.affinity import Affinity
@@ -71,6 +72,7 @@ __all__ = [
     "SettingError",
     "TaskIds",
     "Tenant",
+    "TraceError",
     "Transport",
     "TransportError",
     "explain",

@@ -68,6 +68,10 @@ class NotMerged(AffinityError):  # noqa: N818 - no error of anybody: the word of
     """Raised by a `fold` of a `Merge`: the second call and all later calls form the next run, not this one."""
 
 
+class TraceError(AffinityError, ValueError):
+    """A file is no trace that the lab can read, in the line that the text names, or a fleet cannot be recorded now."""
+
+
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
     return OptionError(f"{option} must be {accepted}, got: {got!r}")

@@ -6,21 +6,17 @@ from ..errors import OptionError
 from ..rules.keyed.key_rules import Exclusive, Rate, TenantKey, as_said
 from ..rules.merging import Merge
 from ..rules.redis_keys import encode
-from ..rules.rule_texts import joined, with_share
+from ..rules.rule_texts import joined
 from .scenario import Arrival
 
 
-def text_of(arrival: Arrival, *, has_shares: bool) -> str:
-    """Return the field ``rules`` of the job of *arrival*. *has_shares*: tenants go by shares.
-
-    Raises OptionError, which names the job, for a limit that is none.
-    """
+def text_of(arrival: Arrival) -> str:
+    """Return the field ``rules`` of the job of *arrival*. Raises OptionError, which names the job, for no limit."""
     try:
         parts = [_merge(arrival), _rate(arrival), _exclusive(arrival), _tenant(arrival)]
     except (OptionError, ValueError) as exc:
         raise OptionError(f"job {arrival.number} of the trace: {exc}") from exc
-    text = joined(*parts)
-    return with_share(text) if has_shares else text
+    return joined(*parts)
 
 
 def has_time(arrival: Arrival) -> bool:

@@ -24,7 +24,6 @@ from ..server.calls import ArrowCall
 from ..server.connections.in_flight import InFlight
 from .clocked import CLOCKED, START_US, ClockedScheduler, Command, setting
 from .job_rules import closed_keys, has_time, text_of
-from .known_rules import TENANT_TURNS
 from .scenario import Scenario
 from .schedule import Schedule
 from .timeline import NEVER, Claimed, Timeline
@@ -123,7 +122,6 @@ class Judge:
         self._client: Any = client  # as in `Runner`
         self._scheduler = _Scheduler(client, self._keys)
         self._scheduler.load()
-        self._has_shares = scenario.settings.get(TENANT_TURNS) == "share"
         self._position_of = {each.number: nth for nth, each in enumerate(scenario.arrivals)}
         self._held: dict[int, tuple[str, str]] = {}  # position of a claim's first arrival -> id, fencing number
         self._sequence = 0
@@ -176,7 +174,7 @@ class Judge:
 
     def arrive(self, position: int, now_us: int) -> Sequence[Claimed]:
         arrival = self._scenario.arrivals[position]
-        rules = text_of(arrival, has_shares=self._has_shares)
+        rules = text_of(arrival)
         is_older = arrival.enqueued_us < now_us
         job = NewJob(
             marks.marked(_id_of(arrival.number), rules),

@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from ..rules.addresses import OF_TYPE
 from ..rules.keyed import key_limits
 from ..rules.protocol import MOST_CHOSEN_FROM, MOST_COMPARED, MOST_OPENED
+from ..rules.settings import SHARE
 from ..rules.shared_settings import complete
 from ..rules.tenants import quotas_in
 from .binding_keys import KeySettings
 from .scenario import Arrival, Scenario
-
-#: Setting of tenants by shares, which an app.conf has and Redis has not: a scenario may name it.
-TENANT_TURNS = "tenant_turns"
 
 
 def unknown_rule(scenario: Scenario) -> str | None:
@@ -24,10 +22,8 @@ def unknown_rule(scenario: Scenario) -> str | None:
         return _sentence("a reserve (the setting 'reserve')")
     if any(quota.min for quota in quotas_in(settings["tenants"]).values()):
         return _sentence("a minimum of a tenant (the setting 'tenants')")
-    has_shares, keys = (
-        scenario.settings.get(TENANT_TURNS) == "share",
-        KeySettings(settings["limits"], settings["tenants"]),
-    )
+    has_shares = settings["tenant_turns"] == SHARE
+    keys = KeySettings(settings["limits"], settings["tenants"])
     sublanes: dict[str, set[tuple[str, bool, int]]] = {}
     for arrival in scenario.arrivals:
         if rule := _rule_of(arrival, has_shares, keys, sublanes):

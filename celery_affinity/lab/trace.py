@@ -1,8 +1,7 @@
 """A trace: what a fleet did for a while, as a record that can be given away.
 
-It has hashes in place of keys, and no arguments.
-
-Times are µs since the beginning of the trace. A job that was pending before the trace began has a time below 0.
+It has hashes in place of keys, and no arguments. Times are µs since the beginning of the trace. A job that was pending
+before the trace began has a time below 0.
 """
 
 from collections.abc import Mapping
@@ -11,8 +10,9 @@ from dataclasses import dataclass, field
 #: The form of a trace, in its header.
 SCHEMA = "celery-affinity-trace/1"
 
-#: Outcomes of a claim that ended: how the worker told it. `PENDING`: the job still waited as the trace ended, or was
-#: revoked or has expired unclaimed.
+#: How a claim ended, as the worker told it. `REVOKED`, `EXPIRED`: also of a job that ended so while it waited, without
+#: a claim. `RETURNED`: the job waited again. `RUNNING`: the claim had not ended as the trace did. `PENDING`: the job
+#: still waited then.
 DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING = (
     "done",
     "failed",
@@ -24,10 +24,15 @@ DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING = (
     "pending",
 )
 
+OUTCOMES = (DONE, FAILED, REVOKED, EXPIRED, REJECTED, RETURNED, RUNNING, PENDING)
+
 
 @dataclass(frozen=True, slots=True)
 class TracedWorker:
-    """A worker, from the time at which it joined, or the beginning of the trace, until it left (None: it did not)."""
+    """A worker, from its join, or the beginning of the trace, until it left (None: it did not).
+
+    One that came back, or got other types or slots, is a further one of the same name.
+    """
 
     name: str
     types: tuple[str, ...]
@@ -43,7 +48,7 @@ class TracedJob:
     *enqueued_us*: the time from which its age counts. *since_us*: the time from which it could be claimed: of a job
     that came back, when it came back. *claimed_us*, *started_us*, *ended_us*: None if that did not happen within the
     trace. *fence*: orders claims; None without a claim. *exclusive*, *rate*, *merge*, *tenant*: hashes; the limits of
-    the first two as the task says them (`"3"`, `"10/m"`).
+    the first two as the task says them (`"3"`, `"10/m"`), or as `affinity_limits` overrides them.
     """
 
     type: str
@@ -75,7 +80,8 @@ class TracedJob:
 class Trace:
     """A record of *length_us*. *settings*: those in force, by their name in Redis (`rules.shared_settings`), as text.
 
-    *paused*: types that were paused as it began. *versions*: of this package and of the server, by name.
+    *paused*: types that were paused as it began; ``*``: all types. *versions*: of this package and of the server, by
+    name. *lost*: number of claims that workers could not write down.
     """
 
     length_us: int
@@ -85,3 +91,4 @@ class Trace:
     paused: tuple[str, ...] = ()
     recorded_at: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    lost: int = 0

@@ -1,46 +1,238 @@
-"""A trace in a file of JSON Lines: a header, then one object for each worker and each job."""
+"""A trace in a file: written as JSON Lines, read as JSON Lines or as CSV.
+
+The first line of JSON Lines is the header; then come rows, each an object whose ``row`` says what it is: ``join``,
+``leave`` or ``job``. A CSV file has jobs alone (`trace_csv`). A file is read line by line.
+"""
 
 import json
-from dataclasses import asdict
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from ..errors import OptionError
+from ..errors import TraceError
+from . import trace_csv
 from .trace import SCHEMA, Trace, TracedJob, TracedWorker
+from .trace_columns import as_row, job_of, number, text
+
+logger = logging.getLogger(__name__)
+
+#: Hears of what a reader should know, and what is no reason to refuse the file.
+Warn = Callable[[str], object]
+
+#: Most types that a warning names.
+_MOST_NAMED = 5
+
+#: Fields of a header, beside its schema and its workers.
+_HEADER = ("length_us", "settings", "paused", "versions", "recorded_at", "lost")
 
 
-def read(path: Path) -> Trace:
-    """Return the trace in the file *path*. Raises OptionError, which names the line, for what is none."""
-    header: dict[str, Any] = {}
-    workers, jobs = [], []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-                kind = row.pop("row")
-                if kind == "header":
-                    header = row
-                elif kind == "worker":
-                    workers.append(TracedWorker(**{**row, "types": tuple(row["types"])}))
-                elif kind == "job":
-                    jobs.append(TracedJob(**row))
-                else:
-                    raise ValueError(f"row must be 'header', 'worker' or 'job', got: {kind!r}")
-            except (ValueError, TypeError, KeyError, AttributeError) as exc:
-                raise OptionError(f"line {number} of {path}: {exc}") from exc
-    if header.pop("schema", None) != SCHEMA:
-        raise OptionError(f"the first line of {path} must be the header of a trace, with schema {SCHEMA!r}")
-    return Trace(**{**header, "workers": tuple(workers), "jobs": tuple(jobs), "paused": tuple(header["paused"])})
+# -- writing
 
 
-def write(trace: Trace, path: Path) -> None:
-    """Write *trace* into the file *path*."""
-    header = {"row": "header", "schema": SCHEMA, "length_us": trace.length_us, "settings": dict(trace.settings)}
-    header |= {"paused": trace.paused, "recorded_at": trace.recorded_at, "versions": dict(trace.versions)}
-    with path.open("w", encoding="utf-8") as out:
-        rows = ({"row": "worker", **asdict(each)} for each in trace.workers)
-        jobs = ({"row": "job", **asdict(each)} for each in trace.jobs)
-        for row in (header, *rows):
-            out.write(json.dumps(row) + "\n")
-        for row in jobs:
-            out.write(json.dumps(row) + "\n")
+def write(trace: Trace, path: str | os.PathLike[str]) -> None:
+    """Write *trace* into the file *path*, all of it or nothing: an older file stays until the new one is whole."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.writelines(lines(trace))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)  # the one of a temporary file is for its owner alone
+        Path(name).replace(target)
+    except BaseException:
+        with suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def lines(trace: Trace) -> Iterator[str]:
+    """Yield the lines of *trace*."""
+    first = [worker for worker in trace.workers if worker.joined_us <= 0]
+    header: dict[str, object] = {"row": "header", "schema": SCHEMA}
+    header |= {name: getattr(trace, name) for name in _HEADER}
+    header["settings"], header["versions"] = dict(trace.settings), dict(trace.versions)
+    header["workers"] = [{"name": each.name, "types": each.types, "slots": each.slots} for each in first]
+    yield _line(header)
+    moves = [(each.joined_us, 1, each) for each in trace.workers if each.joined_us > 0]
+    moves += [(each.left_us, 0, each) for each in trace.workers if each.left_us is not None]
+    for at_us, joins, worker in sorted(moves, key=lambda move: move[:2]):
+        if joins:
+            facts = {"types": worker.types, "slots": worker.slots}
+            yield _line({"row": "join", "worker": worker.name, "at_us": at_us, **facts})
+        else:
+            yield _line({"row": "leave", "worker": worker.name, "at_us": at_us})
+    for job in trace.jobs:
+        yield _line({"row": "job", **as_row(job)})
+
+
+def _line(row: dict[str, object]) -> str:
+    return json.dumps(row, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+# -- reading
+
+
+def read(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> Trace:
+    """Return the trace in the file *path*. Raises TraceError, with the line, for what is no trace.
+
+    *warn* hears that the last line is cut, which is then left out, and of types that no worker serves.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            trace = _trace_in(file, warn)
+    except UnicodeDecodeError as exc:
+        raise TraceError(f"{path}: it is no text in UTF-8: {exc}") from None
+    except OSError as exc:
+        raise TraceError(f"{path} cannot be read: {exc.strerror}") from None
+    except TraceError as exc:
+        raise TraceError(f"{path}: {exc}") from None
+    if not trace.jobs:
+        raise TraceError(f"{path}: the trace has no jobs")
+    _warn_of_unserved(trace, warn)
+    return trace
+
+
+def _trace_in(file: TextIO, warn: Warn) -> Trace:
+    first = next(file, "")
+    if not first.strip():
+        raise TraceError("line 1: a header in JSON, or the columns of a CSV file, must come first, got: an empty line")
+    if not first.lstrip().startswith("{"):
+        return trace_csv.trace_in(chain([first], file), warn)
+    rows = _objects(chain([first], file), warn)
+    header = next(rows, None)
+    if header is None:
+        raise TraceError("line 1: the header is cut")
+    return _whole(header[1], rows)
+
+
+def _objects(found: Iterable[str], warn: Warn) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield number and content of each line. A last line that is cut is left out."""
+    broken: int | None = None
+    for at, line in enumerate(found, 1):
+        if broken is not None:
+            raise TraceError(f"line {broken}: a row must be an object in JSON; the line is broken, and others follow")
+        try:
+            row = json.loads(line)
+        except ValueError:
+            broken = at
+            continue
+        if not isinstance(row, dict):
+            raise TraceError(f"line {at}: a row must be an object in JSON, got: {line.strip()[:80]!r}")
+        yield at, row
+    if broken is not None:
+        warn(f"line {broken}, the last one, is cut, and left out: what was written after it is not in the trace")
+
+
+def _whole(header: dict[str, Any], rows: Iterator[tuple[int, dict[str, Any]]]) -> Trace:
+    if header.get("schema") != SCHEMA:
+        raise TraceError(f"line 1: the schema must be {SCHEMA!r}, got: {header.get('schema')!r}")
+    facts = _facts(header)
+    moves: list[tuple[int, int, str, TracedWorker | None]] = []
+    jobs: list[TracedJob] = []
+    for line, row in rows:
+        kind = row.pop("row", None)
+        if kind == "job":
+            jobs.append(job_of(row, line))
+        elif kind in ("join", "leave"):
+            moves.append(_move(kind, row, line))
+        else:
+            raise TraceError(f"line {line}: row must be job, join or leave, got: {kind!r}")
+    workers = _workers(_first_workers(header), moves)
+    return Trace(workers=tuple(workers), jobs=tuple(jobs), **facts)
+
+
+def _facts(header: dict[str, Any]) -> dict[str, Any]:
+    for name in header:
+        if name not in (*_HEADER, "row", "schema", "workers"):
+            raise TraceError(f"line 1: unknown field {name!r} of a header; fields are {', '.join(_HEADER)}, workers")
+    try:
+        length_us, lost = number(header.get("length_us")), number(header.get("lost", 0))
+    except ValueError as exc:
+        raise TraceError(f"line 1: length_us and lost must be {exc}, got: {header.get('length_us')!r}") from None
+    return {
+        "length_us": length_us,
+        "lost": lost,
+        "settings": _texts(header, "settings"),
+        "versions": _texts(header, "versions"),
+        "paused": tuple(_list(header, "paused", 1)),
+        "recorded_at": str(header.get("recorded_at", "")),
+    }
+
+
+def _texts(header: dict[str, Any], name: str) -> dict[str, str]:
+    found = header.get(name, {})
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise TraceError(f"line 1: {name} must be an object of texts, got: {found!r:.80}")
+    return found
+
+
+def _list(row: dict[str, Any], name: str, line: int) -> list[str]:
+    found = row.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+        raise TraceError(f"line {line}: {name} must be a list of texts, got: {found!r:.80}")
+    return found
+
+
+def _first_workers(header: dict[str, Any]) -> list[TracedWorker]:
+    found = header.get("workers", [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise TraceError(f"line 1: workers must be a list of objects, got: {found!r:.80}")
+    return [_worker(each, each.get("name"), 0, 1) for each in found]
+
+
+def _worker(row: dict[str, Any], name: object, joined_us: int, line: int) -> TracedWorker:
+    try:
+        slots = number(row.get("slots"))
+    except ValueError:
+        slots = -1
+    if slots < 0:
+        raise TraceError(f"line {line}: slots must be a whole number, 0 or more, got: {row.get('slots')!r}")
+    try:
+        return TracedWorker(text(name), tuple(map(text, _list(row, "types", line))), slots, joined_us)
+    except ValueError as exc:
+        raise TraceError(f"line {line}: the name of a worker must be {exc}, got: {name!r}") from None
+
+
+def _move(kind: str, row: dict[str, Any], line: int) -> tuple[int, int, str, TracedWorker | None]:
+    known = ("worker", "at_us", "types", "slots") if kind == "join" else ("worker", "at_us")
+    for name in row:
+        if name not in known:
+            raise TraceError(f"line {line}: unknown column {name!r} of a {kind}; columns are {', '.join(known)}")
+    try:
+        at_us = number(row.get("at_us"))
+    except ValueError as exc:
+        raise TraceError(f"line {line}: at_us must be {exc}, got: {row.get('at_us')!r}") from None
+    if kind == "leave":
+        return at_us, 0, str(row.get("worker")), None
+    worker = _worker(row, row.get("worker"), at_us, line)
+    return at_us, 1, worker.name, worker
+
+
+def _workers(
+    first: list[TracedWorker], moves: list[tuple[int, int, str, TracedWorker | None]]
+) -> Iterator[TracedWorker]:
+    """Yield the workers in the order in which they joined; one that came back is a further one."""
+    there = {each.name: each for each in first}
+    found = list(first)
+    for at_us, _, name, joins in sorted(moves, key=lambda move: move[:3]):
+        gone = there.pop(name, None)
+        if gone is not None:
+            found[found.index(gone)] = TracedWorker(gone.name, gone.types, gone.slots, gone.joined_us, at_us)
+        if joins is not None:
+            there[name] = joins
+            found.append(joins)
+    return iter(found)
+
+
+def _warn_of_unserved(trace: Trace, warn: Warn) -> None:
+    served = {type_ for worker in trace.workers for type_ in worker.types}
+    unserved = sorted({job.type for job in trace.jobs} - served)
+    if unserved:
+        names = ", ".join(unserved[:_MOST_NAMED]) + (" and others" if len(unserved) > _MOST_NAMED else "")
+        warn(f"no worker of the trace serves the type(s) {names}: their jobs are never claimed")

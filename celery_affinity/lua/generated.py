@@ -4,7 +4,7 @@ from ..rules import dead_reasons, job_fields, lanes, protocol, redis_keys, share
 from ..rules.job_fields import FIELDS
 from ..rules.redis_keys import KEYS
 
-_REDIS_TYPES = ("hash", "zset", "list", "string")
+_REDIS_TYPES = ("hash", "zset", "list", "string", "stream")
 _ARGUMENTS = "abc"
 
 

@@ -17,6 +17,7 @@ from ..server.replies import Claim
 from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, TaskRequest, tag_of
 from .host import Pool
 from .lease import Lease
+from .records import Records
 from .server_clock import ServerClock
 from .sums import Sums
 
@@ -24,14 +25,18 @@ logger = logging.getLogger(__name__)
 
 
 class Claims:
-    """The claims of *worker*, by delivery tag. *inbox*: the key of the list in which claims arrive."""
+    """The claims of *worker*, by delivery tag. *inbox*: the key of the list in which claims arrive.
 
-    def __init__(self, worker: str, inbox: str, lease: Lease) -> None:
+    *lower_first*: whether the app counts 0 as its highest priority.
+    """
+
+    def __init__(self, worker: str, inbox: str, lease: Lease, *, lower_first: bool = False) -> None:
         self.worker = worker
         self.inbox = inbox
         self.lease = lease
         self.clock = ServerClock()
         self.sums = Sums()
+        self.records = Records(self.clock, lower_first)
         self._lock = threading.RLock()
         self._held: dict[str, Held] = {}
         self._acks: dict[str, Held] = {}
@@ -52,13 +57,19 @@ class Claims:
             if self._closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
                 return None
             waited_us = max(0, self.clock.now_us() - claim.enqueued_us)
-            self._held[tag] = Held(claim.job_id, claim.fence, claim.type, claim.expires_us, waited_us)
+            self._held[tag] = Held(
+                claim.job_id, claim.fence, claim.type, claim.expires_us, waited_us, enqueued_us=claim.enqueued_us
+            )
         return tag
 
-    def count_wait(self, tag: str, *, on_demand: bool) -> None:
-        """Count how long the job of a claim has waited, since it is handed to its consumer now, and so has a slot."""
+    def count_wait(self, tag: str, *, on_demand: bool, priority: object = None) -> None:
+        """Count how long the job of a claim has waited, since it is handed to its consumer now, and so has a slot.
+
+        *on_demand*, *priority*: as its message says.
+        """
         held = self._held.get(tag)
         if held is not None:
+            held.on_demand, held.priority = on_demand, priority
             held.slot_since_s = time.monotonic()
             here_us = round(
                 (held.slot_since_s - held.held_since_s) * SECOND_US
@@ -172,6 +183,7 @@ class Claims:
         for held in ends.values():
             if held.run is not None:
                 self.sums.ran(held.type, *held.run)
+        self.records.ended(ends.values())
         with self._lock:
             for tag in ends:
                 self._held.pop(tag, None)
@@ -262,6 +274,7 @@ class Claims:
             ]
             for held in fresh:
                 held.void = True
+        self.records.gone(fresh)
         for held in fresh:
             logger.warning("%s is no longer this worker's: any further work on it here does not count", held.in_words)
         return fresh
@@ -296,7 +309,7 @@ class Claims:
         with self._lock:
             tags = (self._given_up & given_up) - self._ends.keys()
             self._given_up -= tags
-            return [self._held.pop(tag).number for tag in tags]
+            return self._drop(tags)
 
     def renounce(self, pool: Pool) -> list[tuple[str, str]]:
         """Drop the claims whose request *pool* does not have. Return their job ids and fencing numbers.
@@ -307,7 +320,12 @@ class Claims:
         with self._lock:
             tags = [tag for tag in self._dropped(pool) if not (self._closed and self._held[tag].outcome == ACKED)]
             self._given_up.difference_update(tags)
-            return [self._held.pop(tag).number for tag in tags]
+            return self._drop(tags)
+
+    def _drop(self, tags: Iterable[str]) -> list[tuple[str, str]]:
+        dropped = [self._held.pop(tag) for tag in tags]
+        self.records.gone(held for held in dropped if not held.void)
+        return [held.number for held in dropped]
 
     def drain(self, pool: Pool) -> list[Held]:
         """Give up claims whose request *pool* does not have, and return them. Claims that still arrive go back."""

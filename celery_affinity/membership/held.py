@@ -73,7 +73,8 @@ class Held:
     *outcome*: what became of the message. *how*: `FAILED`, `REVOKED`, `EXPIRED` or `IGNORED` if the message was acked
     and the job did not end well; `RETURNED` if a run of merged calls is to begin again although it was acked. *why*:
     the error, in words. *void*: whether the claim is known to be the worker's no more. *waited_us*: time from the
-    publish, or the ETA, until the claim arrived here.
+    publish, or the ETA, until the claim arrived here. *on_demand*, *priority*: as its message says, the latter as the
+    app counts it; None before it has a slot. *opened_in*: the recording that names the claim already.
     """
 
     job_id: str
@@ -90,6 +91,10 @@ class Held:
     started_s: float | None = None
     slot_since_s: float | None = None
     ended_s: float | None = None
+    enqueued_us: int = 0
+    on_demand: bool | None = None
+    priority: object = None
+    opened_in: str = ""
 
     @property
     def number(self) -> tuple[str, str]:
@@ -101,18 +106,19 @@ class Held:
         return f"Job {self.job_id}" if self.request is None else f"Task {self.request.name}[{self.request.id}]"
 
     @property
-    def _ended_how(self) -> str:
+    def ended_how(self) -> str:
+        """What became of the job: the outcome, or, of an acked message, how its job did not end well."""
         return self.how if self.how and self.outcome == ACKED else self.outcome
 
     @property
     def told(self) -> str:
         """The outcome as `End` has it, followed by the error."""
-        return f"{self._ended_how} {self.why}" if self.why else self._ended_how
+        return f"{self.ended_how} {self.why}" if self.why else self.ended_how
 
     @property
     def run(self) -> tuple[str, int] | None:
         """The kind (`rules.metrics.RUNS`) and the length, µs, of the time in a slot; None if it does not count."""
-        kind = _KINDS_OF_RUNS.get(self._ended_how)
+        kind = _KINDS_OF_RUNS.get(self.ended_how)
         if kind is None or self.ended_s is None or self.void:
             return None
         return kind, round((self.ended_s - (self.slot_since_s or self.held_since_s)) * SECOND_US)

@@ -21,7 +21,7 @@ from ..errors import SettingError
 from ..guard.guard import Guard, Kin
 from ..guard.pulse import Pulse
 from ..rules.protocol import MOST_TYPES, REVOKED_KEPT_S
-from ..rules.settings import PREFIX, Settings
+from ..rules.settings import HIGHER_FIRST, PREFIX, Settings
 from ..server import instance
 from ..server.scheduler import Scheduler
 from ..threads.repeating import Repeating
@@ -33,6 +33,7 @@ from .lease import Lease
 from .lookahead import Lookahead
 from .recalled import Recalled
 from .reconciling import Reconciling
+from .recording import RecordingWorker
 from .reporting import Reporting
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,12 @@ class Membership:
         self._settings = settings
         self._pool, self._host = pool, host
         self._heartbeats = Repeating("affinity-heartbeats", self._heartbeat, settings.heartbeat_interval)
-        self.claims = Claims(self.id, scheduler.keys.key("inbox", self.id), Lease(settings.worker_timeout))
+        self.claims = Claims(
+            self.id,
+            scheduler.keys.key("inbox", self.id),
+            Lease(settings.worker_timeout),
+            lower_first=settings.priority_order != HIGHER_FIRST,
+        )
         self.capacity = Capacity(pool, self.claims)
         self.lookahead = Lookahead(settings.lookahead, settings.lookahead_ms / 1_000)
         self.recalled = Recalled()
@@ -76,6 +82,7 @@ class Membership:
             scheduler, self.claims, self.lookahead, pool=pool, host=host, heartbeats=self._heartbeats
         )
         self._reconciling = Reconciling(settings, self.claims, self.capacity, host=host, heartbeats=self._heartbeats)
+        self._recording = RecordingWorker(name, self.claims, self.capacity, pool, settings.record)
         #: Types of which the worker takes no job for a moment, as the server was told.
         self.withdrawn: frozenset[str] = frozenset()
         self._rejoin = False
@@ -149,6 +156,7 @@ class Membership:
         self._rejoin = False
         self.withdrawn = self.capacity.unwanted
         joined = self._reconciling.join(self.scheduler, self.name, self._app, withdrawn=self.withdrawn)
+        self._recording.joined()
         is_new = joined.void_up_to > 0
         if is_new:
             self.recalled.clear()
@@ -263,6 +271,7 @@ class Membership:
         try:
             self.reporting.flush_all()
             self._hand_over_sums()
+            self._recording.leave(self.scheduler)
             self._reconciling.returned += self.scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
             logger.warning(
@@ -293,6 +302,7 @@ class Membership:
             # After the sync: before that the server may take the slots of the claims that were given up for free.
             self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
             self._hand_over_sums()
+            self._recording.beat(self.scheduler)
         except (RedisError, OSError) as exc:
             self.reporting.note_trouble(exc)
             return _RETRY_S

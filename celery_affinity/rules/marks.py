@@ -11,6 +11,9 @@ from .rule_texts import keys_in, parts_of
 #: The marks of keys.
 OF_KEYS = (KEYED, MANY_KEYED, TENANTED)
 
+#: The last characters of the ids of all jobs that have rules.
+OF_RULES = (*OF_KEYS, MERGES, BATCH)
+
 
 def has_key(job_id: str) -> bool:
     return job_id.endswith(OF_KEYS)

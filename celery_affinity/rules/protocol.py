@@ -197,6 +197,13 @@ LARGEST_BUCKET = 28
 #: Fields of metrics that one call of `count` adds to: each takes some 3 µs.
 MOST_METRICS = 300
 
+#: Claims that one call of `record` takes, and such calls that the server keeps of one recording, at most: some 100 MB.
+MOST_RECORDED = 100
+MOST_PAGES = 10_000
+
+#: Seconds for which a recording is known that nobody has fetched: a day.
+RECORDING_KEPT_S = 86_400
+
 #: Seconds for which the metrics of a type are known that no live worker serves.
 METRICS_KEPT_S = 86_400
 

@@ -234,6 +234,12 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "string",
         "hash of an Idempotency-Key -> digest of the HTTP request, and task id: kept for affinity_idempotency",
     ),
+    "recording": (
+        "recording",
+        "string",
+        "id of a recording for the lab, its start and its end, µs, and the time until which it is kept, ms",
+    ),
+    "recorded": ("recorded:%s", "stream", "recording -> claims that ended, and their workers, until it is fetched"),
     "set_aside": ("set_aside:%s", "any", "a key that had a wrong type, renamed: kept for a week"),
 }
 

@@ -244,6 +244,10 @@ class Settings:
     traces: bool = _setting(False, _yes_or_no)
     """Whether workers record the wait of each job as a span of OpenTelemetry; this needs the extra ``[otel]``."""
 
+    record: float = _setting(0, _number("a number of seconds, 0 or more", lambda value: value >= 0))
+    """Seconds for which workers record their claims, from the start of the first worker on: ``celery affinity lab
+    record`` fetches the trace. 0: none."""
+
     idempotency: float = _setting(86_400, _number("a number of seconds, 1 or more", lambda value: value >= 1))
     """Seconds for which the HTTP server remembers an Idempotency-Key. A repeated request gets the first one's job."""
 

@@ -233,7 +233,10 @@ class InboxChannel(ConnectedChannel):
             settings = settings_of(publishing_app.that_made(self.connection.client))
             message = consumed.message_of_claim(claim, tag, settings)
             if has_slot:
-                reporting.claims.count_wait(tag, on_demand=bool(mode_of(message["properties"])))
+                properties = message["properties"]
+                reporting.claims.count_wait(
+                    tag, on_demand=bool(mode_of(properties)), priority=properties.get("priority")
+                )
             consume(message)
 
     @contextmanager

@@ -51,7 +51,8 @@ class MadeAhead:
         """Start the task of *tag*, whose request was made, and which has a slot now."""
         request = self._requests.pop(tag)
         self._claims.bind(tag, request)
-        self._claims.count_wait(tag, on_demand=bool(mode_of(request.request_dict["properties"])))
+        properties = request.request_dict["properties"]
+        self._claims.count_wait(tag, on_demand=bool(mode_of(properties)), priority=properties.get("priority"))
         bucket = self._consumer.task_buckets.get(request.name)  # of today's limit: that of the making may be gone
         if bucket:
             self._consumer._limit_task(request, bucket, 1)

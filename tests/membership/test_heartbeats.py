@@ -20,7 +20,7 @@ def membership_with(claims, sync):
     members._guard, members._host, members._heartbeats = None, Host(), Mock()
     members._pulse = SimpleNamespace(stands_still=False)
     members._settings = SimpleNamespace(heartbeat_interval=5)
-    members._dispatcher = Mock()
+    members._dispatcher, members._recording = Mock(), Mock()
 
     def join(scheduler, name, app, *, withdrawn):
         calls.append(("join without", sorted(withdrawn)))

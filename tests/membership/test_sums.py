@@ -46,6 +46,7 @@ class Worker:
         members = Membership.__new__(Membership)
         members.id, members.claims = "worker", SimpleNamespace(sums=self.sums)
         members.reporting = SimpleNamespace(scheduler=self.scheduler)
+        members._recording = Mock()
         return members
 
     def hand_over(self):

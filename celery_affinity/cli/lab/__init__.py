@@ -13,6 +13,7 @@ _MODULES: dict[str, str] = {
     "whatif": "whatif",
     "advise": "advise",
     "optimum": "optimum",
+    "record": "record",
 }
 
 

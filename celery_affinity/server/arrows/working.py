@@ -135,6 +135,13 @@ class Working(Runner):
         """
         return bool(self._run(arrow("count"), worker=worker, number=number, rest=flat(each.words for each in sums)))
 
+    def record(self, recording: str, pages: Iterable[tuple[str, Sequence[str]]]) -> bool:
+        """Write *pages* into a recording: what a worker says of itself, and claims, a row of words each.
+
+        A row without a lane gets what the row of its job has. Returns whether the recording is on.
+        """
+        return all(self._run_together([_recording(recording, *page) for page in pages]))
+
     def heartbeat(self, worker: str, *, turns: bool) -> bool:
         """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
 
@@ -164,3 +171,15 @@ class Working(Runner):
             self._go_on(more)
             if not again:
                 return recovered
+
+
+def _recording(recording: str, worker: str, rows: Sequence[str]) -> calls.ArrowCall:
+    whole, rest = [], []
+    for row in rows:
+        job_id, fence, lane, _ = row.split(" ", 3)
+        if lane:
+            whole.append(row)
+        else:
+            rest += [job_id, fence, row]
+    record = arrow("record")
+    return record, record.arguments(rest, recording=recording, worker=worker, claims_whole="\n".join(whole))

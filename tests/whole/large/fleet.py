@@ -14,11 +14,12 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.marks import marked
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_METRICS
+from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_METRICS, MOST_RECORDED
 from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import complete, shared
+from celery_affinity.server import recordings
 from celery_affinity.server.arguments import ClaimReport, End, Joining, TypeSums
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
@@ -139,6 +140,7 @@ class LargeFleet:
             self.release("versatile")
             self.sync("versatile")
             self.count("versatile")
+            self.record("versatile")
             self.do_nothing()
             self.note_times()
             if round_ % 20 == 0:
@@ -179,6 +181,12 @@ class LargeFleet:
         self.scheduler.count(
             worker, next(self._pages), [TypeSums(each, grown, 1, 1_000, "11968 0 1") for each in types]
         )
+
+    def record(self, worker):
+        """Have a worker hand over as many claims as one call takes."""
+        recordings.begin(self.scheduler, "large", for_s=60, kept_s=0)
+        claims = [f"{job_id} {fence}  type 1 done 1 1 1" for job_id, fence in self.claims(worker)[:MOST_RECORDED]]
+        assert self.scheduler.record("large", [("{}", claims)])
 
     def merge(self, calls):
         """Have as many calls be one run, and all of them know its result."""

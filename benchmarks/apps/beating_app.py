@@ -1,0 +1,5 @@
+"""The app of `celery_app`, for a worker that beats each second: so turns that are measured may be short."""
+
+from benchmarks.apps.celery_app import app as app
+
+app.conf.update(affinity_heartbeat_interval=1, affinity_worker_timeout=30)

@@ -1,0 +1,103 @@
+"""What a recording for the lab costs a drain: within one drain it is on for a while, then off for a while, and so on.
+
+What is recorded is read as `celery affinity lab record` reads it, in another process than the worker's. A turn counts
+once the worker has noticed it.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server import recordings
+from celery_affinity.server.scheduler import Scheduler
+
+from .bench import Bench, BenchmarkError, say
+from .drain import check_each_ran_once
+from .meter import Meter, per_task
+from .results import Named, Part
+from .systems import AFFINITY, SLOTS, Variant
+
+#: Length, s, of a turn, and the part of it in which the worker may not have noticed yet: it beats each second.
+_TURN_S, _NOTICES_S = 4.0, 1.5
+
+#: Pause, s, between two readings of what was recorded.
+_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A worker that is recorded in every other turn."""
+
+    pool: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.pool}, {AFFINITY}, late acks, strict, recorded"
+
+    @property
+    def beside(self) -> str:
+        return f"{self.pool}, {AFFINITY}, late acks, strict, not recorded"
+
+
+RECORDED = [Recorded(pool) for pool in SLOTS]
+
+
+def measured(bench: Bench, subjects: Sequence[Recorded], rounds: int, tasks: int) -> Part:
+    """Measure the rates of *tasks*, and their costs, with and without a recording."""
+    part = Part()
+    for round_ in range(1, rounds + 1):
+        for each in subjects:
+            turns = _turns(bench, Variant(AFFINITY, each.pool, app="beating_app"), tasks)
+            for is_recorded, figures in turns:
+                part.add(Named(each.name, each.beside) if is_recorded else Named(each.beside), figures)
+            ratios = {
+                name: part.ratio(each.name, each.beside, name) or 0 for name in ("rate", "worker_us", "server_us")
+            }
+            shown = ", ".join(f"{name} {ratio:.3f}" for name, ratio in ratios.items())
+            say(f"{round_}/{rounds}  {each.name}: {len(turns) // 2} pairs; ratios so far: {shown}")
+    return part
+
+
+def _turns(bench: Bench, variant: Variant, tasks: int) -> list[tuple[bool, dict[str, float]]]:
+    """Return the figures of the turns of one drain, with and without in turn: as many of both."""
+    bench.restock(variant, tasks)
+    bench.ledger.clear()
+    scheduler = Scheduler(bench.client, Keys())
+    turns, rows = [], 0
+    with bench.worker(variant) as worker:
+        bench.wait_for_tasks(worker, 1)
+        meter = bench.meter(worker.pid)
+        is_recorded = True
+        while len(bench.ledger) < tasks:
+            figures, recorded = _turn(bench, meter, scheduler, is_recorded)
+            rows += recorded
+            turns.append((is_recorded, figures))
+            is_recorded = not is_recorded
+        bench.wait_for_tasks(worker, tasks)
+    check_each_ran_once(bench.ledger.records(), tasks, variant.name)
+    del turns[-1]  # the backlog ended within it
+    whole = turns[: len(turns) // 2 * 2]
+    if not whole or not rows:
+        raise BenchmarkError(f"{tasks} tasks are no two turns of {_TURN_S} s, or none was recorded")
+    return whole
+
+
+def _turn(bench: Bench, meter: Meter, scheduler: Scheduler, is_recorded: bool) -> tuple[dict[str, float], int]:
+    """Return the figures of a turn, and the number of claims that were recorded meanwhile."""
+    ends_s, rows, after = time.monotonic() + _TURN_S, 0, "-"
+    if is_recorded:
+        recordings.begin(scheduler, "bench", for_s=60, kept_s=0, instead=True)
+    else:
+        recordings.end(scheduler, "bench")
+    time.sleep(_NOTICES_S)
+    before, tasks = meter.read(), len(bench.ledger)
+    while time.monotonic() < ends_s:
+        time.sleep(_PAUSE_S)
+        for page in recordings.pages(scheduler, "bench", after):
+            after, rows = page.number, rows + len(page.claims)
+        if after != "-":
+            recordings.forget_pages(scheduler, "bench", after)
+    now, ran = meter.read(), len(bench.ledger) - tasks
+    rate = ran / (now.seconds - before.seconds)
+    return {"rate": rate, **per_task(before, now, max(1, ran))}, rows

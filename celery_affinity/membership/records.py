@@ -1,0 +1,110 @@
+"""The claims that ended while a recording was on, in words, until the heartbeats hand them over (`recording`)."""
+
+import threading
+import time
+from collections.abc import Iterable
+
+from ..clock import SECOND_US
+from ..rules import lanes, marks
+from ..rules.protocol import MAX_PRIORITY
+from ..rules.redis_keys import encode
+from .held import ACKED, IGNORED, REJECTED, RETURNED, UNSETTLED, Held
+from .server_clock import ServerClock
+
+#: Largest number of claims that a worker remembers until it can hand them over; it counts those beyond.
+MOST = 50_000
+
+#: Outcome of a claim, as the server is told -> as a trace has it; others are the same word.
+_IN_A_TRACE = {ACKED: "done", IGNORED: "done", REJECTED: "rejected", UNSETTLED: "returned", RETURNED: "returned"}
+
+#: The outcome of a claim that has not ended.
+_RUNNING = "running"
+
+
+class Records:
+    """Claims in words, by the server's *clock*. Any thread may call any method.
+
+    *lower_first*: whether the app counts 0 as its highest priority.
+    """
+
+    def __init__(self, clock: ServerClock, lower_first: bool) -> None:
+        self._clock, self._lower_first = clock, lower_first
+        self._is_on = False
+        self._lock = threading.RLock()  # reentrant: see `claims`
+        self._rows: list[str] = []
+        self._number = 0
+
+    # -- what the claims tell
+
+    def ended(self, ends: Iterable[Held]) -> None:
+        """Note claims of whose end the server knows. One that is void was noted when it became so."""
+        if self._is_on:
+            self._note(
+                (held, held.ended_s or time.monotonic(), _IN_A_TRACE.get(held.ended_how, held.ended_how))
+                for held in ends
+                if not held.void
+            )
+
+    def gone(self, gone: Iterable[Held]) -> None:
+        """Note claims that the worker gave back now, or that are no longer its own."""
+        if self._is_on:
+            now_s = time.monotonic()
+            self._note((held, now_s, _IN_A_TRACE[RETURNED]) for held in gone)
+
+    def _note(self, ends: Iterable[tuple[Held, float, str]]) -> None:
+        offset_us = self._offset_us()
+        rows = [self._row(held, outcome, offset_us, ended_s) for held, ended_s, outcome in ends]
+        with self._lock:
+            self._number += len(rows)
+            self._rows += rows[: MOST - len(self._rows)]
+
+    # -- what the heartbeats take
+
+    def begin(self) -> None:
+        """Note what ends from now on."""
+        with self._lock:
+            self._rows, self._number = [], 0
+        self._is_on = True
+
+    def stop(self) -> None:
+        """Note nothing more."""
+        self._is_on = False
+        with self._lock:
+            self._rows = []
+
+    def take(self) -> tuple[list[str], int]:
+        """Return what was noted, and the number of claims that ended since `begin`."""
+        with self._lock:
+            rows, self._rows = self._rows, []
+            return rows, self._number
+
+    def running(self, held: Iterable[Held]) -> list[str]:
+        """Return claims that have not ended, as they are noted."""
+        offset_us = self._offset_us()
+        return [self._row(each, _RUNNING, offset_us) for each in held]
+
+    # -- a claim in words
+
+    def _offset_us(self) -> int:
+        """Return the server's time less that of the monotonic clock."""
+        return self._clock.now_us() - round(time.monotonic() * SECOND_US)
+
+    def _row(self, held: Held, outcome: str, offset_us: int, ended_s: float | None = None) -> str:
+        """Return job id, fencing number, lane, type, enqueue time, outcome, and what passed since then, µs.
+
+        That is: until the claim arrived here, until the task started, and until the claim ended; "" if that did not
+        happen. The lane is "" where the job's row is to say it, and its rules.
+        """
+        since_us = held.enqueued_us - offset_us
+        started = "" if held.started_s is None else str(int(held.started_s * SECOND_US) - since_us)
+        ended = "" if ended_s is None else str(int(ended_s * SECOND_US) - since_us)
+        return (
+            f"{held.job_id} {held.fence} {self._lane(held)} {encode(held.type)} {held.enqueued_us} {outcome} "
+            f"{int(held.held_since_s * SECOND_US) - since_us} {started} {ended}"
+        )
+
+    def _lane(self, held: Held) -> str:
+        priority = held.priority or 0
+        if not isinstance(priority, int) or held.on_demand is None or held.job_id.endswith(marks.OF_RULES):
+            return ""
+        return lanes.name(held.on_demand, MAX_PRIORITY - priority if self._lower_first else priority)

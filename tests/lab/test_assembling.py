@@ -1,0 +1,146 @@
+"""What workers hand over becomes a trace: repeated pages, lost rows, workers of one name, claims cut by the end."""
+
+import json
+
+import pytest
+
+from celery_affinity.lab.assembling import Assembly, Waiting
+from celery_affinity.lab.hashing import Hashes
+
+BEGIN, END = 1_000, 2_000
+
+
+@pytest.fixture
+def assembly():
+    return Assembly(Hashes())
+
+
+def page(worker="w1", *, name="w@host", to=END, joined=500, since=BEGIN, ended=0, slots=2, types=("pdf",), **more):
+    facts = {"worker": worker, "name": name, "types": list(types), "slots": slots, "joined": joined}
+    return json.dumps({**facts, "since": since, "to": to, "ended": ended, **more})
+
+
+def row(job, fence, enqueued, arrived="", started="", ended="", outcome="done", lane="queued.3"):
+    passed = [str(at_us - enqueued) if at_us else "" for at_us in (arrived, started, ended)]
+    return " ".join([job, str(fence), lane, "pdf", str(enqueued), outcome, *passed])
+
+
+def trace(assembly, waiting=()):
+    return assembly.trace(BEGIN, END, waiting)
+
+
+def test_times_are_those_of_the_trace(assembly):
+    assembly.add(page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300)])
+    (job,) = trace(assembly).jobs
+    assert (job.enqueued_us, job.since_us, job.claimed_us, job.started_us, job.ended_us) == (-100, -100, 100, 200, 300)
+    assert (job.priority, job.on_demand, job.worker) == (3, False, "w@host")
+
+
+def test_a_page_that_is_repeated_counts_once(assembly):
+    for _ in range(2):
+        assembly.add(page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300)])
+    found = trace(assembly)
+    assert (len(found.jobs), found.lost) == (1, 0)
+
+
+def test_a_claim_that_was_named_before_it_ended_is_one_row(assembly):
+    assembly.add(page(to=1_250), [row("a", 1, 900, 1_100, 1_200, outcome="running")])
+    assembly.add(page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300)])
+    (job,) = trace(assembly).jobs
+    assert (job.outcome, job.ended_us) == ("done", 300)
+
+
+def test_rows_that_are_missing_or_unreadable_are_counted_as_lost(assembly):
+    assembly.add(page(ended=3), [row("a", 1, 900, 1_100, 1_200, 1_300), "no row"])
+    assert trace(assembly).lost == 2 + 1
+
+
+def test_a_claim_that_ended_before_the_trace_is_not_in_it(assembly):
+    assembly.add(page(ended=2), [row("a", 1, 100, 200, 300, 999), row("b", 2, 100, 200, 300, 1_000)])
+    assert [job.fence for job in trace(assembly).jobs] == [2]
+
+
+def test_a_claim_that_ends_after_the_trace_is_running_and_one_that_begins_after_it_waits(assembly):
+    rows = [row("a", 1, 900, 1_100, 1_200, 2_001), row("b", 2, 1_900, 2_001, 2_002, 2_003), row("c", 3, 2_001, 2_002)]
+    assembly.add(page(ended=2), rows)
+    first, second = trace(assembly, [Waiting("b", "pdf", 1_900, "queued.3")]).jobs
+    assert (first.outcome, first.ended_us, first.started_us, first.fence) == ("running", None, 200, 1)
+    assert (second.outcome, second.claimed_us, second.worker, second.fence) == ("pending", None, None, None)
+
+
+def test_a_job_that_came_back_waits_from_then_on(assembly):
+    assembly.add(page(ended=1), [row("a", 1, 900, 1_100, "", 1_300, "returned")])
+    first, second = trace(assembly, [Waiting("a", "pdf", 900, "demand.7")]).jobs
+    assert (first.outcome, first.started_us) == ("returned", None)
+    assert (second.since_us, second.enqueued_us, second.outcome) == (300, -100, "pending")
+    assert (second.on_demand, second.priority) == (True, 7)
+
+
+def test_times_of_a_clock_that_is_behind_are_put_in_order(assembly):
+    assembly.add(page(ended=1), [row("a", 1, 1_100, 1_050, 1_020, 1_010)])
+    (job,) = trace(assembly).jobs
+    assert (job.claimed_us, job.started_us, job.ended_us) == (100, 100, 100)
+
+
+def test_a_lane_that_the_worker_does_not_know_is_what_the_server_added(assembly):
+    unknown = row("a&", 1, 900, 1_100, 1_200, 1_300, lane="")
+    assembly.add(
+        page(ended=1), [f"{unknown} demand.9 1090 key=rate%3Ak rate=5/60000000 key=tenant%3At quota=settings\tt"]
+    )
+    (job,) = trace(assembly).jobs
+    assert (job.on_demand, job.priority, job.claimed_us, job.rate_limit) == (True, 9, 90, "5/m")
+    assert job.tenant
+    assert job.exclusive is None
+
+
+def test_workers_of_one_name_that_are_there_together_have_names_of_their_own(assembly):
+    assembly.add(page("w1", joined=500, left=1_500), [])
+    assembly.add(page("w2", joined=1_200, ended=1), [row("a", 1, 900, 1_300, 1_300, 1_400)])
+    assembly.add(page("w3", joined=1_600), [])
+    found = trace(assembly)
+    assert [(each.name, each.joined_us, each.left_us) for each in found.workers] == [
+        ("w@host", 0, 500),
+        ("w@host~2", 200, None),
+        ("w@host", 600, None),
+    ]
+    assert found.jobs[0].worker == "w@host~2"
+
+
+def test_a_worker_that_gets_other_types_or_slots_leaves_and_joins(assembly):
+    assembly.add(page(to=1_100), [])
+    assembly.add(page(to=1_500, slots=3, types=("pdf", "excel")), [])
+    assert [(each.types, each.slots, each.joined_us, each.left_us) for each in trace(assembly).workers] == [
+        (("pdf",), 2, 0, 500),
+        (("excel", "pdf"), 3, 500, None),
+    ]
+
+
+def test_a_worker_that_is_taken_for_dead_and_goes_on_has_not_left(assembly):
+    assembly.add(page(to=1_100), [])
+    assert assembly.see([], 1_200) == []
+    assembly.add(page(to=1_300), [])
+    assert assembly.see(["w1", "new"], 1_400) == ["new"]
+    assert trace(assembly).workers[0].left_us is None
+
+
+def test_a_trace_begins_when_the_last_of_the_workers_that_were_there_records(assembly):
+    assembly.add(page("w1", joined=500, since=1_100), [])
+    assembly.add(page("w2", joined=1_000, since=1_200), [])
+    assembly.add(page("w3", joined=1_300, since=1_301), [])
+    assert assembly.begun_us(BEGIN) == 1_200
+    assert assembly.behind(["w1", "w4"], END) == ["w4"]
+
+
+def test_what_workers_recorded_by_themselves_is_known_until_the_last_heartbeat_of_all(assembly):
+    assembly.add(page("w1", name="a", to=1_900), [])
+    assembly.add(page("w2", name="b", to=1_850), [])
+    assembly.add(page("died", name="c", to=1_300), [])
+    assembly.add(page("left", name="d", to=1_400, left=1_400), [])
+    assert assembly.known_until(["w1", "w2"], 1_700, END) == 1_850
+    assert {each.name: each.left_us for each in trace(assembly).workers} == {"a": None, "b": None, "c": 300, "d": 400}
+
+
+def test_the_same_name_has_another_hash_in_another_trace_and_as_another_kind():
+    one, other = Hashes(), Hashes()
+    assert one.of("tenant", "acme") == one.of("tenant", "acme")
+    assert len({one.of("tenant", "acme"), other.of("tenant", "acme"), one.of("exclusive", "acme")}) == 3

@@ -1,0 +1,233 @@
+"""Traces in files: what is written is read again, and what is no trace is refused with its line."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from celery_affinity.errors import TraceError
+from celery_affinity.lab import trace_file
+from celery_affinity.lab.trace import OUTCOMES, SCHEMA, Trace, TracedJob, TracedWorker
+
+HEADER = {"row": "header", "schema": SCHEMA, "length_us": 9, "workers": [{"name": "w", "types": ["pdf"], "slots": 1}]}
+JOB = {"row": "job", "type": "pdf", "enqueued_us": 1, "claimed_us": 2, "started_us": 3, "ended_us": 4, "worker": "w"}
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=6)
+words = st.none() | names
+
+
+@st.composite
+def jobs(draw):
+    times = sorted(draw(st.lists(st.integers(-(10**6), 10**6), min_size=5, max_size=5)))
+    enqueued_us, since_us, *claim = times
+    claimed_us, started_us, ended_us = (
+        at_us if known else None for at_us, known in zip(claim, draw(st.tuples(*[st.booleans()] * 3)), strict=True)
+    )
+    return TracedJob(
+        type=draw(names),
+        enqueued_us=enqueued_us,
+        since_us=since_us,
+        on_demand=draw(st.booleans()),
+        priority=draw(st.integers(0, 10)),
+        fence=draw(st.none() | st.integers(1, 2**63)),
+        claimed_us=claimed_us,
+        started_us=started_us,
+        ended_us=ended_us,
+        outcome=draw(st.sampled_from(OUTCOMES)),
+        worker=draw(words),
+        exclusive=draw(words),
+        exclusive_limit=draw(words),
+        rate=draw(words),
+        rate_limit=draw(words),
+        merge=draw(words),
+        tenant=draw(words),
+    )
+
+
+@st.composite
+def workers(draw):
+    """Draw workers of which no two of one name are there at once."""
+    found = []
+    for name in draw(st.lists(names, unique=True, max_size=4)):
+        moves = sorted(draw(st.lists(st.integers(1, 10**6), unique=True, min_size=1, max_size=4)))
+        joins, leaves = moves[::2], [*moves[1::2], *([None] if len(moves) % 2 else [])]
+        if draw(st.booleans()):
+            joins[0] = 0
+        for joined_us, left_us in zip(joins, leaves, strict=True):
+            types, slots = tuple(draw(st.lists(names, max_size=3))), draw(st.integers(0, 100))
+            found.append(TracedWorker(name, types, slots, joined_us, left_us))
+    return tuple(sorted(found, key=lambda each: each.joined_us))
+
+
+@given(
+    st.builds(
+        Trace,
+        length_us=st.integers(0, 10**12),
+        workers=workers(),
+        jobs=st.lists(jobs(), min_size=1, max_size=5).map(tuple),
+        settings=st.dictionaries(names, st.text(max_size=5)),
+        paused=st.lists(names, max_size=2).map(tuple),
+        recorded_at=st.text(max_size=5),
+        versions=st.dictionaries(names, st.text(max_size=5)),
+        lost=st.integers(0, 9),
+    )
+)
+def test_what_is_written_is_read_again(tmp_path_factory, trace):
+    path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
+    trace_file.write(trace, path)
+    found = trace_file.read(path, warn=lambda _: None)
+    assert sorted(found.workers, key=repr) == sorted(trace.workers, key=repr)
+    assert found == Trace(**{**_fields(trace), "workers": found.workers})
+
+
+def _fields(trace):
+    return {name: getattr(trace, name) for name in Trace.__dataclass_fields__}
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that reads lines: texts, or rows; it returns the trace and the warnings."""
+
+    def read(*lines, end="\n"):
+        path = tmp_path / "trace"
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        path.write_text("\n".join(texts) + end)
+        warnings = []
+        return trace_file.read(path, warn=warnings.append), warnings
+
+    return read
+
+
+def test_a_trace_without_faults_has_no_warning(read):
+    trace, warnings = read(HEADER, JOB)
+    assert (len(trace.jobs), trace.jobs[0].outcome, warnings) == (1, "done", [])
+
+
+def test_a_last_line_that_is_cut_is_left_out_with_a_warning(read):
+    trace, (warning,) = read(HEADER, JOB, JOB, json.dumps(JOB)[:30], end="")
+    assert len(trace.jobs) == 2
+    assert "line 4, the last one, is cut" in warning
+
+
+def test_a_cut_line_before_others_is_refused(read):
+    with pytest.raises(TraceError, match="line 3: a row must be an object in JSON; the line is broken, and others"):
+        read(HEADER, JOB, json.dumps(JOB)[:30], JOB)
+
+
+def test_another_schema_is_refused(read):
+    with pytest.raises(TraceError, match=r"line 1: the schema must be 'celery-affinity-trace/1', got: '.*/2'"):
+        read({**HEADER, "schema": "celery-affinity-trace/2"}, JOB)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"ended_us": 2}, r"line 3: the clock steps: ended_us must be started_us \(3\) or later, got: 2"),
+        ({"claimed_us": 0}, r"line 3: the clock steps: claimed_us must be since_us \(1\) or later, got: 0"),
+        ({"started_us": None, "ended_us": 1}, r"ended_us must be claimed_us \(2\) or later, got: 1"),
+        ({"claimed_us": "soon"}, "line 3: claimed_us must be a whole number, got: 'soon'"),
+        ({"claimed_us": 2.5}, "line 3: claimed_us must be a whole number, got: 2.5"),
+        ({"priority": 11}, "line 3: priority must be a whole number from 0 to 10, got: 11"),
+        ({"mode": "now"}, "line 3: mode must be queued or demand, got: 'now'"),
+        ({"outcome": "gone"}, "line 3: outcome must be done or failed or .*, got: 'gone'"),
+        ({"type": ""}, "line 3: type must be a text that is not empty, got: ''"),
+        ({"type": None}, "line 3: a job needs the column type"),
+        ({"clamed_us": 1}, "line 3: unknown column 'clamed_us'; did you mean 'claimed_us'?"),
+        ({"colour": 1}, "line 3: unknown column 'colour'; columns are fence, type,"),
+        ({"row": "jib"}, "line 3: row must be job, join or leave, got: 'jib'"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_line(read, change, words):
+    with pytest.raises(TraceError, match=words):
+        read(HEADER, JOB, {**JOB, **change})
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([HEADER], "the trace has no jobs"),
+        ([""], "line 1: a header in JSON, or the columns of a CSV file, must come first"),
+        (['{"row": '], "line 1: the header is cut"),
+        ([{**HEADER, "length_us": "long"}, JOB], "line 1: length_us and lost must be a whole number"),
+        ([{**HEADER, "workers": ["w"]}, JOB], "line 1: workers must be a list of objects"),
+        ([{**HEADER, "settings": {"age_weight": 16}}, JOB], "line 1: settings must be an object of texts"),
+        ([{**HEADER, "colour": 1}, JOB], "line 1: unknown field 'colour' of a header"),
+        ([HEADER, {"row": "join", "worker": "v", "at_us": 1, "types": []}], "line 2: slots must be a whole number"),
+        ([HEADER, {"row": "leave", "worker": "w"}], "line 2: at_us must be a whole number, got: None"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused_in_one_sentence(read, lines, words):
+    with pytest.raises(TraceError, match=words):
+        read(*lines)
+
+
+def test_types_that_nobody_serves_are_a_warning(read):
+    trace, (warning,) = read(HEADER, JOB, {**JOB, "type": "excel", "worker": None})
+    assert len(trace.jobs) == 2
+    assert warning == "no worker of the trace serves the type(s) excel: their jobs are never claimed"
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(TraceError, match="nowhere cannot be read: No such file or directory"):
+        trace_file.read(tmp_path / "nowhere")
+
+
+def test_an_older_trace_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
+    path = tmp_path / "trace.jsonl"
+    path.write_text("an older one")
+    trace = Trace(1, (), (TracedJob("pdf", 0, 0), "no job"))
+    with pytest.raises(AttributeError):
+        trace_file.write(trace, path)
+    assert path.read_text() == "an older one"
+    assert [each.name for each in tmp_path.iterdir()] == ["trace.jsonl"]
+
+
+# -- CSV
+
+
+def test_a_csv_file_shows_its_fleet(read):
+    trace, warnings = read(
+        "type,enqueued_us,claimed_us,ended_us,worker,outcome,tenant",
+        "pdf,100,110,200,a,done,t1",
+        "excel,100,120,200,a,failed,",
+        "pdf,100,200,300,a,,",
+        "pdf,100,130,140,b,,",
+        "pdf,150,,,,,",
+    )
+    assert trace.workers == (TracedWorker("a", ("excel", "pdf"), 2), TracedWorker("b", ("pdf",), 1))
+    assert [job.enqueued_us for job in trace.jobs] == [0, 0, 0, 0, 50], "the trace begins with its first job"
+    assert [job.outcome for job in trace.jobs] == ["done", "failed", "done", "done", "pending"]
+    assert (trace.jobs[0].tenant, trace.length_us, warnings) == ("t1", 200, [])
+
+
+def test_what_is_written_as_csv_is_the_same_trace(read):
+    as_json, _ = read(HEADER, {**JOB, "enqueued_us": 0}, {**JOB, "enqueued_us": -5, "mode": "demand", "priority": 7})
+    as_csv, _ = read(
+        "type,mode,priority,enqueued,claimed,started,ended,worker",
+        "pdf,queued,0,0,2,3,4,w",
+        "pdf,demand,7,-5,2,3,4,w",
+    )
+    assert as_csv.jobs == as_json.jobs
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["type,enqueued_us,color", "pdf,1,red"], "line 1: unknown column 'color'"),
+        (["type,enqueued_us", "pdf,early"], "line 2: enqueued_us must be a whole number, got: 'early'"),
+        (["type,enqueued_us", "pdf", "pdf,1"], "line 2: a row must have 2 cells, got: 1"),
+        (["type,enqueued_us", "pdf,1,2"], "line 2: a row must have 2 cells, got: 3"),
+        (["type,enqueued_us", 'pdf,"1"2'], "line 2: it is no row of a CSV file"),
+        (["type,enqueued_us"], "the trace has no jobs"),
+    ],
+)
+def test_a_bad_csv_file_is_refused_with_its_line(read, lines, words):
+    with pytest.raises(TraceError, match=words):
+        read(*lines)
+
+
+def test_a_last_row_of_a_csv_file_that_is_cut_is_left_out_with_a_warning(read):
+    trace, warnings = read("type,enqueued_us,worker", "pdf,1,w", "pdf,2", end="")
+    assert len(trace.jobs) == 1
+    assert "line 3, the last one, is cut, and left out" in warnings
