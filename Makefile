@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo routes docs test slow conformance seeded-faults million instructions bench bench-quick chaos soak parity matrix check format clean
+.PHONY: demo routes lab docs test slow conformance seeded-faults million instructions bench bench-quick chaos soak parity matrix check format clean
 unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred interpreters: each would compile the package anew
 .NOTPARALLEL: # pip must not run twice in one .venv
 
@@ -17,6 +17,10 @@ demo: $(VENV)/.demo
 
 routes: $(VENV)/.demo
 	@$(BIN)/python -m examples.routes
+
+# A fleet is recorded, a change is computed, made, and measured. Some four minutes.
+lab: $(VENV)/.demo $(VENV)/.lab
+	@$(BIN)/python -m examples.lab $(if $(DOCS),--docs "$(DOCS)")
 
 # The site of the docs, in build/docs; first what the code says of itself is written into docs/reference.
 docs: $(VENV)/.docs

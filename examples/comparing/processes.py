@@ -50,6 +50,15 @@ class Processes:
         """Return the name of a process that has ended badly, or None."""
         return next((name for name, process in self._started.items() if process.poll()), None)
 
+    def end(self, name: str, patience_s: float, *, terminate: bool = True) -> int | None:
+        """Return the exit code of a process, which ends by itself if not to *terminate*; None if it did not in time."""
+        process = self._started[name]
+        if terminate:
+            process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(patience_s)
+        return None
+
     def __enter__(self) -> "Processes":
         return self
 

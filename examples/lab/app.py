@@ -1,0 +1,58 @@
+"""The Celery app: documents are read, and each text goes to a service, which takes its time."""
+
+import os
+import time
+from pathlib import Path
+
+from celery import Celery, signals
+
+from examples.comparing import record
+from examples.comparing.processes import die_with_parent
+from examples.pipeline.documents import UnreadableError, read_excel, read_pdf
+
+FOLDER = Path(os.environ.get("LAB_FOLDER", "demo-output"))
+
+#: Workers notice within so many seconds that a recording is on.
+HEARTBEAT_S = 1.0
+
+app = Celery("lab", broker=os.environ.get("REDIS_URL", "redis://localhost"))
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    affinity_heartbeat_interval=HEARTBEAT_S,
+    task_ignore_result=True,
+    worker_prefetch_multiplier=1,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={"global_keyprefix": os.environ.get("LAB_KEYPREFIX", "")},
+)
+
+
+def describe(name, args, kwargs):
+    """Return a job's type and its document, for the figures."""
+    return name.partition(".")[0], Path(args[0]).name
+
+
+record.to(FOLDER, describe)
+signals.worker_process_init.connect(lambda **_: die_with_parent(), weak=False)
+
+
+@app.task(name="pdf.extract", affinity="pdf", throws=(UnreadableError,))
+def extract_pdf(path, answer_s):
+    begun_s = time.monotonic()
+    read_pdf(Path(path))
+    _ask_service(begun_s + answer_s)
+
+
+@app.task(name="excel.read", affinity="excel", throws=(UnreadableError,))
+def extract_excel(path, answer_s):
+    begun_s = time.monotonic()
+    read_excel(Path(path))
+    _ask_service(begun_s + answer_s)
+
+
+def _ask_service(answers_s):
+    """Wait for the answer of a service, such as one that translates.
+
+    It has a known time, longer than the reading: a computer with two cores that reads five documents at once is slower
+    than one that reads four, which no trace can tell.
+    """
+    time.sleep(max(0.0, answers_s - time.monotonic()))

@@ -1,0 +1,67 @@
+"""What the lab is asked about a trace, by its Python functions; each is what a command of `celery affinity lab` does."""
+
+import shlex
+from dataclasses import dataclass
+
+from celery_affinity.lab import change_words, targets, waits, whatif
+from celery_affinity.lab import replay as replays
+from celery_affinity.lab.advise import Advice, Advised, advise
+from celery_affinity.lab.engines import scheduled
+from celery_affinity.lab.optimum import Optimum, optimum
+from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.schedule import Schedule
+from celery_affinity.lab.trace import Trace
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change in the words of `lab whatif`: *add*: ``[pdf]:1``; *settings*: ``limits=type:pdf=1``."""
+
+    add: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        return " ".join([*(f"--add '{each}'" for each in self.add), *(f"--set '{each}'" for each in self.settings)])
+
+
+def replay(trace: Trace) -> replays.Replay:
+    """`lab replay`: what was recorded is scheduled again."""
+    return replays.replay(trace)
+
+
+def what_if(trace: Trace, change: Change) -> tuple[Schedule, Schedule]:
+    """`lab whatif`: the schedules without and with the change."""
+    scenario = of_trace(trace)
+    changes = change_words.read(scenario, add=change.add, settings=change.settings)
+    before, after, _ = whatif.both(scenario, changes)
+    return before, after
+
+
+def measured(trace: Trace) -> Schedule:
+    """Return what was recorded, as a schedule."""
+    return replays.recorded(trace, of_trace(trace))
+
+
+def advice(trace: Trace, target: str) -> Advised:
+    """`lab advise`: the fewest slots, and settings, with which *target* would have been reached."""
+    scenario = of_trace(trace)
+    wanted = targets.parse(target, {each.type for each in scenario.arrivals})
+    return advise(scenario, [wanted], lambda changed: scheduled(changed).schedule)
+
+
+def change_of(advice: Advice) -> Change:
+    """Return the advice in the words of `lab whatif`."""
+    name, *values = shlex.split(advice.settings) or [""]
+    added = tuple(f"[{','.join(profile)}]:{number}" for profile, number in advice.slots if number > 0)
+    return Change(added, (f"{name}={' '.join(values)}",) if name else ())
+
+
+def distance(trace: Trace) -> Optimum:
+    """`lab optimum`: how much less a scheduler could wait that knew all jobs beforehand."""
+    return optimum(trace, scheduled(of_trace(trace)).schedule)
+
+
+def waits_longest(found: waits.Report) -> str:
+    """Return the type of which 5 % of the jobs wait longest."""
+    return max(found.types, key=lambda each: found.types[each].p95_s or 0.0)

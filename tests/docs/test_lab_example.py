@@ -1,0 +1,49 @@
+"""`make lab`, run as a user runs it: real documents, a record, a change, and what came of it."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from celery_affinity.lab import trace_file
+from examples.comparing.program import DemoError
+from examples.lab import plan
+from examples.lab.__main__ import DOCUMENTS, changed
+from examples.lab.asking import Change
+from examples.pipeline import documents
+
+
+def test_predicted_and_measured_waits_are_on_one_page(valkey, tmp_path, monkeypatch):
+    monkeypatch.setenv("REDIS_URL", valkey.url)
+    words = ["--seconds", "3", "--out", str(tmp_path)]
+    done = subprocess.run([sys.executable, "-m", "examples.lab", *words], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    before, after = (trace_file.read(tmp_path / side / "trace.jsonl") for side in ("before", "after"))
+    calls = plan.load(tmp_path / "before" / "plan.json")
+    assert calls == plan.load(tmp_path / "after" / "plan.json"), "the same work comes twice"
+    assert [sum(job.outcome in ("done", "failed") for job in each.jobs) for each in (before, after)] == 2 * [len(calls)]
+    assert after.workers != before.workers or after.settings != before.settings, "the fleet is changed"
+    page = (tmp_path / "lab.html").read_text()
+    for id_ in ("replay", "advice", "optimum", "advised", "measured"):
+        assert f'<section id="{id_}">' in page
+    (table,) = re.findall(r'<section id="measured">.*?</section>', page, re.DOTALL)
+    for said in ("predicted", "measured", "<td>all</td>", "<td>pdf</td>", "<td>excel</td>"):
+        assert said in table
+    assert "data:image/svg+xml" in page
+    assert "</svg>" in (tmp_path / "whatif.svg").read_text()
+
+
+def test_a_plan_is_the_same_each_time_and_a_bit_too_much_for_the_fleet():
+    found, _ = documents.find(DOCUMENTS)
+    calls = plan.make(found, 60)
+    assert calls == plan.make(found, 60)
+    slots = sum(slots for _, slots in plan.WORKERS.values())
+    assert 1.0 < sum(each.answer_s for each in calls) / (60 * slots) < 1.1
+    assert {each.on_demand for each in calls} == {True, False}
+
+
+def test_a_change_is_made_of_the_fleet_and_its_settings():
+    workers, settings = changed(Change(add=("[pdf,excel]:2",), settings=("limits=type:excel=1",)))
+    assert workers == {**plan.WORKERS, "added1": ("pdf,excel", 2)}
+    assert settings == ["limits", "type:excel=1"]
