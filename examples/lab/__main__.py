@@ -106,7 +106,7 @@ class Story:
     def advise(self, trace: Trace) -> Change:
         """Ask for the fewest slots and settings for a third of the recorded wait, and return what is to be done."""
         p95_s = waits.report(asking.measured(trace)).all.p95_s or 0.0
-        target = f"all:p95<{max(1, round(1000 * TARGET * p95_s))}ms"
+        target = f"all:p95<{max(0.1, round(TARGET * p95_s, 1)):g}s"
         found = asking.advice(trace, target)
         text = f"lab advise --target '{target}'\n{text_of_advice(found)}"
         self.console.print(text, markup=False, soft_wrap=True)
@@ -153,20 +153,24 @@ def changed(change: Change) -> tuple[fleet.Workers, list[str]]:
 
 
 def _first(found: Advised) -> Change:
-    """Return the first advice; without one, a slot more for the type that floods."""
-    return asking.change_of(found.advice[0]) if found.advice else Change(add=(f"[{plan.FLOOD}]:1",))
+    """Return the first advice; if there is none, or it takes slots away, a slot more for the type that floods."""
+    return (
+        asking.change_of(found.advice[0]) if found.advice and not found.already else Change(add=(f"[{plan.FLOOD}]:1",))
+    )
 
 
 def _reached(what: str, part: float | None, good: float) -> str:
     if part is None:
         return f"The {what} cannot be compared: no job waited."
     verdict = "within" if abs(part) <= good else "not within"
-    return f"The predicted {what} of all waits is {abs(part):.0%} {'above' if part > 0 else 'below'} the measured one: {verdict} {good:.0%}."
+    where = "above" if part > 0 else "below"
+    return f"The predicted {what} of all waits is {abs(part):.0%} {where} the measured one: {verdict} {good:.0%}."
 
 
 def _image(drawing: str) -> str:
     """Return an SVG as an image of the page: its styles stay its own."""
-    return f'<img alt="waits before and after" src="data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()}">'
+    data = base64.b64encode(drawing.encode()).decode()
+    return f'<img alt="waits before and after" src="data:image/svg+xml;base64,{data}">'
 
 
 if __name__ == "__main__":

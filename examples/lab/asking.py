@@ -1,4 +1,4 @@
-"""What the lab is asked about a trace, by its Python functions; each is what a command of `celery affinity lab` does."""
+"""What the lab is asked about a trace: Python functions that do what commands of `celery affinity lab` do."""
 
 import shlex
 from dataclasses import dataclass

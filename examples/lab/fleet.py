@@ -19,6 +19,8 @@ PATIENCE, LEAST_PATIENCE_S = 3.0, 30.0
 #: Longest time, s, for which the recorder waits for the last claims, and for which a command may take.
 END_S = 60.0
 
+AFFINITY = ("celery", "-A", "examples.lab.app", "affinity")
+
 Workers = Mapping[str, tuple[str, int]]
 
 
@@ -39,10 +41,10 @@ def recorded(
         with Processes(folder, env) as processes:
             _start(processes, workers)
             if settings:
-                processes.python("settings", *"celery -A examples.lab.app affinity settings set".split(), *settings)
+                processes.python("settings", *AFFINITY, "settings", "set", *settings)
                 _ended(processes, "settings", terminate=False)
-            words = f"celery -A examples.lab.app affinity lab record --for {most_s + END_S:.0f}s --output"
-            processes.python("record", *words.split(), str(folder / "trace.jsonl"))
+            words = f"lab record --for {most_s + END_S:.0f}s --output".split()
+            processes.python("record", *AFFINITY, *words, str(folder / "trace.jsonl"))
             watch(processes, lambda: None, BOOT_S, lambda: _is_on(processes))
             time.sleep(2 * HEARTBEAT_S)  # all workers have noticed
             processes.python("publish", "examples.lab.publish", str(folder / "plan.json"))

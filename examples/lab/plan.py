@@ -15,8 +15,8 @@ WORKERS = {"pdf": ("pdf", 2), "excel": ("excel", 1), "any": ("pdf,excel", 1)}
 #: Shortest and longest time, s, that a document of a type takes in all.
 TAKES_S = {"pdf": (0.8, 2.4), "excel": (0.6, 1.8)}
 
-#: Busy slots that the documents of a type keep busy, if they come one by one, until the end.
-BUSY_SLOTS = {"pdf": 2.5, "excel": 0.8}
+#: Slots that the documents of a type would keep busy until the end, those that come one by one.
+BUSY_SLOTS = {"pdf": 3.0, "excel": 0.8}
 
 #: The type whose documents arrive as a flood as well: when, and for how long, as parts of the run, and its work, in
 #: slots that it would keep busy throughout.
@@ -37,7 +37,7 @@ class Call:
 
 
 def make(documents: list[Path], length_s: float) -> list[Call]:
-    """Return the calls of *length_s*, in order: a little more work than the fleet can do in this time."""
+    """Return the calls of *length_s*, in order: more work than the fleet can do in this time, by some 15 %."""
     rng = random.Random(SEED)
     found: list[Call] = []
     for type_, slots in BUSY_SLOTS.items():

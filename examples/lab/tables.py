@@ -35,7 +35,7 @@ def of_prediction(predicted: Report, measured: Report) -> Table:
 
 
 def of_optimum(found: Optimum) -> Table:
-    table = _table("The best possible schedule: mean waits, s", "mean wait", "of the upper bound")
+    table = _table("lab optimum: mean waits, s", "mean wait", "of the upper bound")
     waits = {
         "recorded": found.recorded_s or 0.0,
         "replayed": found.replayed_s,
@@ -60,7 +60,14 @@ def _rows(before: Report, after: Report) -> Iterator[tuple[str, Waits, Waits]]:
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=escape(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    table = Table(
+        title=escape(title),
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     table.add_column("", no_wrap=True)
     for column in columns:
         table.add_column(column.replace(" ", "\n", 1), justify="right", no_wrap=True)

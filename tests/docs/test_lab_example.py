@@ -4,10 +4,7 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from celery_affinity.lab import trace_file
-from examples.comparing.program import DemoError
 from examples.lab import plan
 from examples.lab.__main__ import DOCUMENTS, changed
 from examples.lab.asking import Change
@@ -39,7 +36,7 @@ def test_a_plan_is_the_same_each_time_and_a_bit_too_much_for_the_fleet():
     calls = plan.make(found, 60)
     assert calls == plan.make(found, 60)
     slots = sum(slots for _, slots in plan.WORKERS.values())
-    assert 1.0 < sum(each.answer_s for each in calls) / (60 * slots) < 1.1
+    assert 1.1 < sum(each.answer_s for each in calls) / (60 * slots) < 1.2
     assert {each.on_demand for each in calls} == {True, False}
 
 
