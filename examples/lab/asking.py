@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import dataclass
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.lab import change_words, targets, waits, whatif
 from celery_affinity.lab import replay as replays
 from celery_affinity.lab.advise import Advice, Advised, advise
@@ -60,6 +61,11 @@ def change_of(advice: Advice) -> Change:
 def distance(trace: Trace) -> Optimum:
     """`lab optimum`: how much less a scheduler could wait that knew all jobs beforehand."""
     return optimum(trace, scheduled(of_trace(trace)).schedule)
+
+
+def work_s(trace: Trace) -> float:
+    """Return how long all jobs had their slots, together, s."""
+    return sum(each.took_us for each in of_trace(trace).arrivals) / SECOND_US
 
 
 def waits_longest(found: waits.Report) -> str:

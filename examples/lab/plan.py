@@ -13,7 +13,7 @@ SEED = 11
 WORKERS = {"pdf": ("pdf", 2), "excel": ("excel", 1), "any": ("pdf,excel", 1)}
 
 #: Shortest and longest time, s, that a document of a type takes in all.
-TAKES_S = {"pdf": (0.8, 2.4), "excel": (0.6, 1.8)}
+TAKES_S = {"pdf": (1.2, 2.8), "excel": (0.8, 2.0)}
 
 #: Slots that the documents of a type would keep busy until the end, those that come one by one.
 BUSY_SLOTS = {"pdf": 3.0, "excel": 0.8}

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from celery_affinity.lab.optimum import Optimum
 from celery_affinity.lab.waits import Report, Waits
-from examples.comparing.figures import seconds
+from examples.comparing.figures import SAME_S, seconds
 
 _NONE = Waits(0, 0)
 
@@ -48,8 +48,10 @@ def of_optimum(found: Optimum) -> Table:
 
 
 def off_by(predicted_s: float | None, measured_s: float | None) -> float | None:
-    """Return the difference as a part of the measured wait; None without such a wait."""
-    return None if predicted_s is None or not measured_s else (predicted_s - measured_s) / measured_s
+    """Return the difference as a part of the measured wait; None if there is none, or both are next to nothing."""
+    if predicted_s is None or not measured_s or max(predicted_s, measured_s) < SAME_S:
+        return None
+    return (predicted_s - measured_s) / measured_s
 
 
 def _rows(before: Report, after: Report) -> Iterator[tuple[str, Waits, Waits]]:
