@@ -76,14 +76,14 @@ class Story:
             self.console.print("The fleet is changed so, and the same documents come once more ...")
             workers, settings = changed(change)
             again = fleet.recorded(self.out / "after", url, calls, self.length_s, workers, settings)
-        self.compare(predicted, again)
+        self.compare(predicted, trace, again)
         self.write()
         return 0
 
     def replay(self, trace: Trace) -> None:
         found = asking.replay(trace)
         self.tell(f"Replayed: {found.fidelity:.1%} of {found.claims} claims as recorded.")
-        table = tables.of_waits(found.recorded, found.replayed, ("recorded", "replayed"), "lab replay: waits, s")
+        table = tables.of_waits(found.recorded, found.replayed, ("record", "replay"), "lab replay: waits, s")
         self.show("replay", "The record, scheduled again", table)
 
     def ask(self, trace: Trace) -> None:

@@ -45,7 +45,10 @@ def recorded(
                 _ended(processes, "settings", terminate=False)
             words = f"lab record --for {most_s + END_S:.0f}s --output".split()
             processes.python("record", *AFFINITY, *words, str(folder / "trace.jsonl"))
-            watch(processes, lambda: None, BOOT_S, lambda: _is_on(processes))
+            if not watch(processes, lambda: None, BOOT_S, lambda: _is_on(processes)):
+                raise DemoError(
+                    f"The recorder did not start within {BOOT_S:.0f} s; its log is {processes.log('record')}"
+                )
             time.sleep(2 * HEARTBEAT_S)  # all workers have noticed
             processes.python("publish", "examples.lab.publish", str(folder / "plan.json"))
             if not watch(processes, lambda: None, most_s, lambda: _count(folder, "ended") >= len(calls)):
