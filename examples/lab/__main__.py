@@ -96,8 +96,7 @@ class Story:
         before, after = asking.what_if(trace, change)
         title = f"lab whatif {change.words}"
         table = tables.of_waits(waits.report(before), waits.report(after), ("before", "after"), f"{title}: waits, s")
-        curves = (waits.of_jobs(each).values() for each in (before, after))
-        drawing = plot.svg(*curves, f"waits with {change.words}")
+        drawing = plot.svg(waits.of_jobs(before).values(), waits.of_jobs(after).values(), f"waits with {change.words}")
         if is_advised:
             (self.out / "whatif.svg").write_text(drawing, encoding="utf-8")
         self.show("advised" if is_advised else "", title, table, _image(drawing) if is_advised else "")
@@ -170,7 +169,7 @@ def _reached(what: str, part: float | None, good: float) -> str:
         return f"The {what} cannot be compared: jobs hardly wait."
     verdict = "within" if abs(part) <= good else "not within"
     where = "above" if part > 0 else "below"
-    return f"The predicted {what} of all waits is {abs(part):.0%} {where} the measured one: {verdict} {good:.0%}."
+    return f"The predicted {what} of all waits is {abs(part):.1%} {where} the measured one: {verdict} {good:.0%}."
 
 
 def _image(drawing: str) -> str:

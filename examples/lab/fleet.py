@@ -62,7 +62,7 @@ def recorded(
 def _start(processes: Processes, workers: Workers) -> None:
     for name, (types, slots) in workers.items():
         command = f"celery -A examples.lab.app worker -Q {types} -c {slots} -n {name}@demo -l WARNING"
-        processes.python(name, *f"{command} --without-mingle --without-gossip".split())
+        processes.python(name, *command.split(), "--without-mingle", "--without-gossip")
     if not watch(processes, lambda: None, BOOT_S, lambda: _count(processes.folder, "ready") == len(workers)):
         raise DemoError(f"The workers did not start within {BOOT_S:.0f} s; their logs are in {processes.folder}")
 

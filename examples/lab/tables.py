@@ -81,4 +81,4 @@ def _said(wait_s: float | None) -> str:
 
 
 def _said_part(part: float | None) -> str:
-    return "-" if part is None else f"{part:+.0%}"
+    return "-" if part is None else f"{part:+.1%}"
