@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from examples.pipeline.documents import type_of
@@ -21,6 +21,9 @@ BUSY_SLOTS = {"pdf": 3.0, "excel": 0.8}
 #: The type whose documents arrive as a flood as well: when, and for how long, as parts of the run, and its work, in
 #: slots that it would keep busy throughout.
 FLOOD, FLOOD_BEGINS, FLOOD_LASTS, FLOOD_SLOTS = "excel", 0.2, 0.05, 0.8
+
+#: Time, s, that the client has for its first call.
+CONNECTS_S = 2.0
 
 #: Share of the other documents for which a user waits.
 ON_DEMAND = 0.2
@@ -47,7 +50,12 @@ def make(documents: list[Path], length_s: float) -> list[Call]:
             begin_s = FLOOD_BEGINS * length_s
             flood = (begin_s, begin_s + FLOOD_LASTS * length_s)
             found += _calls(rng, of_type, type_, FLOOD_SLOTS * length_s, flood, 0.0)
-    return sorted(found, key=lambda each: each.at)
+    if not found:
+        return []
+    # The client connects with its first call, which takes a while: an easy document, and then a quiet moment.
+    easy = min(documents, key=lambda each: each.stat().st_size)
+    later = (replace(each, at=each.at + CONNECTS_S) for each in found)
+    return [Call(0.0, str(easy), 0.0, on_demand=False), *sorted(later, key=lambda each: each.at)]
 
 
 def _calls(
