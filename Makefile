@@ -18,7 +18,7 @@ demo: $(VENV)/.demo
 routes: $(VENV)/.demo
 	@$(BIN)/python -m examples.routes
 
-# A fleet is recorded, a change is computed, made, and measured. Some four minutes.
+# A fleet is recorded, a change is computed, made, and measured. Some three minutes.
 lab: $(VENV)/.demo $(VENV)/.lab
 	@$(BIN)/python -m examples.lab $(if $(DOCS),--docs "$(DOCS)")
 
