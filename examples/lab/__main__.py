@@ -72,7 +72,7 @@ class Story:
             self.ask(trace)
             change = self.advise(trace)
             self.optimum(trace)
-            _, predicted = self.what_if(trace, change, is_advised=True)
+            predicted = self.what_if("advised", trace, change)
             self.console.print("The fleet is changed so, and the same documents come once more ...")
             workers, settings = changed(change)
             again = fleet.recorded(self.out / "after", url, calls, self.length_s, workers, settings)
@@ -89,18 +89,18 @@ class Story:
     def ask(self, trace: Trace) -> None:
         """Ask for one more slot where jobs wait longest, and for a limit of the type that floods."""
         longest = asking.waits_longest(asking.replay(trace).recorded)
-        self.what_if(trace, Change(add=(f"[{longest}]:1",)))
-        self.what_if(trace, Change(settings=(f"limits.type:{plan.FLOOD}=1",)))
+        self.what_if("slot", trace, Change(add=(f"[{longest}]:1",)))
+        self.what_if("limit", trace, Change(settings=(f"limits.type:{plan.FLOOD}=1",)))
 
-    def what_if(self, trace: Trace, change: Change, *, is_advised: bool = False) -> tuple[Schedule, Schedule]:
+    def what_if(self, id: str, trace: Trace, change: Change) -> Schedule:
+        """Tell what *change* would do, and return the schedule with it. *id*: of the part of the page."""
         before, after = asking.what_if(trace, change)
         title = f"lab whatif {change.words}"
         table = tables.of_waits(waits.report(before), waits.report(after), ("before", "after"), f"{title}: waits, s")
         drawing = plot.svg(waits.of_jobs(before).values(), waits.of_jobs(after).values(), f"waits with {change.words}")
-        if is_advised:
-            (self.out / "whatif.svg").write_text(drawing, encoding="utf-8")
-        self.show("advised" if is_advised else "", title, table, _image(drawing) if is_advised else "")
-        return before, after
+        (self.out / f"{id}.svg").write_text(drawing, encoding="utf-8")
+        self.show(id, title, table, _image(drawing))
+        return after
 
     def advise(self, trace: Trace) -> Change:
         """Ask for the fewest slots and settings for half of the recorded wait, and return what is to be done."""
@@ -137,7 +137,7 @@ class Story:
 
     def show(self, id: str, title: str, table: Table, more: str = "") -> None:
         self.console.print(table)
-        self.parts.append(page.chart(id, title, "", [page.table(table), more]))
+        self.parts.append(page.chart(id, title, "waits, s", [page.table(table), more]))
 
     def write(self) -> None:
         intro = "Documents were read under a load that is a bit too much. The same documents came again after a change."

@@ -22,13 +22,13 @@ def test_predicted_and_measured_waits_are_on_one_page(valkey, tmp_path, monkeypa
     assert [sum(job.outcome in ("done", "failed") for job in each.jobs) for each in (before, after)] == 2 * [len(calls)]
     assert after.workers != before.workers or after.settings != before.settings, "the fleet is changed"
     page = (tmp_path / "lab.html").read_text()
-    for id_ in ("replay", "advice", "optimum", "advised", "measured"):
+    for id_ in ("replay", "slot", "limit", "advice", "optimum", "advised", "measured"):
         assert f'<section id="{id_}">' in page
     (table,) = re.findall(r'<section id="measured">.*?</section>', page, re.DOTALL)
     for said in ("predicted", "measured", "<td>all</td>", "<td>pdf</td>", "<td>excel</td>"):
         assert said in table
     assert "data:image/svg+xml" in page
-    assert "</svg>" in (tmp_path / "whatif.svg").read_text()
+    assert "</svg>" in (tmp_path / "advised.svg").read_text()
 
 
 def test_a_plan_is_the_same_each_time_and_a_bit_too_much_for_the_fleet():
