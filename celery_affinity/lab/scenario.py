@@ -55,7 +55,7 @@ def of_trace(trace: Trace) -> Scenario:
             type=job.type,
             since_us=_since_us(job),
             enqueued_us=min(job.enqueued_us, _since_us(job)),
-            took_us=known_us.get(nth, medians.get(job.type, of_all)),
+            took_us=known_us.get(nth, medians.get(job.type, of_all) if job.took_us is None else job.took_us),
             on_demand=job.on_demand,
             priority=job.priority,
             exclusive=job.exclusive,

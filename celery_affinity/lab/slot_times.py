@@ -48,7 +48,8 @@ def _in_order(jobs: Sequence[TracedJob]) -> list[tuple[int, int]]:
     numbers.sort(key=lambda nth: (jobs[nth].fence or 0, jobs[nth].claimed_us or 0))
     found, latest_us = [], -_EVER
     for nth in reversed(numbers):
-        latest_us = min(latest_us - 1, jobs[nth].claimed_us or 0)
+        claimed_us = jobs[nth].claimed_us or 0
+        latest_us = latest_us - 1 if claimed_us > latest_us else claimed_us
         found.append((nth, latest_us if jobs[nth].fence else jobs[nth].claimed_us or 0))
     return found[::-1]
 
@@ -64,10 +65,10 @@ def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]],
         begun_us = max(claimed_us, free_us)
         if free_us <= job.since_us and claimed_us - job.since_us <= _LATEST_WORD_US:
             begun_us = job.since_us  # it found a free slot as it came
-            if before >= 0 and is_only_one and begun_us - free_us <= _WORD_US:
+            if before >= 0 and is_only_one and claimed_us > begun_us and begun_us - free_us <= _WORD_US:
                 begun_us += 1  # or the word that the slot is free came just after it
                 found[before] += begun_us - free_us
-        elif before >= 0 and is_only_one and claimed_us - free_us <= _LATEST_WORD_US:
+        elif before >= 0 and is_only_one and 0 < claimed_us - free_us <= _LATEST_WORD_US:
             begun_us = (free_us + claimed_us) // 2  # the server heard of the end, and gave the job, in between
             found[before] = max(0, found[before] + begun_us - free_us)
         ended_us = max(job.ended_us or 0, begun_us)

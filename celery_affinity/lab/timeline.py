@@ -2,7 +2,8 @@
 
 At one time, µs, jobs end first, in the order of their claims; then comes a tick, if the fleet has one due; then workers
 join and begin to leave; then jobs arrive. A worker that leaves takes no further job, ends those that it runs, and is
-gone with the last of them: a warm shutdown. Between the end of a job and the next claim of its slot no time passes.
+gone with the last of them: a warm shutdown. Between the end of a job and the next claim of its slot no time
+passes: what passed in the fleet is part of how long the job had the slot (`slot_times`).
 """
 
 import heapq
