@@ -48,6 +48,12 @@ def test_optimum_as_json_has_the_bounds_in_their_order(lab, made):
     assert found["jobs"] == 150
 
 
+def test_a_trace_that_is_not_there_is_named(lab, tmp_path):
+    code, text = lab("optimum", tmp_path / "none.jsonl")
+    assert (code, text.count("\n")) == (1, 1)
+    assert "there is no '" in text
+
+
 def test_optimum_without_its_packages_says_what_to_install(lab, made, monkeypatch):
     monkeypatch.setitem(sys.modules, "celery_affinity.lab.optimum", None)
     monkeypatch.setitem(sys.modules, "scipy", None)
