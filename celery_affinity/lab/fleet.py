@@ -1,5 +1,6 @@
 """The fleet of a trace: how many slots serve which types, and whose they are."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ class Members:
 
 def fleet(workers: Sequence[TracedWorker]) -> list[Members]:
     """Return the members of each profile, in the order in which the first of them joined."""
-    names = [each.name for each in workers]
+    stays = Counter(each.name for each in workers)
     found: dict[tuple[str, ...], list[TracedWorker]] = {}
     for each in workers:
         found.setdefault(types_of(each), []).append(each)
@@ -32,7 +33,7 @@ def fleet(workers: Sequence[TracedWorker]) -> list[Members]:
             types,
             _most_at_once(members),
             {each.name: each.slots for each in members},
-            all(each.joined_us <= 0 and each.left_us is None and names.count(each.name) == 1 for each in members),
+            all(each.joined_us <= 0 and each.left_us is None and stays[each.name] == 1 for each in members),
         )
         for types, members in found.items()
     ]

@@ -126,10 +126,11 @@ def test_without_a_directory_each_route_says_how_to_record(serve):
     web = serve()
     replies = [web.get("/api/lab/traces"), web.get("/api/lab/traces/night.jsonl/replay"), ask(web, ADDED)]
     assert {each.status_code for each in replies} == {404}
-    assert {said(each) for each in replies} == {
+    words = (
         "no directory of traces is given: record with celery affinity lab record --for 10m --output DIR/trace.jsonl, "
         "and start celery affinity web --traces DIR"
-    }
+    )
+    assert {said(each) for each in replies} == {words}
 
 
 def test_what_is_no_directory_is_refused(serve, directory):

@@ -7,10 +7,17 @@ const HOW = "celery affinity lab record --for 10m --output DIR/trace.jsonl";
 // Time, ms, for which a slider rests before the server is asked.
 const REST_MS = 300;
 
-// Most rows of who gains, and of who loses.
+// Most rows of who gains, and of who loses; most tenants.
 const MOST_ROWS = 5;
+const MOST_TENANTS = 10;
 
-const short = (seconds) => (seconds !== null && seconds !== undefined && seconds < 0.1 ? `${Math.round(seconds * 1000)} ms` : duration(seconds));
+// Smallest change of a mean wait that makes a row, s.
+const NOTICED_S = 0.001;
+
+const short = (seconds) => (seconds !== null && seconds !== undefined && seconds < 1 ? `${Math.round(seconds * 1000)} ms` : duration(seconds));
+
+// A time as the browser writes it; as it came if it is none.
+const date = (text) => (Number.isNaN(Date.parse(text)) ? text ?? "–" : new Date(text).toLocaleString());
 
 const profile = (types) => `[${types.join(",")}]`;
 
@@ -21,10 +28,10 @@ function change(before, after, text = short) {
   return el("span", {}, `${text(before)} → ${text(after)} `, el("span", { class: longer ? "worse" : "better" }, el("span", { "aria-hidden": "true" }, longer ? "▲" : "▼"), el("span", { class: "hidden" }, longer ? "longer" : "shorter")));
 }
 
-// A slider under its label, with its value in words beside it; moved() when somebody moves it.
-function slider(label, { min, max, start, words }, moved) {
+// A slider under its label, which assistive technology calls by name, with its value in words beside it; moved() when somebody moves it.
+function slider(label, name, { min, max, start, words }, moved) {
   const value = el("output", {}, words(start));
-  const input = el("input", { type: "range", min, max, value: start, "aria-valuetext": words(start) });
+  const input = el("input", { type: "range", min, max, value: start, "aria-label": name, "aria-valuetext": words(start) });
   const root = el("label", { class: "slider" }, el("span", {}, label), value, input);
   const tell = () => {
     fill(value, words(Number(input.value)));
@@ -70,6 +77,7 @@ function controls({ fleet, limits, replay }, asked) {
     members,
     at: slider(
       profile(members.types),
+      `Slots of ${profile(members.types)}`,
       { min: members.stays ? 0 : members.slots, max: Math.max(members.slots * 3, members.slots + 8), start: members.slots, words: (count) => many(count, "slot") },
       moved,
     ),
@@ -77,7 +85,7 @@ function controls({ fleet, limits, replay }, asked) {
   const types = Object.keys(replay.recorded.types).map((type) => {
     const serving = fleet.filter((each) => each.types.includes(type)).reduce((sum, each) => sum + each.slots, 0);
     const none = Math.max(serving, limits[type] ?? 0) + 1; // the last place of the slider: no limit
-    return { type, none, at: slider(type, { min: 0, max: none, start: limits[type] ?? none, words: (limit) => (limit === none ? "no limit" : `${number(limit)} at once`) }, moved) };
+    return { type, none, at: slider(type, `Limit of ${type}`, { min: 0, max: none, start: limits[type] ?? none, words: (limit) => (limit === none ? "no limit" : `${number(limit)} at once`) }, moved) };
   });
   const every = [...slots, ...types];
   function question() {
@@ -131,8 +139,11 @@ const NOTHING = { jobs: 0, unclaimed: 0, p50_s: null, p95_s: null };
 
 function waitRows(recorded, replayed, after) {
   const row = (key, name, of) => ({ key, name, recorded: of(recorded) ?? NOTHING, replayed: of(replayed) ?? NOTHING, after: after && (of(after) ?? NOTHING) });
-  const rows = (kind, prefix = "") => Object.keys(recorded[kind]).map((name) => row(`${kind} ${name}`, prefix + name, (report) => report[kind][name]));
-  return [row("all", "all", (report) => report.all), ...rows("types"), ...rows("modes"), ...rows("tenants", "tenant ")];
+  const size = (kind, name) => recorded[kind][name].jobs + recorded[kind][name].unclaimed;
+  const names = (kind) => Object.keys(recorded[kind]);
+  const tenants = names("tenants").sort((a, b) => size("tenants", b) - size("tenants", a)).slice(0, MOST_TENANTS);
+  const rows = (kind, shown = names(kind), prefix = "") => shown.map((name) => row(`${kind} ${name}`, prefix + name, (report) => report[kind][name]));
+  return [row("all", "all", (report) => report.all), ...rows("types"), ...rows("modes"), ...rows("tenants", tenants, "tenant ")];
 }
 
 const share = (value) => (value === undefined ? "–" : `${Math.round(value * 100)} %`);
@@ -177,15 +188,15 @@ function gainsTable() {
 }
 
 function gainRows(gains) {
-  const gaining = gains.filter((each) => each.mean_s > 0).slice(0, MOST_ROWS);
-  const losing = gains.filter((each) => each.mean_s < 0).slice(-MOST_ROWS);
+  const gaining = gains.filter((each) => each.mean_s >= NOTICED_S).slice(0, MOST_ROWS);
+  const losing = gains.filter((each) => each.mean_s <= -NOTICED_S).slice(-MOST_ROWS);
   return [...gaining, ...losing];
 }
 
-function about(found) {
+function about(found, file) {
   const { replay } = found;
   const facts = [
-    ["recorded", found.recorded_at ? new Date(found.recorded_at).toLocaleString() : "–"],
+    found.recorded_at ? ["recorded", date(found.recorded_at)] : ["written", date(file?.modified_at)],
     ["for", duration(found.length_s)],
     ["jobs", number(found.jobs)],
     ["fidelity", `${(replay.fidelity * 100).toFixed(2)} %: ${number(replay.kept)} of ${many(replay.claims, "claim")} are made again in the recorded order, on the recorded types`],
@@ -248,7 +259,7 @@ export function lab(place) {
     announce(status, "As recorded: move a slider.");
     fill(
       root,
-      el("section", { class: "wide" }, el("h2", {}, "The lab"), traces.length > 1 && choice(traces, found.name), about(found)),
+      el("section", { class: "wide" }, el("h2", {}, "The lab"), traces.length > 1 && choice(traces, found.name), about(found, traces.find((each) => each.name === found.name))),
       controls(found, asked),
       el("div", { class: "found" }, el("section", {}, status, waits, el("p", { class: "soft" }, `Half of the jobs waited no longer than p50, 95 % no longer than p95. Engine: ${engine}.`)), el("section", {}, use), el("section", {}, gains)),
     );
