@@ -35,7 +35,7 @@ from .broker import check_conf
 )
 @click.option(
     "--traces",
-    type=click.Path(exists=True, file_okay=False),
+    type=click.Path(file_okay=False),
     metavar="DIR",
     help="Directory with traces that `lab record` wrote: the page shows them, and what other slots would change.",
 )

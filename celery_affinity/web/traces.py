@@ -25,8 +25,11 @@ T = TypeVar("T")
 #: Most jobs of a trace, with those that a rate adds: twice as many are scheduled for an answer.
 MOST_JOBS = 200_000
 
-#: Longest time, s, of a request, with its wait for those before it.
-LONGEST_S = 60.0
+#: Longest time, s, of a request, with its wait for those before it; and for the end of a computation that it cuts off.
+LONGEST_S, _END_S = 60.0, 5.0
+
+#: Longest time, s, of a look at the directory.
+_LOOK_S = 10.0
 
 #: Most files of a list, and the longest header, bytes, that a list reads.
 _MOST_FILES, _HEADER_BYTES = 200, 65_536
@@ -64,13 +67,14 @@ class Traces:
         self._directory = None if directory is None else Path(directory)
         if self._directory is not None and not self._directory.is_dir():
             raise SettingError(f"--traces must be a directory, got: {str(directory)!r}")
-        self._thread = Threads("affinity-web-lab", 1, LONGEST_S)
+        self._thread = Threads("affinity-web-lab", 1, LONGEST_S + _END_S)
+        self._looks = Threads("affinity-web-lab-files", 1, _LOOK_S)  # which do not wait for a computation
         self._last: Loaded | None = None
 
     async def newest(self) -> list[TraceFile]:
         """Return the files, the newest first. Raises RefusedError."""
         self._given()
-        return await self._thread.run(lambda: [_about(each) for each in self._files()[:_MOST_FILES]])
+        return await self._looks.run(lambda: [_about(each) for each in self._files()[:_MOST_FILES]])
 
     async def ask(self, name: str, function: Callable[[Loaded, Iterator[object]], T]) -> T:
         """Return what *function* makes of the trace *name*, and of steps that end it when it takes too long.

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import shutil
+import threading
 from dataclasses import replace
 
 import pytest
@@ -143,11 +145,12 @@ def test_what_is_no_directory_is_refused(serve, directory):
     ["none.jsonl", "%2e%2e%2fsecret.jsonl", "..%2Fsecret.jsonl", "%2Fetc%2Fpasswd", "folder.jsonl", ".hidden.jsonl"],
 )
 def test_only_a_file_of_the_list_is_read(serve, directory, name):
-    (directory / "folder.jsonl").mkdir()
-    (directory / "folder.jsonl" / "inner.jsonl").touch()
-    (directory / ".hidden.jsonl").write_text((directory / "night.jsonl").read_text())
-    (directory / "secret.jsonl").write_text((directory / "night.jsonl").read_text())
-    web = serve(traces=directory / "folder.jsonl")
+    served = directory / "served"
+    (served / "folder.jsonl").mkdir(parents=True)
+    for path in (served / "inner.jsonl", served / ".hidden.jsonl", directory / "secret.jsonl"):
+        shutil.copy(directory / "night.jsonl", path)
+    web = serve(traces=served)
+    assert web.get("/api/lab/traces/inner.jsonl/replay").status_code == 200
     assert web.get(f"/api/lab/traces/{name}/replay").status_code == 404
     assert ask(web, ADDED, name).status_code == 404
 
@@ -226,6 +229,24 @@ def test_one_question_is_computed_at_a_time(web, monkeypatch):
 
     assert [each.status_code for each in web.run(three())] == [200] * 3
     assert most == [1, 1, 1]
+
+
+def test_the_list_does_not_wait_for_a_computation(web, monkeypatch):
+    listed, answer = threading.Event(), lab._answer
+
+    def late(*args):
+        assert listed.wait(30)
+        return answer(*args)
+
+    monkeypatch.setattr(lab, "_answer", late)
+
+    async def both():
+        asked = asyncio.ensure_future(web.http.post("/api/lab/traces/night.jsonl/whatif", json=ADDED))
+        found = await web.http.get("/api/lab/traces")
+        listed.set()
+        return found.status_code, (await asked).status_code
+
+    assert web.run(both()) == (200, 200)
 
 
 # -- the fleet of a trace
