@@ -161,13 +161,15 @@ function useTable() {
   );
 }
 
-function useRows(before, after) {
+// The number of slots is that at once, while the reports add up workers that followed one another.
+function useRows(fleet, before, after) {
   const byTypes = (uses) => new Map(uses.map((each) => [each.types.join(), each]));
-  const [ours, theirs] = [byTypes(before), byTypes(after ?? before)];
+  const [ours, theirs, members] = [byTypes(before), byTypes(after ?? before), byTypes(fleet)];
   const pair = (one, other) => (one === other ? one : `${one} → ${other}`);
   return [...new Map([...ours, ...theirs]).values()].map(({ types }) => {
     const [one, other] = [ours.get(types.join()), theirs.get(types.join())];
-    return { types, slots: pair(number(one?.slots ?? 0), number(other?.slots ?? 0)), busy: pair(share(one?.share), share(other?.share)) };
+    const slots = members.get(types.join())?.slots ?? 0;
+    return { types, slots: pair(number(slots), number(slots + (other?.slots ?? 0) - (one?.slots ?? 0))), busy: pair(share(one?.share), share(other?.share)) };
   });
 }
 
@@ -227,7 +229,7 @@ export function lab(place) {
     const [waits, use, gains] = [waitsTable(), useTable(), gainsTable()];
     const update = (answer) => {
       waits.update(waitRows(recorded, answer?.before ?? replayed, answer?.after));
-      use.update(useRows((answer?.before ?? replayed).slots, answer?.after.slots));
+      use.update(useRows(found.fleet, (answer?.before ?? replayed).slots, answer?.after.slots));
       gains.update(gainRows(answer?.gains ?? []));
     };
     async function ask() {
