@@ -307,10 +307,13 @@ def test_a_slider_of_the_lab_shows_what_more_slots_and_a_limit_would_change(valk
     screen.row("Slots", "pdf, xls").get_by_text("4 → 0").wait_for()
     for _ in range(6):
         slots.press("ArrowRight")
-    limit.press("ArrowLeft")
-    limit.press("ArrowLeft")
+    with screen.page.expect_request(lambda asked: '"limits.type:pdf":"5"' in (asked.post_data or "")) as asked:
+        for _ in range(10):
+            limit.press("ArrowLeft")
+    assert asked.value.post_data_json == {"add": ["[pdf,xls]:2"], "remove": [], "set": {"limits.type:pdf": "5"}}
     screen.row("Slots", "pdf, xls").get_by_text("4 → 6").wait_for()
-    assert limit.get_attribute("aria-valuetext") == "13 at once"
+    assert limit.get_attribute("aria-valuetext") == "5 at once"
+    screen.row("Waits", "pdf").first.get_by_text("longer").first.wait_for(state="attached")
     waits.get_by_text("shorter").first.wait_for(state="attached")
     assert " → " in waits.inner_text()
     assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390
