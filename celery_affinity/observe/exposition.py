@@ -1,5 +1,6 @@
 """Families of samples in Prometheus' text format, version 0.0.4."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -46,4 +47,6 @@ def _escaped(text: str, *, quoted: bool = False) -> str:
 
 
 def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf"
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))

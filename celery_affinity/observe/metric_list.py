@@ -188,7 +188,7 @@ METRICS: tuple[Figure | Histogram, ...] = (
     Figure(f"{_PREFIX}ended_jobs_total", "Jobs that ended, or became dead letters.", ("type", "outcome"), values.ended),
     Figure(
         f"{_PREFIX}overtaking_bound_seconds",
-        "A pending job is passed only by jobs published less than this time after it.",
+        "A pending job is passed only by jobs published less than this time after it; +Inf while a rule lets any pass.",
         ("type",),
         lambda metrics: [((type_,), bound_s) for type_, bound_s in sorted(metrics.bounds_s.items())],
     ),

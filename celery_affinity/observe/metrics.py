@@ -4,14 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
-from ..rules import overtaking
 from ..rules.bounds import Bound
 from ..rules.dead_reasons import REASONS
 from ..rules.metrics import BOUNDS_S, OTHER_ENDS, RUNS, Times
 from ..rules.protocol import LARGEST_BATCH_COUNTED
-from ..rules.redis_keys import decode
-from ..rules.shared_settings import weights
 from ..server.reader import Reader
+from .bounds_of_types import bounds_of_types
 from .keyed.tenants import TenantStatus
 from .status import Report, Status
 from .type_metrics import TypeMetrics, metrics_of
@@ -30,7 +28,7 @@ _LONGEST_PROFILE = 200
 @dataclass(frozen=True)
 class Metrics(Status):
     """A status, with what grows. *bounds_s*: type -> the longest time by which a job may be younger and still pass one
-    that waits.
+    that waits; infinite while a rule lets any job pass.
     """
 
     of_types: list[TypeMetrics] = field(default_factory=list)
@@ -50,13 +48,8 @@ def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None
     *bounds*: those of the app's queues, as `Report` takes them.
     """
     status = Report(reader, bounds).status()
-    in_force = weights(reader.hash("settings"))
-    bounds_s: dict[str, float] = {}
-    for lane in reader.lanes():
-        bound_s = overtaking.seconds(lane.priority, lane.on_demand, in_force)
-        type_ = decode(lane.type)
-        bounds_s[type_] = max(bound_s, bounds_s.get(type_, 0.0))
-    return Metrics.of(status, metrics_of(reader, [each.type for each in status.types]), bounds_s)
+    of_types = metrics_of(reader, [each.type for each in status.types])
+    return Metrics.of(status, of_types, bounds_of_types(reader, status))
 
 
 def by_type(value: Callable[[TypeStatus], float | None]) -> Callable[[Metrics], Iterable[Value]]:

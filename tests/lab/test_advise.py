@@ -33,11 +33,12 @@ def test_a_burst_needs_as_many_slots_as_its_time_has_room_for():
     (best,) = found.advice
     assert (best.slots, best.settings) == ([(("pdf",), 8)], "")
     (target,) = best.targets
-    assert (target.now_s, target.then_s, target.is_reached) == (50.0, 10.0, True)
+    assert (target.now_s, target.then_s) == pytest.approx((50.0, 10.0), abs=1e-3)
+    assert target.is_reached
     # On some days that are drawn again the burst stays away, on some it comes twice.
-    assert target.low_s <= 10.0 < target.high_s
+    assert target.low_s <= target.then_s < target.high_s
     assert 0 < best.days_reached < best.days == 10
-    assert (best.mean_now_s, best.mean_then_s) == (25.0, 5.0)
+    assert (best.mean_now_s, best.mean_then_s) == pytest.approx((25.0, 5.0), abs=1e-3)
     assert found.complete
     assert not found.already
 

@@ -3,10 +3,7 @@
 import json
 
 import pytest
-from celery.bin.base import CLIContext
-from click.testing import CliRunner
 
-from celery_affinity.cli import affinity
 from celery_affinity.lab import made_up
 from celery_affinity.lab.trace import Trace
 from celery_affinity.lab.trace_file import write
@@ -19,15 +16,6 @@ def trace(tmp_path_factory):
     path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
     write(made_up.trace(300), path)
     return path
-
-
-@pytest.fixture
-def lab():
-    def run(*words):
-        found = CliRunner().invoke(affinity, ["lab", *map(str, words)], obj=CLIContext(None, False, None))
-        return found.exit_code, found.output
-
-    return run
 
 
 def test_a_replay_prints_fidelity_and_waits(lab, trace):

@@ -4,10 +4,7 @@ import json
 import sys
 
 import pytest
-from celery.bin.base import CLIContext
-from click.testing import CliRunner
 
-from celery_affinity.cli import affinity
 from celery_affinity.lab import made_up
 from celery_affinity.lab.trace_file import write
 
@@ -19,15 +16,6 @@ def made(tmp_path_factory):
     path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
     write(made_up.trace(150), path)
     return path
-
-
-@pytest.fixture
-def lab():
-    def run(*words):
-        found = CliRunner().invoke(affinity, ["lab", *map(str, words)], obj=CLIContext(None, False, None))
-        return found.exit_code, found.output
-
-    return run
 
 
 def test_optimum_prints_four_waits_and_what_they_mean(lab, made):
@@ -46,6 +34,12 @@ def test_optimum_as_json_has_the_bounds_in_their_order(lab, made):
     assert code == 0
     assert 0 <= found["lower_s"] <= found["upper_s"] <= found["replayed_s"]
     assert found["jobs"] == 150
+
+
+def test_a_trace_that_is_not_there_is_named(lab, tmp_path):
+    code, text = lab("optimum", tmp_path / "none.jsonl")
+    assert (code, text.count("\n")) == (1, 1)
+    assert "there is no '" in text
 
 
 def test_optimum_without_its_packages_says_what_to_install(lab, made, monkeypatch):

@@ -38,8 +38,9 @@ def poisson_us(drawn: random.Random, rate: Callable[[float], float], most_rate: 
 def trace(workers: list[TracedWorker], jobs: list[tuple[TracedJob, int]], **settings: str) -> Trace:
     """Return a trace of *jobs*, each with how long it takes, µs, as `simple_engine` schedules them."""
     come = sorted(jobs, key=lambda each: each[0].since_us)
-    took = [replace(each, started_us=each.since_us, ended_us=each.since_us + took_us) for each, took_us in come]
-    runs = simple_engine.schedule(of_trace(Trace(0, tuple(workers), tuple(took), settings))).runs
+    bare = of_trace(Trace(0, tuple(workers), tuple(each for each, _ in come), settings))
+    arrivals = tuple(replace(each, took_us=come[each.number][1]) for each in bare.arrivals)
+    runs = simple_engine.schedule(replace(bare, arrivals=arrivals)).runs
     ran = [each for each, _ in come]
     for fence, run in enumerate(runs, 1):
         ran[run.number] = replace(

@@ -208,6 +208,18 @@ def test_claims_by_age_take_the_oldest_job_whosever_turn_it_is(fleet, redis_clie
     assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
 
 
+def test_a_reserve_keeps_back_a_young_job_whose_turn_it_is_and_the_old_one_goes(fleet, redis_client):
+    fleet.join("worker", PDF)
+    flood(fleet, "a", jobs=1)
+    assert order_of(fleet) == ["a0$"]
+    fleet.scheduler.configure({"reserve": "pdf:queued=1", "reserve_patience_us": "10000000"})
+    fleet.publish("a9$", PDF, rules=of("a"))
+    fleet.scheduler.advance(11)
+    flood(fleet, "b", jobs=1)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["a9$"]
+
+
 def test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not(fleet, redis_client):
     fleet.join("worker", PDF)
     for tenant in ("a", "b"):

@@ -3,9 +3,9 @@
 A new command is a row of `_MODULES`, which names the module that has it.
 """
 
-from importlib import import_module
-
 import click
+
+from ..loads_on_use import loading
 
 #: Name of a command, as people type it -> the module that has it, in the order of `--help`.
 _MODULES: dict[str, str] = {
@@ -17,19 +17,6 @@ _MODULES: dict[str, str] = {
 }
 
 
-class _LoadsOnUse(click.Group):
-    """A group that loads the module of a command when that command is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_MODULES]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _MODULES:
-            return None
-        found = vars(import_module(f".{_MODULES[cmd_name]}", __name__)).values()
-        return next(each for each in found if isinstance(each, click.Command) and each.name == cmd_name)
-
-
-@click.group(cls=_LoadsOnUse)
+@click.group(cls=loading(__name__, _MODULES))
 def lab() -> None:
     """Record what the fleet does, schedule the record again, and ask what more slots or other settings would change."""

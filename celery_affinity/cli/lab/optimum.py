@@ -9,6 +9,7 @@ from ...errors import AffinityError
 from ...lab import weighing
 from ...lab.engines import Engine, scheduled
 from ...lab.scenario import of_trace
+from ...versions import install_with
 from ..broker import AS_JSON, show
 from . import text_of_optimum as text
 from .parts import ENGINE, TRACE, errors_in_a_line, progress, trace_in
@@ -47,7 +48,7 @@ def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engi
             from ...lab.optimum import optimum as compared
             from ...lab.optimum import steps_in
         except ModuleNotFoundError as exc:
-            raise AffinityError(f"{exc.name} is missing: pip install 'celery-affinity[lab]'") from exc
+            raise AffinityError(f"{exc.name} is missing: {install_with('lab')}") from exc
         with progress(len(found.jobs), "replaying") as steps:
             replayed, _engine = scheduled(of_trace(found), engine, steps)
         try:

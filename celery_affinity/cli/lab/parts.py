@@ -12,7 +12,7 @@ from ...lab.engines import ENGINES
 from ...lab.trace import Trace
 from ...lab.trace_file import read
 
-TRACE = click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+TRACE = click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
 
 ENGINE = click.option(
     "--engine",
@@ -28,6 +28,10 @@ _STEPS = 1_000
 
 def trace_in(path: Path) -> Trace:
     """Return the trace in a file. Raises AffinityError for a file that has none, or one without jobs."""
+    if not path.exists():
+        raise AffinityError(
+            f"TRACE must be a file that `celery affinity lab record` wrote, but there is no {str(path)!r}"
+        )
     found = read(path)
     if not found.jobs:
         raise AffinityError(f"{path} has no jobs: a fleet without work was recorded")

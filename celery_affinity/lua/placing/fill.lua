@@ -13,6 +13,17 @@ local function with_its_rules(waiting, does, ...)
     return result
 end
 
+-- RETURNS the job whose turn it is instead of `job`; and whether `job` goes whosever turn it is, since a reserve keeps
+-- back the other one, which is younger.
+local function in_turn(waiting, job, view)
+    local other, kept_back = hooks.turn(job), waiting.kept_back
+    if other ~= job and kept_back
+        and kept_back.open(other.type, other.lane .. " " .. other.enqueued .. " " .. other.id, view) == "" then
+        return job, true
+    end
+    return other, false
+end
+
 -- RETURNS the types of which jobs are left, each with a blank behind it.
 local function left_of(waiting)
     local left = ""
@@ -41,7 +52,9 @@ function fill.from(waiting, caller, view, fresh)
             break
         end
         local worker, is_ruled = view:best(job.type), marks.has_key(job.id)
-        job = is_ruled and not needs_no_turn and hooks.turn(job) or job
+        if is_ruled and not needs_no_turn then
+            job, needs_no_turn = in_turn(waiting, job, view)
+        end
         local id = job.id
         local has_limit = waiting.limits[job.type]
         if view.is_ahead and (has_limit or (is_ruled and not hooks.may_be_ahead(id))) then

@@ -30,6 +30,12 @@ class Turn:
     used_s: float | None = None
 
 
+def era_in(shares: str) -> str | None:
+    """Return the era of shares that the setting says; None while tenants go by age."""
+    found = _SHARES.fullmatch(shares)
+    return found and found[1]
+
+
 def turn_of(reader: Reader, key: str, lane: Lane) -> Turn | None:
     """Return the turn of the tenant whose key (encoded) this is, in *lane*; None while tenants go by age."""
     tags = reader.key("tags")

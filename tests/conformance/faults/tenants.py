@@ -7,6 +7,7 @@ _BY_WEIGHT = _SHARES + "test_slot_seconds_go_by_weight_however_long_the_jobs_are
 _FORGOTTEN = _SHARES + "test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not"
 _ALL_FORGOTTEN = _SHARES + "test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all"
 _IDLE = _SHARES + "test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before"
+_YOUNG = _SHARES + "test_a_reserve_keeps_back_a_young_job_whose_turn_it_is_and_the_old_one_goes"
 _BY_AGE = _SHARES + "test_claims_by_age_take_the_oldest_job_whosever_turn_it_is"
 _LEAST_GOES = _SHARES + "test_with_a_half_life_the_tenant_that_has_used_least_goes"
 _LONG_AGO = _SHARES + "test_what_was_used_ten_half_lives_ago_is_forgotten"
@@ -96,8 +97,9 @@ FAULTS = (
         _MANY_TURNS,
     ),
     Fault("placing/candidates", "    if not job.place then", "    if false then"),
-    Fault("placing/fill", "job = is_ruled and not needs_no_turn and hooks.turn(job) or job", ""),
-    Fault("placing/fill", "is_ruled and not needs_no_turn and", "is_ruled and"),
+    Fault("placing/fill", "            job, needs_no_turn = in_turn(waiting, job, view)\n", ""),
+    Fault("placing/fill", "if is_ruled and not needs_no_turn then", "if is_ruled then"),
+    Fault("placing/fill", "    if other ~= job and kept_back\n", "    if false and kept_back\n", _YOUNG),
     # Who has less than the minimum.
     Fault("keyed/tenants", 'string.match(rest, "min:(%d+)") or 0', "0"),
     Fault("keyed/minimums", '        if redis.call("EXISTS", key.first_heads) == 0 then\n', "        if false then\n"),

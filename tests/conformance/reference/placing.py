@@ -100,7 +100,11 @@ def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool,
     job = _best(cohort, may_start, fits, now_us, by_age=by_age)
     cohort.claim_number += counts and job is not None and percentage < 100
     cohort.in_turn = not (counts and by_age)
-    return shares.turn(cohort, job, may_start) if job and cohort.in_turn else job
+    if job is None or not cohort.in_turn:
+        return job
+    other = shares.turn(cohort, job, keyed.standing(cohort, {job.type}))
+    cohort.in_turn = other in may_start  # a reserve keeps back the younger ones
+    return other if cohort.in_turn else job
 
 
 def _best(cohort: Cohort, jobs: Iterable[Job], fits: Mapping[str, int], now_us: int, *, by_age: bool) -> Job | None:

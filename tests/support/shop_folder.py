@@ -1,0 +1,32 @@
+"""A folder in which the commands of a page of the docs are run, with an app `shop` that needs no broker."""
+
+import os
+import subprocess
+import sys
+
+from .pages import blocks
+from .processes import ROOT
+
+
+class ShopFolder:
+    """*folder*: an empty one, which gets the app, and programs `celery` and `python` of this interpreter."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "shop.py").write_text('from celery import Celery\napp = Celery("shop")\n')
+        for name, words in {"celery": "-m celery", "python": ""}.items():
+            program = folder / "bin" / name
+            program.parent.mkdir(exist_ok=True)
+            program.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+            program.chmod(0o755)
+        self._env = {
+            **os.environ,
+            "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+            "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        }
+
+    def run(self, page, block):
+        """Run the one command of a block; return what it prints."""
+        (line,) = blocks(page)[block].splitlines()
+        words = ["sh", "-c", line.removeprefix("$ ")]
+        return subprocess.run(words, cwd=self.folder, env=self._env, capture_output=True, text=True, check=True).stdout
