@@ -33,6 +33,12 @@ from .broker import check_conf
 @click.option(
     "--name", "names", multiple=True, metavar="HOST", help="Name by which clients reach this host. Can be repeated."
 )
+@click.option(
+    "--traces",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Directory with traces that `lab record` wrote: the page shows them, and what other slots would change.",
+)
 @click.pass_context
 @handle_preload_options
 def web(
@@ -43,6 +49,7 @@ def web(
     read_only: bool,
     allow: tuple[str, ...],
     names: tuple[str, ...],
+    traces: str | None,
 ) -> None:
     """Serve jobs, types and workers over HTTP: needs the extra `web`.
 
@@ -62,6 +69,7 @@ def web(
             read_only=read_only,
             allow=allow,
             names=names,
+            traces=traces,
             on_ready=lambda url: click.echo(f"web ready on {url}"),
         )
     except AffinityError as exc:

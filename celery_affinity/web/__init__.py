@@ -5,6 +5,7 @@ nothing. The page in a browser is in `page`.
 Read `application` first.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -21,13 +22,15 @@ def asgi(
     read_only: bool = False,
     allow: Iterable[str] = ("*",),
     names: Iterable[str] = (),
+    traces: str | os.PathLike[str] | None = None,
 ) -> "ASGIApp":
     """Return the HTTP interface of *app*'s broker as an ASGI app, to be served alone or mounted in another one.
 
     *tokens*: token -> role ("read", "submit" or "admin"); None: everybody on this machine is an admin, and nobody
     else gets an answer. *read_only*: nothing can be changed. *allow*: names or patterns of the tasks that can be
     submitted. *names*: hosts, beside this one and addresses, by whose names clients may reach it ("*": any).
+    *traces*: a directory of traces, for the lab.
     """
     from .application import build  # not at the top: it needs the extra [web]
 
-    return build(app, tokens=tokens, read_only=read_only, allow=allow, names=names)
+    return build(app, tokens=tokens, read_only=read_only, allow=allow, names=names, traces=traces)

@@ -1,5 +1,6 @@
 """The HTTP interface, put together: routes, errors, and the guard before them."""
 
+import os
 from collections.abc import Iterable, Mapping
 
 from celery import Celery
@@ -17,6 +18,7 @@ from .routes import (
     fleet,
     jobs,
     keys,
+    lab,
     many_jobs,
     pauses,
     probes,
@@ -31,22 +33,29 @@ from .routes import (
 from .security import Gate
 from .site import Site
 from .tokens import Tokens
+from .traces import Traces
 
 
 def build(
-    app: Celery, *, tokens: Mapping[str, str] | None, read_only: bool, allow: Iterable[str], names: Iterable[str]
+    app: Celery,
+    *,
+    tokens: Mapping[str, str] | None,
+    read_only: bool,
+    allow: Iterable[str],
+    names: Iterable[str],
+    traces: str | os.PathLike[str] | None,
 ) -> ASGIApp:
     """See `celery_affinity.web.asgi`. Raises SettingError, OptionError."""
     if isinstance(allow, str) or isinstance(names, str):
         raise SettingError(f"allow and names must be lists, got: {allow!r}, {names!r}")
     app.loader.import_default_modules()
     app.finalize()
-    return Gate(routes_of(app, allow), None if tokens is None else Tokens(tokens), read_only, names)
+    return Gate(routes_of(app, allow, traces), None if tokens is None else Tokens(tokens), read_only, names)
 
 
-def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:
+def routes_of(app: Celery, allow: Iterable[str] = (), traces: str | os.PathLike[str] | None = None) -> FastAPI:
     """Return all routes, with nothing before them: whoever reaches these may do everything."""
-    site = Site(app, tuple(allow))
+    site = Site(app, tuple(allow), Traces(traces))
     api = FastAPI(
         title="celery_affinity",
         version=versions()["celery_affinity"],
@@ -71,6 +80,7 @@ def routes_of(app: Celery, allow: Iterable[str] = ()) -> FastAPI:
         tenants,
         recurring,
         dead,
+        lab,
         page,
     ):
         each.add(guarded, site)

@@ -1,7 +1,7 @@
 """What replies look like, for ``/openapi.json``: models made of the reports, which routes send by `as_json`."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import UnionType
@@ -44,8 +44,8 @@ _ANYWHERE = (400, 401, 403, 503, "default")
 BEARER = HTTPBearer(
     auto_error=False,
     description="A token of the server. The roles are `read`, `submit` and `admin`, each with the rights of those "
-    "before it: a `GET` takes `read`, `POST /api/jobs` takes `submit`, all others take `admin`. Without tokens the "
-    "server answers its own machine alone.",
+    "before it: a `GET` takes `read`, as does `POST .../whatif`, which changes nothing; `POST /api/jobs` takes "
+    "`submit`, all others take `admin`. Without tokens the server answers its own machine alone.",
 )
 
 
@@ -75,7 +75,7 @@ def described(of: Any) -> Any:
         return Union[parts]  # noqa: UP007  # of a tuple
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return dict[parts[0], parts[1]]  # type: ignore[valid-type]
-    return list[parts[0]] if origin in (list, tuple) else of  # type: ignore[valid-type]
+    return list[parts[0]] if origin in (list, tuple, Sequence) else of  # type: ignore[valid-type]
 
 
 @cache

@@ -1,5 +1,6 @@
 """Serve the HTTP interface alone: ``celery affinity web``."""
 
+import os
 import socket
 from collections.abc import Callable, Iterable
 
@@ -29,13 +30,15 @@ def serve(
     allow: Iterable[str],
     names: Iterable[str],
     on_ready: Callable[[str], object],
+    traces: str | os.PathLike[str] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. *on_ready* is called with the URL. Raises SettingError, OSError."""
     tokens = read_tokens(token_file)
     if tokens is None and not _is_this_machine(host):
         raise SettingError(f"--host {host} admits other machines: --token-file or ${VARIABLE} must name their tokens")
     wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
-    site = asgi(app, tokens=tokens, read_only=read_only, allow=allow, names=[*names, *([] if wildcard else [host])])
+    names = [*names, *([] if wildcard else [host])]
+    site = asgi(app, tokens=tokens, read_only=read_only, allow=allow, names=names, traces=traces)
     config = uvicorn.Config(
         site,
         host=host,

@@ -14,6 +14,7 @@ from ..rules.bounds import Bound
 from .broker import Broker
 from .threads import Threads
 from .together import Together
+from .traces import Traces
 
 T = TypeVar("T")
 
@@ -26,11 +27,12 @@ _OF_FOREIGN, _FOREIGN_S = 8, 10.0
 class Site:
     """The HTTP interface of *app*. *allow*: patterns of the tasks that can be submitted.
 
-    *bounds*: the setting ``affinity_max_pending``.
+    *traces*: for the lab. *bounds*: the setting ``affinity_max_pending``.
     """
 
     app: Celery
     allow: tuple[str, ...]
+    traces: Traces
     broker: Broker = field(init=False)
     jobs: Jobs = field(init=False)
     bounds: Mapping[str, int | Bound] = field(init=False)

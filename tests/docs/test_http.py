@@ -75,6 +75,7 @@ def test_every_request_of_the_page(shop, redis_client):
     many_jobs(fleet, page["many"], shop)
     (worker,) = [each["name"] for each in httpx.get(f"{shop}/api/workers").json() if each["types"] == ["pdf"]]
     run(page["fleet"], shop, WORKER=worker, DEAD="task-dead-too")
+    run(page["lab"], shop)
     run(page["probes"], shop)
 
 

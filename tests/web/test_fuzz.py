@@ -21,7 +21,9 @@ WORDS = st.one_of(
 )
 PATHS = st.builds(
     lambda room, words: f"/api/{room}" + "".join(f"/{word}" for word in words),
-    st.sampled_from(["jobs", "types", "workers", "settings", "keys", "dead", "reserves", "pauses", "status", "x"]),
+    st.sampled_from(
+        ["jobs", "types", "workers", "settings", "keys", "dead", "reserves", "pauses", "status", "lab", "x"]
+    ),
     st.lists(st.one_of(WORDS, st.sampled_from(["pause", "resume", "drain", "retry", "replay"])), max_size=3),
 )
 VALUES = st.recursive(

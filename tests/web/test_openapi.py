@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi import checks
 
+from celery_affinity.lab import made_up
+from celery_affinity.lab.trace_file import write
+
 from ..support import openapi
 from ..support.openapi import description, schema
 
@@ -26,7 +29,7 @@ OPEN = ("/healthz", "/readyz")
 THERE = {
     "id": ["task-held", "task-waits", "task-later", "task-buried", "task-done"],
     "type_": ["pdf", "mail"],
-    "name": ["worker@host", "plan"],
+    "name": ["worker@host", "plan", "night.jsonl"],
     "key": ["city:HH"],
     "profile": ["pdf"],
 }
@@ -61,6 +64,12 @@ def test_each_route_says_what_it_replies_and_that_errors_have_one_form(method, p
     assert good
     assert "{" not in path or "404" in about["responses"], "a line break is in no path"
     assert ("security" in about) == (path not in OPEN)
+
+
+@pytest.fixture
+def web(serve, tmp_path):
+    write(made_up.trace(50), tmp_path / "night.jsonl")
+    return serve(traces=tmp_path)
 
 
 def test_each_route_answers_requests_that_are_as_described_with_a_described_reply(fleet, web):

@@ -10,6 +10,8 @@ import pytest
 import redis
 
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.lab import made_up
+from celery_affinity.lab.trace_file import write
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
@@ -75,9 +77,9 @@ def browser():
         found.close()
 
 
-def serve(broker_url, **env):
-    """Start the server of the page; return its URL."""
-    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "web", "--port", "0"]
+def serve(broker_url, *options, **env):
+    """Start the server of the page, with further *options*; return its URL."""
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "web", "--port", "0", *options]
     server = Process("web", command, {"BROKER_URL": broker_url, "LEDGER": os.devnull, "PYTHONUNBUFFERED": "1", **env})
     return wait_until(lambda: re.search(r"web ready on (\S+)", server.log()), 30, f"it serves: {server.log()}")[1]
 
@@ -229,6 +231,8 @@ def test_all_views_are_reached_by_keyboard_and_say_what_they_know(busy, look):
     for key, text in {**views, "6": "Jobs", "1": "Types"}.items():
         screen.page.keyboard.press(key)
         screen.page.locator("caption", has_text=text).wait_for()
+    screen.page.keyboard.press("7")
+    screen.sees("celery affinity lab record --for 10m --output DIR/trace.jsonl")
     assert screen.errors == []
 
 
@@ -236,7 +240,7 @@ def test_all_views_are_reached_by_keyboard_and_say_what_they_know(busy, look):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_on_a_phone_nothing_is_cut_off(busy, look, scheme):
     screen = look(width=390, height=844, scheme=scheme)
-    for path in ("#/", "#/workers", "#/next", "#/rules", "#/jobs", "#/job/task-waits"):
+    for path in ("#/", "#/workers", "#/next", "#/rules", "#/jobs", "#/lab", "#/job/task-waits"):
         screen.page.goto(re.sub("#.*", path, screen.page.url))
         screen.page.locator("main section").first.wait_for()
         assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390, path
@@ -289,6 +293,35 @@ def test_a_broker_that_is_down_is_said_and_the_page_comes_back_by_itself(browser
 def _publish(server, type_):
     with redis.Redis.from_url(server.url) as client:
         ScriptedFleet(Scheduler(client, Keys())).publish(f"job of {type_}".replace(" ", "-"), type_)
+
+
+@in_a_browser
+def test_a_slider_of_the_lab_shows_what_more_slots_and_a_limit_would_change(valkey, browser, tmp_path):
+    write(made_up.trace(300), tmp_path / "night.jsonl")
+    screen = Screen(browser, serve(valkey.url, "--traces", str(tmp_path)) + "#/lab", width=390, height=844)
+    screen.sees("100.00 %: 300 of 300 claims are made again")
+    waits, recorded = screen.row("Waits", "ocr"), screen.row("Waits", "ocr").inner_text()
+    slots, limit = (screen.page.get_by_role("slider", name=name) for name in ("Slots of [pdf,xls]", "Limit of pdf"))
+    assert (slots.input_value(), limit.get_attribute("aria-valuetext")) == ("4", "no limit")
+    slots.press("Home")  # the keyboard moves a slider
+    screen.row("Slots", "pdf, xls").get_by_text("4 → 0").wait_for()
+    for _ in range(6):
+        slots.press("ArrowRight")
+    with screen.page.expect_request(lambda asked: '"limits.type:pdf":"5"' in (asked.post_data or "")) as asked:
+        for _ in range(10):
+            limit.press("ArrowLeft")
+    assert asked.value.post_data_json == {"add": ["[pdf,xls]:2"], "remove": [], "set": {"limits.type:pdf": "5"}}
+    screen.row("Slots", "pdf, xls").get_by_text("4 → 6").wait_for()
+    assert limit.get_attribute("aria-valuetext") == "5 at once"
+    screen.row("Waits", "pdf").first.get_by_text("longer").first.wait_for(state="attached")
+    waits.get_by_text("shorter").first.wait_for(state="attached")
+    assert " → " in waits.inner_text()
+    assert screen.page.evaluate("document.documentElement.scrollWidth") <= 390
+    screen.page.get_by_role("button", name="As recorded").click()
+    screen.sees("As recorded: move a slider.")
+    assert (waits.inner_text(), slots.input_value()) == (recorded, "4")
+    assert screen.errors == []
+    screen.close()
 
 
 @in_a_browser

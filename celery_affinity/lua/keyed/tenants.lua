@@ -88,6 +88,5 @@ function tenants.change_shares()
         redis.call("HDEL", key.settings, "shares")
     end
     redis.call("UNLINK", key.tags, key.credits)
-    call.tenants = false
     return true
 end

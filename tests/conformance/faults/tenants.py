@@ -89,7 +89,6 @@ FAULTS = (
     ),
     Fault("keyed/tenants", 'redis.call("HINCRBY", key.settings, "shares_era", 1)', "", _ERA),
     Fault("keyed/tenants", 'redis.call("UNLINK", key.tags, key.credits)', "", _ERA),
-    Fault("keyed/tenants", "    call.tenants = false\n", "", _CHANGED),
     Fault(
         "keyed/shares",
         "            if number == protocol.MOST_OPENED then\n",

@@ -62,6 +62,7 @@ def fill(
         size += delivery.size
         if size > cohort.most_bytes:
             break
+    cohort.may_fit = set()  # whom jobs held up that expired here: the caller goes on with their types
     return {job.type for job in keyed.standing(cohort, types) if type_rules.open(cohort, job.type)}
 
 

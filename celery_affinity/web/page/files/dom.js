@@ -28,8 +28,9 @@ export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 10) return `${Math.max(0, seconds).toFixed(1)} s`;
   if (seconds < 90) return `${Math.round(seconds)} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 90) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  const whole = Math.round(seconds);
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 90) return `${minutes} min ${whole % 60} s`;
   const hours = Math.floor(minutes / 60);
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
 }

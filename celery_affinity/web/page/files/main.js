@@ -5,12 +5,13 @@ import { announce, el, fill, many } from "./dom.js";
 import { dead } from "./views/dead.js";
 import { job } from "./views/job.js";
 import { jobs } from "./views/jobs.js";
+import { lab } from "./views/lab.js";
 import { next } from "./views/next.js";
 import { now } from "./views/now.js";
 import { rules } from "./views/rules.js";
 import { workers } from "./views/workers.js";
 
-const VIEWS = { "": now, workers, next, rules, dead, job, jobs };
+const VIEWS = { "": now, workers, next, rules, dead, job, jobs, lab };
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");
@@ -83,7 +84,7 @@ keys.addEventListener("change", () => localStorage.setItem(KEYS, keys.checked ? 
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, select, textarea, dialog");
   if (!keys.checked || typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead", "#/jobs"];
+  const views = ["#/", "#/workers", "#/next", "#/rules", "#/dead", "#/jobs", "#/lab"];
   if (event.key === "/") {
     event.preventDefault();
     document.getElementById("id").select();

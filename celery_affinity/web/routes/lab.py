@@ -1,0 +1,149 @@
+"""The lab: recorded traces, their replay, and "what if". Nothing here changes the fleet, or asks its broker."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict
+from starlette.responses import Response
+
+from ...errors import OptionError
+from ...lab import change_words, whatif
+from ...lab import replay as replays
+from ...lab.changes import Changes
+from ...lab.fleet import Members, fleet
+from ...lab.known_rules import limits_of_types
+from ...lab.replay import Replay
+from ...lab.whatif import WhatIf
+from ...rules.shared_settings import complete
+from ..described import replies
+from ..replies import RefusedError, reply
+from ..site import Site
+from ..traces import Loaded, TraceFile, check_jobs
+
+#: Most slots that a question adds.
+_MOST_SLOTS = 10_000
+
+
+class Question(BaseModel):
+    """What is to be changed, in the words of ``celery affinity lab whatif``.
+
+    *add*: workers such as "[pdf,xls]:2". *remove*: names of workers. *set*: setting -> value, such as "limits.type:pdf"
+    -> "5". *rate*: type -> so many times the jobs. *priority*: type -> that of its jobs. *seed*: chooses the jobs that
+    *rate* repeats, or leaves out.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    add: list[str] = []
+    remove: list[str] = []
+    set: dict[str, str | int | float] = {}
+    rate: dict[str, float] = {}
+    priority: dict[str, int] = {}
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A trace of *length_s*, and its *replay*. *lost*: claims that workers could not write down.
+
+    *limits*: of types, in force as it was recorded.
+    """
+
+    name: str
+    recorded_at: str
+    length_s: float
+    jobs: int
+    lost: int
+    fleet: Sequence[Members]
+    limits: Mapping[str, int]
+    replay: Replay
+
+
+def add(api: APIRouter, site: Site) -> None:
+    kept = _Kept()
+
+    @api.get(
+        "/api/lab/traces",
+        summary="Traces in the directory of the server, the newest first",
+        responses=replies(list[TraceFile], 404),
+    )
+    async def list_traces() -> Response:
+        return reply(await site.traces.newest())
+
+    @api.get(
+        "/api/lab/traces/{name}/replay",
+        summary="What a trace recorded, and what comes of it when it is scheduled again",
+        responses=replies(Replayed, 404, 409),
+    )
+    async def replay(name: str) -> Response:
+        return reply(await site.traces.ask(name, kept.replayed))
+
+    @api.post(
+        "/api/lab/traces/{name}/whatif",
+        summary="Waits of a trace's jobs without and with other slots, settings, rates or priorities; changes nothing",
+        responses=replies(WhatIf, 404, 409),
+    )
+    async def what_if(name: str, question: Question) -> Response:
+        return reply(await site.traces.ask(name, lambda found, steps: _answer(found, question, steps)))
+
+
+class _Kept:
+    """The last replay: each viewer of the page asks for that of the newest trace."""
+
+    def __init__(self) -> None:
+        self._version: object = None
+        self._found: Replayed | None = None
+
+    def replayed(self, found: Loaded, steps: Iterator[object]) -> Replayed:
+        if self._found is None or self._version != found.version:
+            self._found, self._version = _replayed(found, steps), found.version
+        return self._found
+
+
+def _replayed(found: Loaded, steps: Iterator[object]) -> Replayed:
+    trace = found.trace
+    return Replayed(
+        name=found.version[0],
+        recorded_at=trace.recorded_at,
+        length_s=trace.length_us / 1e6,
+        jobs=len(trace.jobs),
+        lost=trace.lost,
+        fleet=fleet(trace.workers),
+        limits=limits_of_types(complete(trace.settings)["limits"]),
+        replay=replays.replay(trace, progress=steps),
+    )
+
+
+def _answer(found: Loaded, question: Question, steps: Iterator[object]) -> WhatIf:
+    changes = _changes(found, question)
+    factors = changes.rates
+    check_jobs(sum(factors.get(each.type, 1) for each in found.scenario.arrivals), f"{found.version[0]} at these rates")
+    before, after, engine = whatif.both(found.scenario, changes, progress=steps)
+    return whatif.compared(before, after, engine)
+
+
+def _changes(found: Loaded, question: Question) -> Changes:
+    if not any((question.add, question.remove, question.set, question.rate, question.priority)):
+        raise RefusedError(400, "give some of add, remove, set, rate and priority")
+    try:
+        changes = change_words.read(
+            found.scenario,
+            settings=_words(question.set),
+            add=question.add,
+            remove=question.remove,
+            rates=_words(question.rate),
+            priorities=_words(question.priority),
+            seed=question.seed,
+        )
+    except OptionError as exc:
+        raise RefusedError(400, str(exc).removeprefix("--")) from exc
+    slots = sum(count for _, count in changes.add)
+    if slots > _MOST_SLOTS:
+        raise RefusedError(400, f"add must add {_MOST_SLOTS:,} slots at most, got: {slots:,}")
+    return changes
+
+
+def _words(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={value}" for name, value in values.items()]
