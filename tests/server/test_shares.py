@@ -208,6 +208,17 @@ def test_claims_by_age_take_the_oldest_job_whosever_turn_it_is(fleet, redis_clie
     assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
 
 
+def test_a_job_that_is_placed_at_once_below_a_minimum_leaves_the_clock_alone(fleet, redis_client):
+    fleet.scheduler.configure({"tenants": "a=max:none,min:2"})
+    fleet.join("worker", PDF)
+    flood(fleet, "a", jobs=1)
+    assert order_of(fleet) == ["a0$"]
+    fleet.publish("a1$", PDF, rules=of("a"))
+    assert fleet.jobs("worker") == ["a1$"]
+    tags = dict(redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True))
+    assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
+
+
 def test_a_reserve_keeps_back_a_young_job_whose_turn_it_is_and_the_old_one_goes(fleet, redis_client):
     fleet.join("worker", PDF)
     flood(fleet, "a", jobs=1)

@@ -8,6 +8,7 @@ _FORGOTTEN = _SHARES + "test_a_tag_that_the_clock_has_passed_is_forgotten_and_wh
 _ALL_FORGOTTEN = _SHARES + "test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all"
 _IDLE = _SHARES + "test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before"
 _YOUNG = _SHARES + "test_a_reserve_keeps_back_a_young_job_whose_turn_it_is_and_the_old_one_goes"
+_AT_ONCE = _SHARES + "test_a_job_that_is_placed_at_once_below_a_minimum_leaves_the_clock_alone"
 _BY_AGE = _SHARES + "test_claims_by_age_take_the_oldest_job_whosever_turn_it_is"
 _LEAST_GOES = _SHARES + "test_with_a_half_life_the_tenant_that_has_used_least_goes"
 _LONG_AGO = _SHARES + "test_what_was_used_ten_half_lives_ago_is_forgotten"
@@ -125,7 +126,7 @@ FAULTS = (
     Fault("keyed/key_steps", "    minimums.stand_no_more(its_key, sublane)\n", ""),
     Fault("keyed/key_standing", "    minimums.renew(its_key, its)\n", ""),
     Fault("keyed/key_rows", '(is_first and "!" or "")', '""'),
-    Fault("keyed/keyed", "not needs_no_turn and not (sublane and sublane.is_first)", "not needs_no_turn"),
+    Fault("keyed/keyed", "not needs_no_turn and not (sublane and sublane.is_first)", "not needs_no_turn", _AT_ONCE),
     Fault("keyed/keyed", "not needs_no_turn and not (sublane", "not (sublane", _BY_AGE),
     Fault("placing/which_job", "nth), by_age\n", "nth)\n", _BY_AGE),
     Fault("placing/which_job", "first_type(choice, false)", "first_type(choice, true)"),
