@@ -149,8 +149,6 @@ end
 function keyed.hold(id, type, lane, fence, needs_no_turn)
     for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
-        local sublane = its.sublanes[type .. " " .. lane]
-        local is_its_turn = not needs_no_turn and not (sublane and sublane.is_first)
         wait_no_more(stated, its, nth > 1, id, type, lane)
         local most, period_us, interval_us = key_room.rate_of(its_key, its.stated)
         if most then
@@ -160,7 +158,7 @@ function keyed.hold(id, type, lane, fence, needs_no_turn)
             redis.call("ZADD", key.held(its_key), fence, id)
             its.held = its.held and its.held + 1
             if tenants.is_one(its_key) then
-                shares.charge(its_key, id, type, is_its_turn)
+                shares.charge(its_key, id, type, not needs_no_turn)
             end
             key_turns.end_turn(its_key, its, type)
         end
