@@ -8,12 +8,10 @@ from celery import Celery, signals
 
 from examples.comparing import record
 from examples.comparing.processes import die_with_parent
+from examples.lab.plan import HEARTBEAT_S
 from examples.pipeline.documents import UnreadableError, read_excel, read_pdf
 
 FOLDER = Path(os.environ.get("LAB_FOLDER", "demo-output"))
-
-#: Workers notice within so many seconds that a recording is on.
-HEARTBEAT_S = 1.0
 
 app = Celery("lab", broker=os.environ.get("REDIS_URL", "redis://localhost"))
 app.conf.update(

@@ -11,7 +11,7 @@ from examples.comparing import record
 from examples.comparing.processes import Processes
 from examples.comparing.program import BOOT_S, DemoError, forget, watch
 from examples.lab import plan
-from examples.lab.app import HEARTBEAT_S
+from examples.lab.plan import HEARTBEAT_S
 
 #: Work that has not ended after so many times the planned duration, and half a minute, is given up.
 PATIENCE, LEAST_PATIENCE_S = 3.0, 30.0

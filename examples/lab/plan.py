@@ -9,6 +9,9 @@ from examples.pipeline.documents import type_of
 
 SEED = 11
 
+#: Workers notice within so many seconds that a recording is on.
+HEARTBEAT_S = 1.0
+
 #: The fleet: name of a worker -> its types, and its slots.
 WORKERS = {"pdf": ("pdf", 2), "excel": ("excel", 1), "any": ("pdf,excel", 1)}
 

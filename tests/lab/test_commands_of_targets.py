@@ -47,7 +47,7 @@ def test_optimum_without_its_packages_says_what_to_install(lab, made, monkeypatc
     monkeypatch.setitem(sys.modules, "scipy", None)
     code, text = lab("optimum", made)
     assert (code, text.count("\n")) == (1, 1)
-    assert "pip install 'celery-affinity[lab]'" in text
+    assert "pip install 'celery-affinity[lab] @ " in text
 
 
 def test_optimum_of_jobs_that_nobody_serves_is_refused_in_a_line(lab, tmp_path):

@@ -241,7 +241,7 @@ def test_workers_that_join_leave_and_die_are_in_the_trace(lab):
     assert (workers["stays"].joined_us, workers["stays"].left_us) == (0, None)
     assert 0 < workers["leaves"].joined_us < workers["leaves"].left_us
     assert 0 < workers["dies"].joined_us < workers["dies"].left_us
-    assert workers["comes"].joined_us > workers["dies"].left_us
+    assert workers["comes"].joined_us > workers["dies"].joined_us
     assert {name: each.slots for name, each in workers.items()} == {"stays": 1, "leaves": 3, "dies": 1, "comes": 2}
 
 

@@ -196,6 +196,7 @@ class Scene:
     def _fill_keys(self):
         """Publish jobs of a key that is held, of one that is free, of a rate, and of a key that waits for a retry."""
         three = self.workers[2]
+        self.scheduler.configure({"tenant_turns": "share"})
         self.jobs += self.publish("web", 3, rules=KEYED)
         self.jobs += self.publish("pdf", 2, rules="key=city%3AB limit=2")
         self.jobs += self.publish("web", 3, rules="key=rate%3Aa rate=1/2000000")

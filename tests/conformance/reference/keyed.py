@@ -247,7 +247,7 @@ def _give_turns(cohort: Cohort, renewed: Collection[str]) -> None:
         job.turn = job.turn if job.id in cohort.stood else None
     for key in renewed:
         if key.startswith(TENANT_PREFIX):
-            shares.stand(cohort, waiting(cohort, key), cohort.stood)
+            shares.renew(cohort, waiting(cohort, key), cohort.stood)
 
 
 def leave_to_tick(cohort: Cohort) -> None:

@@ -9,7 +9,7 @@ from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import keys_in
 from celery_affinity.rules.slot import free_slots
 
-from . import claims, keyed, placing, shares, type_rules
+from . import claims, keyed, placing, type_rules
 from .model import Cohort, Delivery, Job, Worker
 
 
@@ -78,5 +78,5 @@ def may_be_ahead(cohort: Cohort, job: Job) -> bool:
     What is left to a tick may fit a slot that is free.
     """
     is_left = any(cohort.due_keys.get(each.key) == AT_ONCE_US for each in keys_in(job.rules))
-    goes_by_age = not shares.are_in_force(cohort) and not is_left
+    goes_by_age = cohort.settings.half_life_us is None and not is_left
     return not marks.has_key(job.id) or (marks.has_tenant_alone(job.id) and goes_by_age)

@@ -19,11 +19,7 @@ def key_of(job: Job) -> str | None:
     return next((rules.key for rules in keys_in(job.rules) if rules.is_of_tenant), None)
 
 
-def are_in_force(cohort: Cohort) -> bool:
-    return cohort.settings.half_life_us is not None
-
-
-def follow(cohort: Cohort) -> None:
+def change_shares(cohort: Cohort) -> None:
     """Settings have changed: if they begin another era, nothing counts that was used before."""
     if cohort.shares_era != cohort.settings.shares_era:
         cohort.shares_era = cohort.settings.shares_era
@@ -38,10 +34,11 @@ def come(cohort: Cohort, job: Job) -> None:
         job.since = (era, cohort.clock)
 
 
-def stand(cohort: Cohort, jobs: Iterable[Job], standing: Container[str]) -> None:
+def renew(cohort: Cohort, jobs: Iterable[Job], standing: Container[str]) -> None:
     """Give those of *jobs*, of one tenant, that stand in their lanes a turn each."""
+    era = None if cohort.settings.half_life_us is None else cohort.settings.shares_era
     for job in jobs:
-        job.turn = cohort.settings.shares_era if job.id in standing and are_in_force(cohort) else None
+        job.turn = era if job.id in standing else None
 
 
 def start_of(cohort: Cohort, job: Job) -> float:
@@ -55,7 +52,7 @@ def turn(cohort: Cohort, job: Job, standing: Iterable[Job]) -> Job:
     """Return the job that goes instead of *job*, the best of those *standing*: of its lane, the one with the least
     start of those that have a turn.
     """
-    if key_of(job) is None or not are_in_force(cohort):
+    if key_of(job) is None or cohort.settings.half_life_us is None:
         return job
     lane = (job.type, job.on_demand, job.priority)
     alike = [each for each in standing if (each.type, each.on_demand, each.priority) == lane]
@@ -68,7 +65,7 @@ def charge(cohort: Cohort, job: Job, key: str, now_us: int, *, is_its_turn: bool
 
     Not *is_its_turn*: it was claimed since its tenant had less than its minimum.
     """
-    if not are_in_force(cohort):
+    if cohort.settings.half_life_us is None:
         return
     usual_us, credit_us = cohort.durations_us.get(job.type, 0), cohort.credits.get(key, 0)
     start, used_us = start_of(cohort, job), min(credit_us, usual_us)
@@ -82,7 +79,7 @@ def charge(cohort: Cohort, job: Job, key: str, now_us: int, *, is_its_turn: bool
 
 def settle(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
     """*job* has its slot no more: what it took beyond what was charged is charged, the rest is credit."""
-    if not are_in_force(cohort):
+    if cohort.settings.half_life_us is None:
         return
     more_us = max(0, now_us - (job.claimed_us or 0)) - (job.charged_us or 0)
     if more_us > 0:

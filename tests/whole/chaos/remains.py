@@ -43,7 +43,7 @@ MAY_STAY = {
     *("recurring", "recurring_call", "recurs", "signature", "recurring_of"),
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("fence", "clock", "schema", "settings", "conf", "conf_of", "claim_number"),
-    *("durations", "metrics", "trend", "trend_turn", "counters", "tags", "credits"),
+    *("durations", "metrics", "trend", "trend_turn", "counters", "tags", "credits", "recording", "recorded"),
 }
 
 

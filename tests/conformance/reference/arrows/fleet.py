@@ -31,7 +31,7 @@ def join(
     worker = cohort.workers.get(worker_id)
     before = dict(cohort.settings.values)
     replaced = cohort.settings.adopt(app, settings) if worker is None else []
-    shares.follow(cohort)
+    shares.change_shares(cohort)
     type_rules.change(cohort, before)
     namesake = cohort.names.get(name)
     cohort.names[name] = worker_id

@@ -235,7 +235,7 @@ def configure(cohort: Cohort, changes: Mapping[str, str], *, now_us: int) -> Con
     """Change settings; "" resets one to what app.conf said last."""
     before = dict(cohort.settings.values)
     revision = cohort.settings.change(changes)
-    shares.follow(cohort)
+    shares.change_shares(cohort)
     type_rules.change(cohort, before)
     keyed.recheck(cohort, now_us)
     return Configured(revision, placing.fill(cohort, (), now_us))

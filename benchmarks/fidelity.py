@@ -1,0 +1,111 @@
+"""How true replays are of records of real workers: ``python -m benchmarks.fidelity [--seconds 20] [--pools solo ...]``.
+
+For each pool a fleet of three workers runs tasks that sleep, at some 95 % load, with early and late acks, and records
+itself. Its record is replayed: the share of claims that the replay makes again, and how far its waits are off.
+"""
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from celery import Celery
+
+from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.lab import replay as lab
+from celery_affinity.lab import trace_file
+from tests.support.processes import ROOT
+
+POOLS = {"solo": 1, "threads": 4, "prefork": 2, "gevent": 4, "eventlet": 4}
+
+#: Types, and those that each worker serves.
+PROFILES = ("pdf", "excel", "pdf,excel")
+
+_LOAD = 0.95
+_BOOT_S = 8.0
+
+_APP = """
+import os, time
+from celery import Celery
+app = Celery("recorded", broker=os.environ["BROKER_URL"])
+app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True,
+                affinity_heartbeat_interval=1, task_acks_late=os.environ["LATE"] == "1",
+                affinity_lookahead={"auto": "auto"}.get(os.environ["AHEAD"], 0))
+
+@app.task(name="lasting")
+def lasting(seconds):
+    time.sleep(seconds)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long calls are published")
+    parser.add_argument("--pools", nargs="+", choices=POOLS, default=list(POOLS))
+    parser.add_argument("--slots", type=int, help="slots of each worker, instead of those that are usual for the pool")
+    parser.add_argument("--ahead", choices=("auto", "0"), default="auto", help="affinity_lookahead")
+    given = parser.parse_args()
+    for pool in given.pools:
+        for late in (True, False):
+            _measure(pool, given.slots or POOLS[pool], given.seconds, given.ahead, late=late)
+
+
+def _measure(pool: str, slots: int, length_s: float, ahead: str, *, late: bool) -> None:
+    slots = 1 if pool == "solo" else slots
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fidelity-")))
+        server = stack.enter_context(EmbeddedServer())
+        (folder / "recorded_app.py").write_text(_APP)
+        env = {**os.environ, "BROKER_URL": server.url, "LATE": str(int(late)), "AHEAD": ahead}
+        env["PYTHONPATH"] = f"{folder}{os.pathsep}{ROOT}"
+        celery = [sys.executable, "-m", "celery", "-A", "recorded_app"]
+        for number, types in enumerate(PROFILES):
+            words = ["worker", "-Q", types, "-n", f"w{number}@here", "--pool", pool, "-c", str(slots), "-l", "WARNING"]
+            process = subprocess.Popen([*celery, *words], env=env, cwd=folder, stderr=subprocess.DEVNULL)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        time.sleep(_BOOT_S)
+        path = folder / "trace.jsonl"
+        words = ["affinity", "lab", "record", "--for", f"{length_s + 10:.0f}s", "--output", str(path)]
+        recorder = subprocess.Popen([*celery, *words], env=env, cwd=folder, stderr=subprocess.DEVNULL, text=True)
+        time.sleep(3)
+        jobs = _publish(server.url, slots, length_s)
+        recorder.wait()
+        found = lab.replay(trace_file.read(path))
+    off = [_off(getattr(found.replayed.all, share), getattr(found.recorded.all, share)) for share in ("p50_s", "p95_s")]
+    acks = "late" if late else "early"
+    print(
+        f"{pool:9} {acks:6} {3 * slots:3} slots {jobs:6,} jobs  {found.fidelity:8.2%} of {found.claims:,}  "
+        f"p50, p95 off by {off[0]:+.1%}, {off[1]:+.1%}",
+        flush=True,
+    )
+
+
+def _publish(url: str, slots: int, length_s: float) -> int:
+    """Publish calls that keep the slots busy, at random times from a seed. Return how many."""
+    app = Celery("client", broker=url)
+    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
+    chance = random.Random(7)
+    mean_s, number = 0.15, 0
+    until_s = time.monotonic() + length_s
+    while time.monotonic() < until_s:
+        seconds = min(2.0, chance.lognormvariate(-2.3, 0.9))
+        options = {"queue": chance.choice(("pdf", "excel")), "priority": chance.choice((0, 0, 5, 9))}
+        app.send_task("lasting", (seconds,), on_demand=chance.random() < 0.2, **options)
+        number += 1
+        time.sleep(chance.expovariate(3 * slots * _LOAD / mean_s))
+    app.close()
+    return number
+
+
+def _off(ours: float, theirs: float) -> float:
+    return ours / theirs - 1 if theirs else 0.0
+
+
+if __name__ == "__main__":
+    main()
