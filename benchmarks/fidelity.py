@@ -66,13 +66,17 @@ def _measure(pool: str, slots: int, length_s: float, ahead: str, *, late: bool) 
         celery = [sys.executable, "-m", "celery", "-A", "recorded_app"]
         for number, types in enumerate(PROFILES):
             words = ["worker", "-Q", types, "-n", f"w{number}@here", "--pool", pool, "-c", str(slots), "-l", "WARNING"]
-            process = subprocess.Popen([*celery, *words], env=env, cwd=folder, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                [*celery, *words], env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             stack.callback(process.wait)
             stack.callback(process.terminate)
         time.sleep(_BOOT_S)
         path = folder / "trace.jsonl"
         words = ["affinity", "lab", "record", "--for", f"{length_s + 10:.0f}s", "--output", str(path)]
-        recorder = subprocess.Popen([*celery, *words], env=env, cwd=folder, stderr=subprocess.DEVNULL, text=True)
+        recorder = subprocess.Popen(
+            [*celery, *words], env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         time.sleep(3)
         jobs = _publish(server.url, slots, length_s)
         recorder.wait()
