@@ -9,7 +9,7 @@ import json
 import logging
 import uuid
 
-from redis.exceptions import ResponseError
+from redis.exceptions import ResponseError, WatchError
 
 from ..rules.protocol import MOST_RECORDED, RECORDING_KEPT_S
 from ..server import recordings
@@ -101,9 +101,13 @@ class RecordingWorker:
 
     def _begin_its_own(self, scheduler: Scheduler) -> None:
         """Begin a recording if the app says so, and there is none."""
-        if self._record_s:
+        if not self._record_s:
+            return
+        try:
             recordings.begin(scheduler, uuid.uuid4().hex[:12], for_s=self._record_s, kept_s=RECORDING_KEPT_S)
-            self._record_s = 0
+        except (ResponseError, WatchError) as exc:  # it does not keep the worker from its work
+            logger.warning("The server refuses the recording that affinity_record asks for; none begins here: %s", exc)
+        self._record_s = 0
 
     def _follow(self, recording: Recording | None) -> None:
         if recording is not None and recording.until_us <= self._up_to_us:
