@@ -37,6 +37,8 @@ def lab(valkey, redis_client, load_app):
     app = load_app(APP)
     tasks = {name.rpartition(".")[2]: task for name, task in app.tasks.items() if name.startswith(APP)}
 
+    looks = []
+
     def names():
         return {each.name.partition("@")[0] for each in Report(scheduler.reader).status().workers}
 
@@ -46,6 +48,11 @@ def lab(valkey, redis_client, load_app):
         wait_until(lambda: name in names(), 30, f"{name} joins\n{worker.log()}")
         return worker
 
+    def wait_for_a_look():
+        """Wait until the recorder has looked at the fleet, from before to after."""
+        known = len(looks)
+        wait_until(lambda: len(looks) > known + 1, 10, "the recorder looks")
+
     def runs():
         return [each.decode().split() for each in redis_client.lrange(RUNS, 0, -1)]
 
@@ -54,6 +61,7 @@ def lab(valkey, redis_client, load_app):
         warnings = []
 
         def progress(_):
+            looks.append(len(looks))
             if until():
                 raise KeyboardInterrupt
 
@@ -73,6 +81,7 @@ def lab(valkey, redis_client, load_app):
         start=start,
         runs=runs,
         names=names,
+        wait_for_a_look=wait_for_a_look,
         record=record,
         all_have_ended=all_have_ended,
         **tasks,
@@ -231,6 +240,7 @@ def test_workers_that_join_leave_and_die_are_in_the_trace(lab):
     lab.start("stays", slots=1)
     with recording(lab, lambda: True, within_s=40) as traces:
         leaves, dies = lab.start("leaves", slots=3), lab.start("dies", slots=1)
+        lab.wait_for_a_look()
         dies.kill()
         wait_until(lambda: "dies" not in lab.names(), 20, "it is gone")
         leaves.term()
