@@ -60,6 +60,38 @@ REPAIRED_EVERY_US = 60_000_000
 #: Bytes of the longest argument in which `repair` sees a name: a longer one is a message.
 LONGEST_NAME = 1_000
 
+# -- stops of running jobs, for tenants that have less than their minimum
+
+#: Tenants below their minimum for which one tick has jobs stopped; and of how many lanes, those with the oldest jobs,
+#: it looks at how many such jobs, to find these tenants.
+MOST_PREEMPTORS = 10
+MOST_FIRST_LANES = 50
+MOST_FIRST_JOBS = 100
+
+#: Tenants above their minimum whose jobs one tick may stop, those with the most jobs that may be stopped; how many
+#: tenants it looks at to find these; and how many jobs of each, those that were claimed last.
+MOST_GIVING = 10
+MOST_GIVING_LOOKED_AT = 50
+MOST_VICTIMS = 50
+
+#: Stops that are under way together: a tick looks at each of them.
+MOST_VACATING = 200
+
+#: Time, µs, beyond the grace after which another job is stopped instead of one whose worker has not answered.
+ANSWERED_WITHIN_US = 5_000_000
+
+#: What a worker says it can stop (field ``stops`` of its row): all that it runs.
+STOPS_ALL = "force"
+
+#: How a job ended that was stopped so. The time for which it had its slot follows, µs.
+PREEMPTED = "preempted"
+
+#: First letters of the last word of what a worker reads of a job that was stopped before; then how often.
+WAS_PREEMPTED = "preempted:"
+
+#: Longest time, µs, that a stopped job is believed to have had its slot: 31 years.
+LONGEST_RUN_US = 10**15
+
 # -- what a message may say of its job
 
 #: Highest priority; 0 is the lowest and the default.
@@ -90,6 +122,9 @@ TENANT_PREFIX = "tenant%3A"
 #: What a job states of the key of its tenant: settings alone say how many jobs may hold that, and who goes first.
 BY_SETTINGS = "settings"
 
+#: Last word of the rules of a job with a tenant that may be stopped for the job of another one.
+PREEMPTIBLE = "preemptible=1"
+
 #: End of the id of a call that merges with others, and of a batch of such calls; the mark of a key may follow.
 MERGES = "+"
 BATCH = "*"
@@ -110,8 +145,8 @@ HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
 
 #: Signs in an inbox, each the first word of a line that is no job: the worker is to tick, to give back jobs that it
-#: holds ahead, to give back what is paused.
-TICK_SIGN, BACK_SIGN, PAUSED_SIGN = "tick", "back", "paused"
+#: holds ahead, to give back what is paused, to stop the task of a job.
+TICK_SIGN, BACK_SIGN, PAUSED_SIGN, PREEMPT_SIGN = "tick", "back", "paused", "preempt"
 
 # -- what `publish` and `ingest` reply of a job
 

@@ -64,6 +64,12 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "string",
         "progress of counting claims for new limits and reserves: a join time, µs, worker and cursor; then 'types N'",
     ),
+    "preemptible": (
+        "lane:key:preemptible:%s",
+        "zset",
+        "key of a tenant -> its claimed jobs that may be stopped (`preemptible=True`), by fencing number",
+    ),
+    "giving": ("lane:key:giving", "zset", "keys of tenants with such jobs, by the number of these"),
     "of_key": (
         "lane:key:of:%s",
         "hash",
@@ -198,6 +204,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "claims": ("claims:%s", "hash", "worker: id of each job that it holds -> fencing number"),
     "inbox": ("inbox:%s", "list", "worker -> claimed jobs that it has not read, the oldest at the right end"),
     "ahead": ("ahead", "hash", "type -> the worker that last took jobs of the type beyond its slots"),
+    "vacating": (
+        "vacating",
+        "hash",
+        "job that its worker is to stop -> fence, worker, tenant and type it gives way to, time of the order, grace",
+    ),
     "nudges": ("nudges:%s", "list", "worker -> a sign that it may read unscheduled queues again"),
     "fence": ("fence", "string", "the last fencing number"),
     "clock": ("clock", "hash", "time of the last tick, and the time from which silence counts, µs"),

@@ -119,6 +119,7 @@ def _seconds_or_none(value: object) -> str | None:
 
 _JOBS = _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000)
 _SECONDS = _number("a number of seconds above 0", lambda value: value > 0)
+_SECONDS_OR_0 = _number("a number of seconds, 0 or more", lambda value: value >= 0)
 _WEIGHT = _number("a number of points, 0 or more", lambda value: value >= 0)
 
 
@@ -208,6 +209,15 @@ class Settings:
     """Age in seconds after which a job ignores reserves; None: never."""
     key_patience: float | str | None = _shared(30, _seconds_or_none, in_us=True)
     """Seconds after which a key is reserved for a waiting type, if other types keep getting the key; None: never."""
+    preemption_delay: float = _shared(20, _SECONDS_OR_0, in_us=True)
+    """Seconds that a job of a tenant below its minimum waits before a job of another tenant is stopped for it."""
+    preemption_grace: float = _shared(10, _SECONDS_OR_0, in_us=True)
+    """Seconds that a task has to end by itself when its job is to be stopped. Then it is ended by force."""
+    preemption_exempt: float = _shared(60, _SECONDS_OR_0, in_us=True)
+    """Seconds for which a job that was stopped, once it runs again, is not stopped; and the shortest time between two
+    stops in one slot."""
+    preemption_max: int = _shared(3, _whole("a whole number, 0 or more", lambda value: value >= 0))
+    """Largest number of times that a job is stopped. 0: none ever is."""
     task_types: Mapping[str, str] = field(
         default_factory=dict, metadata={"check": _task_types, "in_redis": None, "at_run_time": False}
     )

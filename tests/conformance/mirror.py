@@ -12,11 +12,11 @@ from functools import cache, lru_cache
 
 from celery_affinity.rules import lanes, redis_keys
 from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.protocol import METRICS_KEPT_S
+from celery_affinity.rules.protocol import METRICS_KEPT_S, WAS_PREEMPTED
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.rule_texts import StatedRate, as_kept
+from celery_affinity.rules.rule_texts import StatedRate, as_kept, is_preemptible
 from celery_affinity.server.arguments import Joining
-from tests.conformance.reference import keyed, shares
+from tests.conformance.reference import keyed, preemption, shares
 
 from ..support.clocked import CLOCK
 
@@ -134,11 +134,13 @@ def lane(job):
 def payload(delivery):
     if isinstance(delivery, str):
         return delivery  # a sign
-    job_id, fence, type_, deliveries, enqueued_us, message, expires_us, its_lane = delivery
+    job_id, fence, type_, deliveries, enqueued_us, message, expires_us, its_lane, preemptions = delivery
     expires = "" if expires_us is None else f" {expires_us}"
     if its_lane is not None:
         on_demand, priority = its_lane
         expires = f"{expires or ' -'} {lanes.name(on_demand, priority)}"
+    if preemptions:
+        expires += f" {WAS_PREEMPTED}{preemptions}"
     return f"{job_id} {fence} {encode(type_)} {deliveries} {enqueued_us}{expires}\n{message}"
 
 
@@ -323,11 +325,20 @@ def _job_hash(job):
         "size": job.size and str(job.size),
         "again": job.again_us and str(job.again_us),
         "recurring": encode(job.recurring),
+        "stop": job.stop and f"{job.stop.fence} {job.stop.key}",
         "patient": None if job.patient_us is None else str(job.patient_us),
     }
     if job.bytes is not None:
         found["bytes"] = str(job.bytes)
     found |= {name: value for name, value in if_any.items() if value}
+    if job.preemptions:
+        found |= {
+            "preemptions": str(job.preemptions),
+            "preempted": str(job.preempted_us),
+            "preempted_for": encode(job.preempted_for),
+            "preempted_on": encode(job.preempted_on),
+            "preempted_ran": str(job.preempted_ran_us),
+        }
     if job.state in ("done", "failed", "dead", "revoked", "expired"):
         found["ended"] = str(job.ended_us)
     if job.state == "dead":
@@ -354,6 +365,10 @@ def _expect_worker(worker, entry):
     }
     if worker.stalled:
         fields["stalled"] = "1"
+    if worker.stops:
+        fields["stops"] = worker.stops
+    if worker.preempted_us:
+        fields["preempted"] = " ".join(map(str, worker.preempted_us))
     if worker.counted:
         fields["counted"] = str(worker.counted)
     for type_, its_pace in worker.took.items():
@@ -449,10 +464,24 @@ def _expect_keys(reference, entry, standing):
             first[its_key, its_lane] = words = f"{words} {flags}" if stands and flags else words
             entry(["of_key", its_key], its_lane, words)
             entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
+    _expect_stops(reference, entry)
     _expect_facts_of_keys(reference, entry)
     _expect_shares(reference, entry)
     for (type_, merge_key, of_key, name), job_id in reference.merging.items():
         entry(["merging"], f"{encode(type_)} {merge_key} {of_key} {name}", job_id)
+
+
+def _expect_stops(reference, entry):
+    giving = Counter()
+    for job in reference.jobs.values():
+        if job.state == "claimed" and is_preemptible(job.rules):
+            entry(["preemptible", preemption.tenant_of(job)], job.id, job.fence)
+            giving[preemption.tenant_of(job)] += 1
+    for its_key, number in giving.items():
+        entry(["giving"], its_key, number)
+    for stop in reference.vacating.values():
+        words = [stop.fence, stop.worker, stop.key, encode(stop.type), stop.ordered_us, stop.grace_ms]
+        entry(["vacating"], stop.job_id, " ".join(map(str, words)))
 
 
 def _has_turn(job, its_key):

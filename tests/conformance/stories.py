@@ -11,6 +11,7 @@ from .publishing import Publishing
 from .recurring import RecurringCalls
 from .serving import Serving
 from .side_by_side import Named, NothingFound
+from .stopping import Stopping
 from .vocabulary import (
     BURST,
     CROSSING,
@@ -42,7 +43,7 @@ from .working import Working
 STAGE = 10**15
 
 
-class Stories(Publishing, Working, Serving, Ending, RecurringCalls):
+class Stories(Publishing, Working, Serving, Ending, Stopping, RecurringCalls):
     """Longer moves, and those of time and settings."""
 
     @often(8, by_us=times_us)

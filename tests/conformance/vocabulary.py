@@ -81,7 +81,11 @@ RULES_OF_TWO = (
     "key=o limit=1 order=1 key=rate%3Ar rate=2/3000000",
 )
 #: Rules of jobs of tenants: of some that nothing else holds back, and of some that have keys as well.
-RULES_OF_TENANT = tuple(f"key=tenant%3A{name} quota=settings" for name in ("a", "a", "b", "c%2A", "d"))
+RULES_OF_TENANT = tuple(
+    f"key=tenant%3A{name} quota=settings{more}"
+    for more in ("", " preemptible=1")
+    for name in ("a", "a", "b", "c%2A", "d")
+)
 RULES_OF_MANY = (
     *RULES_OF_TWO,
     *(f"{RULES[number]} {tenant}" for number, tenant in zip((0, 3, 6, 8, 10), RULES_OF_TENANT * 2, strict=False)),
@@ -122,6 +126,8 @@ intervals_us = draw.sampled_from([_S, 3 * _S, 3 * _S, 64 * _S])
 #: Indexes of workers or of claims. An index from `GONE` on stands for one that is gone, or never was.
 indexes = draw.integers(0, 119)
 some_indexes = draw.lists(indexes, min_size=1, max_size=3)
+#: What a worker says that it can stop.
+stops = draw.sampled_from(["", "force", "force", "t0", "t0 t2"])
 #: What a worker may hold beyond its slots: nothing, so many jobs, or an amount of work.
 held_ahead = draw.sampled_from(
     [NOTHING, NOTHING, Ahead(1), Ahead(3), Ahead(12)]
@@ -160,6 +166,8 @@ outcomes = draw.sampled_from(
         "expired",
         "rejected Reject: \u00e9",
         "unsettled WorkerLostError: signal 9 (SIGKILL)",
+        "preempted 41000000",
+        "preempted",
     ]
 )
 a_setting = draw.sampled_from(
@@ -213,7 +221,14 @@ a_setting = draw.sampled_from(
         ("tenants", "*=max:1 a=max:none"),
         ("tenants", "a=max:none,min:1 d=max:2,min:2,weight:4"),
         ("tenants", "*=max:3,min:1 b=max:none,min:2"),
+        ("tenants", "d=max:none,min:2"),
         ("tenants", ""),
+        ("preemption_delay_us", "0"),
+        ("preemption_delay_us", "1000000"),
+        ("preemption_grace_us", "1000000"),
+        ("preemption_exempt_us", "0"),
+        ("preemption_exempt_us", "3000000"),
+        ("preemption_max", "1"),
         ("tenant_turns", "share"),
         ("tenant_turns", "share"),
         ("tenant_turns", "age"),

@@ -1,7 +1,7 @@
 -- release: claimed -> ended, and a slot is free again. The reply carries the next job for the slot, which so costs no
 -- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, and counts one more
--- delivery. A job that the worker returns without having started it is pending again, and counts none. A call that is
--- repeated gets the jobs of the first reply once more.
+-- delivery. A job that the worker returns without having started it, or that it stopped for another tenant, is pending
+-- again, and counts none. A call that is repeated gets the jobs of the first reply once more.
 -- RETURNS {more, facts, message, ...}; more: as `fill` returns it. Facts and messages are those of the worker's next
 -- jobs, if it gets them inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
@@ -28,10 +28,13 @@ local function carried(worker, sequence)
     return parts
 end
 
--- Ends a job that is not just done; `known`: what `claims.remove` returned; `keeps`: what the worker's row says of
--- ended jobs. RETURNS the type of a job that is pending again, else nil.
-local function end_otherwise(worker, id, known, outcome, keeps, settings)
+-- Ends a job that is not just done; `fence`: number of its claim; `known`: what `claims.remove` returned; `keeps`: what
+-- the worker's row says of ended jobs. RETURNS the type of a job that is pending again, else nil.
+local function end_otherwise(worker, id, fence, known, outcome, keeps, settings)
     local how, why = ends.read_outcome(outcome)
+    if how == protocol.PREEMPTED then
+        how, why = hooks.stopped(worker, id, fence, known, why)
+    end
     -- The worker had acked it, and lost it; or the task says that it was ignored.
     known.is_doubtful = how ~= "acked"
     local is_kept = how == "failed" and keeps and string.find(keeps, "failed", 1, true)
@@ -58,7 +61,7 @@ local function end_all(worker, ends_given, keeps, settings)
         if known and outcome == "acked" and not hooks.by_mark[marks.of(id)] then -- as most jobs end
             ends.on_worker(id, known, "done", "")
         elseif known then
-            local type = end_otherwise(worker, id, known, outcome, keeps, settings)
+            local type = end_otherwise(worker, id, fence, known, outcome, keeps, settings)
             if type then
                 again[type] = true
             end
@@ -90,7 +93,7 @@ function arrows.release(ARGV)
     local caller = ARGV[3] == "1" and worker or "" -- the worker that gets jobs inline
     local may_hold = ARGV[4] -- what it may hold beyond its slots (`lookahead`); "0" for nothing
     -- ARGV[5..]: job id, fencing number, outcome of each: "acked", "ignored", "failed", "revoked", "expired",
-    -- "rejected", "unsettled" or "returned"; after a blank why may follow, in words
+    -- "rejected", "unsettled", "returned" or "preempted"; after a blank why may follow, in words
     local before
     if string.byte(sequence) == MINUS then
         sequence = string.sub(sequence, 2)

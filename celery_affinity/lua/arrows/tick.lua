@@ -129,12 +129,15 @@ function arrows.tick(ARGV)
     local expired = end_expired()
     local due = promote_due()
     local recovered, dead = recover_the_dead(grace)
-    local have_rules_more = hooks.tick()
+    local have_rules_more, may_some_stop = hooks.tick()
     local has_more_ended = false
     if redis.call("EXISTS", key.ended) == 1 then
         has_more_ended = ends.trim(settings)
     end
     local more = fill.fill(types, "", settings, which_slot.view())[1]
+    if may_some_stop then
+        hooks.have_some_stopped()
+    end
 
     local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
     local next_key = redis.call("ZRANGE", key.due_keys, 0, 0, "WITHSCORES")[2]

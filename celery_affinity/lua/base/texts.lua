@@ -10,6 +10,13 @@ function texts.has_word(text, word)
     return string.find(" " .. (text or "") .. " ", " " .. word .. " ", 1, true) ~= nil
 end
 
+-- RETURNS the name that was percent-encoded as `word`.
+function texts.decoded(word)
+    return (string.gsub(word, "%%(%x%x)", function(digits)
+        return string.char(tonumber(digits, 16))
+    end))
+end
+
 -- RETURNS whether `name` matches `pattern`, in which "*" stands for any text.
 function texts.matches(pattern, name)
     local of_lua = string.gsub(string.gsub(pattern, "[-.%%]", "%%%0"), "%*", ".*")

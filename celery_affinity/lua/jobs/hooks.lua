@@ -96,9 +96,20 @@ function hooks.settings_have_changed()
     return tenants.change_shares()
 end
 
--- Does some of what no event triggers. RETURNS whether there may be more to do.
+-- Does some of what no event triggers. RETURNS whether there may be more to do, and whether jobs may be to be stopped
+-- (`have_some_stopped`).
 function hooks.tick()
     return rule_changes.tick()
+end
+
+-- Has running jobs stopped for tenants that need their slots, once a tick has filled those that are free.
+function hooks.have_some_stopped()
+    preemption.tick()
+end
+
+-- RETURNS how a job has ended that a worker says it has stopped, as `preemption.stopped` does.
+function hooks.stopped(worker, id, fence, known, ran)
+    return preemption.stopped(worker, id, fence, known, ran)
 end
 
 -- The clock was set back: compares recurring calls with it, from the position `from` on. RETURNS whether there are

@@ -160,6 +160,9 @@ function keyed.hold(id, type, lane, fence, needs_no_turn)
             if tenants.is_one(its_key) then
                 shares.charge(its_key, id, type, not needs_no_turn)
             end
+            if stated.is_preemptible then
+                preemption.hold(id, its_key, fence)
+            end
             key_turns.end_turn(its_key, its, type)
         end
         if its.retry then
@@ -186,6 +189,9 @@ end
 -- Frees one key of a job, as `free` does.
 local function free_one(stated, id, type)
     local its_key = stated.key
+    if stated.is_preemptible then
+        preemption.free(id, its_key)
+    end
     if redis.call("ZREM", key.held(its_key), id) == 0 then
         return
     end

@@ -66,7 +66,7 @@ function fill.from(waiting, caller, view, fresh)
             break
         end
         local run, run_expires = id, nil -- of what stands for calls: the call that is run
-        local fence, deliveries, expires, has_row, is_moved
+        local fence, deliveries, expires, has_row, is_moved, preemptions
         if may_start then
             waiting:pop(job)
             local rule = hooks.by_mark[marks.of(id)]
@@ -75,7 +75,7 @@ function fill.from(waiting, caller, view, fresh)
             end
         end
         if may_start and run then
-            fence, deliveries, expires, has_row, is_moved =
+            fence, deliveries, expires, has_row, is_moved, preemptions =
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if is_ruled and may_start then
@@ -93,7 +93,7 @@ function fill.from(waiting, caller, view, fresh)
             local message = fresh and fresh[id]
             local facts
             facts, message = claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires,
-                message, run, is_moved and job.lane)
+                message, run, is_moved and job.lane, preemptions)
             bytes = bytes + #facts + 1 + #message
             waiting:count(job)
             if worker == caller then

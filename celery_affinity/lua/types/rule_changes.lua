@@ -45,16 +45,18 @@ function rule_changes.put_signs()
 end
 
 -- Does some of what no event triggers: lets jobs of a rate start, ends pauses, counts claims for new limits, puts
--- signs. RETURNS whether there may be more to do.
+-- signs. RETURNS whether there may be more to do, and whether there may be anything to do at all.
 function rule_changes.tick()
-    local any = { key.waiting_keys, key.rates, key.tags, key.recount, key.pause_ends, key.pause_signs }
+    local any = {
+        key.waiting_keys, key.rates, key.tags, key.recount, key.pause_ends, key.pause_signs, key.vacating,
+    }
     if redis.call("EXISTS", unpack(any)) == 0 then
-        return false
+        return false, false
     end
     local ended = redis.call("ZRANGEBYSCORE", key.pause_ends, "-inf", call.now, "LIMIT", 0, protocol.MOST_MOVES)
     for _, what in ipairs(ended) do
         rule_changes.pause(what)
     end
     local has_more_claims, has_more_signs = type_changes.recount(), rule_changes.put_signs()
-    return keyed.recheck() or has_more_claims or has_more_signs or #ended == protocol.MOST_MOVES
+    return keyed.recheck() or has_more_claims or has_more_signs or #ended == protocol.MOST_MOVES, true
 end

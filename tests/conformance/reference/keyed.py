@@ -9,7 +9,7 @@ from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
 from celery_affinity.rules.tenants import max_of, min_of
 
-from . import shares, type_rules, workers
+from . import preemption, shares, type_rules, workers
 from .model import Cohort, Job
 
 # -- Jobs that have keys: at most so many of one key hold it, or start in a period. The others wait. A job that has two
@@ -77,6 +77,7 @@ def many_leave(cohort: Cohort, jobs: Iterable[Job], now_us: int) -> None:
 
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* was claimed, and is no more. With ``keep_order`` its retry is the next one that gets the key."""
+    preemption.free(cohort, job)
     held, kept_for = [rules for rules in keys_of(job) if not isinstance(rules.stated, StatedRate)], {}
     for rules in held:
         if rules.is_of_tenant:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_BYTES
+from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_BYTES, PREEMPT_SIGN
 from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.rule_texts import StatedRate
 
@@ -33,11 +33,30 @@ class Delivery(NamedTuple):
     """When it ends if it has not started; None: never."""
     lane: tuple[bool, int] | None = None
     """Of a job that was moved: whether it is on demand, and its priority. Else its message says so."""
+    preemptions: int = 0
+    """How often it was stopped for another tenant."""
 
     @property
     def size(self) -> int:
         """Bytes of the message. The scripts count the line before it as well, which makes no difference to speak of."""
         return len(self.message.encode())
+
+
+class Stop(NamedTuple):
+    """An order to stop a running job, for a job of *type* of the tenant *key*."""
+
+    job_id: str
+    fence: int
+    worker: str
+    key: str
+    type: str
+    ordered_us: int
+    grace_ms: int
+
+    @property
+    def sign(self) -> str:
+        """What the worker reads in its inbox."""
+        return f"\n{PREEMPT_SIGN} {self.job_id} {self.fence} {self.grace_ms}"
 
 
 @dataclass
@@ -126,6 +145,17 @@ class Job:
     """Of a call that merges whose task had a job by then, as a retry has: when the first of these was published."""
     recurring: str = ""
     """The recurring call that it is a firing of."""
+    stop: Stop | None = None
+    """The last order to stop it."""
+    preemptions: int = 0
+    """How often it was stopped for another tenant; the others are about the last time."""
+    preempted_us: int | None = None
+    preempted_for: str = ""
+    """The tenant that its slot was for."""
+    preempted_on: str = ""
+    """The node name of its worker."""
+    preempted_ran_us: int = 0
+    """For how long it had the slot, as the worker said."""
 
     @property
     def is_patient(self) -> bool:
@@ -194,6 +224,10 @@ class Worker:
     """Claimed jobs and signs that it has not read, the oldest first."""
     counted: int = 0
     """The number of the last sums of its jobs that it handed over."""
+    stops: str = ""
+    """What it can stop: "force" for all, or names of tasks, encoded."""
+    preempted_us: list[int] = field(default_factory=list)
+    """When jobs were stopped here lately for other tenants."""
     took: dict[str, str] = field(default_factory=dict)
     """Type -> its pace, in its own words (`rules/pace`)."""
 
@@ -280,6 +314,8 @@ class Cohort:
     """What is paused ("type:T", "key:K" or "*") -> since when, until when and why, as the scripts write it."""
     pause_ends: dict[str, int] = field(default_factory=dict)
     """What is paused until a time -> the time, µs."""
+    vacating: dict[str, Stop] = field(default_factory=dict)
+    """Claimed jobs that their workers are to stop."""
     limited: dict[str, dict[str, int]] = field(default_factory=dict)
     """Type -> its claims that its limit, or a reserve for their class, counts -> numbers of their lanes."""
     counting: set[str] = field(default_factory=set)

@@ -139,8 +139,10 @@ def covers(cohort: Cohort, job: Job) -> bool:
     return any(each.covers(job.on_demand, job.priority) for each in concerning(cohort, job.type))
 
 
-def may_start(cohort: Cohort, job: Job, now_us: int, *, is_ahead: bool = False) -> bool:
+def may_start(cohort: Cohort, job: Job, now_us: int, *, is_ahead: bool = False, free: int | None = None) -> bool:
     """Return whether all reserves let *job* have a free slot; *is_ahead*: a place beyond the slots of a worker.
+
+    *free*: slots that fit it, if these are others than those that are free now.
 
     A job that has waited for longer than ``reserve_patience`` may start in any case.
     """
@@ -148,17 +150,17 @@ def may_start(cohort: Cohort, job: Job, now_us: int, *, is_ahead: bool = False) 
     if patience_us and now_us - job.enqueued_us >= patience_us:
         return True
     covering = [each for each in concerning(cohort, job.type) if each.covers(job.on_demand, job.priority)]
-    return not covering or (not is_ahead and all(_allows(cohort, each, job.type) for each in covering))
+    return not covering or (not is_ahead and all(_allows(cohort, each, job.type, free) for each in covering))
 
 
-def _allows(cohort: Cohort, reserve: Reserve, type_: str) -> bool:
+def _allows(cohort: Cohort, reserve: Reserve, type_: str, free: int | None) -> bool:
     """Return whether another job of the class may start.
 
     A reserve of all live slots, or more, would mean never: then a job may start while none of its class runs.
     """
     live = cohort.capacity(type_)
     kept = reserve.slots(live)
-    if placing.free_for(cohort, type_) > kept:
+    if (placing.free_for(cohort, type_) if free is None else free) > kept:
         return True
     return kept >= live and not cohort.recounts and not _running(cohort, reserve, type_)
 

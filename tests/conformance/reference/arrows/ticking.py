@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_TYPES, SILENCE_COUNTS_US
 
-from .. import ends, keyed, merging, placing, recurring, type_rules, workers
+from .. import ends, keyed, merging, placing, preemption, recurring, type_rules, workers
 from ..model import Cohort, Job
 from ..replies import Ticked
 from . import operating
@@ -29,6 +29,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     has_more_keys = keyed.recheck(cohort, now_us)
     has_more_ended = ends.trim(cohort, now_us)
     more = placing.fill(cohort, types, now_us)
+    preemption.tick(cohort, now_us)
     again = MOST_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys or has_more_ended
     untold = any(when_us <= now_us for when_us in cohort.untold.values())
     filled = [each for each in lists if cohort.lists.get(each)]

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Set
 
 from celery_affinity.rules import ahead, marks
 from celery_affinity.rules.ahead import Ahead
+from celery_affinity.rules.protocol import PREEMPTED
 
-from .. import batches, claims, come_back, lookahead, placing, recurring
+from .. import batches, claims, come_back, lookahead, placing, preemption, recurring
 from .. import ends as ends_of_jobs
 from ..model import Cohort, Delivery, Outcome, Worker
 from ..replies import NONE, Released
@@ -80,6 +81,11 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
         if job is None:
             continue
         how, why = ends_of_jobs.read_outcome(outcome)
+        if how == PREEMPTED:
+            how = preemption.stopped(
+                cohort, job, worker, job.stop if job.stop and job.stop.fence == fence else None, why, now_us
+            )
+            why = ""
         if (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
             come_back.drop(cohort, job, now_us)
             come_back.bury(cohort, job, "rejected" if how == "rejected" else "failed", now_us, why)

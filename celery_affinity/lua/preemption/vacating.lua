@@ -1,0 +1,102 @@
+-- vacating: orders to stop jobs, until the claims of these have ended. Key `vacating` has of each such job: the fencing
+-- number of the claim, the worker, the tenant and the type for which it is stopped, the time of the order, µs, and the
+-- grace, ms. Field `stop` of the job's row has the number and the tenant: it stays, so that no claim is stopped twice.
+
+-- RETURNS the sign that a worker reads.
+local function sign_of(stop)
+    return "\n" .. protocol.PREEMPT_SIGN .. " " .. stop.id .. " " .. stop.fence .. " " .. stop.grace_ms
+end
+
+-- Orders the stop of `victim` for the tenant `its_key` and its jobs of `type`.
+function vacating.order(victim, its_key, type, settings)
+    local stop = { id = victim.id, fence = victim.fence, grace_ms = math.floor(settings.preemption_grace_us / 1000) }
+    redis.call("RPUSH", key.inbox(victim.worker), sign_of(stop))
+    redis.call("HSET", key.vacating, stop.id, table.concat(
+        { stop.fence, victim.worker, its_key, type, call.now, stop.grace_ms }, " "))
+    redis.call("HSET", key.job(stop.id), "stop", stop.fence .. " " .. its_key)
+end
+
+-- RETURNS the orders, the first ones first.
+local function read()
+    local found, all = {}, redis.call("HGETALL", key.vacating)
+    for i = 1, #all, 2 do
+        local fence, worker, its_key, type, ordered, grace_ms =
+            string.match(all[i + 1], "^(%d+) (%S+) (%S+) (%S+) (%d+) (%d+)$")
+        if fence and claims.held(worker, all[i], fence) then
+            found[#found + 1] = {
+                id = all[i], fence = fence, worker = worker, its_key = its_key, type = type,
+                ordered_us = tonumber(ordered), grace_ms = grace_ms,
+            }
+        else
+            redis.call("HDEL", key.vacating, all[i]) -- somebody deleted the claim, or overwrote this
+        end
+    end
+    table.sort(found, function(one, other)
+        return one.ordered_us < other.ordered_us or (one.ordered_us == other.ordered_us and one.id < other.id)
+    end)
+    return found
+end
+
+-- Takes back the sign of an order. RETURNS whether the worker had not read it.
+local function is_unread(stop)
+    return redis.call("LREM", key.inbox(stop.worker), 1, sign_of(stop)) == 1
+end
+
+-- RETURNS whether a worker should have answered by now.
+local function is_overdue(stop)
+    return call.now_us - stop.ordered_us >= tonumber(stop.grace_ms) * 1000 + protocol.ANSWERED_WITHIN_US
+end
+
+local function number_for(stops, its_key, type)
+    return stops.of[type and its_key .. " " .. type or its_key] or 0
+end
+
+local function add_for(stops, its_key, type)
+    for _, name in ipairs({ its_key, its_key .. " " .. type }) do
+        stops.of[name] = (stops.of[name] or 0) + 1
+    end
+end
+
+local function add(stops, id, victims_key, its_key, type)
+    add_for(stops, its_key, type)
+    stops:note(id, victims_key)
+end
+
+-- Job `id` of the tenant `victims_key` is being stopped.
+local function note(stops, id, victims_key)
+    stops.number, stops.is_ordered[id] = stops.number + 1, true
+    stops.lost[victims_key] = (stops.lost[victims_key] or 0) + 1
+end
+
+-- Withdraws orders whose signs no worker has read, if nobody needs the slot any more, or if the worker should have
+-- answered by now: then another job may be stopped.
+-- RETURNS the orders that are left, a table. number: of orders. is_ordered: job id -> true. number_for: of the orders
+-- that count for a tenant, and one type: those that are in time, and that it still needs. lost: tenant -> number of its
+-- jobs that are being stopped.
+function vacating.settle(since, settings)
+    local stops = {
+        number = 0, is_ordered = {}, of = {}, lost = {}, number_for = number_for, add = add, note = note,
+    }
+    for _, stop in ipairs(read()) do
+        local wanted, missing = preemptors.wanted(stop.its_key, since, settings)
+        local of_type = 0
+        for _, each in ipairs(wanted) do
+            of_type = each.type == stop.type and each.number or of_type
+        end
+        local is_late = is_overdue(stop)
+        local is_needed = not is_late and number_for(stops, stop.its_key) < missing
+            and number_for(stops, stop.its_key, stop.type) < of_type
+        if is_needed or not is_unread(stop) then
+            stops:note(stop.id, victims.key_of(stop.id))
+            if is_needed then
+                add_for(stops, stop.its_key, stop.type)
+            end
+        else
+            redis.call("HDEL", key.vacating, stop.id)
+            if not is_late then
+                redis.call("HDEL", key.job(stop.id), "stop")
+            end
+        end
+    end
+    return stops
+end

@@ -1,0 +1,238 @@
+"""A running job is stopped for a tenant that waits with fewer slots than its minimum: which job, when, and the end."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from celery_affinity.rules.protocol import (
+    ANSWERED_WITHIN_US,
+    LONGEST_RUN_US,
+    MAX_PRIORITY,
+    MOST_FIRST_JOBS,
+    MOST_FIRST_LANES,
+    MOST_GIVING,
+    MOST_GIVING_LOOKED_AT,
+    MOST_PREEMPTORS,
+    MOST_VACATING,
+    MOST_VICTIMS,
+    STOPS_ALL,
+    TENANT_PREFIX,
+)
+from celery_affinity.rules.redis_keys import decode, encode
+from celery_affinity.rules.rule_texts import is_preemptible
+from celery_affinity.rules.slot import free_slots
+from celery_affinity.rules.tenants import min_of
+
+from . import keyed, placing, type_rules
+from .model import Cohort, Job, Stop, Worker
+
+# -- The end of a claim that might be stopped, or was.
+
+
+def free(cohort: Cohort, job: Job) -> None:
+    """The claim of *job* has ended, however: nobody is to stop it any more."""
+    cohort.vacating.pop(job.id, None)
+
+
+def stopped(cohort: Cohort, job: Job, worker: Worker, stop: Stop | None, ran: str, now_us: int) -> str:
+    """*worker* says that it stopped *job*, for which there was the order *stop*. Return how the claim has ended.
+
+    A stop that nobody ordered counts as a delivery.
+    """
+    if stop is None:
+        return "unsettled"
+    if job.acked:
+        return "returned"
+    ran_us = min(int(ran), LONGEST_RUN_US) if ran.isascii() and ran.isdecimal() else 0
+    job.preemptions += 1
+    job.preempted_us, job.preempted_on, job.preempted_ran_us = now_us, worker.name, ran_us
+    job.preempted_for = decode(stop.key.removeprefix(TENANT_PREFIX))
+    for kind, by in (("preempted", 1), ("preempted_us", ran_us)):
+        cohort.counters[kind] += by
+        if cohort.capacity(job.type):
+            cohort.metrics[job.type][kind] += by
+    since_us = now_us - int(cohort.settings.get("preemption_exempt_us"))
+    worker.preempted_us = [*(at_us for at_us in worker.preempted_us if at_us > since_us), now_us]
+    return "returned"
+
+
+# -- tick: which tenants need slots, and whose jobs are stopped for them.
+
+
+@dataclass
+class _Stops:
+    """The orders that are under way: *needed* by tenants, and by tenant and type; *lost* by the tenants that give."""
+
+    needed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+
+    def number_for(self, key: str, type_: str = "") -> int:
+        return self.needed[key, type_]
+
+    def add(self, key: str, type_: str) -> None:
+        self.needed.update([(key, ""), (key, type_)])
+
+
+def tick(cohort: Cohort, now_us: int) -> None:
+    """See to the stops that are under way, and order others for tenants that need slots which nobody has free."""
+    since_us = now_us - int(cohort.settings.get("preemption_delay_us"))
+    stops = settle(cohort, since_us, now_us)
+    giving = _giving(cohort, stops)
+    candidates = _candidates(cohort, giving, now_us)
+    for key in find(cohort, since_us, now_us):
+        wanted, missing = _wanted(cohort, key, since_us, now_us)
+        missing -= stops.number_for(key)
+        for type_, number in wanted.items():
+            for _ in range(min(missing, number - stops.number_for(key, type_))):
+                if len(cohort.vacating) >= MOST_VACATING:
+                    return
+                victim = _next_of(cohort, candidates, giving, type_, now_us)
+                if victim is None:
+                    break
+                order(cohort, victim, key, type_, now_us)
+                stops.add(key, type_)
+                giving[tenant_of(victim)] -= 1
+                candidates.remove(victim)
+                missing -= 1
+
+
+def order(cohort: Cohort, victim: Job, key: str, type_: str, now_us: int) -> None:
+    """Order the stop of *victim* for a job of *type_* of the tenant *key*."""
+    assert victim.worker is not None
+    assert victim.fence is not None
+    grace_ms = int(cohort.settings.get("preemption_grace_us")) // 1000
+    stop = Stop(victim.id, victim.fence, victim.worker, key, type_, now_us, grace_ms)
+    cohort.workers[victim.worker].inbox.insert(0, stop.sign)
+    cohort.vacating[victim.id] = victim.stop = stop
+
+
+def settle(cohort: Cohort, since_us: int, now_us: int) -> _Stops:
+    """Withdraw the orders that no worker has read, and that nobody needs, or that are overdue. Return what is left."""
+    stops = _Stops()
+    for stop in sorted(cohort.vacating.values(), key=lambda stop: (stop.ordered_us, stop.job_id)):
+        wanted, missing = _wanted(cohort, stop.key, since_us, now_us)
+        is_late = now_us - stop.ordered_us >= stop.grace_ms * 1000 + ANSWERED_WITHIN_US
+        is_needed = (
+            not is_late
+            and stops.number_for(stop.key) < missing
+            and stops.number_for(stop.key, stop.type) < wanted.get(stop.type, 0)
+        )
+        job, inbox = cohort.jobs[stop.job_id], cohort.workers[stop.worker].inbox
+        if not is_needed and stop.sign in inbox:
+            inbox.remove(stop.sign)
+            del cohort.vacating[stop.job_id]
+            job.stop = job.stop if is_late else None
+            continue
+        stops.lost[tenant_of(job)] += 1
+        if is_needed:
+            stops.add(stop.key, stop.type)
+    return stops
+
+
+# -- For whom: tenants below their minimum, with a job that would go first, and that no free slot fits.
+
+
+def find(cohort: Cohort, since_us: int, now_us: int) -> list[str]:
+    """Return the keys of tenants in need, the one whose job has waited longest first."""
+    of_lane: dict[tuple[str, bool, int], list[Job]] = {}
+    standing = keyed.standing(cohort, cohort.types())
+    for job in sorted(standing, key=_age):
+        if keyed.goes_first(cohort, job) and job.enqueued_us <= since_us:
+            of_lane.setdefault((job.type, job.on_demand, job.priority), []).append(job)
+    some = [*of_lane.values()][:MOST_FIRST_LANES]
+    found = [job for jobs in some if _is_needed(cohort, jobs[0], now_us) for job in jobs[:MOST_PREEMPTORS]]
+    keys = (tenant_of(job) for job in sorted(found, key=_age)[:MOST_FIRST_JOBS])
+    return [*dict.fromkeys(keys)][:MOST_PREEMPTORS]
+
+
+def _wanted(cohort: Cohort, key: str, since_us: int, now_us: int) -> tuple[dict[str, int], int]:
+    """Return how many jobs of each type the tenant *key* needs slots for, and how many slots it lacks."""
+    missing = max(0, _min_of(cohort, key) - len(keyed.holders(cohort, key)))
+    if not missing or key not in cohort.first_keys:
+        return {}, missing
+    standing, of_lane = keyed.standing_ids(cohort), dict[tuple[str, bool, int], list[Job]]()
+    for job in sorted(keyed.waiting(cohort, key), key=_age):
+        of_lane.setdefault((job.type, job.on_demand, job.priority), []).append(job)
+    first = [(job, jobs) for jobs in of_lane.values() for job in jobs if job.id in standing]
+    number: Counter[str] = Counter()
+    for job, jobs in sorted(first, key=lambda each: _age(each[0])):
+        if job.enqueued_us <= since_us and _is_needed(cohort, job, now_us):
+            number[job.type] += sum(each.enqueued_us <= since_us for each in jobs)
+    return dict(number), missing
+
+
+def _is_needed(cohort: Cohort, job: Job, now_us: int) -> bool:
+    """Return whether *job* would start if one slot came free that fits it, and none is free."""
+    is_open = type_rules.open(cohort, job.type) and not placing.free_for(cohort, job.type)
+    return is_open and type_rules.may_start(cohort, job, now_us, free=1)
+
+
+# -- Which job is stopped.
+
+
+def tenant_of(job: Job) -> str:
+    """Return the key of the tenant of *job*: its last one."""
+    return keyed.keys_of(job)[-1].key
+
+
+def _giving(cohort: Cohort, stops: _Stops) -> dict[str, int]:
+    """Return how many jobs may be stopped of each tenant that is above its minimum, whatever is under way."""
+    stoppable = Counter(tenant_of(job) for job in _claimed(cohort) if is_preemptible(job.rules))
+    keys = sorted(stoppable, key=lambda key: (stoppable[key], key), reverse=True)[:MOST_GIVING_LOOKED_AT]
+    spare = {key: len(keyed.holders(cohort, key)) - stops.lost[key] - _min_of(cohort, key) for key in keys}
+    return dict([(key, number) for key, number in spare.items() if number > 0][:MOST_GIVING])
+
+
+def _candidates(cohort: Cohort, giving: dict[str, int], now_us: int) -> list[Job]:
+    """Return the jobs that may be stopped, the first one first."""
+    found: list[Job] = []
+    for key in giving:
+        its = [job for job in _claimed(cohort) if is_preemptible(job.rules) and tenant_of(job) == key]
+        last = sorted(its, key=lambda job: -(job.fence or 0))[:MOST_VICTIMS]
+        found += [job for job in last if _may_be_stopped(cohort, job, now_us)]
+    is_reversed = cohort.settings.weights.priority_reversed
+
+    def rank(job: Job) -> tuple[int, bool, int, str]:
+        priority = MAX_PRIORITY - job.priority if is_reversed else job.priority
+        return priority, job.on_demand, -(job.started_us or 0), job.id
+
+    return sorted(found, key=rank)
+
+
+def _may_be_stopped(cohort: Cohort, job: Job, now_us: int) -> bool:
+    exempt_us, most = (int(cohort.settings.get(f"preemption_{name}")) for name in ("exempt_us", "max"))
+    if job.started_us is None or job.acked or job.preemptions >= most:
+        return False
+    if job.preemptions and now_us - job.started_us < exempt_us:
+        return False
+    return job.stop is None or job.stop.fence != job.fence
+
+
+def _next_of(cohort: Cohort, candidates: Sequence[Job], giving: dict[str, int], type_: str, now_us: int) -> Job | None:
+    """Return the first of *candidates* whose slot serves *type_*, and whose tenant stays at its minimum at least."""
+    return next((job for job in candidates if giving[tenant_of(job)] and _frees(cohort, job, type_, now_us)), None)
+
+
+def _frees(cohort: Cohort, job: Job, type_: str, now_us: int) -> bool:
+    """Return whether the stop of *job* frees a slot that serves *type_*, where none was vacated lately."""
+    worker = cohort.workers[job.worker or ""]
+    if not worker.takes_jobs or type_ not in worker.types:
+        return False
+    if free_slots(worker.slots, worker.other, len(worker.claims)) < 0:
+        return False
+    if worker.stops != STOPS_ALL and encode(job.task_name) not in worker.stops.split():
+        return False
+    since_us = now_us - int(cohort.settings.get("preemption_exempt_us"))
+    return not any(since_us < at_us <= (job.started_us or 0) for at_us in worker.preempted_us)
+
+
+def _claimed(cohort: Cohort) -> list[Job]:
+    return [cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims]
+
+
+def _min_of(cohort: Cohort, key: str) -> int:
+    return min_of(key, cohort.settings.values.get("tenants", ""))
+
+
+def _age(job: Job) -> tuple[int, str]:
+    return job.enqueued_us, job.id

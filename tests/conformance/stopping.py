@@ -1,0 +1,108 @@
+"""Moves by which running jobs are stopped for tenants that have less than their minimum."""
+
+from itertools import count
+
+from celery_affinity.rules.ahead import NOTHING
+from celery_affinity.rules.rule_texts import is_preemptible
+
+from . import draw
+from .both import Both, often, rules_of
+from .mirror import KEYS, payload
+from .vocabulary import SECOND_US, TYPES, indexes, stops
+
+#: How soon jobs are stopped in the stories.
+_SOON = {"preemption_delay_us": "1000000", "preemption_grace_us": "1000000"}
+
+
+class Stopping(Both):
+    """Moves by which running jobs are stopped for tenants that have less than their minimum."""
+
+    @often(2, index=indexes, said=stops)
+    def say_what_stops(self, index, said):
+        """A worker says what it can stop."""
+        worker = self.reference.workers.get(self.pick_worker(index))
+        if worker is not None:
+            self._say_what_stops(worker, said)
+            self.compare()
+
+    def _say_what_stops(self, worker, said):
+        worker.stops = said
+        name = KEYS.key("worker", worker.id)
+        self.call("HSET", name, "stops", said) if said else self.call("HDEL", name, "stops")
+
+    def _all_run(self, worker):
+        """A worker syncs, and all that it has is running, each job since another time."""
+        held = [(*each, number * 1_000) for number, each in enumerate(worker.claims.items())]
+        self._sync(worker.id, held, worker.slots, 0, draining=False)
+
+    @often(2, index=indexes)
+    def run_all(self, index):
+        worker = self.reference.workers.get(self.pick_worker(index))
+        if worker is not None and worker.accepting:
+            self._all_run(worker)
+
+    @often(
+        4,
+        type_=draw.sampled_from(TYPES[:2]),
+        minimum=draw.integers(1, 3),
+        priorities=draw.lists(draw.sampled_from([0, 0, 5]), min_size=4, max_size=4),
+        can_stop=draw.sampled_from([True, True, True, False]),
+        settings=draw.sampled_from([{}, {"preemption_exempt_us": "0"}, {"preemption_max": "1"}]),
+        turns=draw.sampled_from(["age", "share"]),
+    )
+    def begin_to_need_slots(self, type_, minimum, priorities, can_stop, settings, turns):
+        """All slots have jobs that may be stopped; then a tenant comes below its minimum, and waits."""
+        self._configure(
+            {"tenants": f"d=max:none,min:{minimum} b=max:none,min:1", "tenant_turns": turns}
+            | _SOON
+            | settings
+        )
+        given = _first(self._ids(), lambda rules: is_preemptible(rules) and "tenant%3Ad " not in rules, 4)
+        for job_id, priority in zip(given, priorities, strict=True):
+            self._publish(job_id, type_, False, priority, 0)
+        self.compare()
+        for worker in [*self.reference.workers.values()]:
+            if worker.accepting and type_ in worker.types:
+                self._all_run(worker)
+                self._say_what_stops(worker, "force" if can_stop else "")
+        for job_id in _first(self._ids(), lambda rules: "tenant%3Ad " in rules, 2):
+            self._publish(job_id, type_, False, 0, 0)
+        self.compare()
+        self.pass_time(SECOND_US)
+        self.tick()
+
+    def _ids(self):
+        return (f"d{next(self.job_numbers)}$" for _ in count())
+
+    @often(6, index=indexes, how=draw.sampled_from(["preempted 41000000"] * 4 + ["returned", "acked", "unread"]))
+    def answer_a_stop(self, index, how):
+        """A worker reads that it is to stop a job, and says how the job ended; or the sign stays where it is."""
+        orders = [*self.reference.vacating.values()]
+        if not orders:
+            return
+        stop = orders[index % len(orders)]
+        worker = self.reference.workers[stop.worker]
+        while how != "unread" and stop.sign in worker.inbox:
+            self.call("RPOP", KEYS.key("inbox", worker.id), reply=payload(worker.inbox.pop(0)))
+        ends = [(stop.job_id, stop.fence, "returned" if how == "unread" else how)]
+        self.released = worker.id, str(next(self.sequences)), ends, bool(index % 2), NOTHING
+        if how != "unread":
+            self._release(*self.released)
+        else:
+            self.tick()
+
+    @often(3, later_us=draw.sampled_from([SECOND_US, 6 * SECOND_US, 15 * SECOND_US, 60 * SECOND_US]))
+    def tick_while_jobs_are_stopped(self, later_us):
+        if self.reference.vacating:
+            self.pass_time(later_us)
+            self.tick()
+
+
+def _first(ids, wanted, number):
+    found = []
+    for job_id in ids:
+        if wanted(rules_of(job_id)):
+            found.append(job_id)
+        if len(found) == number:
+            return found
+    raise AssertionError("there are ids without end")
