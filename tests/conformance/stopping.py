@@ -8,7 +8,7 @@ from celery_affinity.rules.rule_texts import is_preemptible
 from . import draw
 from .both import Both, often, rules_of
 from .mirror import KEYS, payload
-from .vocabulary import SECOND_US, TYPES, indexes, stops
+from .vocabulary import SECOND_US, TYPES, WORKERS, indexes, stops
 
 #: How soon jobs are stopped in the stories.
 _SOON = {"preemption_delay_us": "1000000", "preemption_grace_us": "1000000"}
@@ -44,32 +44,41 @@ class Stopping(Both):
     @often(
         4,
         type_=draw.sampled_from(TYPES[:2]),
+        slots=draw.integers(1, 3),
         minimum=draw.integers(1, 3),
         priorities=draw.lists(draw.sampled_from([0, 0, 5]), min_size=4, max_size=4),
-        can_stop=draw.sampled_from([True, True, True, False]),
+        said=draw.sampled_from(["force", "force", "force", "t0"]),
         settings=draw.sampled_from([{}, {"preemption_exempt_us": "0"}, {"preemption_max": "1"}]),
-        turns=draw.sampled_from(["age", "share"]),
+        turns=draw.sampled_from(["age", "age", "share"]),
+        then=draw.sampled_from(["nothing", "stop", "stop", "stop", "need none"]),
     )
-    def begin_to_need_slots(self, type_, minimum, priorities, can_stop, settings, turns):
-        """All slots have jobs that may be stopped; then a tenant comes below its minimum, and waits."""
-        self._configure(
-            {"tenants": f"d=max:none,min:{minimum} b=max:none,min:1", "tenant_turns": turns}
-            | _SOON
-            | settings
-        )
+    def begin_to_need_slots(self, type_, slots, minimum, priorities, said, settings, turns, then):
+        """All slots of a type have jobs that may be stopped; then a tenant comes below its minimum, and waits."""
+        quotas = f"d=max:none,min:{minimum} b=max:none,min:1"
+        self._configure({"tenants": quotas, "tenant_turns": turns, "limits": "", "reserve": ""} | _SOON | settings)
+        for what in [*self.reference.pauses]:
+            self._resume(what)
+        for worker in [each for each in self.reference.workers.values() if type_ in each.types]:
+            self._leave(worker.id)
+        self._purge(type_)
+        worker = next(each for each in WORKERS if each not in self.reference.workers)
+        self._join(worker, (type_,), slots, 0, {})
         given = _first(self._ids(), lambda rules: is_preemptible(rules) and "tenant%3Ad " not in rules, 4)
-        for job_id, priority in zip(given, priorities, strict=True):
-            self._publish(job_id, type_, False, priority, 0)
+        for number, (job_id, priority) in enumerate(zip(given, priorities, strict=True)):
+            self._publish(job_id, type_, number == 3, priority, 0)
         self.compare()
-        for worker in [*self.reference.workers.values()]:
-            if worker.accepting and type_ in worker.types:
-                self._all_run(worker)
-                self._say_what_stops(worker, "force" if can_stop else "")
+        self._all_run(self.reference.workers[worker])
+        self._say_what_stops(self.reference.workers[worker], said)
         for job_id in _first(self._ids(), lambda rules: "tenant%3Ad " in rules, 2):
             self._publish(job_id, type_, False, 0, 0)
         self.compare()
         self.pass_time(SECOND_US)
         self.tick()
+        if then == "need none":
+            self._purge(type_)
+            self.tick()
+        for stop in [*self.reference.vacating.values()] if then == "stop" else ():
+            self._answer(stop, "preempted 41000000", inline=False)
 
     def _ids(self):
         return (f"d{next(self.job_numbers)}$" for _ in count())
@@ -81,15 +90,17 @@ class Stopping(Both):
         if not orders:
             return
         stop = orders[index % len(orders)]
-        worker = self.reference.workers[stop.worker]
-        while how != "unread" and stop.sign in worker.inbox:
-            self.call("RPOP", KEYS.key("inbox", worker.id), reply=payload(worker.inbox.pop(0)))
-        ends = [(stop.job_id, stop.fence, "returned" if how == "unread" else how)]
-        self.released = worker.id, str(next(self.sequences)), ends, bool(index % 2), NOTHING
-        if how != "unread":
-            self._release(*self.released)
-        else:
+        if how == "unread":
             self.tick()
+        else:
+            self._answer(stop, how, inline=bool(index % 2))
+
+    def _answer(self, stop, how, *, inline):
+        worker = self.reference.workers[stop.worker]
+        while stop.sign in worker.inbox:
+            self.call("RPOP", KEYS.key("inbox", worker.id), reply=payload(worker.inbox.pop(0)))
+        self.released = worker.id, str(next(self.sequences)), [(stop.job_id, stop.fence, how)], inline, NOTHING
+        self._release(*self.released)
 
     @often(3, later_us=draw.sampled_from([SECOND_US, 6 * SECOND_US, 15 * SECOND_US, 60 * SECOND_US]))
     def tick_while_jobs_are_stopped(self, later_us):
