@@ -80,9 +80,6 @@ MOST_VACATING = 200
 #: Time, µs, beyond the grace after which another job is stopped instead of one whose worker has not answered.
 ANSWERED_WITHIN_US = 5_000_000
 
-#: What a worker says it can stop (field ``stops`` of its row): all that it runs.
-STOPS_ALL = "force"
-
 #: How a job ended that was stopped so. The time for which it had its slot follows, µs.
 PREEMPTED = "preempted"
 
@@ -147,6 +144,9 @@ HAS_RESERVES = "reserves"
 #: Signs in an inbox, each the first word of a line that is no job: the worker is to tick, to give back jobs that it
 #: holds ahead, to give back what is paused, to stop the task of a job.
 TICK_SIGN, BACK_SIGN, PAUSED_SIGN, PREEMPT_SIGN = "tick", "back", "paused", "preempt"
+
+#: What the row of a worker says in place of the names of tasks if its pool can stop any task by force.
+FORCE = "force"
 
 # -- what `publish` and `ingest` reply of a job
 

@@ -89,7 +89,7 @@ end
 -- was stopped that were stopped here so lately that their slots are exempt, nil if none was.
 local function read_worker(worker, settings)
     local row = free_slots.row(worker, "types", "stops", "preempted")
-    local its = { takes = {}, stops = {}, stops_all = row[8] == protocol.STOPS_ALL }
+    local its = { takes = {}, stops = {}, stops_all = row[8] == protocol.FORCE }
     local takes_jobs = row[free_slots.PROFILE] and free_slots.takes_jobs(row) and free_slots.left(worker, row) >= 0
     for _, type in ipairs(takes_jobs and workers.split(row[7]) or {}) do
         its.takes[type] = true

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from celery_affinity.rules.protocol import (
     ANSWERED_WITHIN_US,
+    FORCE,
     LONGEST_RUN_US,
     MAX_PRIORITY,
     MOST_FIRST_JOBS,
@@ -15,7 +16,6 @@ from celery_affinity.rules.protocol import (
     MOST_PREEMPTORS,
     MOST_VACATING,
     MOST_VICTIMS,
-    STOPS_ALL,
     TENANT_PREFIX,
 )
 from celery_affinity.rules.redis_keys import decode, encode
@@ -220,7 +220,7 @@ def _frees(cohort: Cohort, job: Job, type_: str, now_us: int) -> bool:
         return False
     if free_slots(worker.slots, worker.other, len(worker.claims)) < 0:
         return False
-    if worker.stops != STOPS_ALL and encode(job.task_name) not in worker.stops.split():
+    if worker.stops != FORCE and encode(job.task_name) not in worker.stops.split():
         return False
     since_us = now_us - int(cohort.settings.get("preemption_exempt_us"))
     return not any(since_us < at_us <= (job.started_us or 0) for at_us in worker.preempted_us)
