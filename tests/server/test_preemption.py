@@ -349,3 +349,28 @@ def test_an_order_that_somebody_spoiled_goes_and_stops_nobody(fleet):
     fleet.redis.hset(fleet.key("vacating"), mapping={"a1$": "nonsense", "no-job": "1 one tenant%3Abeta pdf 1 1"})
     fleet.later(1)
     assert fleet.ordered() == []
+
+
+def test_what_is_lost_of_the_jobs_that_may_be_stopped_is_made_again(fleet):
+    fleet.scheduler.configure({"tenants": "acme=max:2"})
+    fleet.has("one", PDF, slots=9)
+    fleet.run("one", "a1$", "a2$", "a3$")
+    giving, jobs = fleet.key("giving"), fleet.key("preemptible", "tenant%3Aacme")
+
+    def state():
+        return [fleet.redis.zrange(name, 0, -1, withscores=True) for name in (giving, jobs)]
+
+    before = state()
+    assert before[0] == [(b"tenant%3Aacme", 2)]
+    for spoil in (
+        lambda: fleet.redis.delete(giving),
+        lambda: fleet.redis.delete(jobs),
+        lambda: fleet.redis.delete(giving, jobs),
+        lambda: fleet.redis.zadd(jobs, {"a9$": 0}),
+        lambda: fleet.redis.zadd(jobs, {"a1$": 9}),
+        lambda: fleet.redis.zadd(giving, {"tenant%3Aacme": 9}),
+    ):
+        assert fleet.scheduler.repair() == []
+        spoil()
+        assert fleet.scheduler.repair()
+        assert state() == before

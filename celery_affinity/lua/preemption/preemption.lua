@@ -6,10 +6,16 @@
 -- Cost: nothing of jobs that may not be stopped. A tick reads the orders, and, if somebody may need slots and jobs may
 -- be stopped, some hundred rows of these at most.
 
--- Writes how many jobs of a tenant may be stopped.
-local function count(its_key)
+-- RETURNS how many claimed jobs of a tenant may be stopped; nil for none.
+function preemption.number_of(its_key)
     local number = redis.call("ZCARD", key.preemptible(its_key))
-    if number > 0 then
+    return number > 0 and number or nil
+end
+
+-- Writes how many these are.
+local function count(its_key)
+    local number = preemption.number_of(its_key)
+    if number then
         redis.call("ZADD", key.giving, number, its_key)
     else
         redis.call("ZREM", key.giving, its_key)

@@ -24,11 +24,16 @@ function victims.note_stop(worker, settings)
     redis.call("HSET", its_row, "preempted", table.concat(times, " "))
 end
 
+-- RETURNS at most `most` members of a sorted set, those with the highest scores, the highest first.
+local function last_of(name, most)
+    return redis.call("ZREVRANGEBYSCORE", name, "+inf", "-inf", "LIMIT", 0, most)
+end
+
 -- RETURNS how many jobs of each tenant may be stopped before it is at its minimum: its_key -> number; of those with the
 -- most jobs that may be stopped at all.
 local function spare_of(stops)
     local spare, number = {}, 0
-    for _, its_key in ipairs(redis.call("ZREVRANGE", key.giving, 0, protocol.MOST_GIVING_LOOKED_AT - 1)) do
+    for _, its_key in ipairs(last_of(key.giving, protocol.MOST_GIVING_LOOKED_AT)) do
         local left = key_rows.held(its_key, key_rows.read(its_key)) - (stops.lost[its_key] or 0)
             - tenants.min_of(its_key)
         if left > 0 and number < protocol.MOST_GIVING then
@@ -76,7 +81,7 @@ end
 local function candidates_of(stops, settings)
     local found = {}
     for its_key in pairs(stops.spare) do
-        for _, id in ipairs(redis.call("ZREVRANGE", key.preemptible(its_key), 0, protocol.MOST_VICTIMS - 1)) do
+        for _, id in ipairs(last_of(key.preemptible(its_key), protocol.MOST_VICTIMS)) do
             found[#found + 1] = candidate(id, its_key, settings)
         end
     end

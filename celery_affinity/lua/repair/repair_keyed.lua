@@ -100,6 +100,12 @@ local function follows(id, row, number)
             entries[#entries + 1] = is_stated and stated_entry(row, stated) or nil
             entries[#entries + 1] = { "zset", key.held(stated.key), id, fence }
         end
+        if stated.is_preemptible then
+            entries[#entries + 1] = { "zset", key.preemptible(stated.key), id, fence }
+            entries[#entries + 1] = { "zset", key.giving, stated.key, function()
+                return preemption.number_of(stated.key)
+            end }
+        end
     end
     return entries
 end
@@ -234,7 +240,7 @@ function repair_keyed.fix(its_key, agreed)
             fix_written(its_key, type, lane)
         end
     end
-    for _, place in ipairs({ key.held(its_key), key.coming(its_key) }) do
+    for _, place in ipairs({ key.held(its_key), key.coming(its_key), key.preemptible(its_key) }) do
         derived.with_some_of(place, function(id)
             return (repair_keyed.fix_job(id, place))
         end)
@@ -243,6 +249,7 @@ function repair_keyed.fix(its_key, agreed)
     derived.entry("zset", key.waiting_keys, its_key, agreed, is_good and agreed or 0) -- the next tick renews it
     renew(its_key, agreed)
     if tenants.is_one(its_key) then
+        derived.one("zset", key.giving, its_key, preemption.number_of(its_key))
         repair_minimums.fix_tenant(its_key)
     end
 end

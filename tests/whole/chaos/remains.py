@@ -31,7 +31,7 @@ _KOMBU = re.compile(
 #: Keys that a quiet fleet does not have: nothing waits, and an empty key is none.
 BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
     *("held", "sublane", "of_key", "coming", "turns", "first_lane", "first_heads", "rates", "due_keys"),
-    *("kept_back", "kept_lanes", "waiting_keys"),
+    *("kept_back", "kept_lanes", "waiting_keys", "preemptible", "giving", "vacating"),
     *("type_rules", "limited", "pauses", "pause_ends", "pause_signs", "recount", "merging"),
     *("expires", "stamped", "untold", "waiting_calls", "set_aside"),
 }
