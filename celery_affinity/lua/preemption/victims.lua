@@ -24,16 +24,18 @@ function victims.note_stop(worker, settings)
     redis.call("HSET", its_row, "preempted", table.concat(times, " "))
 end
 
--- RETURNS at most `most` members of a sorted set, those with the highest scores, the highest first.
+-- RETURNS at most `most` members of a sorted set and their scores, those with the highest scores, the highest first.
 local function last_of(name, most)
-    return redis.call("ZREVRANGEBYSCORE", name, "+inf", "-inf", "LIMIT", 0, most)
+    return redis.call("ZREVRANGEBYSCORE", name, "+inf", "-inf", "WITHSCORES", "LIMIT", 0, most)
 end
 
 -- RETURNS how many jobs of each tenant may be stopped before it is at its minimum: its_key -> number; of those with the
 -- most jobs that may be stopped at all.
 local function spare_of(stops)
     local spare, number = {}, 0
-    for _, its_key in ipairs(last_of(key.giving, protocol.MOST_GIVING_LOOKED_AT)) do
+    local tenants_with_some = last_of(key.giving, protocol.MOST_GIVING_LOOKED_AT)
+    for i = 1, #tenants_with_some, 2 do
+        local its_key = tenants_with_some[i]
         local left = key_rows.held(its_key, key_rows.read(its_key)) - (stops.lost[its_key] or 0)
             - tenants.min_of(its_key)
         if left > 0 and number < protocol.MOST_GIVING then
@@ -43,35 +45,31 @@ local function spare_of(stops)
     return spare
 end
 
-local FIELDS = { "worker", "fence", "started", "acked", "lane", "name", "stop", "preemptions", "rules" }
-
--- RETURNS job `id` as a candidate, a table; nil if it may not be stopped, on whatever worker.
-local function candidate(id, its_key, settings)
-    local worker, fence, started, acked, lane, name, stop, preemptions, rules =
-        unpack(redis.call("HMGET", key.job(id), unpack(FIELDS)))
-    local started_us, times = tonumber(started or nil), tonumber(preemptions or 0) or 0
-    local its_keys = rule_texts.keys(rules or nil)
+-- RETURNS job `id`, whose claim has the number `fence`, as a candidate, a table; nil if it may not be stopped, whatever
+-- its worker can do.
+local function candidate(id, fence, its_key, settings)
+    local worker, started, acked, lane, stop, preemptions =
+        unpack(redis.call("HMGET", key.job(id), "worker", "started", "acked", "lane", "stop", "preemptions"))
+    local started_us, times = tonumber(started or nil), tonumber(preemptions or nil) or 0
     local is_exempt = times > 0 and started_us and call.now_us - started_us < settings.preemption_exempt_us
-    if not (worker and fence and started_us and lanes.is_one(lane)) or acked or is_exempt
-        or times >= settings.preemption_max or not its_keys[#its_keys].is_preemptible
-        or string.match(stop or "", "^%d+") == fence then
+    if not (worker and started_us and lanes.is_one(lane)) or acked or is_exempt
+        or times >= settings.preemption_max or string.match(stop or "", "^%d+") == fence then
         return nil
     end
     local priority = lanes.priority(lane)
     return {
-        id = id, its_key = its_key, worker = worker, fence = fence, started_us = started_us, name = name or "",
+        id = id, its_key = its_key, worker = worker, fence = fence, started_us = started_us,
         on_demand = lanes.is_on_demand(lane) and 1 or 0,
         priority = settings.priority_reversed == 1 and protocol.MAX_PRIORITY - priority or priority,
     }
 end
 
 local function goes_before(one, other)
-    for _, name in ipairs({ "priority", "on_demand" }) do
-        if one[name] ~= other[name] then
-            return one[name] < other[name]
-        end
-    end
-    if one.started_us ~= other.started_us then
+    if one.priority ~= other.priority then
+        return one.priority < other.priority
+    elseif one.on_demand ~= other.on_demand then
+        return one.on_demand < other.on_demand
+    elseif one.started_us ~= other.started_us then
         return one.started_us > other.started_us
     end
     return one.id < other.id
@@ -81,51 +79,76 @@ end
 local function candidates_of(stops, settings)
     local found = {}
     for its_key in pairs(stops.spare) do
-        for _, id in ipairs(last_of(key.preemptible(its_key), protocol.MOST_VICTIMS)) do
-            found[#found + 1] = candidate(id, its_key, settings)
+        local claimed = last_of(key.preemptible(its_key), protocol.MOST_VICTIMS)
+        for i = 1, #claimed, 2 do
+            found[#found + 1] = candidate(claimed[i], claimed[i + 1], its_key, settings)
         end
     end
     table.sort(found, goes_before)
     return found
 end
 
--- RETURNS what the row of a worker says, a table. takes: type -> true, of the types whose jobs would get a slot that
--- comes free; stops: name of a task that the worker can stop -> true; stops_all; stopped_us: when the first of the jobs
--- was stopped that were stopped here so lately that their slots are exempt, nil if none was.
-local function read_worker(worker, settings)
-    local row = free_slots.row(worker, "types", "stops", "preempted")
-    local its = { takes = {}, stops = {}, stops_all = row[8] == protocol.FORCE }
-    local takes_jobs = row[free_slots.PROFILE] and free_slots.takes_jobs(row) and free_slots.left(worker, row) >= 0
-    for _, type in ipairs(takes_jobs and workers.split(row[7]) or {}) do
-        its.takes[type] = true
-    end
-    for name in string.gmatch(row[8] or "", "%S+") do
-        its.stops[texts.decoded(name)] = true
-    end
-    for at in string.gmatch(row[9] or "", "%d+") do
-        if not its.stopped_us and tonumber(at) > call.now_us - settings.preemption_exempt_us then
-            its.stopped_us = tonumber(at)
+-- RETURNS the time from which on jobs must have started on a worker that may not be stopped: the first of the times, in
+-- `text`, at which jobs were stopped there so lately that their slots are exempt.
+local function exempt_since(text, settings)
+    local first_us = math.huge
+    for at in string.gmatch(text or "", "%d+") do
+        if tonumber(at) > call.now_us - settings.preemption_exempt_us then
+            first_us = math.min(first_us, tonumber(at))
         end
     end
-    return its
+    return first_us
+end
+
+-- RETURNS what the row of a worker says, a table. types: whose jobs would get a slot that comes free, "" for none;
+-- stops: which tasks it can stop; exempt_us: see `exempt_since`.
+local function read_worker(worker, settings)
+    local row = free_slots.row(worker, "types", "stops", "preempted")
+    local types, stops, preempted = unpack(row, 7, 9)
+    -- A job that the worker holds ahead would get the slot.
+    local frees_slots = types and stops and row[free_slots.PROFILE] and free_slots.takes_jobs(row)
+        and free_slots.left(worker, row) >= 0
+    return { types = frees_slots and types or "", stops = stops, exempt_us = exempt_since(preempted, settings) }
+end
+
+-- RETURNS whether a worker that `stops` such tasks can stop that of job `id`.
+local function can_stop(stops, id)
+    if stops == protocol.FORCE then
+        return true
+    end
+    local name = redis.call("HGET", key.job(id), "name")
+    for word in string.gmatch(stops, "%S+") do
+        if texts.decoded(word) == name then
+            return true
+        end
+    end
+    return false
+end
+
+-- RETURNS whether the stop of a candidate frees a slot that serves `type`.
+local function frees(each, type, stops, settings)
+    if stops.spare[each.its_key] <= 0 then
+        return false
+    end
+    local its = stops.workers[each.worker] or read_worker(each.worker, settings)
+    stops.workers[each.worker] = its
+    return texts.has_word(its.types, type) and each.started_us < its.exempt_us and can_stop(its.stops, each.id)
 end
 
 -- RETURNS the job to be stopped next for a slot that serves `type`; nil if there is none. `stops`: as `vacating.settle`
 -- returns it, with what is read here once in a call.
 function victims.next_of(stops, type, settings)
     if not stops.spare then
-        stops.spare, stops.workers = spare_of(stops), {}
+        stops.spare, stops.workers, stops.has_none = spare_of(stops), {}, {}
         stops.candidates = candidates_of(stops, settings)
     end
-    for nth, each in ipairs(stops.candidates) do
-        local its = stops.workers[each.worker] or read_worker(each.worker, settings)
-        stops.workers[each.worker] = its
-        if stops.spare[each.its_key] > 0 and its.takes[type] and (its.stops_all or its.stops[each.name])
-            and not (its.stopped_us and its.stopped_us <= each.started_us) then
+    for nth, each in ipairs(stops.has_none[type] and {} or stops.candidates) do
+        if frees(each, type, stops, settings) then
             table.remove(stops.candidates, nth)
             stops.spare[each.its_key] = stops.spare[each.its_key] - 1
             return each
         end
     end
+    stops.has_none[type] = true
     return nil
 end
