@@ -11,6 +11,7 @@ from . import (
     keyed,
     merging,
     placing,
+    preemption,
     recurring,
     repair,
     reserves,
@@ -33,6 +34,7 @@ FAULTS = (
     *reserves.FAULTS,
     *bounds.FAULTS,
     *tenants.FAULTS,
+    *preemption.FAULTS,
 )
 
 __all__ = ["FAULTS", "LUA", "ROOT", "Fault"]

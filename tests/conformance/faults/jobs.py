@@ -103,7 +103,7 @@ FAULTS = (
     Fault("jobs/claims", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
     Fault("jobs/claims", 'redis.call("HDEL", key.job(id), "worker", "fence", "by")', ""),
     Fault("jobs/claims", '        facts = facts .. " " .. expires\n', ""),
-    Fault("jobs/claims", '"expires", "moved", "lane"))', '"tries", "moved", "lane"))'),
+    Fault("jobs/claims", '"expires", "moved", "lane", "preemptions"))', '"tries", "moved", "lane", "preemptions"))'),
     Fault("jobs/claims", "own_fence == fence --", "true --"),
     Fault(
         "jobs/claims",
