@@ -2,10 +2,12 @@
 
 import json
 
+from ..observe import sentences
 from ..observe.claim_order import Group
 from ..observe.explain import Explanation
 from ..observe.keyed.facts import Key
 from ..observe.keyed.turns import Turn
+from ..observe.preemption import Stop, Stopped
 from ..observe.waiting import SlotsOfTypes, Waiting
 from ..operate.values import Values
 from .words import about, duration, many, mode, moment, paragraph, printable
@@ -40,6 +42,8 @@ def explanation(found: Explanation) -> str:
             if found.deliveries
             else []
         ),
+        *([("stopped", _stopped(found.stopped))] if found.stopped else []),
+        *[("preempting" if found.waiting else "stops", _stop(each, found)) for each in found.stops],
         *([("other jobs", f"{len(found.other_jobs)} with this task id have not ended")] if found.other_jobs else []),
         *(_waiting_rows(found.waiting, found.now_s or 0) if found.waiting else []),
     ]
@@ -77,6 +81,19 @@ def values(found: Values) -> str:
     if not known:
         return "neither the broker nor the result backend knows arguments or result"
     return "\n".join([paragraph(known), *map(printable, (found.traceback or "").splitlines())])
+
+
+def _stopped(stopped: Stopped) -> str:
+    ran = about(stopped.ran_s)
+    for_whom = sentences.for_tenant(stopped.tenant, stopped.minimum)
+    return f"on {stopped.worker} at {moment(stopped.at_s)} (ran {ran}) {for_whom}; {stopped.times} of {stopped.most}"
+
+
+def _stop(stop: Stop, found: Explanation) -> str:
+    left = f"{stop.left_s:.0f} s of {stop.grace_s:.0f} s grace left"
+    if found.waiting:
+        return f"{stop.task} on {stop.worker}, {left}"
+    return f"{sentences.for_tenant(stop.tenant, stop.minimum)}: {left}"
 
 
 def _waits_for(found: Explanation) -> str:

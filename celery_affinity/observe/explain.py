@@ -4,7 +4,7 @@ The reasons why a pending job waits are in `waiting`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..clock import SECOND_US
 from ..rules.protocol import SILENCE_COUNTS_US
@@ -14,6 +14,7 @@ from ..server.reader import Reader
 from . import sentences
 from .job_row import read_jobs
 from .jobs import Job, settings_command, with_runs
+from .preemption import Stop, Stopped, stopped_last, stops
 from .waiting import Waiting, waiting_of
 
 #: Largest number of attempts to read a job that moves meanwhile.
@@ -25,12 +26,16 @@ class Explanation(Job):
     """The facts of a task's newest job, and the reasons why it waits.
 
     *since_s*, the time of the last change of state, and *now_s*, the time of this answer, are Unix times by the
-    server's clock; None if the state is "unknown". *waiting*: why a pending job waits.
+    server's clock; None if the state is "unknown". *waiting*: why a pending job waits. *stopped*: the last time that
+    the job was stopped while it ran, for a tenant below its minimum. *stops*: of a running job, the order to stop it;
+    of a pending job, the stops that are under way for its tenant and type.
     """
 
     since_s: float | None = None
     now_s: float | None = None
     waiting: Waiting | None = None
+    stopped: Stopped | None = None
+    stops: list[Stop] = field(default_factory=list)
 
 
 def explain(reader: Reader, task_id: str) -> Explanation:
@@ -53,6 +58,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     ((job, run, claim),) = found
     now_us = reader.now_us()
     since_us, note, waiting = run.enqueued_us, job.note, None
+    settings = complete(reader.hash("settings"))
     if job.state == "scheduled":
         since_us = since_us if run.patient_us is not None else run.published_us or since_us
         note = _missed_ticks(reader, now_us)
@@ -61,14 +67,21 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     elif job.has_ended:
         since_us = run.ended_us
     elif job.state == "pending":
-        waiting = waiting_of(reader, run.lane, run.rules, now_us, complete(reader.hash("settings")))
+        waiting = waiting_of(reader, run.lane, run.rules, now_us, settings)
         if waiting is None:
             return None
     if job.calls > 1:
         merged = sentences.merged(job.calls - 1, job.merge_key)
         note = f"{merged}; {note}" if note else merged
     facts = {**vars(job), "note": note}
-    return Explanation(**facts, since_s=since_us / SECOND_US, now_s=now_us / SECOND_US, waiting=waiting)
+    return Explanation(
+        **facts,
+        since_s=since_us / SECOND_US,
+        now_s=now_us / SECOND_US,
+        waiting=waiting,
+        stopped=stopped_last(reader, run.job_id, int(settings["preemption_max"])),
+        stops=stops(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else [],
+    )
 
 
 def _missed_ticks(reader: Reader, now_us: int) -> str | None:

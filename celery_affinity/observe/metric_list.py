@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
+from ..clock import SECOND_US
 from . import metrics as values
 from .exposition import Family, Sample, exposition
 from .metrics import Buckets, Metrics, Value
@@ -224,6 +225,18 @@ METRICS: tuple[Figure | Histogram, ...] = (
         "Slots that a tenant with waiting jobs lacks to its minimum.",
         ("tenant",),
         values.of_tenants(lambda each: each.minimum - each.held if each.is_below_minimum else 0),
+    ),
+    Figure(
+        f"{_PREFIX}preempted_total",
+        "Running jobs that were stopped for tenants below their minimum.",
+        (),
+        lambda status: [((), status.counters.get("preempted", 0))],
+    ),
+    Figure(
+        f"{_PREFIX}preempted_seconds_total",
+        "Time that such jobs had had their slots: work that is done again, unless the task had saved it.",
+        (),
+        lambda status: [((), status.counters.get("preempted_us", 0) / SECOND_US)],
     ),
     Histogram(
         f"{_PREFIX}wait_seconds",

@@ -69,6 +69,14 @@ def overdue(jobs: Sequence["OverdueJob"]) -> str:
     )
 
 
+# -- jobs that are stopped for others
+
+
+def for_tenant(tenant: str, minimum: int) -> str:
+    """Return for whom a job is stopped, a tenant with this minimum, which may be another by now."""
+    return f"for tenant {tenant}, below its minimum of {minimum}" if minimum else f"for tenant {tenant}"
+
+
 # -- reserves
 
 

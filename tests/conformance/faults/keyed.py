@@ -271,7 +271,7 @@ FAULTS = (
     Fault("types/type_changes", 'call.gained[some[i]] = some[i] ~= "!"', ""),
     Fault("types/rule_changes", 'redis.call("ZREM", key.pause_ends, what)', ""),
     Fault("types/rule_changes", "key.recount, key.pause_ends, key", "key.pause_ends, key"),
-    Fault("types/rule_changes", "key.pause_ends, key.pause_signs,", "key.pause_ends }", _OF_MANY),
+    Fault("types/rule_changes", "key.pause_ends, key.pause_signs,", "key.pause_ends,", _OF_MANY),
     Fault("types/rule_changes", 'redis.call("HINCRBY", key.settings, "revision", 1)', ""),
     Fault("types/rule_changes", '        redis.call("ZREM", key.pause_signs, what)\n', "", _OVER),
     Fault("types/rule_changes", "has_more_claims or has_more_signs or", "has_more_claims or", _OF_MANY),
