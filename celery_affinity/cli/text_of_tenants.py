@@ -6,7 +6,7 @@ from ..observe.keyed.facts import Key
 from ..observe.keyed.in_use import Found
 from ..observe.keyed.tenants import TenantStatus
 from ..rules.tenants import NONE, OTHERS, Tenant
-from .words import duration, table
+from .words import duration, many, table
 
 
 def tenants(found: Found) -> str:
@@ -50,7 +50,8 @@ def at_a_glance(found: Sequence[TenantStatus]) -> str:
 
 def _note(each: TenantStatus) -> str:
     if each.is_below_minimum:
-        return "below its minimum: its jobs go first"
+        stops = f", {many(each.preempting, 'job')} of others being stopped" if each.preempting else ""
+        return f"below its minimum: its jobs go first{stops}"
     return "at its maximum" if each.is_at_maximum else ""
 
 

@@ -31,6 +31,7 @@ SHORT = {
     "recurring": {"ZRANGE"},
     "recurring_call": {"HMGET"},
     "pauses|type_rules|first_heads": {"HSCAN", "HMGET"},
+    "vacating": {"HGETALL"},  # at most `MOST_VACATING`
     "limited": {"ZCARD"},
     "kept_lanes|heads|capacity|profiles|free_slots|slots|members|durations": {"HSCAN", "HMGET", "HGET"},
     "batched|waiting_calls": {"HSCAN"},

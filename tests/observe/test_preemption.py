@@ -3,11 +3,12 @@
 import click
 import pytest
 
-from celery_affinity.cli import text_of_explain
+from celery_affinity.cli import text_of_explain, text_of_tenants
 from celery_affinity.clock import SECOND_US
 from celery_affinity.observe.metric_list import as_text
 from celery_affinity.observe.metrics import read_metrics
 from celery_affinity.observe.preemption import Stop, Stopped
+from celery_affinity.observe.status import Report
 
 from ..support.asking import why
 
@@ -90,3 +91,11 @@ def test_stops_and_the_time_that_they_cost_are_counted(fleet, reader, claim):
     text = as_text(read_metrics(reader))
     assert "celery_affinity_preempted_total 1\n" in text
     assert "celery_affinity_preempted_seconds_total 41.5\n" in text
+
+
+def test_a_report_says_for_which_tenants_jobs_are_being_stopped(fleet, reader, claim):
+    (beta,) = (each for each in Report(reader).status().tenants if each.name == "beta")
+    assert beta.preempting == 1
+    assert "its jobs go first, 1 job of others being stopped" in text_of_tenants.at_a_glance([beta])
+    fleet.end("pdf2", claim, outcome="preempted 41000000")
+    assert [each.preempting for each in Report(reader).status().tenants if each.name == "beta"] == [0]

@@ -181,8 +181,23 @@ def test_as_many_jobs_are_stopped_as_wait_and_as_slots_are_missing(fleet):
     fleet.run("one", *(f"a{number}$" for number in range(6)))
     fleet.waits("b1$", "b2$")
     assert len(fleet.ordered()) == 2
+    fleet.later(1)
+    assert len(fleet.ordered()) == 2
     fleet.waits("b3$", "b4$", "b5$")
     assert len(fleet.ordered()) == 3
+
+
+def test_one_job_is_stopped_for_one_missing_slot_whatever_types_wait(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    fleet.has("two", "excel")
+    fleet.publish("a2$", "excel", rules=of("acme"))
+    fleet.started("two", fleet.inbox("two"))
+    fleet.publish("b2$", "excel", rules=of("beta"))
+    fleet.waits("b1$")
+    assert fleet.ordered() == ["a2$"]
+    fleet.later(1)
+    assert fleet.ordered() == ["a2$"]
 
 
 def test_an_order_is_withdrawn_that_nobody_has_read_when_the_tenant_needs_no_slot_any_more(fleet):

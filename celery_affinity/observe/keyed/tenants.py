@@ -19,6 +19,7 @@ class TenantStatus:
     """A tenant: its quota, the slots that its jobs have (*held*), and its *waiting* jobs.
 
     *limit*: None for no maximum. *oldest_wait_s*: None if no job waits. *is_named*: whether it has a quota of its own.
+    *preempting*: number of jobs of others that are being stopped for it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class TenantStatus:
     limit: int | None
     weight: int
     is_named: bool
+    preempting: int
 
     @property
     def is_below_minimum(self) -> bool:
@@ -46,6 +48,7 @@ def tenants(reader: Reader, now_us: int) -> list[TenantStatus]:
     text = limits_in_force(reader).of_tenants
     named = [TENANT_PREFIX + name for name in sorted(quotas_in(text)) if name != OTHERS][:MOST_NAMED]
     keys = {*named, *_with_most_waiting(reader)}
+    preempting = _orders(reader) if keys else Counter[str]()
     found = [
         TenantStatus(
             name=each.tenant or "",
@@ -56,10 +59,17 @@ def tenants(reader: Reader, now_us: int) -> list[TenantStatus]:
             limit=each.limit,
             weight=weight_of(encode(each.key), text),
             is_named=encode(each.key) in named,
+            preempting=preempting[encode(each.key)],
         )
         for each in (read_keys(reader, sorted(keys), now_us) if keys else [])
     ]
     return sorted(found, key=lambda each: (-each.waiting, -each.held, each.name))
+
+
+def _orders(reader: Reader) -> Counter[str]:
+    """Return how many jobs are being stopped for each tenant, by its key."""
+    orders = (words.split(" ") for words in reader.hash("vacating").values())
+    return Counter(words[2] for words in orders if len(words) > 2)
 
 
 def _with_most_waiting(reader: Reader) -> list[str]:

@@ -14,6 +14,7 @@ _ENCODED = _TESTS + "a_name_of_a_task_that_can_be_stopped_is_percent_encoded"
 _ORDER = _TESTS + "the_lowest_priority_is_stopped_first_then_queued_jobs_then_the_one_that_started_last"
 _OWN_MINIMUM = _TESTS + "no_tenant_comes_below_its_own_minimum_also_by_stops_that_are_under_way"
 _AS_MANY = _TESTS + "as_many_jobs_are_stopped_as_wait_and_as_slots_are_missing"
+_OF_TWO_TYPES = _TESTS + "one_job_is_stopped_for_one_missing_slot_whatever_types_wait"
 _WITHDRAWN = _TESTS + "an_order_is_withdrawn_that_nobody_has_read_when_the_tenant_needs_no_slot_any_more"
 _READ = _TESTS + "an_order_that_was_read_stands_although_nobody_needs_the_slot"
 _NO_ANSWER = _TESTS + "of_a_worker_that_does_not_answer_no_job_is_waited_for_longer_than_grace_and_five_seconds"
@@ -49,7 +50,7 @@ FAULTS = (
     Fault("jobs/ends", 'HINCRBY", key.counters, kind, by or 1)', 'HINCRBY", key.counters, kind, 1)', _AS_IT_WAS),
     # For whom.
     Fault("types/rule_changes", "key.pause_signs, key.vacating,\n", "key.pause_signs,\n", _WITHDRAWN),
-    Fault("preemption/preemption", "    missing = missing - stops:number_for(its_key)\n", "", _STOPPED),
+    Fault("preemption/preemption", "    missing = missing - stops:number_for(its_key)\n", "", _OF_TWO_TYPES),
     Fault("preemption/preemption", "each.number - stops:number_for(its_key, each.type)", "each.number", _AS_MANY),
     Fault("preemption/preemption", "            missing = missing - 1\n", ""),
     Fault(
@@ -59,15 +60,9 @@ FAULTS = (
         _SO_MANY,
     ),
     Fault("preemption/preemptors", "free_slots.free_for(type) == 0 and", "true and"),
-    Fault(
-        "preemption/preemptors",
-        "enqueued, id, settings) then\n            found[#found + 1] = { type = sublane",
-        "enqueued, id, settings) or true then\n            found[#found + 1] = { type = sublane",
-        _RESERVE,
-    ),
+    Fault("preemption/preemptors", "return found and not (kept_back and", "return found and not (false and", _RESERVE),
     Fault("preemption/preemptors", "local enqueued = sublane.is_first and", "local enqueued ="),
     Fault("preemption/preemptors", '"-inf", since)\n', '"-inf", "+inf")\n'),
-    Fault("preemption/preemptors", "    table.sort(jobs, is_older)\n", "", _OLDEST),
     Fault("preemption/preemptors", "#found == protocol.MOST_PREEMPTORS or", "", _OLDEST),
     # The orders.
     Fault("preemption/vacating", 'redis.call("RPUSH", key.inbox', 'redis.call("LPUSH", key.inbox'),
