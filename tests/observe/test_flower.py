@@ -145,6 +145,7 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
         ("dead_lettered_jobs_total", "rejected"): before["counters"]["rejected"],
         ("published_unserved_jobs_total",): before["counters"]["unserved"],
         **dict.fromkeys([("recurring_fired_total",), ("recurring_reset_total",)], 0),
+        **dict.fromkeys([("preempted_total",), ("preempted_seconds_total",)], 0),
         **{("batch_size_bucket", each): 0 for each in (*(f"{2.0**power}" for power in range(1, 17)), "+Inf")},
         **dict.fromkeys([("batch_size_count",), ("batch_size_sum",)], 0),
     }

@@ -63,6 +63,7 @@ FAULTS = (
     Fault("preemption/preemptors", "return found and not (kept_back and", "return found and not (false and", _RESERVE),
     Fault("preemption/preemptors", "local enqueued = sublane.is_first and", "local enqueued ="),
     Fault("preemption/preemptors", '"-inf", since)\n', '"-inf", "+inf")\n'),
+    Fault("preemption/preemptors", "    table.sort(jobs, is_older)\n", "", _OLDEST),
     Fault("preemption/preemptors", "#found == protocol.MOST_PREEMPTORS or", "", _OLDEST),
     # The orders.
     Fault("preemption/vacating", 'redis.call("RPUSH", key.inbox', 'redis.call("LPUSH", key.inbox'),
