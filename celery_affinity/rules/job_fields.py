@@ -20,6 +20,7 @@ from .protocol import (
     MERGES,
     MOST_STAMP_BYTES,
     MOST_STAMPS,
+    PREEMPTIBLE,
     RATE_PREFIX,
     TENANT_PREFIX,
     TENANTED,
@@ -56,7 +57,7 @@ _OF_RATE, _EXCLUSIVE = (
     f"(?=key={RATE_PREFIX}){_KEY} {_RATE}",
     f"(?!key=(?:{RATE_PREFIX}|{TENANT_PREFIX})){_KEY} {_LIMIT}",
 )
-_OF_TENANT = f"(?=key={TENANT_PREFIX}){_KEY} quota={BY_SETTINGS}"
+_OF_TENANT = f"(?=key={TENANT_PREFIX}){_KEY} quota={BY_SETTINGS}(?: {PREEMPTIBLE})?"
 _BEFORE_TENANT = f"(?:{_OF_RATE}|{_EXCLUSIVE}|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIVE} {_OF_RATE})"
 _KEYS = f"(?:{_BEFORE_TENANT}(?: {_OF_TENANT})?|{_OF_TENANT})"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
@@ -102,14 +103,14 @@ FIELDS: dict[str, JobField] = {
         "",
     ),
     "rules": JobField(  # "rules" has them (`rule_texts.as_kept`), if there are any; then the id has a mark (`marks`)
-        "merge, exclusive, rate and tenant of the task, or of the call",
+        "merge, exclusive, rate, tenant and preemptible of the task, or of the call",
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or one key if the id ends with {KEYED!r}: "
         f"'key=K limit=N', 'key=K limit=1 order=1', or 'key=K rate=N/MICROSECONDS', whose K begins with "
-        f"{RATE_PREFIX!r}; or 'key=K quota={BY_SETTINGS}', whose K begins with "
-        f"{TENANT_PREFIX!r}, if it ends with {TENANTED!r}; or several of these kinds, the last one last, if it ends "
-        f"with {MANY_KEYED!r}; or merging, with {MERGES!r} before the other mark, and keys; K of up to {LONGEST_KEY} "
-        "characters, percent-encoded",
+        f"{RATE_PREFIX!r}; or 'key=K quota={BY_SETTINGS}' or 'key=K quota={BY_SETTINGS} {PREEMPTIBLE}', whose K "
+        f"begins with {TENANT_PREFIX!r}, if it ends with {TENANTED!r}; or several of these kinds, the last one last, "
+        f"if it ends with {MANY_KEYED!r}; or merging, with {MERGES!r} before the other mark, and keys; K of up to "
+        f"{LONGEST_KEY} characters, percent-encoded",
         f"(?:{_MERGE}(?: {_KEYS})?|{_KEYS})?",
         "",
     ),

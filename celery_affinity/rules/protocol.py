@@ -90,6 +90,9 @@ TENANT_PREFIX = "tenant%3A"
 #: What a job states of the key of its tenant: settings alone say how many jobs may hold that, and who goes first.
 BY_SETTINGS = "settings"
 
+#: Last word of the rules of a job with a tenant that may be stopped for the job of another one.
+PREEMPTIBLE = "preemptible=1"
+
 #: End of the id of a call that merges with others, and of a batch of such calls; the mark of a key may follow.
 MERGES = "+"
 BATCH = "*"
@@ -110,8 +113,11 @@ HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
 
 #: Signs in an inbox, each the first word of a line that is no job: the worker is to tick, to give back jobs that it
-#: holds ahead, to give back what is paused.
-TICK_SIGN, BACK_SIGN, PAUSED_SIGN = "tick", "back", "paused"
+#: holds ahead, to give back what is paused, to stop the task of a job.
+TICK_SIGN, BACK_SIGN, PAUSED_SIGN, PREEMPT_SIGN = "tick", "back", "paused", "preempt"
+
+#: What the row of a worker says in place of the names of tasks if its pool can stop any task by force.
+FORCE = "force"
 
 # -- what `publish` and `ingest` reply of a job
 

@@ -3,15 +3,15 @@
 The field has some of four parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
 waits for others; ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the
 one that fewer jobs share comes first, since a job that waits there holds up no others; ``key=tenant%3AK
-quota=settings``. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging` and
-`keyed.key_rules` write them.
+quota=settings``, and then perhaps ``preemptible=1``. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging`
+and `keyed.key_rules` write them.
 """
 
 import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from .protocol import BY_SETTINGS, LONGEST_NUMBER, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
+from .protocol import BY_SETTINGS, LONGEST_NUMBER, PREEMPTIBLE, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
 
 _COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
 
@@ -99,6 +99,17 @@ def of_options(text: str) -> tuple[str, str, str]:
     return found.get("rate", ""), found.get("limit", ""), found.get("quota", "")
 
 
+def is_preemptible(text: str) -> bool:
+    """Return whether the job whose rules are *text* may be stopped for the job of another tenant."""
+    return text.endswith(f" {PREEMPTIBLE}")
+
+
+def as_preemptible(text: str, preemptible: bool) -> str:
+    """Return rules that say whether their job may be stopped. Without a tenant they cannot say that it may."""
+    text = text.removesuffix(f" {PREEMPTIBLE}")
+    return f"{text} {PREEMPTIBLE}" if preemptible and text.endswith(f" quota={BY_SETTINGS}") else text
+
+
 def joined(*parts: str) -> str:
     """Return the rules that have these *parts*, in the order of the field; "" is none."""
     return " ".join(filter(None, parts))
@@ -112,7 +123,7 @@ def keys_in(text: str) -> tuple[StatedKey, ...]:
         key, word, *order = part.split(" ")
         states = word.partition("=")[2]
         stated = None if states == BY_SETTINGS else rate_in(states) or int(states)
-        found.append(StatedKey(key.removeprefix("key="), stated, bool(order)))
+        found.append(StatedKey(key.removeprefix("key="), stated, order == ["order=1"]))
     return tuple(found)
 
 

@@ -17,12 +17,16 @@ logger = logging.getLogger(__name__)
 #: Number of digits of the largest number that Redis counts to.
 LONGEST_FENCE = 19
 
+#: What the last fact of a claim begins with whose job was stopped for another tenant's; its number follows.
+_PREEMPTED = "preempted:"
+
 
 class Claim(NamedTuple):
     """A job as a worker got it. The fencing number tells this delivery from every other one of the job.
 
     *expires_us*: time when the job ends if it has not started, by the server's clock; None: never. *urgency*: whether
-    the job is on demand, and its priority, if the job was moved; None: the message says that.
+    the job is on demand, and its priority, if the job was moved; None: the message says that. *preemptions*: number of
+    times that its task was stopped for another tenant's.
     """
 
     job_id: str
@@ -33,6 +37,7 @@ class Claim(NamedTuple):
     message: bytes
     expires_us: int | None = None
     urgency: tuple[bool, int] | None = None
+    preemptions: int = 0
 
     @classmethod
     def parse(cls, payload: bytes) -> "Claim":
@@ -46,6 +51,7 @@ class Claim(NamedTuple):
         job_id, fence, type_, deliveries, enqueued, *further = facts.decode().split(" ")
         if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= LONGEST_FENCE and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
+        preemptions = int(further.pop().removeprefix(_PREEMPTED)) if further and further[-1][:1] == "p" else 0
         if len(further) > 2:
             raise ValueError("it has more facts than there are")
         expires = further[0] if further else "-"
@@ -54,9 +60,9 @@ class Claim(NamedTuple):
             mode, _, priority = further[1].partition(".")
             urgency = mode == lanes.DEMAND, int(priority)
         expires_us = None if expires == "-" else int(expires)
-        return cls(
-            job_id, fence, redis_keys.decode(type_), int(deliveries), int(enqueued), message, expires_us, urgency
-        )
+        type_ = redis_keys.decode(type_)
+        numbers = int(deliveries), int(enqueued)
+        return cls(job_id, fence, type_, *numbers, message, expires_us, urgency, preemptions)
 
 
 def parsed_claims(parts: Sequence[bytes]) -> list[Claim]:

@@ -354,6 +354,8 @@ def _expect_worker(worker, entry):
     }
     if worker.stalled:
         fields["stalled"] = "1"
+    if worker.stops:
+        fields["stops"] = worker.stops
     if worker.counted:
         fields["counted"] = str(worker.counted)
     for type_, its_pace in worker.took.items():

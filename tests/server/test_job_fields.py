@@ -77,6 +77,9 @@ TEXTS += [
     *("key=tenant%3Aa quota=settings", f"{RATE} key=a limit=1 key=tenant%3Aa quota=settings"),
     *("key=tenant%3Aa quota=other", "key=tenant%3Aa quota=", "key=tenant%3Aa limit=1", "key=a quota=settings"),
     *(f"{TENANT} {TENANT}", f"{TENANT} {RATE}", f"{TENANT} key=a limit=1", f"{TENANT} order=1", f"{TENANT} "),
+    *(f"{TENANT} preemptible=1", f"key=a limit=1 {TENANT} preemptible=1", f"{TENANT} preemptible=1 preemptible=1"),
+    *(f"{TENANT} preemptible=0", f"{TENANT} preemptible=1 ", "key=a limit=1 preemptible=1", f"{RATE} preemptible=1"),
+    *("preemptible=1", f"preemptible=1 {TENANT}", f"{TENANT} preemptible=1 {RATE}", f"{TENANT} order=1 preemptible=1"),
     *("key=rate%3Aa limit=1 order=1", "key=tenant%3Aa limit=1 order=1"),
     *("key=tenant%3Aa rate=5/60000000", f"merge=m most=2 bytes=1 {TENANT}", f"merge=m most=2 bytes=1 {RATE} {TENANT}"),
 ]

@@ -41,8 +41,8 @@ local function kind_of(text)
     local of_rate = string.sub(its_key, 1, #protocol.RATE_PREFIX) == protocol.RATE_PREFIX
     local most, a_period_us = string.match(rule, "^%l+=([1-9]%d*)/?(%d*)$")
     if tenants.is_one(its_key) then
-        local is_known = rule == "quota=" .. protocol.BY_SETTINGS
-        return is_known and "tenant" or nil
+        local quota = "quota=" .. protocol.BY_SETTINGS
+        return (rule == quota or rule == quota .. " " .. protocol.PREEMPTIBLE) and "tenant" or nil
     elseif rule == "limit=1 order=1" then
         return not of_rate and "exclusive" or nil
     elseif not most or #most > protocol.LONGEST_NUMBER or #a_period_us > protocol.LONGEST_NUMBER then

@@ -1,6 +1,6 @@
 -- rule_texts: what the text of a job's rules says (`rules/rule_texts.py`): "merge=K most=N bytes=N wait=US/US
--- key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings", the first two keys in any order, each part only
--- of a job that has it. A `text` may be nil.
+-- key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings preemptible=1", the first two keys in any order, each
+-- part, and the last word, only of a job that has it. A `text` may be nil.
 
 -- RETURNS the key by which calls merge; nil without one.
 function rule_texts.merge_key(text)

@@ -196,6 +196,8 @@ class Worker:
     """The number of the last sums of its jobs that it handed over."""
     took: dict[str, str] = field(default_factory=dict)
     """Type -> its pace, in its own words (`rules/pace`)."""
+    stops: str = ""
+    """Which tasks it can stop, in words: `FORCE`, or their encoded names."""
 
     @property
     def takes_jobs(self) -> bool:
