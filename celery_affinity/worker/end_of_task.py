@@ -121,7 +121,7 @@ class EndOfTask(CancelledRequest):
             return None
         if self._reporting is not None and isinstance(error, NotBegunError):
             self._reporting.settle(self._tag, RETURNED)
-        elif self._reporting is not None and isinstance(error, Preempted):
+        elif self._reporting is not None and is_ignored(exc_info, Preempted):
             self._stop_by_itself(self._reporting)
         try:
             if _LEAVES_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Time, s, after which a process is killed that has not ended by the first signal.
-_KILLED_AFTER_S = 2.0
+#: Interval, s, between two looks at a process that was ended, and the number of looks after which it is killed.
+_LOOKS_AFTER_S, _KILLED_AFTER = 0.1, 20
 
 #: Interval, s, at which a task that blocks the event loop may look for signs, and how many entries it looks at.
 _LOOKS_EVERY_S, _LOOKS_AT = 0.5, 20
@@ -82,13 +82,20 @@ class Preempting:
 
     def _stop(self, held: Held) -> None:
         """Stop a task by force. One that has ended meanwhile is left alone."""
-        if held.request is not None and held.ended_s is None and held.request.preempt():
-            self._consumer.timer.call_after(_KILLED_AFTER_S, self._kill, (held,))
+        if held.request is not None and held.ended_s is None and held.request.preempt() and self._slots.forks:
+            self._see_to_its_end(held, _KILLED_AFTER)
 
-    def _kill(self, held: Held) -> None:
-        """Kill the process of a task that has not ended by the signal, which a task may handle."""
-        if self._slots.forks and held.request is not None and held.ended_s is None:
+    def _see_to_its_end(self, held: Held, tries: int) -> None:
+        """Have the pool notice soon that a process has ended, and kill one that has not: a task may handle a signal.
+
+        Celery sees the end of a process before the system says how it ended, and then looks again 5 s later.
+        """
+        if held.request is None or held.ended_s is not None or tries < -_KILLED_AFTER:
+            return
+        if tries == 0:
             self._consumer.pool.terminate_job(held.request.worker_pid, signal.SIGKILL)
+        self._consumer.pool.maintain_pool()
+        self._consumer.timer.call_after(_LOOKS_AFTER_S, self._see_to_its_end, (held, tries - 1))
 
     # -- tasks that ask, in the thread of the task
 
