@@ -104,7 +104,8 @@ def test_a_run_of_merged_calls_and_a_part_of_a_chord_come_back_with_all(start, t
     part.wait_for_run(1)
     part.order(0)
     assert body.get(timeout=20) == 2 + 4
-    assert "revoked" not in worker.log() and "Traceback" not in worker.log()
+    assert "revoked" not in worker.log()
+    assert "Traceback" not in worker.log()
 
 
 def test_a_task_that_stops_without_having_been_asked_counts_as_a_delivery(start, call):
