@@ -3,7 +3,6 @@
 The signs are put into the inbox here, as the server does it.
 """
 
-
 import pytest
 from celery import chord
 
