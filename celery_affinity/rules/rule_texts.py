@@ -3,8 +3,8 @@
 The field has some of four parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
 waits for others; ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the
 one that fewer jobs share comes first, since a job that waits there holds up no others; ``key=tenant%3AK
-quota=settings``, and then perhaps ``preemptible=1``. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging`
-and `keyed.key_rules` write them.
+quota=settings``, and then perhaps ``preemptible=1``. Arrows read these texts by ``lua/jobs/rule_texts.lua``.
+`merging` and `keyed.key_rules` write them.
 """
 
 import re

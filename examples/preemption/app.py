@@ -1,6 +1,7 @@
 """The Celery app: a batch that reads an archive, and a customer who looks at one document at a time."""
 
 import os
+from contextlib import suppress
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -36,10 +37,8 @@ signals.worker_process_init.connect(lambda **_: die_with_parent(), weak=False)
 
 
 def read(path):
-    try:
+    with suppress(documents.UnreadableError):  # some of the papers are damaged on purpose
         documents.read_pdf(path) if documents.type_of(path) == "pdf" else documents.read_excel(path)
-    except documents.UnreadableError:
-        pass  # some of the papers are damaged on purpose
 
 
 @app.task(

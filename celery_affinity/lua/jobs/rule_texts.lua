@@ -1,6 +1,6 @@
 -- rule_texts: what the text of a job's rules says (`rules/rule_texts.py`): "merge=K most=N bytes=N wait=US/US
--- key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings preemptible=1", the first two keys in any order, each
--- part, and the last word, only of a job that has it. A `text` may be nil.
+-- key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings preemptible=1", the first two keys in any order,
+-- each part, and the last word, only of a job that has it. A `text` may be nil.
 
 -- RETURNS the key by which calls merge; nil without one.
 function rule_texts.merge_key(text)
@@ -24,15 +24,15 @@ local meanings = kept.cache()
 -- RETURNS the keys that `text` says.
 local function keys_in(text)
     local list = {}
-    for its_key, states, order in string.gmatch(text, "key=(%S+) %l+=(%S+) ?(o?)") do
-        list[#list + 1] = { key = its_key, states = states, keeps_order = order == "o" }
+    for its_key, states, more in string.gmatch(text, "key=(%S+) %l+=(%S+) ?([op]?)") do
+        list[#list + 1] = { key = its_key, states = states, keeps_order = more == "o", is_preemptible = more == "p" }
     end
     return list
 end
 
 -- RETURNS the keys in the order in which the job passes them, a list of tables, which nobody changes: the key; states:
 -- the limit or rate that the job states of it, BY_SETTINGS of a tenant; keeps_order: whether the job's retry is to have
--- the key before others.
+-- the key before others; is_preemptible: whether the job may be stopped for another tenant.
 function rule_texts.keys(text)
     text = text or ""
     return meanings.of[text] or kept.keep(meanings, text, keys_in(text))

@@ -194,10 +194,10 @@ class Worker:
     """Claimed jobs and signs that it has not read, the oldest first."""
     counted: int = 0
     """The number of the last sums of its jobs that it handed over."""
+    stops: str = ""
+    """What it can stop: "force" for all, or names of tasks, encoded."""
     took: dict[str, str] = field(default_factory=dict)
     """Type -> its pace, in its own words (`rules/pace`)."""
-    stops: str = ""
-    """Which tasks it can stop, in words: `FORCE`, or their encoded names."""
 
     @property
     def takes_jobs(self) -> bool:
