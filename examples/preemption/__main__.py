@@ -1,9 +1,9 @@
 """A nightly batch and a customer with a minimum of one slot, on a fleet of two: with and without preemption.
 
-    python -m examples.preemption [--docs FOLDER] [--number 150] [--calls 8] [--sides waits preempts]
+    python -m examples.preemption [--docs FOLDER] [--number 150] [--calls 6] [--sides waits preempts]
 
 Four jobs of the batch read real documents; one of them never asks whether it is to stop. Meanwhile the customer looks
-at a document every two seconds. The program ends with 1 if a document of the batch was not read, or a call was lost.
+at an invoice every six seconds. The program ends with 1 if a document of the batch was not read, or a call was lost.
 """
 
 import argparse
@@ -26,8 +26,10 @@ from examples.preemption.ledger import Ledger
 #: The jobs of the batch -> whether each asks if it is to stop.
 BATCH = {"archive-2021": True, "archive-2022": True, "archive-2023": False, "archive-2024": True}
 
+SLOTS = 2
+
 #: Time, s, between two calls of the customer, and of one side altogether before it is given up.
-EVERY_S, PATIENCE_S = 2.0, 600.0
+EVERY_S, PATIENCE_S = 6.0, 600.0
 
 
 @dataclass
@@ -59,7 +61,7 @@ def main() -> int:
     parser.add_argument("--docs", type=Path, help="a folder of documents (default: the example's)")
     parser.add_argument("--out", type=Path, default=OUTPUT / "preemption", help="where logs and ledgers go")
     parser.add_argument("--number", type=int, default=150, help="documents that each job of the batch reads")
-    parser.add_argument("--calls", type=int, default=8, help="calls of the customer")
+    parser.add_argument("--calls", type=int, default=6, help="calls of the customer")
     parser.add_argument("--sides", nargs="+", choices=("waits", "preempts"), default=["waits", "preempts"])
     options = parser.parse_args()
     console = Console(highlight=False)
@@ -91,7 +93,7 @@ def _run(console: Console, side: str, url: str, options: argparse.Namespace) -> 
     began_s = time.monotonic()
     try:
         with Processes(folder, env) as processes:
-            words = "celery -A examples.preemption.app worker -Q documents -c 2 -l INFO --without-mingle"
+            words = f"celery -A examples.preemption.app worker -Q documents -c {SLOTS} -l INFO --without-mingle"
             processes.python("worker", *words.split())
             publish = ("examples.preemption.publish", str(options.number), str(options.calls))
             processes.python("client", *publish)

@@ -31,6 +31,7 @@ class Victim:
     def order(self, grace_ms, row=None):
         """Put the sign for the present claim, or for that in *row*, into the inbox. Return the row."""
         row = row or self.row()
+        self.server.hset(KEYS.key("job", row["id"]), "stop", f"{row['fence']} tenant%3Abeta")  # as the order does
         sign = f"\n{PREEMPT_SIGN} {row['id']} {row['fence']} {grace_ms}"
         self.server.rpush(KEYS.key("inbox", row["worker"]), sign)
         return row
