@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .operate.jobs import Jobs, jobs
     from .transport.reach import explain, recur, stop
     from .transport.transport import Transport
+    from .worker.preempted import Preempted, preempted
 
 #: Names that are loaded when they are used first: a process that imports the app's tasks need not load redis-py, and
 #: one that only publishes nothing of workers and reports.
@@ -43,10 +44,12 @@ _LATER = {
     "Explanation": "observe.explain",
     "Job": "observe.jobs",
     "Jobs": "operate.jobs",
+    "Preempted": "worker.preempted",
     "TaskIds": "client.publish_many",
     "Transport": "transport.transport",
     "explain": "transport.reach",
     "jobs": "operate.jobs",
+    "preempted": "worker.preempted",
     "publish_many": "client.publish_many",
     "recur": "transport.reach",
     "stop": "transport.reach",
@@ -64,6 +67,7 @@ __all__ = [
     "Merge",
     "NotMerged",
     "OptionError",
+    "Preempted",
     "PublishError",
     "QueueFull",
     "Rate",
@@ -77,6 +81,7 @@ __all__ = [
     "TransportError",
     "explain",
     "jobs",
+    "preempted",
     "publish_many",
     "recur",
     "stop",

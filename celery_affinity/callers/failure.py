@@ -45,9 +45,9 @@ def error_of(failure: object) -> BaseException | None:
     return exc if isinstance(exc, BaseException) and not isinstance(exc, (Ignore, Retry)) else None
 
 
-def is_ignored(failure: object) -> bool:
-    """Return whether the exception in *failure* says that the task itself knows how it ended."""
-    return isinstance(_bare(failure), Ignore)
+def is_ignored(failure: object, kind: type[Ignore] = Ignore) -> bool:
+    """Return whether the exception in *failure*, one of this *kind*, says that the task itself knows how it ended."""
+    return isinstance(_bare(failure), kind)
 
 
 def _bare(failure: object) -> object:

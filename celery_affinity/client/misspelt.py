@@ -27,7 +27,7 @@ from ..errors import OptionError
 from ..rules.affinity import as_affinity
 from ..rules.keyed.template import Taken
 from .of_app import is_ours, tasks_of
-from .options import KNOWN, Options, attributes, unfilled, unfilled_by_task, wrong, wrong_name
+from .options import KNOWN, Options, acked_too_early, attributes, unfilled, unfilled_by_task, wrong, wrong_name
 from .options_in_app import options_in_annotations, options_in_routes, schedules_all
 
 # -- which app
@@ -38,6 +38,14 @@ def _transport(app: Celery) -> object:
     if app.configured:
         return app.conf.broker_transport
     return next((value for key, value in app._preconf.items() if key.lower().endswith("broker_transport")), None)
+
+
+def _acks_late(app: Celery) -> bool | None:
+    """Return ``task_acks_late`` of *app* as far as it is known; None: the app has not read its configuration yet."""
+    if app.configured:
+        return bool(app.conf.task_acks_late)
+    said = (value for key, value in app._preconf.items() if key.lower().endswith("acks_late"))
+    return bool(next(said, False)) if _transport(app) is not None else None
 
 
 # -- complaints that are kept until the app is finalized
@@ -74,12 +82,13 @@ def _refusals(app: Celery) -> list[str]:
 # -- decorators and classes
 
 
-def _wrong_in_decorator(options: Options, *, scheduled: bool) -> str | None:
-    of_retries = options.get("retry_kwargs")
+def _wrong_in_decorator(options: Options, *, scheduled: bool, acks_late: bool | None) -> str | None:
+    of_retries, of_base = options.get("retry_kwargs"), _of_base(options)
     return (
         wrong(options, scheduled=scheduled, of_task=True)
-        or wrong(_of_base(options), scheduled=scheduled, of_task=True)
+        or wrong(of_base, scheduled=scheduled, of_task=True)
         or wrong(of_retries if isinstance(of_retries, Mapping) else {}, scheduled=scheduled)
+        or acked_too_early(both := {**of_base, **options}, both.get("acks_late", acks_late))
     )
 
 
@@ -89,10 +98,18 @@ def _of_base(options: Options) -> Options:
 
 
 def _checking(
-    decorate: Any, options: Options, scheduled: bool, name_of: Callable[[Any], str], refuse: Callable[[str], None]
+    decorate: Any,
+    options: Options,
+    scheduled: bool,
+    name_of: Callable[[Any], str],
+    refuse: Callable[[str], None],
+    acks_late: bool | None = None,
 ) -> Any:
-    """Return *decorate* for *options*. If they are wrong for a function, it first calls *refuse* with a complaint."""
-    found = _wrong_in_decorator(options, scheduled=scheduled) if options else None
+    """Return *decorate* for *options*. If they are wrong for a function, it first calls *refuse* with a complaint.
+
+    *acks_late*: what counts for a task that does not say it; None: nobody knows yet.
+    """
+    found = _wrong_in_decorator(options, scheduled=scheduled, acks_late=acks_late) if options else None
     says = {"affinity": options.get("affinity", _of_base(options).get("affinity"))} if options and not found else {}
     if found is None and not as_affinity(says.get("affinity")).has_rules:
         return decorate
@@ -129,7 +146,8 @@ def _watch_decorators() -> None:
             return str(options.get("name") or app.gen_task_name(function.__name__, function.__module__))
 
         refuse = partial(_refuse_or_keep, app=app)
-        return _checking(partial(decorate, app), options, schedules_all(app), name_of, refuse)(*args, **options)
+        checked = _checking(partial(decorate, app), options, schedules_all(app), name_of, refuse, _acks_late(app))
+        return checked(*args, **options)
 
     @wraps(decorate_shared)
     def shared_task(*args: Any, **options: Any) -> Any:
@@ -148,7 +166,9 @@ def _watch_registrations() -> None:
 
     @wraps(register)
     def register_task(app: Celery, task: Any, **options: Any) -> Any:
-        found = wrong(attributes(task), scheduled=schedules_all(app), of_task=True)
+        said = attributes(task)
+        found = wrong(said, scheduled=schedules_all(app), of_task=True)
+        found = found or acked_too_early(said, said.get("acks_late", _acks_late(app)))
         cls = task if isinstance(task, type) else type(task)
         name = task.name or app.gen_task_name(cls.__name__, cls.__module__)
         if found:
@@ -172,7 +192,8 @@ _SEEN = "_celery_affinity_seen"
 
 def _check_task(task: Any) -> None:
     """Raise OptionError if the class of *task* has a wrong attribute, else mark the class."""
-    found = wrong(attributes(task), scheduled=False, of_task=True)
+    said = attributes(task)
+    found = wrong(said, scheduled=False, of_task=True) or acked_too_early(said, bool(task.acks_late))
     if found is None and (words := unfilled_by_task(task, task.name)):
         raise OptionError(words)
     if found:

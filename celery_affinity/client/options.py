@@ -15,7 +15,7 @@ from kombu import Producer
 
 from ..errors import OptionError
 from ..rules import spelling
-from ..rules.affinity import as_affinity
+from ..rules.affinity import NEEDS_LATE_ACKS, as_affinity
 from ..rules.call_options import OPTIONS
 from ..rules.keyed.key_rules import Rule, as_tenant
 from ..rules.keyed.template import Arguments, Taken, complaint, taken_by
@@ -97,6 +97,16 @@ def _wrong_in_task(options: Options) -> str | None:
             what = "no option of its own" if name == Merge.option else "an option of calls"
             return f"{name}= is {what}; a task has it in its affinity: Affinity({name}={value!r})"
     return None
+
+
+def acked_too_early(options: Options, acks_late: object) -> str | None:
+    """Return a complaint about a task with *options*, all of which are accepted, that may be stopped but not run again.
+
+    None if there is none. *acks_late*: the task's; None: nobody knows yet.
+    """
+    said = as_affinity(options.get("affinity")).preemptible
+    preemptible = options.get("preemptible") if said is None else said
+    return NEEDS_LATE_ACKS if preemptible is True and acks_late is not None and not acks_late else None
 
 
 def unfilled(options: Options, task_name: str, arguments: Arguments) -> str | None:

@@ -7,10 +7,11 @@ something counts.
 4. of a tenant: the task that publishes the call while it runs (``affinity_inherit_tenant``);
 5. a name pattern in ``affinity_task_rules``.
 
-False in the call, for a kind of key, takes that of the kind away, whoever says it. A text as ``exclusive=``,
-``tenant=`` or ``merge_key=`` of a call is the key itself. Any other key is a template, or made by a function: the
-call's arguments fill it, by the names that the task has for them; where the task is not at hand, keyword arguments
-alone have names. Callbacks and the later steps of a chain inherit the tenant alone (`passed_on`).
+With a tenant, the rules also say whether the job may be stopped for another tenant's: the call does, or else the first
+try, or the task. False in the call, for a kind of key, takes that of the kind away, whoever says it. A text as
+``exclusive=``, ``tenant=`` or ``merge_key=`` of a call is the key itself. Any other key is a template, or made by a
+function: the call's arguments fill it, by the names that the task has for them; where the task is not at hand, keyword
+arguments alone have names. Callbacks and the later steps of a chain inherit the tenant alone (`passed_on`).
 """
 
 import logging
@@ -21,12 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from celery.app.task import Task
 
 from ..errors import OptionError, refuse
-from ..rules.affinity import RULES, Affinity, only_tasks_merge
+from ..rules.affinity import NEEDS_LATE_ACKS, RULES, Affinity, check_preemptible, only_tasks_merge
 from ..rules.call_options import KEYS
 from ..rules.keyed.key_rules import Exclusive, Rate, Rule, TenantKey, narrowness, of_text, rule_of_call, tenant
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
-from ..rules.rule_texts import joined, of_options, parts_of
+from ..rules.rule_texts import as_preemptible, is_preemptible, joined, of_options, parts_of
 from . import revokes
 from .first_try import rules_in
 from .of_app import rules_by_name
@@ -46,13 +47,15 @@ class RuleMaker(NamedTuple):
     """What makes the rules of a call's job out of the call's arguments.
 
     *parts*: those of the rules, in their order; a text is the part itself, "" for none. *said*: whether the
-    call, or its first try, has said so: a retry keeps that, even if it is none.
+    call, or its first try, has said so: a retry keeps that, even if it is none. *preemptible*: whether the job may be
+    stopped, if it has a tenant.
     """
 
     task_name: str
     arguments: Arguments
     parts: tuple[Rule | Merge | str, ...]
     said: bool
+    preemptible: bool = False
 
     @property
     def is_fixed(self) -> bool:
@@ -64,7 +67,8 @@ class RuleMaker(NamedTuple):
 
         Raises OptionError if they make no key, and whatever a function that makes keys raises.
         """
-        return joined(*(self._part(part, args, kwargs) for part in self.parts))
+        text = joined(*(self._part(part, args, kwargs) for part in self.parts))
+        return as_preemptible(text, self.preemptible) if self.preemptible else text
 
     def _part(self, rule: Rule | Merge | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         if isinstance(rule, str):
@@ -97,6 +101,9 @@ def decide(
     if asked.merge is not None:
         raise only_tasks_merge(asked.merge)
     named, kept = rules_by_name(task_name, settings), _kept(left)
+    preemptible = _may_be_stopped(
+        task_name, task, options, (asked.preemptible, _kept_preemptible(left), own.preemptible)
+    )
     merge = own.merge or named.merge or (_BOUNDS if task is None else None)
     said: dict[str, Rule | Merge | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
     said |= {option: _key_rule(option, options, asked, kept) for option in (*KEYS, TenantKey.option)}
@@ -108,7 +115,7 @@ def decide(
     if not any(part is not None for part in parts.values()):
         return None
     says = any(part is not None for part in said.values())
-    return RuleMaker(task_name, _arguments_of(task), _in_order(parts), says)
+    return RuleMaker(task_name, _arguments_of(task), _in_order(parts), says, preemptible)
 
 
 def _in_order(parts: Mapping[str, Rule | Merge | str | None]) -> tuple[Rule | Merge | str, ...]:
@@ -125,9 +132,31 @@ def _kept(left: object) -> dict[str, str]:
     if kept is None:
         return {}
     merging, keys = parts_of(kept)
-    rate, exclusive, of_tenant = of_options(keys)
+    rate, exclusive, of_tenant = of_options(as_preemptible(keys, False))
     found = {Merge.option: merging, Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
     return dict(sorted(found.items(), key=lambda part: kept.find(part[1])))
+
+
+def _kept_preemptible(left: object) -> bool | None:
+    """Return whether the job of the first try may be stopped; None if it has left no rules, or none of a tenant."""
+    kept = rules_in(left)
+    return is_preemptible(kept) if kept and of_options(parts_of(kept)[1])[2] else None
+
+
+def _may_be_stopped(
+    task_name: str, task: Task | None, options: Mapping[str, Any], others: Sequence[bool | None]
+) -> bool:
+    """Return whether a call with *options* says, or else the first of *others*, that its job may be stopped.
+
+    Raises OptionError for a task that is acked when it starts, and for a value that is no bool.
+    """
+    of_call = options.get("preemptible")
+    if of_call is not None:
+        check_preemptible(of_call)
+    found = next((each for each in (of_call, *others) if each is not None), False)
+    if found and task is not None and not task.acks_late:
+        raise OptionError(f"call of task {task_name}: {NEEDS_LATE_ACKS}")
+    return found
 
 
 def _key_rule(option: str, options: Mapping[str, Any], asked: Affinity, kept: Mapping[str, str]) -> Rule | str | None:

@@ -12,7 +12,16 @@ from ..rules.keyed.template import TemplateField, parsed
 from ..rules.settings import PREFIX, Settings
 from . import merge_functions
 from .of_app import rules_by_name, settings_of
-from .options import Options, arguments_of, attributes, unfilled_by_task, unfilled_rule, wrong_name, wrong_value
+from .options import (
+    Options,
+    acked_too_early,
+    arguments_of,
+    attributes,
+    unfilled_by_task,
+    unfilled_rule,
+    wrong_name,
+    wrong_value,
+)
 from .options_in_app import options_in_annotations, options_in_routes, schedules_all
 
 #: Option that says a key by itself -> what says its template instead.
@@ -63,6 +72,8 @@ def _wrong_keys(app: Celery) -> Iterator[Wrong]:
             for each in (getattr(named, option) for option in RULES if not getattr(own, option)):
                 if found := unfilled_rule(each, name, arguments_of(task)):
                     yield Wrong(f"{PREFIX}task_rules", found, False)
+            if found := acked_too_early({"affinity": own}, bool(task.acks_late)):
+                yield Wrong(f"task {name}", found, False)
             if found := merge_functions.wrong(own.merge or named.merge):
                 yield Wrong(f"task {name}" if own.merge else f"{PREFIX}task_rules", found, False)
 

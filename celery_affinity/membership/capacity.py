@@ -27,6 +27,11 @@ class Capacity:
         """Return how many more jobs the pool could start if each claim that has not ended needed a slot."""
         return self._pool.size() - self._pool.unclaimed() - self._claims.unfinished()
 
+    @property
+    def stops(self) -> str:
+        """Which tasks the worker can stop, as the server has it (`Pool.stops`)."""
+        return self._pool.stops
+
     # -- slots that are lent
 
     def lend(self, waiting: Counter[str], avoided: frozenset[str]) -> bool:

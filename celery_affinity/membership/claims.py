@@ -14,7 +14,7 @@ from itertools import islice
 from ..clock import SECOND_US
 from ..server.arguments import ClaimReport
 from ..server.replies import Claim
-from .held import ACKED, FAILED, RETURNED, UNSETTLED, Held, TaskRequest, tag_of
+from .held import ACKED, FAILED, RETURNED, UNSETTLED, WAITS_AGAIN, Held, TaskRequest, tag_of
 from .host import Pool
 from .lease import Lease
 from .records import Records
@@ -189,7 +189,7 @@ class Claims:
                 self._held.pop(tag, None)
                 self._ends.pop(tag, None)
                 self._given_up.discard(tag)
-            return sum(held.outcome in (RETURNED, UNSETTLED) and not held.void for held in ends.values())
+            return sum(held.outcome in WAITS_AGAIN and not held.void for held in ends.values())
 
     # -- what is held
 

@@ -3,12 +3,16 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..clock import SECOND_US
 
-#: Outcomes of a message. After the last two the job is pending again; UNSETTLED counts as a delivery, RETURNED as none.
-ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
+#: Outcomes of a message. After the last three the job is pending again. UNSETTLED counts as a delivery, RETURNED and
+#: PREEMPTED, of a task that was stopped for another tenant's, as none.
+ACKED, REJECTED, UNSETTLED, RETURNED, PREEMPTED = "acked", "rejected", "unsettled", "returned", "preempted"
+
+#: The outcomes after which the job is pending again.
+WAITS_AGAIN = (UNSETTLED, RETURNED, PREEMPTED)
 
 #: Ends of a job whose message was acked, except a good end. IGNORED: the task alone knows whether it succeeded.
 FAILED, REVOKED, EXPIRED, IGNORED = "failed", "revoked", "expired", "ignored"
@@ -58,6 +62,11 @@ class TaskRequest(Protocol):
     id: str
     name: str
     is_in_the_pool: Callable[[], bool] | None
+    worker_pid: Any
+    task: Any
+
+    def preempt(self) -> bool:
+        """Stop the task, and have its job wait again. Return whether it was still running, and could be stopped."""
 
     def fence(self) -> None:
         """Stop the task, where the pool can, and tell nothing of it."""
@@ -74,7 +83,8 @@ class Held:
     and the job did not end well; `RETURNED` if a run of merged calls is to begin again although it was acked. *why*:
     the error, in words. *void*: whether the claim is known to be the worker's no more. *waited_us*: time from the
     publish, or the ETA, until the claim arrived here. *on_demand*, *priority*: as its message says, the latter as the
-    app counts it; None before it has a slot. *opened_in*: the recording that names the claim already.
+    app counts it; None before it has a slot. *opened_in*: the recording that names the claim already. *stops_at_s*: the
+    end of the grace of a task that was asked to stop.
     """
 
     job_id: str
@@ -95,6 +105,7 @@ class Held:
     on_demand: bool | None = None
     priority: object = None
     opened_in: str = ""
+    stops_at_s: float | None = None
 
     @property
     def number(self) -> tuple[str, str]:
@@ -112,8 +123,16 @@ class Held:
 
     @property
     def told(self) -> str:
-        """The outcome as `End` has it, followed by the error."""
+        """The outcome as `End` has it, followed by the error; by the time in the slot, µs, of a `PREEMPTED` claim."""
+        if self.ended_how == PREEMPTED:
+            return f"{PREEMPTED} {self.in_slot_us}"
         return f"{self.ended_how} {self.why}" if self.why else self.ended_how
+
+    @property
+    def in_slot_us(self) -> int:
+        """The time for which a claim that has ended had its slot."""
+        assert self.ended_s is not None, "it has ended"
+        return round((self.ended_s - (self.slot_since_s or self.held_since_s)) * SECOND_US)
 
     @property
     def run(self) -> tuple[str, int] | None:
@@ -121,12 +140,13 @@ class Held:
         kind = _KINDS_OF_RUNS.get(self.ended_how)
         if kind is None or self.ended_s is None or self.void:
             return None
-        return kind, round((self.ended_s - (self.slot_since_s or self.held_since_s)) * SECOND_US)
+        return kind, self.in_slot_us
 
     def described(self) -> dict[str, object]:
         """Return the facts that `inspect affinity` shows.
 
         *age_s*: time since the claim arrived. *running_s*: time since the task started; None before the start.
+        *grace_s*: time until a task that was asked to stop is stopped by force, if the pool can; None for other tasks.
         """
         now_s = time.monotonic()
         return {
@@ -136,4 +156,5 @@ class Held:
             "type": self.type,
             "age_s": round(now_s - self.held_since_s, 3),
             "running_s": None if self.started_s is None else round(now_s - self.started_s, 3),
+            "grace_s": None if self.stops_at_s is None else round(max(0.0, self.stops_at_s - now_s), 3),
         }

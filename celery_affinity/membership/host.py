@@ -18,6 +18,10 @@ class Pool(Protocol):
     def blocks_the_loop(self) -> bool:
         """Whether a task runs in the event loop's own thread, so that nothing else happens there meanwhile."""
 
+    @property
+    def stops(self) -> str:
+        """Which tasks the pool can stop: `FORCE` for all, or the encoded names of those that stop when asked to."""
+
     def size(self) -> int:
         """Return how many tasks may run at a time: the worker's slots."""
 

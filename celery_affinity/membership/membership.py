@@ -183,6 +183,11 @@ class Membership:
             self._rejoin = True
             self._heartbeats.wake()
 
+    def tell_anew(self) -> None:
+        """Join again, since the server is to know more of this worker. Any thread may call this method."""
+        self._rejoin = True
+        self._heartbeats.wake()
+
     def turned(self) -> None:
         """Record a turn of the event loop."""
         if self._pulse.turn():

@@ -8,14 +8,19 @@ from ..clock import SECOND_US
 from ..rules import lanes, marks
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.redis_keys import encode
-from .held import ACKED, IGNORED, REJECTED, RETURNED, UNSETTLED, Held
+from .held import ACKED, IGNORED, REJECTED, RETURNED, WAITS_AGAIN, Held
 from .server_clock import ServerClock
 
 #: Largest number of claims that a worker remembers until it can hand them over; it counts those beyond.
 MOST = 50_000
 
 #: Outcome of a claim, as the server is told -> as a trace has it; others are the same word.
-_IN_A_TRACE = {ACKED: "done", IGNORED: "done", REJECTED: "rejected", UNSETTLED: "returned", RETURNED: "returned"}
+_IN_A_TRACE = {
+    ACKED: "done",
+    IGNORED: "done",
+    REJECTED: "rejected",
+    **dict.fromkeys(WAITS_AGAIN, "returned"),
+}
 
 #: The outcome of a claim that has not ended.
 _RUNNING = "running"

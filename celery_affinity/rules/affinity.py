@@ -42,6 +42,17 @@ def check_on_demand(value: object) -> bool:
     return value
 
 
+def check_preemptible(value: object) -> bool:
+    """Return *value* if it is a bool, else raise OptionError."""
+    if not isinstance(value, bool):
+        raise refuse("preemptible", "True or False", value)
+    return value
+
+
+#: Why a task may not say ``preemptible=True`` that is acked when it starts.
+NEEDS_LATE_ACKS = "preemptible=True needs acks_late=True: a task that was acked early cannot be run again"
+
+
 @dataclass(frozen=True)
 class Affinity(Named):
     """The needs of a task: a *type* of worker, and an urgency.
@@ -52,6 +63,8 @@ class Affinity(Named):
     with the same key run at a time; a text is the key or its template (`Exclusive`). *rate*: jobs with the same key
     start at a limited rate (`Rate`). A job with both starts when its rate lets it, and then its exclusive key.
     *tenant*: on whose behalf a job runs, a name or its template, such as ``"{customer}"`` (``affinity_tenants``).
+    *preemptible*: whether a job of a tenant may be stopped while it runs, and run again later, for the job of a tenant
+    that has fewer slots than its minimum; this requires ``acks_late=True``.
     *merge*: waiting calls with the same key become one run (`Merge`); only a task can set it, not a call.
 
     Raises OptionError (a ValueError) for anything else.
@@ -64,11 +77,12 @@ class Affinity(Named):
     rate: Rate | None = None
     tenant: TenantKey | str | None = field(default=None, metadata={"check": as_tenant})
     merge: Merge | None = None
+    preemptible: bool | None = field(default=None, metadata={"check": check_preemptible, "is_attribute": True})
     keys: tuple[Rule, ...] = field(default=(), init=False, repr=False, compare=False)
     """What `rate` and `exclusive` say, as far as they do."""
 
     has_rules: bool = field(default=False, init=False, repr=False, compare=False)
-    """Whether it says a key of any kind."""
+    """Whether it says a key of any kind, or that the job may be stopped."""
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -79,7 +93,7 @@ class Affinity(Named):
             keys = tuple(filter(None, (rate, exclusive)))
             for name, value in (("exclusive", exclusive), ("rate", rate), ("keys", keys)):
                 object.__setattr__(self, name, value)
-        if as_merge(self.merge) or self.keys or self.tenant:
+        if as_merge(self.merge) or self.keys or self.tenant or self.preemptible:
             object.__setattr__(self, "has_rules", True)
 
     def __json__(self) -> dict[str, object]:

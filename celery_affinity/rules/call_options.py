@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..errors import OptionError
 from . import type_name
-from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_priority
+from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_preemptible, check_priority
 from .keyed.key_rules import Exclusive, Rate, TenantKey, rule_of_call
 from .merging import merge_key
 
@@ -189,6 +189,18 @@ OPTIONS: dict[str, Option] = {
         is_of_calls=True,
         in_json=is_short_text,
         accepted_in_json="a text of up to 1,000 characters",
+    ),
+    "preemptible": Option(
+        "preemption",
+        "Whether the running job may be stopped, and run again later, for a tenant below its minimum.",
+        "True or False; True needs `acks_late`",
+        check_preemptible,
+        _usual("preemptible"),
+        "not stopped",
+        field="rules",
+        shown="keys",
+        in_json=lambda value: isinstance(value, bool),
+        accepted_in_json="true or false",
     ),
     "merge_key": Option(
         "merge key",

@@ -12,6 +12,9 @@ from ..server.replies import Claim
 #: Name of a message property that has what a worker says of a job's wait; no message has it outside of a worker.
 WAIT = "celery_affinity_wait"
 
+#: Name of the property that says how often a job was stopped for another tenant's, if it was.
+PREEMPTIONS = "celery_affinity_preemptions"
+
 
 def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
     """Return the message of a claimed job, with *tag* as its delivery tag. *settings*: those of the app that reads it.
@@ -25,7 +28,10 @@ def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
     properties["delivery_tag"] = tag
     information = properties["delivery_info"] = properties.get("delivery_info") or {}
     # Stock Celery's own mark stays: a message that kombu restored came from a list.
-    information["redelivered"] = claim.deliveries > 0 or information.get("redelivered") is True
+    has_run = claim.deliveries > 0 or claim.preemptions > 0
+    information["redelivered"] = has_run or information.get("redelivered") is True
+    if claim.preemptions:
+        properties[PREEMPTIONS] = claim.preemptions
     if not information.get("exchange"):
         information.update(exchange="", routing_key=claim.type)
     if headers.get("eta") and _is_moment(headers["eta"]):  # any other is Celery's to refuse

@@ -12,9 +12,10 @@ from billiard.exceptions import Terminated, WorkerLostError
 from celery.concurrency.solo import TaskPool as SoloPool
 from celery.exceptions import WorkerTerminate
 from celery.platforms import EX_FAILURE
-from celery.worker.state import task_ready
+from celery.worker.state import active_requests, task_ready
 
-from ..membership.held import RETURNED
+from ..membership.held import PREEMPTED, RETURNED
+from . import pools
 from .claimed_request import ClaimedRequest
 
 logger = logging.getLogger(__name__)
@@ -31,11 +32,15 @@ class CancelledRequest(ClaimedRequest):
 
     _is_cancelled = False
 
+    #: The pool that the task was given to.
+    _pool: Any
+
     #: Whether the worker stops, so that there is nothing to announce: the fleet sees what becomes of the job.
     _is_left_behind = False
 
-    #: Whether the run of merged calls is to begin again, even if it was acked.
-    _is_given_back = False
+    #: The outcome of a job that is to run again after this end of its task, even if it was acked: `RETURNED` or
+    #: `PREEMPTED`; "" for another end.
+    _given_back_as = ""
 
     def cancel(self, pool: Any, signal: Any = None, **options: Any) -> None:
         """End the task where the pool can. In the threads pool the task goes on, and the worker waits for its end.
@@ -58,13 +63,29 @@ class CancelledRequest(ClaimedRequest):
 
         Raises NotImplementedError for a pool that cannot end a task, as a revoke of the first call does.
         """
-        self._is_cancelled = self._is_left_behind = self._is_given_back = True
+        self._give_back(RETURNED, pool, signal)
+        logger.info("Task %s[%s] is ended for a call that is merged with it: the others run again", self.name, self.id)
+
+    def _give_back(self, outcome: str, pool: Any, signal: Any = None) -> None:
+        self._is_cancelled = self._is_left_behind = True
+        self._given_back_as = outcome
         try:
             super().cancel(pool, signal)
         except NotImplementedError:
-            self._is_cancelled = self._is_left_behind = self._is_given_back = False
+            self._is_cancelled = self._is_left_behind = False
+            self._given_back_as = ""
             raise
-        logger.info("Task %s[%s] is ended for a call that is merged with it: the others run again", self.name, self.id)
+
+    def preempt(self) -> bool:
+        """End a task that has not stopped though it was asked to. Return whether it ran still."""
+        pools.read_results(self._pool)  # a process may have ended its task
+        if self not in active_requests:
+            return False
+        self._give_back(PREEMPTED, self._pool)
+        logger.warning(
+            "Task %s[%s] is stopped: it was asked to stop for another tenant, and did not", self.name, self.id
+        )
+        return True
 
     def _announce_cancelled(self, *args: Any, **kwargs: Any) -> None:
         if self._is_left_behind:
@@ -80,8 +101,8 @@ class CancelledRequest(ClaimedRequest):
     def end_cut_short(self) -> None:
         """Have the job be pending again; leave an acked one to the end of the worker."""
         task_ready(self)
-        if self._reporting is not None and self._is_given_back:
-            self._reporting.settle(self._tag, RETURNED)
-            self._reporting.end(self._tag, RETURNED)
+        if self._reporting is not None and self._given_back_as:
+            self._reporting.settle(self._tag, self._given_back_as)
+            self._reporting.end(self._tag, self._given_back_as)
         elif self._reporting is not None and not self.acknowledged:
             self._reporting.end(self._tag)

@@ -29,12 +29,14 @@ from redis.exceptions import RedisError
 from ..callers.chord_parts import ChordIsClaimedError, count_what_is_stored
 from ..callers.failure import error_of, is_ignored, words
 from ..client.accepted_work import tells_an_end
-from ..membership.held import EXPIRED, FAILED, IGNORED, RETURNED, REVOKED, job_in
+from ..membership.held import ACKED, EXPIRED, FAILED, IGNORED, PREEMPTED, RETURNED, REVOKED, job_in
+from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
 from ..server.received import LOST
 from . import runs
 from .cancelled_request import CancelledRequest
 from .pools import forks
+from .preempted import Preempted
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +121,8 @@ class EndOfTask(CancelledRequest):
             return None
         if self._reporting is not None and isinstance(error, NotBegunError):
             self._reporting.settle(self._tag, RETURNED)
+        elif self._reporting is not None and is_ignored(exc_info, Preempted):
+            self._stop_by_itself(self._reporting)
         try:
             if _LEAVES_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:
                 self._tell_the_first_caller(error)
@@ -130,6 +134,19 @@ class EndOfTask(CancelledRequest):
             raise
         finally:
             self._end(exc_info)
+
+    def _stop_by_itself(self, reporting: Reporting) -> None:
+        """Give back the job of a task that raised `Preempted`. It counts as a delivery if nobody had asked for it."""
+        held = reporting.claims.find(self._tag)
+        if held is None or held.outcome == ACKED:
+            logger.warning(
+                "Task %s[%s] raised Preempted, and does not run again: it was acked when it started (acks_late)",
+                *(self.name, self.id),
+            )
+        elif held.stops_at_s is None:
+            self.reject(requeue=True)
+        else:
+            reporting.settle(self._tag, PREEMPTED)
 
     def _tell_the_first_caller(self, error: Reject) -> None:
         """Store that a merged run was rejected, as the other callers are told: nobody is to wait for ever."""

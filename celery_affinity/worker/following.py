@@ -23,6 +23,7 @@ from ..transport.channel import AffinityChannel
 from . import pools
 from .host import WorkerHost
 from .made_ahead import MadeAhead
+from .preempting import Preempting
 from .slots import PoolSlots
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Following:
         self._members, self._host, self._slots = members, host, slots
         self._lookahead = members.lookahead
         self._made = MadeAhead(consumer, members.claims)
+        self._preempting = Preempting(consumer, members, slots)
         self._arrived: deque[Claim] = deque()
         self._channel: AffinityChannel | None = None
         self._heeds_consumers = False
@@ -59,6 +61,7 @@ class Following:
         self._heeds_consumers = True
         self.drop()  # a lost connection made Celery drop the jobs, as all others
         channel.inbox = self
+        self._preempting.begin()
 
     def pause(self) -> None:
         """Start nothing more until `begin`. The worker still wants consumers that are cancelled meanwhile."""
@@ -84,6 +87,7 @@ class Following:
         """Watch the event loop no more."""
         if self._watch is not None:
             self._watch.stop()
+        self._preempting.stop()
 
     # -- the inbox
 
@@ -112,6 +116,10 @@ class Following:
                 self._return(self._lookahead.give_back(set(map(decode, types)), int(at_most)))
             case [protocol.PAUSED_SIGN, what, fence] if fence.isdecimal() and len(fence) <= LONGEST_FENCE:
                 self._recall(what, int(fence))
+            case [protocol.PREEMPT_SIGN, job_id, fence, grace_ms] if (
+                fence.isdecimal() and len(fence) <= LONGEST_FENCE
+            ) and (grace_ms.isdecimal() and len(grace_ms) <= _LONGEST_NUMBER):
+                self._return(self._preempting.order(job_id, fence, int(grace_ms) / 1000))
             case _:
                 received.drop("the inbox", sign, "it is neither a job nor a sign of the server")
 

@@ -87,6 +87,7 @@ def describe(state: State) -> Reply:
         "slots": step.slots.size(),
         "free": number_of(free),
         "lent": members.capacity.lent,
+        "stops": step.slots.stops,
         "drained": members.claims.drained,
         "stalled": stalled is not None,
         "claims": [each.described() for each in members.claims.held()],

@@ -15,6 +15,7 @@ from ..client.stamp import PROPERTY
 from ..membership.held import fence_in
 from ..rules.keyed.key_rules import key_in, tenant_in
 from ..rules.merging import Call
+from ..transport.consumed import PREEMPTIONS
 from .merged_run import calls_of
 
 
@@ -27,13 +28,14 @@ class RequestAffinity:
     was called directly, or came by another transport or from a queue that is not scheduled. *key*: the exclusive key
     that the message says, or else, after ``rate:``, that of a rate; None if it says none. *tenant*: the one on whose
     behalf the job runs. *calls*: those that the run is made of, if more than one were merged, or the task keeps them
-    all.
+    all. *preemptions*: number of times that the task was stopped before for another tenant's (`preempted`).
     """
 
     fence: int | None = None
     key: str | None = None
     tenant: str | None = None
     calls: tuple[Call, ...] = ()
+    preemptions: int = 0
 
     @property
     def merged(self) -> int:
@@ -49,7 +51,7 @@ def affinity_in(properties: object) -> RequestAffinity:
     if fence is None:
         return RequestAffinity()
     rules = rules_in(properties.get(PROPERTY))
-    return RequestAffinity(fence, key_in(rules), tenant_in(rules))
+    return RequestAffinity(fence, key_in(rules), tenant_in(rules), preemptions=properties.get(PREEMPTIONS, 0))
 
 
 def affinity_of_request(context: Context) -> RequestAffinity:

@@ -2,12 +2,19 @@
 
 from typing import TYPE_CHECKING, Any
 
+from celery.concurrency.base import BasePool
 from celery.concurrency.solo import TaskPool as SoloPool
 
+from ..rules.protocol import FORCE
+from ..rules.redis_keys import encode
 from . import pools, unclaimed
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
+
+
+#: How many tasks the server is told of at most that stop when they are asked to.
+_MOST_ASKING = 50
 
 
 class PoolSlots:
@@ -15,6 +22,7 @@ class PoolSlots:
 
     def __init__(self, consumer: "Consumer") -> None:
         self._consumer = consumer
+        self._asking: list[str] = []
 
     @property
     def forks(self) -> bool:
@@ -23,6 +31,21 @@ class PoolSlots:
     @property
     def blocks_the_loop(self) -> bool:
         return isinstance(self._consumer.pool, SoloPool)
+
+    @property
+    def stops_by_force(self) -> bool:
+        return getattr(self._consumer.pool.terminate_job, "__func__", None) is not BasePool.terminate_job
+
+    @property
+    def stops(self) -> str:
+        return FORCE if self.stops_by_force else " ".join(map(encode, self._asking))
+
+    def stops_when_asked(self, task: str) -> bool:
+        """Record that tasks of this name ask whether they are to stop. Return whether that is new."""
+        is_new = task not in self._asking and len(self._asking) < _MOST_ASKING
+        if is_new:
+            self._asking.append(task)
+        return is_new
 
     def size(self) -> int:
         """Return how many jobs the pool may run at once. With --autoscale it grows to that number only if needed."""

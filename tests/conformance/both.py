@@ -21,6 +21,7 @@ from .vocabulary import (
     RULES,
     RULES_OF_MANY,
     RULES_OF_TENANT,
+    STOPS,
     WORKERS,
 )
 from .walk import Moves
@@ -153,6 +154,7 @@ class Both(SideBySide):
             slots=slots,
             other=other,
             app=app,
+            stops=STOPS.get(worker, ""),
             settings=given_settings,
             now_us=self.now_us,
         )
@@ -167,6 +169,7 @@ class Both(SideBySide):
             profile=profile(given),
             types=" ".join(sorted(map(encode, given))),
             app=encode(app),
+            stops=STOPS.get(worker, ""),
         )
         self.compare(reply.more)
 

@@ -2,7 +2,7 @@
 
 from celery_affinity.rules import metrics
 from celery_affinity.rules.ahead import NOTHING, Ahead
-from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.rules.protocol import FORCE, MOST_MOVES
 from celery_affinity.rules.redis_keys import withdrawn
 from celery_affinity.server.arguments import TypeSums
 
@@ -12,6 +12,8 @@ TYPES = ("pdf", "excel", "a {rare}: one")
 WORKERS = ("w0", "w1", "w2", "w3", "w4")
 APPS = ("shop", "shop", "an app: other")
 NAMES = dict(zip(WORKERS, ("one@host", "two@host", "a b@host", "one@host", "five@host"), strict=True))
+#: What tasks some of these workers can stop.
+STOPS = {"w0": FORCE, "w1": "mail tidy%20up"}
 
 types = draw.sampled_from(TYPES)
 WITHDRAWN = (withdrawn(TYPES[0]), TYPES[1])

@@ -8,6 +8,7 @@ from kombu.utils.json import loads
 
 from celery_affinity import Affinity, Merge
 from celery_affinity.rules.call_options import FIRST_TRY, PARENT
+from celery_affinity.rules.rule_texts import is_preemptible
 from docs.pages.options import PLACES
 
 from ..support.messages import running
@@ -19,6 +20,7 @@ AFFINITY = {
     "mode": lambda value: Affinity(on_demand=value),
     "key": lambda value: Affinity(exclusive=value),
     "tenant": lambda value: Affinity(tenant=value),
+    "preemption": lambda value: Affinity(preemptible=value),
     "merge key": lambda value: Affinity(merge=Merge(value, keep="last")),
 }
 #: What `affinity_task_rules` has of an option.
@@ -52,6 +54,8 @@ def publish(valkey, redis_client):
         app.conf.task_routes = {"shop.render": options_of(option, values, "route")}
         for setting, value in options_of(option, values, "name").items():
             app.conf[setting] = {"shop.*": OF_NAMES[option](value) if option in OF_NAMES else value}
+        if option == "preemption":  # jobs with a tenant say it
+            app.conf.update(task_acks_late=True, affinity_task_rules={"shop.*": {"tenant": "acme"}})
         own = options_of(option, values, "task")
         if option == "merge key" and not own and not app.conf.get("affinity_task_rules"):
             own = {"affinity": AFFINITY[option]("other")}  # a call may say a key only where calls merge
@@ -68,18 +72,22 @@ def publish(valkey, redis_client):
         redis_client.flushdb()
         app.close()
         mode, priority = row["lane"].split(".")
-        rules = row.get("rules", "").partition("=")[2].partition(" ")[0].removeprefix("tenant%3A")
+        text = row.get("rules", "")
+        rules = text.partition("=")[2].partition(" ")[0].removeprefix("tenant%3A")
         found = {"type": row["type"], "priority": int(priority), "mode": mode == "demand", "key": rules}
+        found["preemption"] = is_preemptible(text)
         return found.get(option, rules), message
 
     return publish
 
 
 def valued(option, places):
-    """Return a value for each place; of a mode, which has two, the first place has another than all that follow."""
+    """Return a value for each place; of two values in all, the first place has another than all that follow."""
     if option == "priority":
         return {place: number for number, place in enumerate(places, 1)}
-    return {place: number == 0 if option == "mode" else f"v{number}" for number, place in enumerate(places)}
+    return {
+        place: number == 0 if option in ("mode", "preemption") else f"v{number}" for number, place in enumerate(places)
+    }
 
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")
@@ -110,8 +118,8 @@ def test_an_affinity_of_a_retry_may_say_another_key(publish):
 
 
 def test_what_nobody_says_has_the_value_at_the_end_of_its_row(publish):
-    found = {option: publish(option, {})[0] for option in ("type", "priority", "mode", "key")}
-    assert found == {"type": "celery", "priority": 0, "mode": False, "key": ""}
+    found = {option: publish(option, {})[0] for option in ("type", "priority", "mode", "key", "preemption")}
+    assert found == {"type": "celery", "priority": 0, "mode": False, "key": "", "preemption": False}
 
 
 def test_what_a_task_publishes_has_its_tenant_unless_the_child_or_its_call_says_another(valkey, redis_client):

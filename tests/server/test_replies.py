@@ -27,6 +27,16 @@ def test_a_fencing_number_is_one_that_redis_counts(fence):
         Claim.parse(f"job {fence} pdf 0 0\n{{}}".encode())
 
 
+def test_a_claim_says_how_often_its_job_was_stopped():
+    facts = ("", " 900", " - demand.5")
+    claims = [Claim.parse(f"job 7 pdf 1 5{before} preempted:3\n{{}}".encode()) for before in facts]
+    assert [each.preemptions for each in claims] == [3, 3, 3]
+    assert [(each.expires_us, each.urgency) for each in claims] == [(None, None), (900, None), (None, (True, 5))]
+    assert Claim.parse(b"job 7 pdf 1 5 900\n{}").preemptions == 0
+    with pytest.raises(ValueError, match="invalid literal"):
+        Claim.parse(b"job 7 pdf 1 5 preempted:x\n{}")
+
+
 @given(st.binary(), st.lists(st.none() | st.integers() | st.binary() | st.just(b"7"), max_size=9))
 def test_an_end_is_read_from_any_row(job_id, row):
     ending = Ending.parse([job_id, *row])

@@ -21,6 +21,7 @@ class Pool:
     def __init__(self, slots=1, *, forks=False, blocks_the_loop=False, has=lambda request: False):
         self.slots, self.forks, self.blocks_the_loop = slots, forks, blocks_the_loop
         self.still_has = has
+        self.stops, self.stops_by_force = "force", True
 
     def size(self):
         return self.slots

@@ -24,7 +24,7 @@ class Ahead:
         return []
 
 
-@given(st.lists(TEXTS | st.sampled_from(["tick", "back", "paused", "5", "pdf", "*", "type:pdf", "key:k"])))
+@given(st.lists(TEXTS | st.sampled_from(["tick", "back", "paused", "preempt", "5", "pdf", "*", "type:pdf", "key:k"])))
 def test_a_sign_is_one_or_is_logged(words):
     did = []
     following = Following.__new__(Following)
@@ -33,6 +33,7 @@ def test_a_sign_is_one_or_is_logged(words):
     following._members = SimpleNamespace(tick=lambda: did.append("tick"), recalled=recalled, capacity=capacity)
     following._lookahead = Ahead(did)
     following._made = SimpleNamespace(drop=lambda tags: None)
+    following._preempting = SimpleNamespace(order=lambda *ordered: did.append(ordered) or [])
     following.obey(words)
     match words:
         case ["tick"]:
@@ -41,5 +42,9 @@ def test_a_sign_is_one_or_is_logged(words):
             assert did == [int(number)]
         case ["paused", what, number] if number.isdecimal() and len(number) < 20:
             assert did == [(what, int(number)), 8]
+        case ["preempt", job_id, fence, grace_ms] if (
+            fence.isdecimal() and len(fence) < 20 and grace_ms.isdecimal() and len(grace_ms) < 10
+        ):
+            assert did == [(job_id, fence, int(grace_ms) / 1000)]
         case _:
             assert did == []

@@ -5,6 +5,7 @@ from celery.app.task import Context
 
 from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.membership.held import tag_of
+from celery_affinity.transport.consumed import PREEMPTIONS
 from celery_affinity.worker.request_affinity import RequestAffinity, affinity_in
 
 from ..support.fleet import POOLS
@@ -39,6 +40,7 @@ def test_what_a_message_says_of_its_claim():
     rate = {"rules": "key=rate%3Aacme rate=100/60000000"}
     assert affinity_in({"delivery_tag": tag, PROPERTY: rate}) == RequestAffinity(42, "rate:acme")
     assert affinity_in({"delivery_tag": tag}) == RequestAffinity(42, None)
+    assert affinity_in({"delivery_tag": tag, PREEMPTIONS: 2}) == RequestAffinity(42, preemptions=2)
     for other in (None, {}, {"delivery_tag": 7}, {"delivery_tag": "a-uuid", PROPERTY: rate}, {"delivery_tag": "a:b"}):
         assert affinity_in(other) == RequestAffinity(None, None)
 

@@ -23,10 +23,13 @@ def join(
     slots: int,
     other: int,
     app: str,
+    stops: str,
     settings: Mapping[str, str],
     now_us: int,
 ) -> Joined:
-    """Enter a worker. *settings*: what its app.conf says, which counts when it is new."""
+    """Enter a worker. *stops*: which tasks it can stop. *settings*: what its app.conf says, which counts when it is
+    new.
+    """
     cohort.schema = cohort.schema or SCHEMA
     worker = cohort.workers.get(worker_id)
     before = dict(cohort.settings.values)
@@ -44,6 +47,7 @@ def join(
         worker.name, worker.types, worker.slots, worker.other = name, frozenset(types), slots, other
         worker.app = app
         worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
+    worker.stops = stops or worker.stops
     workers.say_what_is_kept(cohort, worker)
     placing.recount(worker, now_us)
     keyed.recheck(cohort, now_us)

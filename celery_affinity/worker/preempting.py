@@ -1,0 +1,131 @@
+"""Stopping a task for a tenant below its minimum: first the task is asked, then, after a grace, stopped by force.
+
+The server orders it with a sign in the inbox. Whatever the task does meanwhile counts: it may end, fail, or stop by
+itself (`Preempted`). A worker that shuts down lets the graces be: its jobs end, or go back, as always.
+"""
+
+import logging
+import signal
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from celery.worker import state
+from redis.exceptions import RedisError
+
+from ..membership.held import PREEMPTED, UNSETTLED, Held, tag_of
+from ..membership.membership import Membership
+from ..rules.protocol import PREEMPT_SIGN
+from . import preempted
+from .slots import PoolSlots
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
+logger = logging.getLogger(__name__)
+
+#: Interval, s, between two looks at a process that was ended, and the number of looks after which it is killed.
+_LOOKS_AFTER_S, _KILLED_AFTER = 0.1, 20
+
+#: Interval, s, at which a task that blocks the event loop may look for signs, and how many entries it looks at.
+_LOOKS_EVERY_S, _LOOKS_AT = 0.5, 20
+
+
+class Preempting:
+    """Stops tasks of *consumer*, whose claims *members* has. The event loop's thread calls all methods but `asked`."""
+
+    def __init__(self, consumer: "Consumer", members: Membership, slots: PoolSlots) -> None:
+        self._consumer, self._members, self._slots = consumer, members, slots
+        self._claims = members.claims
+        self._looks_again_s = 0.0
+
+    def begin(self) -> None:
+        """Heed the tasks that ask whether they are to stop; at the start and after each reconnect."""
+        if not self._slots.stops_by_force and self.asked not in preempted.on_asked:
+            preempted.on_asked.append(self.asked)
+        for held in self._claims.held():
+            if held.stops_at_s is not None:
+                self._stop_later(held, held.stops_at_s - monotonic())  # Celery has dropped its timers
+
+    def stop(self) -> None:
+        """Heed them no more: the worker has left."""
+        if self.asked in preempted.on_asked:
+            preempted.on_asked.remove(self.asked)
+
+    def order(self, job_id: str, fence: str, grace_s: float) -> list[str]:
+        """Have the task of a claim stop within *grace_s*. Return the tag if the job has not started, to be given back.
+
+        Nothing is done for a job that has ended, or was asked before.
+        """
+        tag = tag_of(job_id, fence)
+        held = self._claims.find(tag)
+        if held is None or held.void or held.stops_at_s is not None or held.ended_s is not None:
+            return []
+        request = held.request
+        if request is None:
+            self._members.lookahead.discard(tag)
+            return [tag]
+        if held.started_s is None and not self._slots.still_has(request):  # it waits for a rate limit, say
+            self._members.give_back([tag])
+            state.task_ready(request)
+        elif held.outcome != UNSETTLED or not request.task.acks_late:
+            logger.warning("%s goes on: the job may not run again, since it was acked when it started", held.in_words)
+        else:
+            held.stops_at_s = monotonic() + grace_s
+            preempted.MARKS.mark(tag, lambda tag: self._claims.find(tag) is not None)
+            self._stop_later(held, grace_s)
+            logger.info("%s is to stop within %g s: another tenant is below its minimum", held.in_words, grace_s)
+        return []
+
+    def _stop_later(self, held: Held, pause_s: float) -> None:
+        if self._slots.stops_by_force:
+            self._consumer.timer.call_after(max(0.0, pause_s), self._stop, (held,))
+
+    def _stop(self, held: Held) -> None:
+        """Stop a task by force. One that has ended meanwhile is left alone."""
+        if held.request is not None and held.ended_s is None and held.request.preempt() and self._slots.forks:
+            self._see_to_its_end(held, _KILLED_AFTER)
+
+    def _see_to_its_end(self, held: Held, tries: int) -> None:
+        """Have the pool notice soon that a process has ended, and kill one that has not: a task may handle a signal.
+
+        Celery sees the end of a process before the system says how it ended, and then looks again 5 s later.
+        """
+        if held.request is None or held.ended_s is not None or tries < -_KILLED_AFTER:
+            return
+        if tries == 0:
+            self._consumer.pool.terminate_job(held.request.worker_pid, signal.SIGKILL)
+        self._consumer.pool.maintain_pool()
+        self._consumer.timer.call_after(_LOOKS_AFTER_S, self._see_to_its_end, (held, tries - 1))
+
+    # -- tasks that ask, in the thread of the task
+
+    def asked(self, name: str, tag: str) -> None:
+        """Have the server know that tasks of this *name* stop if they are asked to. A task that asks is running."""
+        held = self._claims.find(tag)
+        if held is None:
+            return
+        if self._slots.stops_when_asked(name):
+            self._members.tell_anew()
+        if self._slots.blocks_the_loop and held.stops_at_s is None:
+            self._look(held)
+
+    def _look(self, held: Held) -> None:
+        """Look for a sign that the event loop cannot read, since the task blocks it."""
+        now_s = monotonic()
+        if now_s < self._looks_again_s:
+            return
+        self._looks_again_s = now_s + _LOOKS_EVERY_S
+        own = f"\n{PREEMPT_SIGN} {held.job_id} {held.fence} ".encode()
+        client, inbox = self._members.scheduler.client, self._claims.inbox
+        try:
+            for each in client.lrange(inbox, -_LOOKS_AT, -1):
+                grace_ms = each.removeprefix(own)
+                if grace_ms != each and grace_ms.isdigit() and client.lrem(inbox, 1, each):
+                    self.order(held.job_id, held.fence, int(grace_ms) / 1000)
+        except (RedisError, OSError):
+            return  # the task asks again
+
+
+def is_asked(held: Held | None) -> bool:
+    """Return whether the task of a claim was asked to stop, so that its job may be given back as `PREEMPTED`."""
+    return held is not None and held.stops_at_s is not None and held.outcome in (UNSETTLED, PREEMPTED)

@@ -1,0 +1,93 @@
+"""Tasks of tenants that may be stopped for others, and that say what they have seen in lists of the server."""
+
+import os
+import time
+
+import redis
+from celery import Celery
+
+from celery_affinity import Affinity, Merge, Preempted, preempted
+
+url = os.environ["BROKER_URL"]
+app = Celery("preemption", broker=url, backend=url)
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    broker_connection_retry_on_startup=True,
+    task_acks_late=True,
+    worker_soft_shutdown_timeout=float(os.environ.get("SOFT_S", "0")),
+    affinity_heartbeat_interval=0.5,
+)
+server = redis.Redis.from_url(url)
+
+#: Time, s, after which a task gives up: longer than any test waits.
+LONG_S = 60
+
+OF_TENANT = Affinity(tenant="acme", preemptible=True)
+
+
+def count_to(task, most, step_s=0.02):
+    """Count from where the last run stopped, whenever the task is asked to stop. Return the number of runs."""
+    name = task.request.id
+    runs = server.incr(f"runs:{name}")
+    counted = int(server.get(f"counted:{name}") or 0)
+    server.rpush(f"preemptions:{name}", task.request.affinity.preemptions)
+    while counted < most and not server.exists(f"enough:{name}"):
+        if preempted():
+            server.set(f"counted:{name}", counted)
+            raise Preempted
+        counted += 1
+        time.sleep(step_s)
+    return runs
+
+
+@app.task(name="preemption.counts", bind=True, shared=False, affinity=OF_TENANT)
+def counts(self):
+    """Save a checkpoint when it is asked to stop, and stop."""
+    return count_to(self, LONG_S / 0.02)
+
+
+@app.task(name="preemption.ignores", bind=True, shared=False, affinity=OF_TENANT)
+def ignores(self, reads=False):
+    """Do not stop; *reads*: look whether it is to, and say so."""
+    runs = server.incr(f"runs:{self.request.id}")
+    until_s = time.monotonic() + LONG_S
+    while runs == 1 and time.monotonic() < until_s and not server.exists(f"enough:{self.request.id}"):
+        if reads and preempted():
+            server.set(f"asked:{self.request.id}", 1)
+        time.sleep(0.02)
+    return runs
+
+
+@app.task(name="preemption.raises", bind=True, shared=False, affinity=OF_TENANT, autoretry_for=(Exception,))
+def raises(self):
+    """Stop without having been asked, the first two times."""
+    if server.incr(f"runs:{self.request.id}") < 3:
+        raise Preempted
+    return [self.request.affinity.preemptions, self.request.delivery_info["redelivered"]]
+
+
+@app.task(name="preemption.early", bind=True, shared=False, acks_late=False)
+def early(self):
+    server.incr(f"runs:{self.request.id}")
+    until_s = time.monotonic() + LONG_S
+    while time.monotonic() < until_s and not server.exists(f"enough:{self.request.id}"):
+        if preempted():
+            raise Preempted
+        time.sleep(0.02)
+    return "ended"
+
+
+@app.task(
+    name="preemption.together",
+    bind=True,
+    shared=False,
+    affinity=Affinity(tenant="acme", preemptible=True, merge=Merge("all", keep="all")),
+)
+def together(self, calls):
+    count_to(self, LONG_S / 0.02)
+    return len(calls)
+
+
+@app.task(name="preemption.adds", shared=False)
+def adds(numbers):
+    return sum(numbers)

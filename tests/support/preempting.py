@@ -1,0 +1,47 @@
+"""A running task is told to stop, as the server does it: by a sign in the inbox of its worker."""
+
+from celery_affinity.rules.marks import is_batch
+from celery_affinity.rules.protocol import PREEMPT_SIGN
+from celery_affinity.rules.redis_keys import Keys
+
+from .processes import wait_until
+
+KEYS = Keys()
+
+
+class Victim:
+    """The call of a task of `tests.support.apps.preemption`, on one server."""
+
+    def __init__(self, server, result, *, is_merged=False):
+        self.server, self.result, self.id, self.is_merged = server, result, result.id, is_merged
+
+    def row(self):
+        """Return what the server knows of the job, or of the run of merged calls that stands for it."""
+        prefix = KEYS.key("job", "")
+        for key in self.server.scan_iter(f"{prefix}*"):
+            row = {name.decode(): value.decode() for name, value in self.server.hgetall(key).items()}
+            job_id = key.decode().removeprefix(prefix)
+            if is_batch(job_id) if self.is_merged else row.get("task") == self.id:
+                return {**row, "id": job_id}
+        raise AssertionError(f"the server does not know {self.id}")
+
+    def wait_for_run(self, number):
+        wait_until(lambda: int(self.server.get(f"runs:{self.id}") or 0) == number, 20, f"run {number} of {self.id}")
+
+    def order(self, grace_ms, row=None):
+        """Put the sign for the present claim, or for that in *row*, into the inbox. Return the row."""
+        row = row or self.row()
+        self.server.hset(KEYS.key("job", row["id"]), "stop", f"{row['fence']} tenant%3Abeta")  # as the order does
+        sign = f"\n{PREEMPT_SIGN} {row['id']} {row['fence']} {grace_ms}"
+        self.server.rpush(KEYS.key("inbox", row["worker"]), sign)
+        return row
+
+    def end_of_run(self, number):
+        """Return the result of a task that ends by itself in run *number*."""
+        self.wait_for_run(number)
+        return self.result.get(timeout=20)
+
+    def end(self):
+        """Let the task end, and return its result."""
+        self.server.set(f"enough:{self.id}", 1)
+        return self.result.get(timeout=20)

@@ -1,0 +1,144 @@
+"""What a worker does with the sign to stop a task, without a pool and a server."""
+
+from time import monotonic
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from celery_affinity.membership.held import ACKED, PREEMPTED, Held, tag_of
+from celery_affinity.worker import preempted
+from celery_affinity.worker.preempted import MOST_MARKED, Marks
+from celery_affinity.worker.slots import PoolSlots
+
+from ..support.worker_alone import Worker
+
+FENCE = "7"
+
+
+@pytest.fixture
+def marks(monkeypatch):
+    marks = Marks()
+    monkeypatch.setattr(preempted, "MARKS", marks)
+    return marks
+
+
+@pytest.fixture
+def worker(marks):
+    return Worker(1, ("excel", "mail"), makes=True)
+
+
+def order(worker, request, grace_ms="5000"):
+    job_id, _, fence = request._tag.rpartition(":")
+    worker.following.obey(["preempt", job_id, fence, grace_ms])
+    return request._tag
+
+
+def run_one(worker, **facts):
+    worker.hold("excel")
+    worker.turn()
+    request = worker.running[-1]
+    vars(request).update(task=SimpleNamespace(acks_late=True), preempt=Mock(return_value=False), **facts)
+    worker.claims.start(request._tag)
+    return request
+
+
+def test_a_task_is_asked_once_and_the_grace_is_that_of_the_first_sign(worker, marks):
+    request = run_one(worker)
+    tag = order(worker, request)
+    order(worker, request, "1")
+    (stop,) = worker.limited.timer.call_after.call_args_list
+    assert stop.args[0] == 5
+    assert marks.has(tag)
+    assert worker.claims.find(tag).described()["grace_s"] == pytest.approx(5, abs=1)
+    stop.args[1](*stop.args[2])
+    request.preempt.assert_called_once()
+
+
+def test_a_task_that_has_ended_in_the_grace_is_left_alone(worker):
+    request = run_one(worker)
+    tag = order(worker, request)
+    worker.reporting.settle(tag, ACKED)
+    worker.end_one()
+    (stop,) = worker.limited.timer.call_after.call_args_list
+    stop.args[1](*stop.args[2])
+    request.preempt.assert_not_called()
+    assert order(worker, request) == tag
+    assert worker.limited.timer.call_after.call_count == 1
+
+
+def test_a_reconnect_which_may_drop_timers_ends_no_grace(worker):
+    request = run_one(worker)
+    held = worker.claims.find(order(worker, request))
+    held.stops_at_s = monotonic() - 1
+    worker.limited.timer.reset_mock()
+    worker.following._preempting.begin()
+    ((pause_s, stop, arguments),) = (call.args for call in worker.limited.timer.call_after.call_args_list)
+    assert pause_s == 0
+    stop(*arguments)
+    request.preempt.assert_called_once()
+
+
+def test_a_job_that_has_not_started_goes_back_at_once(worker):
+    run_one(worker)
+    worker.hold("excel")  # ahead
+    worker.turn()
+    ((claim, tag),) = worker.reporting.lookahead.first(9)
+    worker.following.obey(["preempt", claim.job_id, claim.fence, "5000"])
+    assert not worker.reporting.lookahead
+    assert worker.claims.news(9)[1][tag].told == "returned"
+    worker.limited.timer.call_after.assert_not_called()
+
+
+def test_a_job_that_waits_for_a_rate_limit_goes_back_at_once(worker):
+    claim = worker.claim("mail")
+    worker.following.receive(claim)
+    worker.turn()
+    worker.following.obey(["preempt", claim.job_id, claim.fence, "5000"])
+    assert worker.claims.given_up() == {tag_of(claim.job_id, claim.fence)}
+    worker.members._heartbeats.wake.assert_called()
+
+
+def test_a_task_that_was_acked_early_goes_on(worker, marks, caplog):
+    request = run_one(worker)
+    worker.reporting.settle(request._tag, ACKED)
+    tag = order(worker, request)
+    assert not marks.has(tag)
+    assert "goes on: the job may not run again" in caplog.text
+
+
+def test_a_sign_for_a_job_that_is_not_here_changes_nothing(worker, marks):
+    worker.following.obey(["preempt", "job", "9", "0"])
+    assert not marks.has("job:9")
+    worker.limited.timer.call_after.assert_not_called()
+
+
+def test_the_memory_of_marks_has_room_again_when_claims_have_ended(marks):
+    for number in range(MOST_MARKED + 1):
+        marks.mark(f"job:{number}", lambda tag: True)
+    assert marks.has(f"job:{MOST_MARKED - 1}")
+    assert not marks.has(f"job:{MOST_MARKED}")
+    marks.mark("other:1", lambda tag: tag != "job:5")
+    assert marks.has("other:1")
+    assert not marks.has("job:5")
+    assert marks.has("job:6")
+
+
+def test_a_stopped_claim_tells_for_how_long_it_had_its_slot():
+    held = Held("job", FENCE, "pdf", slot_since_s=10.0, ended_s=51.5, outcome=PREEMPTED, why="")
+    assert held.told == "preempted 41500000"
+    assert held.run is None
+
+
+def test_a_pool_without_force_names_the_tasks_that_ask_fifty_at_most():
+    slots = PoolSlots(SimpleNamespace(pool=SimpleNamespace(terminate_job=None)))
+    slots._asking = []
+    assert [slots.stops_when_asked(name) for name in ("a", "b c", "a")] == [True, True, False]
+    assert slots._asking == ["a", "b c"]
+    for number in range(60):
+        slots.stops_when_asked(f"task{number}")
+    assert len(slots._asking) == 50
+
+
+def test_outside_of_a_task_nobody_is_asked_to_stop():
+    assert preempted.preempted() is False

@@ -1,0 +1,138 @@
+"""A task is stopped for another tenant's: asked first, by force after the grace; its job waits again, and nobody hears.
+
+The signs are put into the inbox here, as the server does it.
+"""
+
+import pytest
+from celery import chord
+
+from ..support.fleet import in_time
+from ..support.preempting import KEYS, Victim
+from ..support.processes import start_worker, wait_until
+from ..support.worker_processes import pool_of
+
+APP = "tests.support.apps.preemption"
+GRACE_MS = 300
+#: A grace that no test lives to see.
+LONG_MS = 60_000
+
+
+@pytest.fixture
+def tasks(valkey, load_app, redis_client):
+    return {name.partition(".")[2]: task for name, task in load_app(APP).tasks.items() if name.startswith("preemption")}
+
+
+@pytest.fixture
+def call(tasks, redis_client):
+    def call(name, *args, **options):
+        result = tasks[name].apply_async(args, **options)
+        return Victim(redis_client, result, is_merged=name == "together")
+
+    return call
+
+
+@pytest.fixture
+def start(valkey):
+    def start(pool="prefork", concurrency=1, name="victims", **env):
+        extra = ["--without-mingle", "--without-gossip"]
+        return start_worker(
+            APP, valkey.url, ["celery"], pool=pool, concurrency=concurrency, name=name, env=env, extra=extra
+        )
+
+    return start
+
+
+def check_that_it_came_back_as_it_was(before, victim):
+    after = victim.row()
+    assert [after[each] for each in ("deliveries", "enqueued")] == [before[each] for each in ("deliveries", "enqueued")]
+    assert int(after["fence"]) > int(before["fence"])
+
+
+@pytest.mark.parametrize("pool", in_time("prefork", "gevent", "eventlet"))
+def test_a_task_is_asked_to_stop_and_after_the_grace_it_is_stopped_by_force(start, call, pool, redis_client):
+    worker = start(pool)
+    stubborn = call("ignores", True)
+    stubborn.wait_for_run(1)
+    before = stubborn.order(GRACE_MS)
+    stubborn.order(LONG_MS, before)  # two signs for a claim are one
+    assert stubborn.end_of_run(2) == 2
+    check_that_it_came_back_as_it_was(before, stubborn)
+    assert redis_client.get(f"asked:{stubborn.id}") == b"1", "it was asked first"
+    assert redis_client.hget(KEYS.key("worker", before["worker"]), "stops") == b"force"
+    obliging = call("counts")
+    obliging.wait_for_run(1)
+    before = obliging.order(LONG_MS)
+    obliging.wait_for_run(2)
+    check_that_it_came_back_as_it_was(before, obliging)
+    assert obliging.end() == 2
+    assert "Traceback" not in worker.log()
+
+
+@pytest.mark.parametrize("pool", ["threads", "solo"])
+def test_where_force_is_impossible_the_server_knows_which_tasks_stop_when_asked_to(start, call, pool, redis_client):
+    worker = start(pool)
+    victim = call("counts")
+    victim.wait_for_run(1)
+    key = KEYS.key("worker", victim.row()["worker"])
+    wait_until(lambda: redis_client.hget(key, "stops") == b"preemption.counts", 10, "the server knows the task")
+    before = victim.order(GRACE_MS)
+    victim.wait_for_run(2)
+    check_that_it_came_back_as_it_was(before, victim)
+    assert victim.end() == 2
+    if pool == "threads":
+        stubborn = call("ignores")
+        stubborn.wait_for_run(1)
+        stubborn.order(0)
+        worker.wait_for(f"{stubborn.id}] is to stop", 10)
+        assert stubborn.end() == 1, "it goes on, and counts"
+    assert "Traceback" not in worker.log()
+
+
+def test_a_run_of_merged_calls_and_a_part_of_a_chord_come_back_with_all(start, tasks, call, redis_client):
+    merged = [call("together", number) for number in range(3)]
+    worker = start(concurrency=2)
+    merged[0].wait_for_run(1)
+    before = merged[0].order(LONG_MS)
+    merged[0].wait_for_run(2)
+    check_that_it_came_back_as_it_was(before, merged[0])
+    assert [each.result.state for each in merged] == ["PENDING"] * 3
+    assert merged[0].end() == 3
+    assert [each.result.get(timeout=20) for each in merged[1:]] == [3, 3]
+    body = chord([tasks["ignores"].s().set(task_id="part"), tasks["adds"].s([4])])(tasks["adds"].s())
+    part = Victim(redis_client, tasks["ignores"].AsyncResult("part"))
+    part.wait_for_run(1)
+    part.order(0)
+    assert body.get(timeout=20) == 2 + 4
+    assert "revoked" not in worker.log()
+    assert "Traceback" not in worker.log()
+
+
+def test_a_task_that_stops_without_having_been_asked_counts_as_a_delivery(start, call):
+    worker = start()
+    assert call("raises").result.get(timeout=20) == [0, True]
+    early = call("early")
+    early.wait_for_run(1)
+    early.order(0)
+    worker.wait_for(f"{early.id}] goes on: the job may not run again", 10)
+    assert early.end() == "ended"
+
+
+def test_the_end_of_a_worker_in_the_grace(start, call, redis_client):
+    worker = start()
+    victim = call("counts")
+    victim.wait_for_run(1)
+    (process,) = pool_of(worker)
+    process.suspend()  # the task does not see that it is asked
+    victim.order(LONG_MS)
+    worker.wait_for("is to stop within", 10)
+    worker.kill()
+    process.kill()
+    worker = start(name="next")
+    victim.wait_for_run(2)
+    assert victim.row()["deliveries"] == "1", "as always when a worker dies"
+    before = victim.row()
+    victim.order(LONG_MS)
+    worker.term()
+    worker.wait(20)
+    after = victim.row()
+    assert (after["state"], after["deliveries"], after["enqueued"]) == ("pending", "1", before["enqueued"])
