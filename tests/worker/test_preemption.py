@@ -6,6 +6,10 @@ The signs are put into the inbox here, as the server does it.
 import pytest
 from celery import chord
 
+from celery_affinity import Affinity, Tenant
+from celery_affinity.rules.tenants import encoded
+from celery_affinity.server.scheduler import Scheduler
+
 from ..support.fleet import in_time
 from ..support.preempting import KEYS, Victim
 from ..support.processes import start_worker, wait_until
@@ -136,3 +140,31 @@ def test_the_end_of_a_worker_in_the_grace(start, call, redis_client):
     worker.wait(20)
     after = victim.row()
     assert (after["state"], after["deliveries"], after["enqueued"]) == ("pending", "1", before["enqueued"])
+
+
+def test_a_tenant_below_its_minimum_gets_a_slot_and_the_job_that_is_stopped_for_it_ends_later(
+    start, call, tasks, redis_client
+):
+    """Nobody puts a sign here: the server chooses, the worker stops the job, and its slot is the other tenant's."""
+    worker = start("threads", concurrency=2)
+    victims = [call("counts") for _ in range(2)]
+    for victim in victims:
+        victim.wait_for_run(1)
+    quotas = encoded({"beta": Tenant(min=1)})
+    Scheduler(redis_client, KEYS).configure(
+        {"tenants": quotas, "preemption_delay_us": "100000", "preemption_grace_us": f"{LONG_MS}000"}
+    )
+    wanted = tasks["adds"].apply_async(([1, 2],), affinity=Affinity(tenant="beta"))
+    assert wanted.get(timeout=20) == 3
+    wait_until(lambda: redis_client.mget(*(f"runs:{each.id}" for each in victims)).count(b"2") == 1, 20, "it runs on")
+    stopped = next(each for each in victims if redis_client.get(f"runs:{each.id}") == b"2")
+    row = stopped.row()
+    assert {name: row.get(name) for name in ("deliveries", "preemptions", "preempted_for")} == {
+        "deliveries": "0",
+        "preemptions": "1",
+        "preempted_for": "beta",
+    }
+    assert redis_client.lrange(f"preemptions:{stopped.id}", 0, -1) == [b"0", b"1"]
+    assert sorted(each.end() for each in victims) == [1, 2]
+    assert redis_client.hget(KEYS.key("counters"), "preempted") == b"1"
+    assert "Traceback" not in worker.log()
