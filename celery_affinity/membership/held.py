@@ -107,6 +107,10 @@ class Held:
     opened_in: str = ""
     stops_at_s: float | None = None
 
+    def stop_within(self, grace_s: float) -> None:
+        """Record that the task was asked to stop within that time."""
+        self.stops_at_s = time.monotonic() + grace_s
+
     @property
     def number(self) -> tuple[str, str]:
         return self.job_id, self.fence

@@ -70,7 +70,7 @@ class Preempting:
         elif held.outcome != UNSETTLED or not request.task.acks_late:
             logger.warning("%s goes on: the job may not run again, since it was acked when it started", held.in_words)
         else:
-            held.stops_at_s = monotonic() + grace_s
+            held.stop_within(grace_s)
             preempted.MARKS.mark(tag, lambda tag: self._claims.find(tag) is not None)
             self._stop_later(held, grace_s)
             logger.info("%s is to stop within %g s: another tenant is below its minimum", held.in_words, grace_s)
