@@ -55,8 +55,8 @@ function hooks.may_be_ahead(id)
 end
 
 -- RETURNS whether job `id`, which has a key and is the best of those that wait, may start.
-function hooks.may_start(id)
-    return keyed.may_start(id)
+function hooks.may_start(id, type, lane)
+    return keyed.may_start(id, type, lane)
 end
 
 -- Has a job with a key, which gets a slot, hold it. `needs_no_turn`: whether it goes whosever turn it is.

@@ -45,7 +45,11 @@ function keyed.enter(id, type, lane, enqueued, fresh)
         key_rows.know(id, fresh.rules, fresh.task_name)
     end
     local its_keys = key_rows.keys_of(id)
-    if not its_keys[1] then
+    local unbounded_key = unbounded.key_of(id, type, lane)
+    if unbounded_key or not its_keys[1] then
+        if unbounded_key then
+            redis.call("ZADD", key.sublane(unbounded_key, type, lane), enqueued, id)
+        end
         lanes.add(id, type, lane, enqueued)
         call.gained[type] = true
         return
@@ -61,7 +65,10 @@ function keyed.enter(id, type, lane, enqueued, fresh)
         end
     end
     local first = its_keys[1].key
-    key_rows.add(first, key_rows.read(first), id, type, lane, enqueued)
+    if key_rows.add(first, key_rows.read(first), id, type, lane, enqueued) then
+        lanes.add(id, type, lane, enqueued)
+        call.gained[type] = true
+    end
     key_standing.renew_soon(first)
     key_standing.renew_all(true)
     if not key_steps.stands_for(its_keys, id, type, lane) then
@@ -126,7 +133,10 @@ end
 
 -- RETURNS whether job `id`, which is in its lane, may start: not if one of its keys has no room for it, since a limit
 -- was lowered just now or a tick is to go on with the key.
-function keyed.may_start(id)
+function keyed.may_start(id, type, lane)
+    if unbounded.passes(id, type, lane) then
+        return true
+    end
     for _, stated in ipairs(key_rows.keys_of(id)) do
         if not has_room_for(id, stated.key, key_rows.read(stated.key)) then
             send_back(id, stated.key)
@@ -147,6 +157,9 @@ end
 -- Job `id`, which was popped from its lane, was claimed: it holds its key, and counts as a start of its rate.
 -- `needs_no_turn`: whether it went whosever turn it was.
 function keyed.hold(id, type, lane, fence, needs_no_turn)
+    if unbounded.hold(id, type, lane, fence) then
+        return
+    end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
         wait_no_more(stated, its, nth > 1, id, type, lane)
@@ -157,7 +170,7 @@ function keyed.hold(id, type, lane, fence, needs_no_turn)
         else
             redis.call("ZADD", key.held(its_key), fence, id)
             its.held = its.held and its.held + 1
-            if tenants.is_one(its_key) then
+            if stated.tenant then
                 shares.charge(its_key, id, type, not needs_no_turn)
             end
             key_turns.end_turn(its_key, its, type)
@@ -183,6 +196,13 @@ local function retry_of(id, its_key)
     end
 end
 
+-- RETURNS whether a tenant, one of whose jobs has ended, had room for others before. `its`: nil if it was not read yet.
+local function has_room_for_several(its_key, its)
+    local most = tenants.max_of(its_key)
+    return tenants.min_of(its_key) == 0
+        and (most == math.huge or most - (its and its.held or redis.call("ZCARD", key.held(its_key))) > 1)
+end
+
 -- Frees one key of a job, as `free` does.
 local function free_one(stated, id, type)
     local its_key = stated.key
@@ -193,8 +213,11 @@ local function free_one(stated, id, type)
     if known and known.held then
         known.held = known.held - 1
     end
-    if tenants.is_one(its_key) then
+    if stated.tenant then
         shares.settle(its_key, id)
+        if has_room_for_several(its_key, known) then
+            return -- all that wait for it stand for it as before
+        end
     end
     local its, retry, its_type, is_pending = key_rows.read(its_key), nil, nil, nil
     if stated.keeps_order then

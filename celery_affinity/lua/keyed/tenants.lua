@@ -36,10 +36,15 @@ local function in_force()
     return call.tenants
 end
 
+-- RETURNS the name of the tenant whose key is `its_key`.
+function tenants.name_of(its_key)
+    return string.sub(its_key, #protocol.TENANT_PREFIX + 1)
+end
+
 -- RETURNS the quota of a tenant.
 local function quota_of(its_key)
     local quotas = in_force().quotas
-    return quotas[string.sub(its_key, #protocol.TENANT_PREFIX + 1)] or quotas["*"] or NONE
+    return quotas[tenants.name_of(its_key)] or quotas["*"] or NONE
 end
 
 -- RETURNS whether a key is that of a tenant.
@@ -55,6 +60,14 @@ end
 -- RETURNS how many jobs of a tenant are to hold its key before others get slots.
 function tenants.min_of(its_key)
     return quota_of(its_key).min
+end
+
+-- RETURNS whether the settings bound nothing of tenant `name`: it has neither a maximum nor a minimum, and tenants go by
+-- age.
+function tenants.is_unbounded(name)
+    local its = in_force()
+    local quota = its.quotas[name] or its.quotas["*"] or NONE
+    return quota.max == nil and quota.min == 0 and its.era == nil
 end
 
 -- RETURNS the weight of a tenant: by how much a time that its jobs have slots is divided.
