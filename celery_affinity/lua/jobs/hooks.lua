@@ -18,9 +18,10 @@ function hooks.of_new(job)
 end
 
 -- Has a job wait: in its lane, unless its key keeps it back. `fresh`: the job, if it was published just now; else nil.
-function hooks.wait(id, type, lane, enqueued, fresh)
+-- `heads`: the heads of its type, if they are known.
+function hooks.wait(id, type, lane, enqueued, fresh, heads)
     if marks.has_key(id) then
-        keyed.enter(id, type, lane, enqueued, fresh)
+        keyed.enter(id, type, lane, enqueued, fresh, heads)
     else
         lanes.add(id, type, lane, enqueued)
     end

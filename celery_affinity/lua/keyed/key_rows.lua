@@ -92,8 +92,8 @@ local function add_field(its, name, value)
 end
 
 -- RETURNS whether nothing bounds a key, which is that of a tenant.
-local function is_unbounded(its_key, its)
-    return tenants.is_one(its_key) and not its.is_paused and tenants.is_unbounded(tenants.name_of(its_key))
+local function is_unbounded(its)
+    return its.tenant and not its.is_paused and tenants.is_unbounded(its.tenant)
 end
 
 -- Bounds all sub-lanes of a key that are unbounded.
@@ -108,6 +108,7 @@ local function bound_all(its_key, its)
 end
 
 -- RETURNS a table of what Redis says of a key:
+-- tenant: the name of the tenant whose key it is, false for another key.
 -- sublanes: "type lane" -> a table: type and lane; first, enqueued: its first job, and when that was enqueued;
 --   standing: the job that stands in the lane, "" for none; is_first: whether it goes first (`minimums`); turn: the era
 --   in which it has a turn (`shares`), nil for none; is_changed: whether this is still to be written; has_more: whether
@@ -129,7 +130,8 @@ function key_rows.read(its_key)
             keys.are_some_paused = redis.call("EXISTS", key.pauses) == 1
         end
         its = {
-            sublanes = {}, stated = {}, had = {}, unkept = {}, held = nil,
+            tenant = tenants.is_one(its_key) and tenants.name_of(its_key), sublanes = {}, stated = {}, had = {},
+            unkept = {}, held = nil,
             is_paused = keys.are_some_paused and redis.call("HEXISTS", key.pauses, "key:" .. its_key) == 1,
         }
         local fields = redis.call("HGETALL", key.of_key(its_key))
@@ -137,7 +139,7 @@ function key_rows.read(its_key)
             add_field(its, fields[i], fields[i + 1])
         end
         keys.known[its_key] = its
-        if its.are_some_unbounded and not is_unbounded(its_key, its) then
+        if its.are_some_unbounded and not is_unbounded(its) then
             bound_all(its_key, its)
         end
     end
@@ -167,7 +169,7 @@ function key_rows.add(its_key, its, id, type, lane, enqueued)
     end
     local sublane = its.sublanes[name]
     if not sublane then
-        local is_free = is_unbounded(its_key, its)
+        local is_free = is_unbounded(its)
         sublane = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = is_free,
             is_changed = is_free }
         its.sublanes[name] = sublane
@@ -267,7 +269,9 @@ function key_rows.write_sublanes(its_key, its)
             sublane.is_changed = false
         end
     end
-    many.call("HSET", key.of_key(its_key), fields)
+    if fields[1] then
+        many.call("HSET", key.of_key(its_key), fields)
+    end
 end
 
 -- Ends that a key is kept for a job or a type. `what`: "retry" or "turn". Jobs of any type may have room then. This

@@ -39,19 +39,18 @@ local function note(stated, id, is_fresh)
     end
 end
 
--- Adds a job to those that wait for its keys. `fresh`: the job, if it was published just now; else nil.
-function keyed.enter(id, type, lane, enqueued, fresh)
+-- Adds a job to those that wait for its keys. `fresh`: the job, if it was published just now; else nil. `heads`: the
+-- heads of its type, if they are known.
+function keyed.enter(id, type, lane, enqueued, fresh, heads)
     if fresh then
         key_rows.know(id, fresh.rules, fresh.task_name)
     end
     local its_keys = key_rows.keys_of(id)
-    local unbounded_key = unbounded.key_of(id, type, lane)
-    if unbounded_key or not its_keys[1] then
-        if unbounded_key then
-            redis.call("ZADD", key.sublane(unbounded_key, type, lane), enqueued, id)
-        end
+    if not its_keys[1] then
         lanes.add(id, type, lane, enqueued)
         call.gained[type] = true
+        return
+    elseif unbounded.enter(id, type, lane, enqueued, heads) then
         return
     end
     shares.come(id, fresh)
@@ -66,7 +65,7 @@ function keyed.enter(id, type, lane, enqueued, fresh)
     end
     local first = its_keys[1].key
     if key_rows.add(first, key_rows.read(first), id, type, lane, enqueued) then
-        lanes.add(id, type, lane, enqueued)
+        lanes.add(id, type, lane, enqueued, heads)
         call.gained[type] = true
     end
     key_standing.renew_soon(first)
@@ -196,11 +195,12 @@ local function retry_of(id, its_key)
     end
 end
 
--- RETURNS whether a tenant, one of whose jobs has ended, had room for others before. `its`: nil if it was not read yet.
-local function has_room_for_several(its_key, its)
-    local most = tenants.max_of(its_key)
-    return tenants.min_of(its_key) == 0
-        and (most == math.huge or most - (its and its.held or redis.call("ZCARD", key.held(its_key))) > 1)
+-- RETURNS whether tenant `name`, one of whose jobs has ended, had room for jobs of all types before, whichever type has
+-- a turn: then the same jobs stand for it as before. `its`: nil if its key was not read yet.
+local function has_room_for_several(name, its_key, its)
+    local most = tenants.max_of(name)
+    return tenants.min_of(name) == 0
+        and (most == math.huge or most - (its and its.held or redis.call("ZCARD", key.held(its_key))) > 2)
 end
 
 -- Frees one key of a job, as `free` does.
@@ -215,8 +215,8 @@ local function free_one(stated, id, type)
     end
     if stated.tenant then
         shares.settle(its_key, id)
-        if has_room_for_several(its_key, known) then
-            return -- all that wait for it stand for it as before
+        if has_room_for_several(stated.tenant, its_key, known) then
+            return
         end
     end
     local its, retry, its_type, is_pending = key_rows.read(its_key), nil, nil, nil

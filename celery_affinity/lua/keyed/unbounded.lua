@@ -8,9 +8,9 @@
 -- Cost: of a claim four commands, O(log n).
 local MOST = 4 * protocol.MOST_OPENED -- jobs that a call keeps back
 
--- RETURNS the key of job `id` if that is the only one, and the job is in an unbounded sub-lane, which nothing bounds
--- now; else nil. A sub-lane that begins with the job is none yet.
-function unbounded.key_of(id, type, lane)
+-- RETURNS the key of job `id` if that is the only one, and its sub-lane is unbounded, and nothing bounds it now; else
+-- nil. A sub-lane that begins with the job is none yet.
+local function key_of(id, type, lane)
     local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
     if not (stated and stated.tenant and tenants.is_unbounded(stated.tenant)) then
         return nil
@@ -24,9 +24,21 @@ function unbounded.key_of(id, type, lane)
     return text == key_rows.UNBOUNDED and not turn and stated.key or nil
 end
 
--- RETURNS whether `key_of` has a key for job `id`, which is in its lane: then the job may start, and `hold` is next.
+-- Adds a job, which has keys, to its unbounded sub-lane and to its lane. `heads`: those of its type, if they are known.
+-- RETURNS whether it has such a sub-lane.
+function unbounded.enter(id, type, lane, enqueued, heads)
+    local its_key = key_of(id, type, lane)
+    if its_key then
+        redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)
+        lanes.add(id, type, lane, enqueued, heads)
+    end
+    return its_key ~= nil
+end
+
+-- RETURNS whether job `id`, which is in its lane, is in an unbounded sub-lane, and has no other key: then it may start,
+-- and `hold` is next.
 function unbounded.passes(id, type, lane)
-    local its_key = unbounded.key_of(id, type, lane)
+    local its_key = key_of(id, type, lane)
     key_rows.of_call().passes = its_key and { id = id, key = its_key }
     return its_key ~= nil
 end
@@ -72,13 +84,13 @@ end
 -- first jobs are left.
 local function keep_some_back(its_key, sublane, number)
     local from = math.max(0, number - MOST)
-    local place, lane = key.sublane(its_key, sublane.type, sublane.lane), key.lane(sublane.type, sublane.lane)
+    local place = key.sublane(its_key, sublane.type, sublane.lane)
     local jobs = redis.call("ZRANGE", place, from, number - 1, "WITHSCORES")
     local before = lanes.heads_of(sublane.type)
     local heads = before
     for i = #jobs - 1, 1, -2 do
         local id, enqueued = jobs[i], jobs[i + 1]
-        if id ~= sublane.standing and redis.call("ZSCORE", lane, id) then
+        if id ~= sublane.standing then
             heads = lanes.without(id, sublane.type, sublane.lane, heads)
             key_steps.keep_back(id, sublane.type, sublane.lane, enqueued)
         end

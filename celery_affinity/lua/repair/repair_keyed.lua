@@ -232,17 +232,26 @@ local function renew(its_key, agreed)
     end
 end
 
+-- Fixes the last job of an unbounded sub-lane: if somebody deleted the lane, the heads alone may be there again.
+local function fix_last(its_key, type, lane)
+    local sublane = key.sublane(its_key, type, lane)
+    if derived.fields(key.of_key(its_key), type .. " " .. lane) == key_rows.UNBOUNDED and derived.exists(sublane, "zset") then
+        repair_keyed.fix_job(redis.call("ZRANGE", sublane, -1, -1)[1], sublane)
+    end
+end
+
 -- Fixes a key for which jobs wait.
 function repair_keyed.fix(its_key, agreed)
     fix_fields(its_key)
     for _, name in ipairs(redis.call("HKEYS", key.of_key(its_key))) do
-        local type, lane = string.match(name, "^(%S+) (%S+)$")
+        local type, lane = string.match(name, "^([^+%s]%S*) (%S+)$")
         if type then
             local sublane = key.sublane(its_key, type, lane)
             derived.exists(key.lane(type, lane), "zset")
             derived.with_some_of(sublane, function(id)
                 return (repair_keyed.fix_job(id, sublane))
             end)
+            fix_last(its_key, type, lane)
             fix_written(its_key, type, lane)
         end
     end

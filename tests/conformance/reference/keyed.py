@@ -22,7 +22,6 @@ def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> N
     if not keys:
         return
     if _is_alone_and_unbounded(cohort, job):
-        cohort.gained.add(job.type)
         renew(cohort, set(), now_us, gains=True)
         return
     shares.come(cohort, job)
@@ -103,10 +102,10 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
 
 
 def _had_room_for_several(cohort: Cohort, rules: StatedKey) -> bool:
-    """Return whether a tenant, one of whose jobs has ended, had room for others before: then nothing changes."""
+    """Return whether a tenant, one of whose jobs has ended, had room for all types before: then nothing changes."""
     if not rules.is_of_tenant or _least_of(cohort, rules.key):
         return False
-    return limit_of(cohort, rules.key) - len(holders(cohort, rules.key)) > 1
+    return limit_of(cohort, rules.key) - len(holders(cohort, rules.key)) > 2
 
 
 def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
