@@ -47,7 +47,8 @@ end
 -- RETURNS whether a job that stands for a key in `sublane` is in its lane.
 function key_steps.is_in_lane(its_key, sublane)
     local id = sublane.standing
-    return sublane.is_unbounded or id ~= "" and key_steps.stands_for(keys_after(its_key, id), id, sublane.type, sublane.lane)
+    return sublane.is_unbounded
+        or id ~= "" and key_steps.stands_for(keys_after(its_key, id), id, sublane.type, sublane.lane)
 end
 
 -- The job that stands for a key in `sublane` is to do so no more: removes it from where it went on to. `heads`: those

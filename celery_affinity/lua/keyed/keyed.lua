@@ -5,7 +5,8 @@
 -- A lane has the pending jobs of one type, mode and priority; a claim takes its first job. What waits for a key is in
 -- sub-lanes, one for each key and lane, in the order of the lane. While the key has room, the first job of each of its
 -- sub-lanes stands for it: it goes on to the sub-lane of its next key, or to its lane. All others are kept back. So
--- claims meet only jobs that may start. To renew a key is to find out again which jobs stand (`key_standing`).
+-- claims meet only jobs that may start. To renew a key is to find out again which jobs stand (`key_standing`). A tenant
+-- that nothing bounds keeps no job back (`unbounded`).
 -- What a key holds is a copy of claims: a claim that is removed, after a crash as well, frees it.
 -- Below, `its` is what is known of `its_key` (`key_rows.read`).
 -- Cost: that of `key_standing.renew_all`, and a few commands.

@@ -62,8 +62,8 @@ function tenants.min_of(name)
     return quota_of(name).min
 end
 
--- RETURNS whether the settings bound nothing of tenant `name`: it has neither a maximum nor a minimum, and tenants go by
--- age.
+-- RETURNS whether the settings bound nothing of tenant `name`: it has neither a maximum nor a minimum, and tenants go
+-- by age.
 function tenants.is_unbounded(name)
     local quota = quota_of(name)
     return quota.max == nil and quota.min == 0 and in_force().era == nil

@@ -235,7 +235,8 @@ end
 -- Fixes the last job of an unbounded sub-lane: if somebody deleted the lane, the heads alone may be there again.
 local function fix_last(its_key, type, lane)
     local sublane = key.sublane(its_key, type, lane)
-    if derived.fields(key.of_key(its_key), type .. " " .. lane) == key_rows.UNBOUNDED and derived.exists(sublane, "zset") then
+    local words = derived.fields(key.of_key(its_key), type .. " " .. lane)
+    if words == key_rows.UNBOUNDED and derived.exists(sublane, "zset") then
         repair_keyed.fix_job(redis.call("ZRANGE", sublane, -1, -1)[1], sublane)
     end
 end

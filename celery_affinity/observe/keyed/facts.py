@@ -132,7 +132,8 @@ class KeyFacts:
     """What arrows write of a key.
 
     *sublanes*: the lanes for which jobs of the key wait, without their heads; the job in each is the one that stands in
-    the lane, "" if none or all of them do. *stated*: what each task (encoded) stated last. *retry*: a job's id. *turn*: a type.
+    the lane, "" if none or all of them do. *stated*: what each task (encoded) stated last. *retry*: a job's id.
+    *turn*: a type.
     """
 
     sublanes: list[Lane]

@@ -46,8 +46,8 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
     keys = keys_of(job)
     if _is_alone_and_unbounded(cohort, job):
         (rules,) = keys
-        others = (each for each in waiting(cohort, rules.key) if sublane_of(rules.key, each) == sublane_of(rules.key, job))
-        renew(cohort, set() if any(others) else {rules.key}, now_us, gains=False)
+        is_last = sublane_of(rules.key, job) not in {sublane_of(rules.key, each) for each in waiting(cohort, rules.key)}
+        renew(cohort, {rules.key} if is_last else set(), now_us, gains=False)
         return
     for rules in keys:
         rate = rate_of(cohort, rules.key)
