@@ -73,7 +73,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "of_key": (
         "lane:key:of:%s",
         "hash",
-        "key of a rule: 'type lane' -> time, µs, and id of its first job; '=task' -> the task's last limit; its retry",
+        "key of a rule: 'type lane' -> time, µs, and id of its first job, or '*'; '=task' -> its last limit; its retry",
     ),
     "coming": (
         "lane:key:coming:%s",

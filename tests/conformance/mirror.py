@@ -456,6 +456,10 @@ def _expect_keys(reference, entry, standing):
         its_keys = waits_for.get(job.id, [])
         for its_key in its_keys:
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)
+            if keyed.sublane_of(its_key, job) in reference.unbounded:
+                entry(["of_key", its_key], its_lane, "*")
+                entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
+                continue
             words = first.setdefault((its_key, its_lane), f"{job.enqueued_us} {job.id}")
             stands = job.id in standing or its_key != its_keys[-1]
             is_first = stands and its_key in reference.first_keys

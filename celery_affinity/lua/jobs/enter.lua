@@ -71,7 +71,7 @@ function enter.put(job, enqueued_us, is_only)
     elseif waits_as == "merged" then
         heads = heads or "" -- others wait
     elseif rule and marks.has_key(id) then
-        hooks.wait(id, type, lane, due, job)
+        hooks.wait(id, type, lane, due, job, heads or "")
     elseif heads or has_type_rules or not is_only then
         lanes.add(id, type, lane, due, heads or "")
     else

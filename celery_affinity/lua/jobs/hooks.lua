@@ -18,9 +18,10 @@ function hooks.of_new(job)
 end
 
 -- Has a job wait: in its lane, unless its key keeps it back. `fresh`: the job, if it was published just now; else nil.
-function hooks.wait(id, type, lane, enqueued, fresh)
+-- `heads`: the heads of its type, if they are known.
+function hooks.wait(id, type, lane, enqueued, fresh, heads)
     if marks.has_key(id) then
-        keyed.enter(id, type, lane, enqueued, fresh)
+        keyed.enter(id, type, lane, enqueued, fresh, heads)
     else
         lanes.add(id, type, lane, enqueued)
     end
@@ -55,8 +56,8 @@ function hooks.may_be_ahead(id)
 end
 
 -- RETURNS whether job `id`, which has a key and is the best of those that wait, may start.
-function hooks.may_start(id)
-    return keyed.may_start(id)
+function hooks.may_start(id, type, lane)
+    return keyed.may_start(id, type, lane)
 end
 
 -- Has a job with a key, which gets a slot, hold it. `needs_no_turn`: whether it goes whosever turn it is.

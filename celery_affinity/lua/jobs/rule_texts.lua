@@ -25,14 +25,18 @@ local meanings = kept.cache()
 local function keys_in(text)
     local list = {}
     for its_key, states, more in string.gmatch(text, "key=(%S+) %l+=(%S+) ?([op]?)") do
-        list[#list + 1] = { key = its_key, states = states, keeps_order = more == "o", is_preemptible = more == "p" }
+        local tenant = tenants.is_one(its_key) and tenants.name_of(its_key)
+        list[#list + 1] = {
+            key = its_key, states = states, keeps_order = more == "o", tenant = tenant, is_preemptible = more == "p",
+        }
     end
     return list
 end
 
 -- RETURNS the keys in the order in which the job passes them, a list of tables, which nobody changes: the key; states:
 -- the limit or rate that the job states of it, BY_SETTINGS of a tenant; keeps_order: whether the job's retry is to have
--- the key before others; is_preemptible: whether the job may be stopped for another tenant.
+-- the key before others; tenant: the name of the tenant whose key it is, false for other keys; is_preemptible: whether
+-- the job may be stopped for another tenant.
 function rule_texts.keys(text)
     text = text or ""
     return meanings.of[text] or kept.keep(meanings, text, keys_in(text))

@@ -37,6 +37,9 @@ end
 -- RETURNS the rate of a key, by the setting `limits` or else the slowest in `stated`: how many jobs may start at once,
 -- the period, µs, and the interval, µs; nil if the key has none.
 function key_room.rate_of(its_key, stated)
+    if not next(stated) then -- as of a tenant
+        return nil
+    end
     local most, period_us = slowest_of(stated)
     if most and string.find(its_key, protocol.RATE_PREFIX, 1, true) == 1 then
         local set_most, set_period_us = rate_in(set_for(its_key, "/") or "")
@@ -46,16 +49,16 @@ function key_room.rate_of(its_key, stated)
 end
 
 -- RETURNS how many jobs may hold the key: by the settings, or else the least that jobs state.
-local function limit_of(its_key, stated)
-    if tenants.is_one(its_key) then
-        return tenants.max_of(its_key)
+local function limit_of(its_key, its)
+    if its.tenant then
+        return tenants.max_of(its.tenant)
     end
     local set = set_for(its_key, "^%d+$")
     if set then
         return tonumber(set)
     end
     local least = math.huge
-    for _, text in pairs(stated) do
+    for _, text in pairs(its.stated) do
         least = math.min(least, tonumber(text) or least)
     end
     return least
@@ -80,6 +83,6 @@ function key_room.room_of(its_key, its)
         local room = math.min(most, math.floor((period_us - ahead_us) / interval_us))
         return room, room <= 0 and free_us - period_us + interval_us
     end
-    local limit = limit_of(its_key, its.stated)
+    local limit = limit_of(its_key, its)
     return limit == math.huge and limit or limit - key_rows.held(its_key, its) - (its.retry and 1 or 0)
 end

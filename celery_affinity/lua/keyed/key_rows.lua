@@ -1,11 +1,15 @@
 -- key_rows: what Redis says of a key and of the rules of its jobs, read once in a call of an arrow.
 
+-- What the key's hash has of a sub-lane of a tenant that nothing bounds (`unbounded`).
+key_rows.UNBOUNDED = "*"
+
 -- RETURNS a table with what this call has read. known: key -> what `read` returned, kept up to date with what the call
 -- writes. of_job, task, since: job id -> its keys, the name of its task, and
 -- when it came (`shares`). are_some_paused: whether anything is paused.
 -- patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
 -- is_renewed_later: whether keys are renewed only at the end of the call.
 -- first_heads_changed: whether other jobs go first (`minimums`) since a claim has read which.
+-- passes: the job of an unbounded sub-lane that is about to be claimed, and its key (`unbounded`); false for none.
 -- in_vain: keys with a turn for whose type no job waited when they were renewed.
 -- gone_on: jobs that others held up which have left in this call -> type and lane. Since `renew_all` began: has_left,
 -- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside
@@ -17,7 +21,7 @@ function key_rows.of_call()
     if not call.keys then
         call.keys = {
             known = {}, of_job = {}, task = {}, since = {}, tags = {}, is_unfinished = false, to_renew = {},
-            first_heads_changed = false, in_vain = {}, gone_on = {}, called_back = {}, has_left = false,
+            first_heads_changed = false, passes = false, in_vain = {}, gone_on = {}, called_back = {}, has_left = false,
             has_left_several = false, is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
             left_to_set_right = protocol.MOST_TURNS - 1,
@@ -62,7 +66,12 @@ end
 -- Adds to `its` what field `name` of the key's hash says.
 local function add_field(its, name, value)
     local type, lane = string.match(name, "^(%S+) (%S+)$")
-    if type then
+    if type and string.sub(name, 1, 1) == "+" then
+        its.unkept[string.sub(name, 2)] = tonumber(value)
+    elseif type and value == key_rows.UNBOUNDED then
+        its.sublanes[name] = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = true }
+        its.waits, its.are_some_unbounded = true, true
+    elseif type then
         local enqueued, first, standing, is_first, turn = string.match(value, "^(%S+) (%S+) ?(%S*) ?(!?)~?(%d*)$")
         its.sublanes[name] = {
             type = type, lane = lane, enqueued = enqueued, first = first, standing = standing,
@@ -82,11 +91,30 @@ local function add_field(its, name, value)
     end
 end
 
+-- RETURNS whether nothing bounds a key, which is that of a tenant.
+local function is_unbounded(its)
+    return its.tenant and not its.is_paused and tenants.is_unbounded(its.tenant)
+end
+
+-- Bounds all sub-lanes of a key that are unbounded.
+local function bound_all(its_key, its)
+    local names = {}
+    for name, sublane in pairs(its.sublanes) do
+        names[#names + 1] = sublane.is_unbounded and name or nil
+    end
+    for _, name in ipairs(names) do
+        unbounded.bound(its_key, its, name)
+    end
+end
+
 -- RETURNS a table of what Redis says of a key:
+-- tenant: the name of the tenant whose key it is, false for another key.
 -- sublanes: "type lane" -> a table: type and lane; first, enqueued: its first job, and when that was enqueued;
 --   standing: the job that stands in the lane, "" for none; is_first: whether it goes first (`minimums`); turn: the era
 --   in which it has a turn (`shares`), nil for none; is_changed: whether this is still to be written; has_more: whether
---   a job waits behind the first one, nil if that is not known.
+--   a job waits behind the first one, nil if that is not known; is_unbounded: whether all its jobs are in the lane,
+--   and then it has no first job (`unbounded`), and nothing bounds the key.
+-- unkept: "type lane" -> how many of the first jobs of a sub-lane that was unbounded are still to be kept back.
 -- waits: whether any job waits for the key. held: how many jobs hold it, nil until `key_rows.held` is asked. is_paused.
 -- stated: task -> the limit or rate that its jobs state.
 -- retry: the job that the key is kept for (`keep_order`), nil for none.
@@ -102,7 +130,8 @@ function key_rows.read(its_key)
             keys.are_some_paused = redis.call("EXISTS", key.pauses) == 1
         end
         its = {
-            sublanes = {}, stated = {}, had = {}, held = nil,
+            tenant = tenants.is_one(its_key) and tenants.name_of(its_key), sublanes = {}, stated = {}, had = {},
+            unkept = {}, held = nil,
             is_paused = keys.are_some_paused and redis.call("HEXISTS", key.pauses, "key:" .. its_key) == 1,
         }
         local fields = redis.call("HGETALL", key.of_key(its_key))
@@ -110,6 +139,9 @@ function key_rows.read(its_key)
             add_field(its, fields[i], fields[i + 1])
         end
         keys.known[its_key] = its
+        if its.are_some_unbounded and not is_unbounded(its) then
+            bound_all(its_key, its)
+        end
     end
     return its
 end
@@ -126,7 +158,8 @@ function key_rows.enqueued_of(its_key, sublane, id)
         or redis.call("ZSCORE", key.sublane(its_key, sublane.type, sublane.lane), id)
 end
 
--- Adds a job to a sub-lane. The caller renews the key.
+-- Adds a job to a sub-lane. The caller renews the key. RETURNS whether the sub-lane is unbounded: then the job belongs
+-- into its lane.
 function key_rows.add(its_key, its, id, type, lane, enqueued)
     local name = type .. " " .. lane
     redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)
@@ -134,11 +167,32 @@ function key_rows.add(its_key, its, id, type, lane, enqueued)
         redis.call("ZADD", key.waiting_keys, "NX", keyed.revision(), its_key)
         its.waits = true
     end
-    local sublane = its.sublanes[name] or { type = type, lane = lane, standing = "", is_first = false }
-    its.sublanes[name] = sublane
+    local sublane = its.sublanes[name]
+    if not sublane then
+        local is_free = is_unbounded(its)
+        sublane = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = is_free,
+            is_changed = is_free }
+        its.sublanes[name] = sublane
+    end
+    if sublane.is_unbounded then
+        return true
+    elseif its.unkept[name] then
+        its.unkept[name] = its.unkept[name] + 1 -- it may come before some of these
+    end
     local enqueued_us, first_us = tonumber(enqueued), tonumber(sublane.enqueued)
     if not first_us or score.is_older(enqueued_us, id, first_us, sublane.first) then
         sublane.first, sublane.enqueued, sublane.is_changed = id, enqueued, true
+    end
+    return false
+end
+
+-- Ends a sub-lane in which no job waits any more.
+function key_rows.end_sublane(its_key, its, name)
+    redis.call("HDEL", key.of_key(its_key), name)
+    its.sublanes[name] = nil
+    if its.unkept[name] then
+        redis.call("HDEL", key.of_key(its_key), "+" .. name)
+        its.unkept[name] = nil
     end
 end
 
@@ -151,6 +205,12 @@ function key_rows.remove(its_key, its, id, type, lane)
         shares.stand_no_more(sublane, id, key_rows.enqueued_of(its_key, sublane, id))
     end
     redis.call("ZREM", place, id)
+    if sublane and sublane.is_unbounded then
+        if redis.call("EXISTS", place) == 0 then
+            key_rows.end_sublane(its_key, its, name)
+        end
+        return
+    end
     if stood then
         minimums.stand_no_more(its_key, sublane)
         sublane.standing, sublane.is_changed = "", true
@@ -161,8 +221,7 @@ function key_rows.remove(its_key, its, id, type, lane)
             sublane.first, sublane.enqueued, sublane.is_changed = first, enqueued, true
             sublane.has_more = second ~= nil
         else
-            redis.call("HDEL", key.of_key(its_key), name)
-            its.sublanes[name] = nil
+            key_rows.end_sublane(its_key, its, name)
         end
     elseif sublane then
         sublane.has_more = nil
@@ -204,13 +263,15 @@ function key_rows.write_sublanes(its_key, its)
     local fields = {}
     for name, sublane in pairs(its.sublanes) do
         if sublane.is_changed then
-            local text = sublane.enqueued .. " " .. sublane.first
             fields[#fields + 1] = name
-            fields[#fields + 1] = text .. key_rows.standing_text(sublane.standing, sublane.is_first, sublane.turn)
+            fields[#fields + 1] = sublane.is_unbounded and key_rows.UNBOUNDED or sublane.enqueued .. " " ..
+                sublane.first .. key_rows.standing_text(sublane.standing, sublane.is_first, sublane.turn)
             sublane.is_changed = false
         end
     end
-    many.call("HSET", key.of_key(its_key), fields)
+    if fields[1] then
+        many.call("HSET", key.of_key(its_key), fields)
+    end
 end
 
 -- Ends that a key is kept for a job or a type. `what`: "retry" or "turn". Jobs of any type may have room then. This

@@ -59,6 +59,11 @@ end
 -- sub-lane -> the job that is to stand in its lane instead of the one that does.
 local function changed_now(its_key, wanted)
     local keys, opened, closed = key_rows.of_call(), {}, {}
+    local only = next(wanted)
+    if wanted[only] ~= "" and next(wanted, only) == nil and keys.left_to_open > 0 then -- as mostly
+        keys.left_to_open = keys.left_to_open - 1
+        return { only }
+    end
     for sublane, job in pairs(wanted) do
         local some = job == "" and closed or opened
         some[#some + 1] = sublane
@@ -86,15 +91,15 @@ local function forget(its_key, its)
         redis.call("ZREM", key.due_keys, its_key)
         its.waits = false
     end
-    local is_known = next(its.stated) or next(its.had)
-    if is_known and not its.retry and not its.are_some_coming and key_rows.held(its_key, its) == 0 then
+    for type in pairs(its.had) do -- who comes later has waited for less long
+        redis.call("HDEL", key.of_key(its_key), "@" .. type) -- a producer has no right to delete keys
+    end
+    its.had = next(its.had) and {} or its.had
+    if next(its.stated) and not its.retry and not its.are_some_coming and key_rows.held(its_key, its) == 0 then
         for task in pairs(its.stated) do
-            redis.call("HDEL", key.of_key(its_key), task) -- a producer has no right to delete keys
+            redis.call("HDEL", key.of_key(its_key), task)
         end
-        for type in pairs(its.had) do
-            redis.call("HDEL", key.of_key(its_key), "@" .. type)
-        end
-        its.stated, its.had = {}, {}
+        its.stated = {}
     end
 end
 
@@ -116,7 +121,7 @@ local function wanted_of(its_key, its, room)
         if its.retry then
             job = room >= 0 and key_rows.enqueued_of(its_key, sublane, its.retry) and its.retry or ""
         end
-        wanted[sublane] = job ~= sublane.standing and job or nil
+        wanted[sublane] = not sublane.is_unbounded and job ~= sublane.standing and job or nil
     end
     return wanted
 end
@@ -162,6 +167,9 @@ local function renew(its_key, gains, is_left)
     end
     minimums.renew(its_key, its)
     shares.renew(its_key, its)
+    if next(its.unkept) then
+        unbounded.keep_back(its_key, its)
+    end
     key_rows.write_sublanes(its_key, its)
 end
 

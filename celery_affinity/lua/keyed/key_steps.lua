@@ -17,10 +17,10 @@ function key_steps.let_go(id, type, lane, is_not_last)
     return was_kept
 end
 
--- Has a job wait for the key in `stated`.
+-- Has a job wait for the key in `stated`. RETURNS whether it belongs into its lane at once.
 local function wait_for(stated, id, type, lane, enqueued)
-    key_rows.add(stated.key, key_rows.read(stated.key), id, type, lane, enqueued)
     key_standing.renew_soon(stated.key)
+    return key_rows.add(stated.key, key_rows.read(stated.key), id, type, lane, enqueued)
 end
 
 -- RETURNS the keys of job `id` for which it is to stand after `its_key`: one, or none.
@@ -37,17 +37,18 @@ end
 function key_steps.stands_for(its_keys, id, type, lane)
     for _, stated in ipairs(its_keys) do
         local sublane = key_rows.read(stated.key).sublanes[type .. " " .. lane]
-        if not sublane or sublane.standing ~= id then
+        if not sublane or not (sublane.is_unbounded or sublane.standing == id) then
             return false
         end
     end
     return true
 end
 
--- RETURNS whether the job that stands for a key in `sublane` is in its lane.
+-- RETURNS whether a job that stands for a key in `sublane` is in its lane.
 function key_steps.is_in_lane(its_key, sublane)
     local id = sublane.standing
-    return id ~= "" and key_steps.stands_for(keys_after(its_key, id), id, sublane.type, sublane.lane)
+    return sublane.is_unbounded
+        or id ~= "" and key_steps.stands_for(keys_after(its_key, id), id, sublane.type, sublane.lane)
 end
 
 -- The job that stands for a key in `sublane` is to do so no more: removes it from where it went on to. `heads`: those
@@ -82,12 +83,14 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
     end
     local enqueued, next_key = key_rows.enqueued_of(its_key, sublane, wanted), keys_after(its_key, wanted)[1]
     if next_key then
-        wait_for(next_key, wanted, type, lane, enqueued)
+        local belongs_into_lane = wait_for(next_key, wanted, type, lane, enqueued)
         local keys = key_rows.of_call()
         if keys.has_left and not keys.called_back[wanted] then
             keys.gone_on[wanted] = type .. " " .. lane
         end
-        return heads, false
+        if not belongs_into_lane then
+            return heads, false
+        end
     end
     key_steps.let_go(wanted, type, lane, sublane.has_more)
     return lanes.with(wanted, type, lane, enqueued, heads), true

@@ -5,7 +5,8 @@
 -- A lane has the pending jobs of one type, mode and priority; a claim takes its first job. What waits for a key is in
 -- sub-lanes, one for each key and lane, in the order of the lane. While the key has room, the first job of each of its
 -- sub-lanes stands for it: it goes on to the sub-lane of its next key, or to its lane. All others are kept back. So
--- claims meet only jobs that may start. To renew a key is to find out again which jobs stand (`key_standing`).
+-- claims meet only jobs that may start. To renew a key is to find out again which jobs stand (`key_standing`). A tenant
+-- that nothing bounds keeps no job back (`unbounded`).
 -- What a key holds is a copy of claims: a claim that is removed, after a crash as well, frees it.
 -- Below, `its` is what is known of `its_key` (`key_rows.read`).
 -- Cost: that of `key_standing.renew_all`, and a few commands.
@@ -39,8 +40,9 @@ local function note(stated, id, is_fresh)
     end
 end
 
--- Adds a job to those that wait for its keys. `fresh`: the job, if it was published just now; else nil.
-function keyed.enter(id, type, lane, enqueued, fresh)
+-- Adds a job to those that wait for its keys. `fresh`: the job, if it was published just now; else nil. `heads`: the
+-- heads of its type, if they are known.
+function keyed.enter(id, type, lane, enqueued, fresh, heads)
     if fresh then
         key_rows.know(id, fresh.rules, fresh.task_name)
     end
@@ -48,6 +50,8 @@ function keyed.enter(id, type, lane, enqueued, fresh)
     if not its_keys[1] then
         lanes.add(id, type, lane, enqueued)
         call.gained[type] = true
+        return
+    elseif unbounded.enter(id, type, lane, enqueued, heads) then
         return
     end
     shares.come(id, fresh)
@@ -61,7 +65,10 @@ function keyed.enter(id, type, lane, enqueued, fresh)
         end
     end
     local first = its_keys[1].key
-    key_rows.add(first, key_rows.read(first), id, type, lane, enqueued)
+    if key_rows.add(first, key_rows.read(first), id, type, lane, enqueued) then
+        lanes.add(id, type, lane, enqueued, heads)
+        call.gained[type] = true
+    end
     key_standing.renew_soon(first)
     key_standing.renew_all(true)
     if not key_steps.stands_for(its_keys, id, type, lane) then
@@ -126,7 +133,10 @@ end
 
 -- RETURNS whether job `id`, which is in its lane, may start: not if one of its keys has no room for it, since a limit
 -- was lowered just now or a tick is to go on with the key.
-function keyed.may_start(id)
+function keyed.may_start(id, type, lane)
+    if unbounded.passes(id, type, lane) then
+        return true
+    end
     for _, stated in ipairs(key_rows.keys_of(id)) do
         if not has_room_for(id, stated.key, key_rows.read(stated.key)) then
             send_back(id, stated.key)
@@ -147,6 +157,9 @@ end
 -- Job `id`, which was popped from its lane, was claimed: it holds its key, and counts as a start of its rate.
 -- `needs_no_turn`: whether it went whosever turn it was.
 function keyed.hold(id, type, lane, fence, needs_no_turn)
+    if unbounded.hold(id, type, lane, fence) then
+        return
+    end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
         local its_key, its = stated.key, key_rows.read(stated.key)
         wait_no_more(stated, its, nth > 1, id, type, lane)
@@ -157,7 +170,7 @@ function keyed.hold(id, type, lane, fence, needs_no_turn)
         else
             redis.call("ZADD", key.held(its_key), fence, id)
             its.held = its.held and its.held + 1
-            if tenants.is_one(its_key) then
+            if stated.tenant then
                 shares.charge(its_key, id, type, not needs_no_turn)
             end
             if stated.is_preemptible then
@@ -186,6 +199,14 @@ local function retry_of(id, its_key)
     end
 end
 
+-- RETURNS whether tenant `name`, one of whose jobs has ended, had room for jobs of all types before, whichever type has
+-- a turn: then the same jobs stand for it as before. `its`: nil if its key was not read yet.
+local function has_room_for_several(name, its_key, its)
+    local most = tenants.max_of(name)
+    return tenants.min_of(name) == 0
+        and (most == math.huge or most - (its and its.held or redis.call("ZCARD", key.held(its_key))) > 2)
+end
+
 -- Frees one key of a job, as `free` does.
 local function free_one(stated, id, type)
     local its_key = stated.key
@@ -199,8 +220,11 @@ local function free_one(stated, id, type)
     if known and known.held then
         known.held = known.held - 1
     end
-    if tenants.is_one(its_key) then
+    if stated.tenant then
         shares.settle(its_key, id)
+        if has_room_for_several(stated.tenant, its_key, known) then
+            return
+        end
     end
     local its, retry, its_type, is_pending = key_rows.read(its_key), nil, nil, nil
     if stated.keeps_order then

@@ -49,10 +49,10 @@ end
 -- Has the jobs that stand for a tenant go first while it holds fewer slots than its minimum. Of very many sub-lanes a
 -- call changes MOST_OPENED; the next tick goes on.
 function minimums.renew(its_key, its)
-    if not tenants.is_one(its_key) then
+    if not its.tenant then
         return
     end
-    local min = tenants.min_of(its_key)
+    local min = tenants.min_of(its.tenant)
     local goes_first, number = min > 0 and key_rows.held(its_key, its) < min, 0
     for _, sublane in pairs(its.sublanes) do
         local is_first = goes_first and sublane.standing ~= ""

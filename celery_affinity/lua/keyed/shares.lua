@@ -89,7 +89,7 @@ end
 -- Gives the jobs that stand for a tenant a turn each in their lanes, while tenants go by shares. Of very many sub-lanes
 -- a call changes MOST_OPENED; the next tick goes on.
 function shares.renew(its_key, its)
-    if not tenants.is_one(its_key) then
+    if not its.tenant then
         return
     end
     local era, number = tenants.shares(), 0

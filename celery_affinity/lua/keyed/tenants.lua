@@ -36,10 +36,15 @@ local function in_force()
     return call.tenants
 end
 
+-- RETURNS the name of the tenant whose key is `its_key`.
+function tenants.name_of(its_key)
+    return string.sub(its_key, #protocol.TENANT_PREFIX + 1)
+end
+
 -- RETURNS the quota of a tenant.
-local function quota_of(its_key)
+local function quota_of(name)
     local quotas = in_force().quotas
-    return quotas[string.sub(its_key, #protocol.TENANT_PREFIX + 1)] or quotas["*"] or NONE
+    return quotas[name] or quotas["*"] or NONE
 end
 
 -- RETURNS whether a key is that of a tenant.
@@ -47,19 +52,26 @@ function tenants.is_one(its_key)
     return string.sub(its_key, 1, #protocol.TENANT_PREFIX) == protocol.TENANT_PREFIX
 end
 
--- RETURNS how many jobs may hold the key of a tenant.
-function tenants.max_of(its_key)
-    return quota_of(its_key).max or math.huge
+-- RETURNS how many jobs may hold the key of tenant `name`.
+function tenants.max_of(name)
+    return quota_of(name).max or math.huge
 end
 
--- RETURNS how many jobs of a tenant are to hold its key before others get slots.
-function tenants.min_of(its_key)
-    return quota_of(its_key).min
+-- RETURNS how many jobs of tenant `name` are to hold its key before others get slots.
+function tenants.min_of(name)
+    return quota_of(name).min
+end
+
+-- RETURNS whether the settings bound nothing of tenant `name`: it has neither a maximum nor a minimum, and tenants go
+-- by age.
+function tenants.is_unbounded(name)
+    local quota = quota_of(name)
+    return quota.max == nil and quota.min == 0 and in_force().era == nil
 end
 
 -- RETURNS the weight of a tenant: by how much a time that its jobs have slots is divided.
 function tenants.weight_of(its_key)
-    return quota_of(its_key).weight
+    return quota_of(tenants.name_of(its_key)).weight
 end
 
 -- RETURNS the era of shares, a text, and the half-life of use, µs, 0 for none; nil while tenants go by age.

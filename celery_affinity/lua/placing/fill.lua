@@ -60,7 +60,7 @@ function fill.from(waiting, caller, view, fresh)
         if view.is_ahead and (has_limit or (is_ruled and not hooks.may_be_ahead(id))) then
             break -- it would hold its key, or count, while it waits for a slot
         end
-        local may_start = not is_ruled or with_its_rules(waiting, hooks.may_start, id)
+        local may_start = not is_ruled or with_its_rules(waiting, hooks.may_start, id, job.type, job.lane)
         if may_start and fresh and not fresh[id] then
             reply[1] = reply[1] .. left_of(waiting)
             break

@@ -119,13 +119,21 @@ local function stands(id, its_key, type, lane)
     return before > 0 and row.waits and row.type == type and row.lane == lane and stands_for(id, row) >= before
 end
 
--- Fixes what is written of a sub-lane: its first job, and the one that stands for the key. `standing`: id of a job that
--- does; nil if that is not known. RETURNS whether it differed.
+-- Fixes what is written of a sub-lane: its first job, and the one that stands for the key; or that all are in the lane
+-- (`unbounded`). `standing`: id of a job that does; false: there is one that does not; nil: that is not known. RETURNS
+-- whether it differed.
 local function fix_written(its_key, type, lane, standing)
-    local sublane = key.sublane(its_key, type, lane)
-    return derived.one("hash", key.of_key(its_key), type .. " " .. lane, function(found)
+    local sublane, name, is_bounded = key.sublane(its_key, type, lane), type .. " " .. lane, false
+    if derived.fields(key.of_key(its_key), "+" .. name) then
+        standing = nil -- others that are still to be kept back are in the lane as well
+    end
+    local differs = derived.one("hash", key.of_key(its_key), name, function(found)
         local first, enqueued = unpack(derived.exists(sublane, "zset")
             and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES") or {})
+        if found == key_rows.UNBOUNDED and standing ~= false then
+            return first and found
+        end
+        is_bounded = first and tenants.is_one(its_key) and (not found or found == key_rows.UNBOUNDED)
         local job, is_first, turn = string.match(found or "", "^%d+ %S+ (%S+) ?(!?)~?(%d*)$")
         local is_its_own = not standing or standing == job
         is_first, turn = is_its_own and is_first == "!", is_its_own and turn ~= "" and turn or nil
@@ -133,6 +141,10 @@ local function fix_written(its_key, type, lane, standing)
         local is_good = job and redis.call("ZSCORE", sublane, job) and stands(job, its_key, type, lane)
         return first and enqueued .. " " .. first .. key_rows.standing_text(is_good and job or "", is_first, turn)
     end)
+    if is_bounded and not call.found then
+        redis.call("HSET", key.of_key(its_key), "+" .. name, redis.call("ZCARD", sublane))
+    end
+    return differs
 end
 
 -- Fixes the fields of a key: limits by task, times by type, a turn, a retry, and the names of sub-lanes.
@@ -142,7 +154,7 @@ local function fix_fields(its_key)
         local is_good
         if kind == "=" then
             is_good = string.find(value, "^[1-9]%d*$") or string.find(value, "^[1-9]%d*/[1-9]%d*$")
-        elseif kind == "@" then
+        elseif kind == "@" or kind == "+" then
             is_good = derived.whole(value)
         elseif name == "turn" then
             local began, until_us = string.match(value, "^%S+ (%d+) (%d+)$")
@@ -226,17 +238,27 @@ local function renew(its_key, agreed)
     end
 end
 
+-- Fixes the last job of an unbounded sub-lane: if somebody deleted the lane, the heads alone may be there again.
+local function fix_last(its_key, type, lane)
+    local sublane = key.sublane(its_key, type, lane)
+    local words = derived.fields(key.of_key(its_key), type .. " " .. lane)
+    if words == key_rows.UNBOUNDED and derived.exists(sublane, "zset") then
+        repair_keyed.fix_job(redis.call("ZRANGE", sublane, -1, -1)[1], sublane)
+    end
+end
+
 -- Fixes a key for which jobs wait.
 function repair_keyed.fix(its_key, agreed)
     fix_fields(its_key)
     for _, name in ipairs(redis.call("HKEYS", key.of_key(its_key))) do
-        local type, lane = string.match(name, "^(%S+) (%S+)$")
+        local type, lane = string.match(name, "^([^+%s]%S*) (%S+)$")
         if type then
             local sublane = key.sublane(its_key, type, lane)
             derived.exists(key.lane(type, lane), "zset")
             derived.with_some_of(sublane, function(id)
                 return (repair_keyed.fix_job(id, sublane))
             end)
+            fix_last(its_key, type, lane)
             fix_written(its_key, type, lane)
         end
     end

@@ -19,9 +19,10 @@ from ...server.reader import Lane, Reader
 from ..job_row import JobRow, read_jobs
 
 #: Fields of a key's hash: "type lane" of a sub-lane, and what a task stated. A sub-lane's value: the time and the id of
-#: its first job, the job that stands in the lane, "!" if that goes before all others, and "~" with the era of its turn.
+#: its first job, the job that stands in the lane, "!" if that goes before all others, and "~" with the era of its turn;
+#: or "*": all its jobs are in the lane, since nothing bounds their tenant.
 _SUBLANE, _STATED = re.compile(r"(\S+) (\S+)"), re.compile(r"=(\S*)")
-_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !?(?:~[0-9]+)?)?")
+_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !?(?:~[0-9]+)?)?|\*")
 _TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
 
 
@@ -131,7 +132,8 @@ class KeyFacts:
     """What arrows write of a key.
 
     *sublanes*: the lanes for which jobs of the key wait, without their heads; the job in each is the one that stands in
-    the lane, "" if none does. *stated*: what each task (encoded) stated last. *retry*: a job's id. *turn*: a type.
+    the lane, "" if none or all of them do. *stated*: what each task (encoded) stated last. *retry*: a job's id.
+    *turn*: a type.
     """
 
     sublanes: list[Lane]
@@ -148,7 +150,7 @@ def facts_of(reader: Reader, keys: Sequence[str]) -> dict[str, KeyFacts]:
         fields = {text_of(name): text_of(value) for name, value in raw.items()}
         lanes = [(_SUBLANE.fullmatch(name), _FIRST.fullmatch(value)) for name, value in fields.items()]
         facts[key] = KeyFacts(
-            [Lane(0, jobs[1], place[1], place[2]) for place, jobs in lanes if place and jobs],
+            [Lane(0, jobs[1] or "", place[1], place[2]) for place, jobs in lanes if place and jobs],
             {match[1]: value for name, value in fields.items() if (match := _STATED.fullmatch(name))},
             fields.get("retry"),
             decode(match[1]) if (match := _TURN.fullmatch(fields.get("turn", ""))) else None,

@@ -2,7 +2,8 @@
 
 Of each key that has room one job stands in each lane, and the next one takes its place when that starts. So of a key
 with a limit above 1, or a rate, more jobs could start than stand in lanes; of a key with several lanes fewer could. Of
-jobs with several keys no more could than the later keys, those of the first of them, have room for.
+jobs with several keys no more could than the later keys, those of the first of them, have room for. The jobs of a
+tenant that nothing bounds are all in their lanes.
 """
 
 import sys

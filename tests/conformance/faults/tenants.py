@@ -22,13 +22,51 @@ _MANY_FIRST = _QUOTAS + "test_of_very_many_types_a_call_has_some_go_first_and_a_
 _LEFT_BEHIND = _QUOTAS + "test_a_first_place_that_somebody_left_behind_starts_no_job_twice"
 _LOST = _QUOTAS + "test_what_is_lost_of_first_places_is_made_again"
 
+_UNBOUNDED = "tests/server/test_unbounded.py::"
+_MANY = _UNBOUNDED + "test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others"
+_OLDER = _UNBOUNDED + "test_an_older_job_that_comes_meanwhile_hides_none_of_them"
+_LOST_AGAIN = _UNBOUNDED + "test_what_is_lost_is_made_again"
+
 FAULTS = (
     # What the setting says.
     Fault("keyed/tenants", 'or quotas["*"] or NONE', "or NONE"),
-    Fault("keyed/tenants", "quota_of(its_key).max or math.huge", "math.huge"),
+    Fault("keyed/tenants", "quota_of(name).max or math.huge", "math.huge"),
     Fault("keyed/tenants", 'string.match(rest, "weight:(%d+)") or 1', "1"),
-    Fault("keyed/key_room", "    if tenants.is_one(its_key) then\n", "    if false then\n"),
+    Fault("keyed/key_room", "    if its.tenant then\n", "    if false then\n"),
     Fault("jobs/hooks", '        return (redis.call("HGET", key.settings, name) or "") ~= (value or "")\n', ""),
+    # A tenant that nothing bounds.
+    Fault("keyed/tenants", "return quota.max == nil and quota.min == 0", "return quota.min == 0"),
+    Fault("keyed/tenants", "quota.max == nil and quota.min == 0 and", "quota.max == nil and"),
+    Fault("keyed/tenants", " and in_force().era == nil", ""),
+    Fault("keyed/key_rows", "its.tenant and not its.is_paused and", "its.tenant and"),
+    Fault("keyed/key_rows", "if its.are_some_unbounded and not is_unbounded(its) then", "if false then"),
+    Fault("keyed/key_rows", "its.unkept[name] = its.unkept[name] + 1", "", _OLDER),
+    Fault("keyed/key_rows", "    if sublane and sublane.is_unbounded then\n", "    if false then\n"),
+    Fault("keyed/key_steps", "not (sublane.is_unbounded or sublane.standing == id)", "sublane.standing ~= id"),
+    Fault("keyed/key_steps", "        if not belongs_into_lane then\n", "        if true then\n"),
+    Fault("keyed/key_steps", "return sublane.is_unbounded\n        or id", "return id"),
+    Fault("keyed/key_standing", "not sublane.is_unbounded and job", "job"),
+    Fault("keyed/keyed", "tenants.min_of(name) == 0", "true"),
+    Fault("keyed/keyed", "key.held(its_key))) > 2)", "key.held(its_key))) > 1)"),
+    Fault("keyed/unbounded", 'redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)', ""),
+    Fault("keyed/unbounded", "lanes.add(id, type, lane, enqueued, heads)", ""),
+    Fault("keyed/unbounded", '    redis.call("ZREM", sublane, id)\n', ""),
+    Fault("keyed/unbounded", 'redis.call("ZADD", key.held(its_key), fence, id)', ""),
+    Fault("keyed/unbounded", "known.held + 1", "known.held"),
+    Fault("keyed/unbounded", 'redis.call("EXISTS", sublane) == 0', "false"),
+    Fault("keyed/unbounded", "text == key_rows.UNBOUNDED and not turn", "text == key_rows.UNBOUNDED"),
+    Fault("keyed/unbounded", "sublane.is_unbounded and not its.turn", "sublane.is_unbounded"),
+    Fault("keyed/unbounded", "keys.passes.id == id and", ""),
+    Fault("keyed/unbounded", "key_steps.keep_back(id, sublane.type, sublane.lane, enqueued)", ""),
+    Fault("keyed/unbounded", "heads = lanes.without(id, sublane.type, sublane.lane, heads)", ""),
+    Fault("keyed/unbounded", "        if id ~= sublane.standing then\n", "        if true then\n"),
+    Fault("keyed/unbounded", "its.unkept[name] = left\n", "its.unkept[name] = nil\n", _MANY),
+    Fault("keyed/unbounded", 'redis.call("HSET", key.of_key(its_key), "+" .. name, left)', "", _MANY),
+    Fault("keyed/unbounded", "            key_standing.go_on_later(its_key)\n", "", _MANY),
+    Fault("keyed/unbounded", 'redis.call("HDEL", key.of_key(its_key), "+" .. name)', "", _MANY),
+    Fault("repair/repair_keyed", "and standing ~= false then", "then", _LOST_AGAIN),
+    Fault("repair/repair_keyed", "            fix_last(its_key, type, lane)\n", "", _LOST_AGAIN),
+    Fault("repair/repair_keyed", "    if is_bounded and not call.found then\n", "    if false then\n", _LOST_AGAIN),
     # The account of a tenant.
     Fault("keyed/shares", "with_more(its_key, start, usual_us - used_us)", "with_more(its_key, start, usual_us)"),
     Fault("keyed/shares", "with_more(its_key, start, usual_us", "with_more(its_key, tag_of(its_key), usual_us", _IDLE),

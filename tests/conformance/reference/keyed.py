@@ -10,7 +10,7 @@ from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
 from celery_affinity.rules.tenants import max_of, min_of
 
 from . import preemption, shares, type_rules, workers
-from .model import Cohort, Job
+from .model import Cohort, Job, SubLane
 
 # -- Jobs that have keys: at most so many of one key hold it, or start in a period. The others wait. A job that has two
 # passes them in the order of its rules. Which of them may start is found further below.
@@ -20,6 +20,9 @@ def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> N
     """Have *job* wait for its keys. What the job published last says counts for its task."""
     keys = keys_of(job)
     if not keys:
+        return
+    if _is_alone_and_unbounded(cohort, job):
+        renew(cohort, set(), now_us, gains=True)
         return
     shares.come(cohort, job)
     noted = {each.key for each in keys if each.stated is not None and _note(cohort, job, each, is_fresh=is_fresh)}
@@ -41,6 +44,11 @@ def _note(cohort: Cohort, job: Job, rules: StatedKey, *, is_fresh: bool) -> bool
 def hold(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* was claimed: it holds its exclusive key, and took one of the starts of its rate."""
     keys = keys_of(job)
+    if _is_alone_and_unbounded(cohort, job):
+        (rules,) = keys
+        is_last = sublane_of(rules.key, job) not in {sublane_of(rules.key, each) for each in waiting(cohort, rules.key)}
+        renew(cohort, {rules.key} if is_last else set(), now_us, gains=False)
+        return
     for rules in keys:
         rate = rate_of(cohort, rules.key)
         if rate:
@@ -78,10 +86,12 @@ def many_leave(cohort: Cohort, jobs: Iterable[Job], now_us: int) -> None:
 def free(cohort: Cohort, job: Job, now_us: int) -> None:
     """*job* was claimed, and is no more. With ``keep_order`` its retry is the next one that gets the key."""
     preemption.free(cohort, job)
-    held, kept_for = [rules for rules in keys_of(job) if not isinstance(rules.stated, StatedRate)], {}
-    for rules in held:
+    kept_for = {}
+    for rules in keys_of(job):
         if rules.is_of_tenant:
             shares.settle(cohort, job, rules.key, now_us)
+    held = [rules for rules in keys_of(job) if _holds(rules, rules.key) and not _had_room_for_several(cohort, rules)]
+    for rules in held:
         retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
         if retry:
             kept_for[rules.key] = retry.id
@@ -90,6 +100,13 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
             give_turn(cohort, job, rules.key, now_us)
     cohort.kept_for |= kept_for  # the retry goes on to its next key as the first one is renewed
     cohort.gained |= renew(cohort, {each.key for each in held}, now_us, gains=True)
+
+
+def _had_room_for_several(cohort: Cohort, rules: StatedKey) -> bool:
+    """Return whether a tenant, one of whose jobs has ended, had room for all types before: then nothing changes."""
+    if not rules.is_of_tenant or _least_of(cohort, rules.key):
+        return False
+    return limit_of(cohort, rules.key) - len(holders(cohort, rules.key)) > 2
 
 
 def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
@@ -200,6 +217,41 @@ def _least_of(cohort: Cohort, key: str) -> int:
     return min_of(key, cohort.settings.values.get("tenants", "")) if key.startswith(TENANT_PREFIX) else 0
 
 
+def is_unbounded(cohort: Cohort, key: str) -> bool:
+    """Return whether nothing bounds how many jobs hold *key*, and in which order: it is that of a tenant."""
+    if not key.startswith(TENANT_PREFIX) or f"key:{key}" in cohort.pauses:
+        return False
+    has_quota = limit_of(cohort, key) < sys.maxsize or _least_of(cohort, key)
+    return not has_quota and cohort.settings.half_life_us is None
+
+
+def sublane_of(key: str, job: Job) -> SubLane:
+    """Return where *job* waits for *key*."""
+    return key, job.type, job.on_demand, job.priority
+
+
+def _is_alone_and_unbounded(cohort: Cohort, job: Job) -> bool:
+    """Return whether *job* has but the key of a tenant, and no job has to wait for it where it waits: see `_bound`."""
+    keys = keys_of(job)
+    if len(keys) != 1 or keys[0].key in cohort.turns or not is_unbounded(cohort, keys[0].key):
+        return False
+    return sublane_of(keys[0].key, job) in cohort.unbounded
+
+
+def _bound(cohort: Cohort, key: str) -> None:
+    """Find out which sub-lanes of *key* are unbounded: those that began when nothing bounded it, until something does.
+
+    All jobs of such a sub-lane are in their lane.
+    """
+    before = {each for each in cohort.sublanes if each[0] == key}
+    now = {sublane_of(key, job) for job in waiting(cohort, key)}
+    cohort.sublanes = (cohort.sublanes - before) | now
+    its = (cohort.unbounded & now) | (now - before)
+    cohort.unbounded = {each for each in cohort.unbounded if each[0] != key}
+    if is_unbounded(cohort, key):
+        cohort.unbounded |= its
+
+
 def goes_first(cohort: Cohort, job: Job) -> bool:
     """Return whether *job* goes before all others, since its tenant has less than its minimum."""
     return any(rules.key in cohort.first_keys for rules in keys_of(job))
@@ -272,6 +324,7 @@ def _gone_on(cohort: Cohort) -> set[str]:
 def _renew_one(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
     cohort.open_keys.pop(key, None)
     cohort.first_keys.discard(key)
+    _bound(cohort, key)
     end_turn_in_vain(cohort, key, now_us, gains=gains)
     if not waiting(cohort, key):
         return
@@ -291,9 +344,9 @@ def _forget(cohort: Cohort, key: str) -> None:
         return
     cohort.waiting_keys.pop(key, None)
     cohort.due_keys.pop(key, None)
+    cohort.had_key.pop(key, None)
     if key not in cohort.kept_for and not holders(cohort, key) and not coming(cohort, key):
         cohort.stated.pop(key, None)
-        cohort.had_key.pop(key, None)
 
 
 def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
@@ -334,7 +387,9 @@ def _passing(cohort: Cohort, pending: Collection[Job]) -> tuple[dict[str, list[s
         waits_for[job.id] = its_keys = []
         for rules in keys_of(job):
             its_keys.append(rules.key)
-            sublane = (rules.key, job.type, job.on_demand, job.priority)
+            sublane = sublane_of(rules.key, job)
+            if sublane in cohort.unbounded:
+                continue
             is_next = cohort.kept_for.get(rules.key, job.id) == job.id
             if rules.key not in cohort.kept_for:
                 is_next = sublane not in is_taken

@@ -13,6 +13,9 @@ from .settings_in_force import InForce
 
 State = Literal["scheduled", "pending", "merged", "claimed", "done", "failed", "dead", "revoked", "expired"]
 
+#: Where jobs wait for a key: the key, and their type, whether they are on demand, and their priority.
+SubLane = tuple[str, str, bool, int]
+
 #: How a claimed job ended. Settled: "acked", "ignored" (the task alone knows whether it succeeded), "failed",
 #: "revoked" (its worker was told), "expired" (before its start). Refused for good: "rejected". Neither: "unsettled".
 #: Sent back by a worker that did not start it: "returned". Why may follow, after a blank: "failed ValueError: no such
@@ -282,6 +285,10 @@ class Cohort:
     """Keys of rules that had room when they were renewed last -> the only type that the room is for, None: any."""
     stood: set[str] = field(default_factory=set)
     """Pending jobs that stood in their lanes when a key was renewed last."""
+    sublanes: set[SubLane] = field(default_factory=set)
+    """Where jobs wait for their keys, as when these were renewed last."""
+    unbounded: set[SubLane] = field(default_factory=set)
+    """Those of tenants that nothing bounded when they began, and since: each of their jobs stands."""
     first_keys: set[str] = field(default_factory=set)
     """Keys of tenants that held fewer slots than their minimum when they were renewed last: their jobs go first."""
     gone_on: set[tuple[str, str]] = field(default_factory=set)

@@ -1,0 +1,126 @@
+"""Tenants that nothing bounds: their jobs are all in their lanes; what happens once something does bound them."""
+
+import pytest
+
+from celery_affinity.rules.protocol import MOST_OPENED
+from celery_affinity.rules.redis_keys import Keys
+
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
+from .test_tenants import PDF, of, quotas
+
+LANE = (PDF, "queued.0")
+
+LOST = (("lane", *LANE), ("sublane", "tenant%3Aa", *LANE), ("of_key", "tenant%3Aa"), ("waiting_keys",), ("heads",))
+
+#: More jobs than a call keeps back.
+MANY = 4 * MOST_OPENED + 50
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+
+
+def flood(fleet, jobs, tenant="a"):
+    """Publish jobs of a tenant, the older the smaller the number."""
+    for number in range(jobs):
+        fleet.publish(f"{tenant}{number:03}$", PDF, rules=of(tenant))
+
+
+def numbers(fleet):
+    """Return how many jobs of the type are in their lane, and how many are kept back."""
+    key = fleet.scheduler.keys.key
+    return tuple(fleet.scheduler.client.zcard(key(name, *LANE)) for name in ("lane", "kept_back"))
+
+
+def test_all_jobs_are_in_their_lane_until_something_bounds_the_tenant(fleet):
+    flood(fleet, 4)
+    assert numbers(fleet) == (4, 0)
+    quotas(fleet, "a=max:2")
+    assert numbers(fleet) == (1, 3)
+    fleet.join("worker", PDF, slots=9)
+    assert fleet.jobs("worker") == ["a000$", "a001$"]
+
+
+@pytest.mark.parametrize("bound", [{"tenants": "a=max:9,min:1"}, {"tenant_turns": "share"}], ids=" ".join)
+def test_a_minimum_or_shares_bound_it_likewise(fleet, bound):
+    flood(fleet, 4)
+    fleet.scheduler.configure(bound)
+    assert numbers(fleet) == (1, 3)
+
+
+def test_a_pause_of_the_tenant_keeps_back_all(fleet):
+    flood(fleet, 4)
+    fleet.scheduler.pause("key:tenant%3Aa")
+    assert numbers(fleet) == (0, 4)
+    fleet.join("worker", PDF, slots=9)
+    fleet.publish("a4$", PDF, rules=of("a"))
+    assert fleet.jobs("worker") == []
+    fleet.scheduler.resume("key:tenant%3Aa")
+    assert len(fleet.jobs("worker")) == 5
+
+
+def test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others(fleet):
+    fleet.join("worker", PDF, slots=3)
+    flood(fleet, MANY)
+    claims = fleet.inbox("worker")
+    quotas(fleet, "a=max:2")
+    assert numbers(fleet) == (MANY - 3 - 4 * MOST_OPENED - 1, 4 * MOST_OPENED + 1)
+    flood(fleet, 3, tenant="b")
+    # Who ends meanwhile gets a job of the other tenant: the claims meet jobs of the first one that are in their lane.
+    assert [each.job_id for each in fleet.end("worker", claims.pop(0))] == ["b000$"]
+    assert [each.job_id for each in fleet.end("worker", claims.pop(0))] == ["a003$"]
+    fleet.scheduler.tick()
+    assert numbers(fleet) == (2, MANY - 4)
+    assert fleet.scheduler.repair() == []
+
+
+def test_an_older_job_that_comes_meanwhile_hides_none_of_them(fleet):
+    flood(fleet, MANY)
+    quotas(fleet, "a=max:2")
+    fleet.scheduler.advance(-1e6)
+    flood(fleet, 2, tenant="a-")
+    fleet.publish("older$", PDF, rules=of("a"))
+    fleet.scheduler.tick()
+    assert numbers(fleet) == (3, MANY)
+
+
+def test_a_tenant_of_which_no_job_is_left_leaves_nothing(fleet, redis_client):
+    fleet.join("worker", PDF)
+    flood(fleet, 3)
+    (claim,) = fleet.inbox("worker")
+    while freed := fleet.end("worker", claim):
+        (claim,) = freed
+    assert not [*redis_client.scan_iter("*tenant*")]
+    assert not redis_client.exists(fleet.scheduler.keys.key("waiting_keys"))
+
+
+@pytest.mark.parametrize("lost", LOST, ids=lambda lost: lost[0])
+def test_what_is_lost_is_made_again(fleet, redis_client, lost):
+    fleet.join("busy", PDF)
+    fleet.publish("first", PDF)
+    flood(fleet, 4)
+    assert fleet.scheduler.repair() == []
+    assert redis_client.delete(fleet.scheduler.keys.key(*lost))
+    assert fleet.scheduler.repair()
+    fleet.scheduler.tick()
+    assert fleet.scheduler.repair() == []
+    quotas(fleet, "a=max:2")
+    fleet.scheduler.tick()
+    assert numbers(fleet) == (1, 3)
+    fleet.join("worker", PDF, slots=9)
+    assert fleet.jobs("worker") == ["a000$", "a001$"]
+
+
+@pytest.mark.parametrize("lost", [LOST[1], LOST[2], ("held", "tenant%3Aa")], ids=lambda lost: lost[0])
+def test_what_is_lost_starts_no_job_twice_and_stops_none(fleet, redis_client, lost):
+    fleet.join("worker", PDF)
+    flood(fleet, 4)
+    redis_client.delete(fleet.scheduler.keys.key(*lost))
+    (claim,) = fleet.inbox("worker")
+    order = [claim.job_id]
+    while freed := fleet.end("worker", claim):
+        (claim,) = freed
+        order.append(claim.job_id)
+    assert order == ["a000$", "a001$", "a002$", "a003$"]
