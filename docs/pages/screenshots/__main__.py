@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -30,14 +29,7 @@ WORKERS = {
 }
 
 #: The other views of the page, by address, and a text that each of them shows.
-VIEWS = {
-    "workers": "versatile@shop",
-    "next": "shop.encode",
-    "rules": "customer:",
-    "dead": "shop.scan",
-    "jobs": "shop.",
-    "lab": "As recorded: move a slider.",
-}
+VIEWS = {"workers": "versatile@shop", "next": "shop.encode", "rules": "customer:", "dead": "shop.scan", "jobs": "shop."}
 
 #: Number of long tasks: some still wait for their keys when the last picture is taken.
 VIDEOS = 60
@@ -45,19 +37,13 @@ VIDEOS = 60
 #: Time, s, for which jobs come before the pictures are taken, and the pause between two of them.
 LOAD_S, PAUSE_S = 90.0, 0.22
 
-#: Time, s, of which the lab has a recording by then.
-RECORDED_S = 60
-
 
 def main() -> None:
     with EmbeddedServer() as server, ExitStack() as ended:
         os.environ["BROKER_URL"] = server.url
         for name, (types, slots) in WORKERS.items():
             ended.enter_context(_celery("worker", "-Q", types, "-c", str(slots), "-P", "threads", "-n", f"{name}@shop"))
-        traces = ended.enter_context(tempfile.TemporaryDirectory())
-        url = _address(ended.enter_context(_celery("affinity", "web", "--port", "0", "--traces", traces)))
-        recording = ("--for", f"{RECORDED_S}s", "--output", f"{traces}/last-night.jsonl")
-        ended.enter_context(_celery("affinity", "lab", "record", *recording))
+        url = _address(ended.enter_context(_celery("affinity", "web", "--port", "0")))
         with sync_playwright() as playwright:
             chromium = shutil.which("chromium") or shutil.which("chromium-browser")
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
