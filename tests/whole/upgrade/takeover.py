@@ -7,10 +7,15 @@ from pathlib import Path
 
 import redis
 
+from celery_affinity.rules.redis_keys import Keys
+
 from ...support.processes import Process, wait_until
 from .releases import Release, copy_app
 
 NOTHING = {"pending": 0, "claimed": 0, "scheduled": 0, "dead": 0}
+
+#: A setting of a release that is newer than both: neither knows it, and both leave it.
+UNKNOWN = "of_a_newer_release"
 
 #: What a log must not have. A worker of each release may say that a worker died: one is killed.
 _BAD = re.compile(r"Traceback|\bERROR\b|\bCRITICAL\b|deleted or overwrote")
@@ -24,6 +29,8 @@ def take_over(old: Release, new: Release, url: str, folder: Path) -> None:
     copy_app(folder)
     book = redis.Redis.from_url(url, db=1, decode_responses=True)
     book.flushdb()
+    settings = redis.Redis.from_url(url, decode_responses=True)
+    settings.hset(Keys().key("settings"), UNKNOWN, "in turns")
 
     # The old release alone: two jobs run, one of them with the key of a customer; a worker that will die has a third.
     leaving = old.worker("leaving", "pdf", 2, url, folder)
@@ -65,6 +72,7 @@ def take_over(old: Release, new: Release, url: str, folder: Path) -> None:
     wait_until(lambda: new.status(url, folder) == NOTHING, 20, "nothing is left")
     _check_runs(_told(book))
     told = new.run(url, folder, "-m", "celery", "-A", "shop", "affinity", "check", "--repair", "--dry-run")
+    assert settings.hget(Keys().key("settings"), UNKNOWN) == "in turns"
     staying.term()
     assert staying.wait(30) == 0, staying.log()
     _check_logs([leaving, dying, staying])
