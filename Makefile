@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo routes lab docs test slow conformance seeded-faults million instructions bench bench-quick chaos soak parity matrix check format clean
+.PHONY: demo routes lab docs test slow conformance seeded-faults million instructions bench bench-quick chaos soak parity matrix release-check upgrade-check check format clean
 unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred interpreters: each would compile the package anew
 .NOTPARALLEL: # pip must not run twice in one .venv
 
@@ -82,6 +82,16 @@ parity: $(VENV)/.parity
 # One corner has pre-releases, and may fail. Some seven minutes each; ARGS=oldest runs one, ARGS=--write-docs all of them, for the docs.
 matrix: $(VENV)/.test
 	$(BIN)/python -m tests.whole.matrix $(ARGS)
+
+# A release as far as it goes without uploading: the packages of a git ref are built and checked, and the README's example
+# runs from the wheel on each supported Python that is here. About a minute; ARGS="--ref v1.0.0", else the last commit.
+release-check: $(VENV)/.test
+	$(BIN)/python -m tests.whole.release $(ARGS)
+
+# The newest release beside the tree on one server, forth and back, with jobs in all states; or another one,
+# ARGS="--from v1.0.0", a commit, or a kept wheel. A minute and a half.
+upgrade-check: $(VENV)/.test
+	$(BIN)/python -m tests.whole.upgrade $(ARGS)
 
 check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ project = "celery_affinity"
 author = "celery_affinity contributors"
 copyright = author  # noqa: A001 - Sphinx's name
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "site_links", "site_pictures"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "site_links", "site_markdown", "site_pictures"]
 exclude_patterns = ["_build"]
 
 # Each heading has an anchor, made of its text as GitHub makes it: both show the links of these pages.
@@ -34,6 +34,7 @@ html_theme = "furo"
 html_title = "celery_affinity"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["copy.js"]
 html_search_scorer = str(Path(__file__).with_name("search_order.js"))
 html_show_sphinx = False
 html_copy_source = False

@@ -1,5 +1,6 @@
 """The teller of an app's ends."""
 
+import celery
 import pytest
 from celery import Celery, states
 
@@ -37,3 +38,15 @@ def test_a_caller_whose_end_is_known_keeps_it_although_its_job_is_dead(load_app,
     assert told
     assert result.state == (known or states.FAILURE)
     assert ("WorkerLostError" in repr(result.result)) is (known is None)
+
+
+@pytest.mark.skipif(celery.VERSION < (5, 7), reason="the setting is new in Celery 5.7")
+@pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # Celery's backend uses it
+def test_an_end_that_no_worker_told_expires_as_failures_do(valkey, redis_client):
+    with Celery("shop", broker=valkey.url, backend=valkey.url, set_as_current=False) as app:
+        app.conf.update(broker_transport="celery_affinity:Transport", result_failure_expires=50, result_expires=9)
+        result = app.task(run, name="add", shared=False).delay()
+        (message,) = (redis_client.get(key) for key in redis_client.scan_iter("*message:*"))
+        Teller(app, "", lambda: None).tell(Ending("job", "lost", "pdf", result.id, "add"), message, lambda: None)
+        assert result.state == states.FAILURE
+        assert 40 < redis_client.ttl(f"celery-task-meta-{result.id}") <= 50

@@ -5,28 +5,16 @@ import sys
 
 from celery_affinity.check.rules.server import TESTED
 
-from ..support.command import affinity
-from ..support.pages import blocks, commands, missing_lines
-from ..support.processes import ROOT, Process
+from ..support.pages import blocks, missing_lines
+from ..support.processes import ROOT
+from ..support.readme_example import run_the_readme
 
 README = ROOT / "README.md"
 FIRST_SCREEN = 40  # lines
 
 
 def test_the_app_its_workers_and_its_calls_run_as_they_are_shown(valkey, redis_client, tmp_path):
-    page = blocks("README.md")
-    app = page["shop.py"].replace("redis://localhost", valkey.url)
-    assert app.count(valkey.url) == 2
-    (tmp_path / "shop.py").write_text(app)
-    (tmp_path / "calls.py").write_text(page["calls.py"])
-    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    for command in commands(page["workers"]):
-        words = command[: command.index("#")]
-        name = words[words.index("-n") + 1].removesuffix("@%h")
-        Process(name, [sys.executable, "-m", *words, "-l", "INFO"], env, cwd=tmp_path).wait_for("ready.", 60)
-    calls = Process("calls", [sys.executable, "calls.py"], env, cwd=tmp_path)
-    calls.wait_for("c.pdf rendered", 60)
-    said = affinity(valkey.url, "status", app="shop", PYTHONPATH=str(tmp_path)).stdout
+    said = run_the_readme(sys.executable, valkey.url, tmp_path, (ROOT,))
     assert missing_lines("specialist pdf 4\nversatile excel,index,pdf 2", said.replace("@", " ")) == []
 
 

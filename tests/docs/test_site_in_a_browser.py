@@ -89,3 +89,18 @@ def test_the_sidebar_has_the_captions_of_the_recipes(site, page):
         "[...document.querySelectorAll('.sidebar-tree .caption')].map(each => each.textContent.trim())"
     )
     assert shown[: len(captions)] == captions
+
+
+def test_a_button_copies_the_commands_of_a_session_without_prompts_and_comments(site, page):
+    page.add_init_script("navigator.clipboard.writeText = async text => { window.copied = text; }")
+    page.goto((site / "how-to" / "keys.html").as_uri())
+    block = page.locator(".highlight-console").filter(has_text="pause pdf").first
+    block.hover()
+    block.get_by_role("button", name="Copy").click()
+    copied = page.evaluate("window.copied").splitlines()
+    assert copied[0] == 'celery -A shop affinity pause pdf --reason "db migration" --for 30m'
+    assert len(copied) == 5
+    code = page.locator(".highlight-python").first
+    code.hover()
+    code.get_by_role("button").click()
+    assert page.evaluate("window.copied").startswith("from celery import Celery")

@@ -37,3 +37,16 @@ def test_settings_that_are_none_do_not_reach_the_lease(redis_client, caplog):
     log.update(scheduler, revision=1)
     assert log.worker_timeout_s == 30
     assert "affinity_worker_timeout in Redis is invalid" in caplog.text
+
+
+def test_a_repair_keeps_the_settings_of_a_newer_release_and_none_that_is_no_value(redis_client):
+    scheduler = Scheduler(redis_client, Keys())
+    ScriptedFleet(scheduler).join("worker", "pdf")
+    written = {"of_a_newer_release": "slowly, and in turns", "heartbeat_interval_us": "slowly", "revision": "one"}
+    redis_client.hset(Keys().key("settings"), mapping=written)
+    scheduler.repair(thorough=True)
+    left = redis_client.hmget(Keys().key("settings"), *written)
+    assert left[0].decode() == written["of_a_newer_release"]
+    assert b"slowly" not in left[1:]
+    assert b"one" not in left[1:]
+    assert not scheduler.repair(thorough=True)

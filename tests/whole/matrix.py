@@ -6,14 +6,13 @@ has one. Returns 1 if a test fails, unless its corner may fail.
 
 import argparse
 import json
-import os
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..support.interpreters import interpreter
 from ..support.pages import write_block
 
 ROOT = Path(__file__).parents[2]
@@ -61,17 +60,19 @@ print(json.dumps({"python": platform.python_version(), **{name: version(name) fo
 class Corner:
     """*pins*: further requirements for pip. *ahead*: packages of which pre-releases count, beyond all bounds.
 
-    A corner with packages *ahead* may fail: it tells what the next versions will break.
+    *ahead_of_classifiers*: a Python that no classifier names yet. A corner that is ahead may fail: it tells what the
+    next versions will break.
     """
 
     name: str
     python: str
     pins: tuple[str, ...] = ()
     ahead: tuple[str, ...] = ()
+    ahead_of_classifiers: bool = False
 
     @property
     def may_fail(self) -> bool:
-        return bool(self.ahead)
+        return bool(self.ahead) or self.ahead_of_classifiers
 
 
 _OLDEST_WEB = ("fastapi==0.115.0", "uvicorn==0.30.0", "httptools==0.6.0")
@@ -80,6 +81,7 @@ CORNERS = (
     Corner("oldest", "3.11", ("celery==5.5.0", "kombu==5.5.2", "redis==5.2.0", *_OLDEST_WEB)),
     Corner("middle", "3.12", ("celery==5.6.3", "kombu<5.7")),
     Corner("newest", "3.13"),
+    Corner("next", "3.14", ahead_of_classifiers=True),
     Corner("ahead", "3.13", ahead=_SHOWN),
 )
 
@@ -123,7 +125,10 @@ def _run(corner: Corner, tests: tuple[str, ...]) -> Result:
     print(f"{corner.name}: Python {corner.python} {' '.join(corner.pins)} ...", flush=True)
     python = _python(corner)
     if not python.exists():
-        subprocess.run([_interpreter(corner.python), "-m", "venv", OUTPUT / corner.name], check=True)
+        found = interpreter(corner.python)
+        if found is None:
+            raise NoResultError(f"{corner.name}: there is no Python {corner.python} here")
+        subprocess.run([found, "-m", "venv", OUTPUT / corner.name], check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run(
         [*pip, "--upgrade", "--upgrade-strategy", "eager", "--editable", ".[test]", *corner.pins], cwd=ROOT, check=True
@@ -162,17 +167,6 @@ def _read(corner: Corner, report: Path) -> Result:
     if not cases:
         raise NoResultError(f"{corner.name}: no test ran, see {OUTPUT / corner.name}.log")
     return Result(corner, versions, len(cases) - len(failed) - len(skipped), names)
-
-
-def _interpreter(version: str) -> str:
-    """Return a Python of *version*: on the path, or one of pyenv's."""
-    found = shutil.which(f"python{version}")
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    installed = sorted(pyenv.glob(f"{version}.*/bin/python"))
-    for each in (*(str(path) for path in reversed(installed)), found):
-        if each and subprocess.run([each, "-c", ""], capture_output=True, check=False).returncode == 0:
-            return each
-    raise SystemExit(f"there is no Python {version} here")
 
 
 def _table(results: list[Result]) -> str:

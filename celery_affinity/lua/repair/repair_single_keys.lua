@@ -8,10 +8,15 @@ local LISTS = { -- settings of words like these
     limits = "%S+=%d+/?%d* *", reserve = "[^%s:]+:[%w_-]+=%d+%%? *", tenants = "%S+=max:[%dnoe]+[%l:,%d]* *",
 }
 
+local COUNTS = { revision = true, limits_revision = true, priority_reversed = true, shares_era = true }
+
 -- RETURNS the value of a setting if it is one; else nil.
 local function setting(value, name)
+    local is_known = COUNTS[name] or LISTS[name] or settings_in_force.default_of(name) ~= nil
     if name == "for_claims" or name == "shares" then
         return value -- follows from the others
+    elseif not is_known then
+        return value -- of a newer release, which alone knows what it may be
     elseif LISTS[name] then
         return value and string.gsub(value, LISTS[name], "") == "" and value or nil
     elseif type(settings_in_force.default_of(name)) == "string" then

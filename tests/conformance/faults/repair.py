@@ -106,6 +106,13 @@ FAULTS = (
     ),
     Fault(
         "repair/repair_single_keys",
+        "return value -- of a newer release",
+        "return nil -- of a newer release",
+        "tests/server/test_spoiled_settings.py::"
+        "test_a_repair_keeps_the_settings_of_a_newer_release_and_none_that_is_no_value",
+    ),
+    Fault(
+        "repair/repair_single_keys",
         "        rule.is_paused = pauses[type]\n",
         "",
         _TYPES + "test_what_holds_back_a_type_is_known_again[valkey-pause]",

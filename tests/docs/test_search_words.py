@@ -1,0 +1,77 @@
+"""Readers find what they need by their own words: on the site's search, in the glossary, and as Markdown."""
+
+import json
+import re
+
+import pytest
+
+from celery_affinity.rules.affinity import Affinity
+
+from ..support.pages import blocks
+from ..support.processes import ROOT
+
+#: What people search for, and a page that must be among those found.
+WORDS = {
+    "duplicate": "how-to/choose",
+    "debounce": "how-to/choose",
+    "throttle": "how-to/choose",
+    "mutex": "how-to/choose",
+    "semaphore": "how-to/choose",
+    "backpressure": "how-to/choose",
+    "cron": "how-to/choose",
+    "rollback": "how-to/deploy",
+    "tenant": "how-to/tenants",
+    "troubleshooting": "how-to/choose",
+    "backup": "how-to/backup",
+    "kubernetes": "how-to/deploy",
+}
+
+
+@pytest.fixture(scope="module")
+def index(site):
+    text = (site / "searchindex.js").read_text()
+    return json.loads(text.removeprefix("Search.setIndex(").rstrip().removesuffix(")"))
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_the_search_of_the_site_finds_the_word(index, word):
+    stems = (word, word[:-1], word[:-2], word[:-3])  # the index has the stems of words
+    found = [terms[each] for each in stems for terms in (index["terms"], index["titleterms"]) if each in terms]
+    numbers = {number for each in found for number in (each if isinstance(each, list) else [each])}
+    pages = {index["docnames"][number] for number in numbers}
+    assert WORDS[word] in pages, sorted(pages)
+
+
+def test_the_glossary_has_each_word_of_how_it_works_and_no_word_twice():
+    def first_cells(page):
+        return re.findall(r"^\| ([a-z][^|]*?) \|", (ROOT / page).read_text(), re.MULTILINE)
+
+    told = first_cells("docs/explanation/how-it-works.md")
+    ours = first_cells("docs/reference/glossary.md")
+    words = {word for cell in ours for word in cell.split(", ")}
+    assert {word for cell in told for word in cell.split(", ")} - words == set()
+    assert len(ours) == len({*ours})
+
+
+@pytest.mark.parametrize("page", ["docs/how-to/choose.md", "docs/how-to/coming-from.md"])
+def test_the_tasks_of_the_page_can_be_declared(page):
+    names = {"__name__": "shop"}
+    exec(blocks(page)["shop.py"], names)
+    app = names["app"]
+    own = [task for name, task in app.tasks.items() if name.startswith("shop.")]
+    assert len(own) >= 4
+    assert all(isinstance(task.affinity, Affinity) for task in own)
+    app.close()
+
+
+def test_each_page_is_there_as_markdown_whose_links_work_and_llms_txt_lists_it(site):
+    listed = (site / "llms.txt").read_text()
+    pages = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    assert len(pages) > 60
+    for page in pages:
+        text = (site / page).read_text()
+        assert "{toctree}" not in text
+        for target in re.findall(r"\]\(([^)#:\s]+\.md)(?:#[^)]*)?\)", text):
+            assert (site / page.parent / target).exists(), f"{page}: {target}"
+        assert page.name == "index.md" or f"]({page})" in listed, page
+        assert f'type="text/markdown" href="{page.name}"' in (site / page).with_suffix(".html").read_text()

@@ -1,0 +1,21 @@
+"""Pythons of this machine, by version."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+
+def interpreter(version: str) -> str | None:
+    """Return a Python of *version*, as "3.12": the newest of pyenv's, or one on the path; None if there is none."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    installed = sorted(pyenv.glob(f"{version}.*/bin/python"), key=lambda path: _number(path.parents[1].name))
+    for each in (*(str(path) for path in reversed(installed)), shutil.which(f"python{version}")):
+        if each and subprocess.run([each, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return each
+    return None
+
+
+def _number(name: str) -> int:
+    last = name.rpartition(".")[2]
+    return int(last) if last.isdigit() else -1

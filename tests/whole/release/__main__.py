@@ -1,0 +1,104 @@
+"""``python -m tests.whole.release [--ref v1.0.0]``: build a release, and check all of it short of uploading.
+
+The wheel and the source package are made of the files of the ref, not of what is not committed. twine checks them,
+their files are compared with the ref, and the README's example runs from the installed wheel, with no packages but
+those that it requires, on each supported Python of this machine. Ends with 1 and the reasons if the release is not
+ready.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+
+from celery_affinity.embedded import EmbeddedServer
+
+from ...support.interpreters import interpreter
+from ...support.processes import running_processes
+from ...support.readme_example import run_the_readme
+from . import building, contents
+
+_WHERE = "import celery_affinity, sys; print(celery_affinity.__file__); print(sys.version.split()[0])"
+
+
+def main() -> int:
+    options = _options()
+    os.environ.pop("PYTHONPATH", None)  # it would lead to the tree
+    try:
+        version = building.version_at(options.ref)
+        packages = building.build(options.ref)
+        building.twine_check(packages)
+        source = building.OUTPUT / "source"
+        wrong = list(_wrong(packages, source, version))
+        for line in wrong:
+            print(f"  WRONG {line}")
+        (wheel,) = [each for each in packages if each.suffix == ".whl"]
+        if not wrong:
+            for python in _supported(source):
+                _install_and_run(python, wheel)
+    except building.NotReadyError as exc:
+        print(f"  WRONG {exc}")
+        return 1
+    print(f"{version} ({options.ref}): {'not ready' if wrong else 'ready'}, in {building.OUTPUT / 'dist'}")
+    return int(bool(wrong))
+
+
+def _wrong(packages: list[Path], source: Path, version: str) -> list[str]:
+    wanted, known, found = contents.tracked(source), building.classifiers(), []
+    for package in packages:
+        files, is_wheel = contents.files(package), package.suffix == ".whl"
+        (metadata,) = [name for name in files if name.endswith("METADATA" if is_wheel else "PKG-INFO")]
+        wrong = [
+            *contents.wrong_files(files, wanted, is_wheel=is_wheel),
+            *contents.wrong_metadata(files[metadata].decode(), version, known),
+        ]
+        print(f"{package.name}: {len(files)} files, {package.stat().st_size:,} bytes", flush=True)
+        found += [f"{package.name}: {each}" for each in wrong]
+    return found
+
+
+def _supported(source: Path) -> list[str]:
+    """Return the versions of Python in the classifiers."""
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
+    numbers = [each.rpartition(" :: ")[2] for each in project["classifiers"] if "Python :: 3." in each]
+    assert numbers
+    return numbers
+
+
+def _install_and_run(version: str, wheel: Path) -> None:
+    found = interpreter(version)
+    if found is None:
+        print(f"Python {version}: not on this machine, NOT TRIED", flush=True)
+        return
+    folder = building.OUTPUT / f"python{version}"
+    python = building.install(found, folder, wheel)
+    with tempfile.TemporaryDirectory() as name:
+        told = subprocess.run([python, "-c", _WHERE], cwd=name, capture_output=True, text=True, check=True).stdout
+        where, number = told.split()
+        if not Path(where).is_relative_to(folder):
+            raise building.NotReadyError(f"Python {version} imports {where}, not the wheel")
+        subprocess.run([python, "-m", "pip", "--disable-pip-version-check", "check"], check=True, capture_output=True)
+        try:
+            with EmbeddedServer() as server:
+                said = run_the_readme(str(python), server.url, Path(name))
+        finally:
+            for process in running_processes():
+                with suppress(ProcessLookupError):
+                    process.end()
+    if "specialist" not in said or "versatile" not in said:
+        raise building.NotReadyError(f"Python {version}: status of the README's example shows no workers:\n{said}")
+    print(f"Python {number}: installed, and the README's example ran", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.whole.release", description=__doc__)
+    parser.add_argument("--ref", default="HEAD", help="what to build: a tag, a branch, a commit (default: HEAD)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

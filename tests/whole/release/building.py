@@ -1,0 +1,78 @@
+"""The packages of a release: built from the files of a git ref, with tools of their own, and checked by twine."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+OUTPUT = ROOT / "build" / "release"
+
+_TOOLS = ("build", "twine>=6.1", "trove-classifiers")  # twine knows licence expressions since 6.1
+_VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
+
+
+class NotReadyError(Exception):
+    """What keeps a release from being uploaded."""
+
+
+def version_at(ref: str) -> str:
+    """Return the version that *ref* says of itself. Raises NotReadyError if *ref* is a tag of another version."""
+    text = _git("show", f"{ref}:celery_affinity/__init__.py").decode()
+    (version,) = _VERSION.findall(text)
+    tags = [each for each in _git("tag", "--list", ref).decode().split() if each == ref]
+    if tags and ref != f"v{version}":
+        raise NotReadyError(f"the tag {ref} has version {version}: its name must be v{version}")
+    return version
+
+
+def build(ref: str, output: Path = OUTPUT) -> list[Path]:
+    """Return the wheel and the source package of *ref*, in *output*, which is emptied first.
+
+    The wheel is built from the source package, as an installer does that finds no wheel.
+    """
+    shutil.rmtree(output, ignore_errors=True)
+    source = output / "source"
+    source.mkdir(parents=True)
+    with tarfile.open(fileobj=BytesIO(_git("archive", ref))) as archive:
+        archive.extractall(source, filter="data")
+    python = install(sys.executable, output / "tools", *_TOOLS)
+    _run([python, "-m", "build", "--outdir", output / "dist", source])
+    return sorted((output / "dist").iterdir())
+
+
+def twine_check(packages: list[Path]) -> None:
+    """Have twine check that a package index would show the descriptions. Raises NotReadyError."""
+    _run([OUTPUT / "tools" / "bin" / "python", "-m", "twine", "check", "--strict", *packages])
+
+
+def classifiers() -> set[str]:
+    """Return the classifiers that the package index knows; it refuses others."""
+    code = "from trove_classifiers import classifiers; print(*classifiers, sep='\\n')"
+    return set(_run([OUTPUT / "tools" / "bin" / "python", "-c", code]).splitlines())
+
+
+def install(interpreter: Path | str, folder: Path, *packages: str | Path) -> Path:
+    """Return the Python of a new environment in *folder* that has *packages*, and what they need, alone."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([interpreter, "-m", "venv", folder])
+    python = folder / "bin" / "python"
+    _run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages])
+    return python
+
+
+def _run(command: list[str | Path]) -> str:
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotReadyError(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _git(*words: str) -> bytes:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode:
+        raise NotReadyError(f"git {' '.join(words)}: {done.stderr.decode().strip()}")
+    return done.stdout

@@ -1,0 +1,48 @@
+"""``python -m tests.whole.upgrade [--from REF|WHEEL]``: a release beside the tree, forth and back, on one server.
+
+The release is the wheel of a git ref, or a kept wheel. The tree takes over from it while jobs run, wait, merge, are
+kept back and scheduled; then the release takes over again, as in a rollback. Both publish into what the other wrote.
+"""
+
+import argparse
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from celery_affinity.embedded import EmbeddedServer
+
+from ...support.processes import ROOT, running_processes
+from .releases import TREE, release_of
+from .takeover import take_over
+
+
+def main() -> None:
+    options = _options()
+    release = release_of(options.release)
+    try:
+        with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder:
+            take_over(release, TREE, server.url, Path(folder))
+            take_over(TREE, release, server.url, Path(folder))
+    finally:
+        for process in running_processes():
+            with suppress(ProcessLookupError):
+                process.end()
+    print(f"{options.release} and the tree work on one server, forth and back")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.whole.upgrade", description=__doc__)
+    parser.add_argument("--from", dest="release", help="a git ref, or a wheel; by default the newest tag v*")
+    options = parser.parse_args()
+    if options.release is None:
+        words = ["git", "describe", "--tags", "--abbrev=0", "--match", "v*"]
+        found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        options.release = found.stdout.strip() or None
+    if options.release is None:
+        parser.error("nothing is released yet: name a git ref or a wheel with --from")
+    return options
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""Publish the calls of the first argument, JSON, or print the results of their ids: a producer of either release."""
+
+import json
+import sys
+
+import shop
+
+for call in json.loads(sys.argv[1]):
+    if isinstance(call, str):
+        print(json.dumps([call, shop.app.AsyncResult(call).get(timeout=60)]))
+    else:
+        name, arguments, options = call
+        getattr(shop, name).apply_async(arguments, **options)

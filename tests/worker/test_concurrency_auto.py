@@ -1,0 +1,15 @@
+"""``--concurrency auto``: the fleet knows the number that Celery makes of it."""
+
+import re
+
+import celery
+import pytest
+
+
+@pytest.mark.skipif(celery.VERSION < (5, 7), reason="new in Celery 5.7")
+def test_a_worker_that_counts_its_processors_has_as_many_slots(fleet):
+    worker = fleet.start("auto", "pdf", pool="threads", concurrency="auto")
+    (slots,) = re.findall(r"concurrency: (\d+) \(thread\)", worker.log())
+    (status,) = fleet.report.status().workers
+    assert (status.slots, status.free) == (int(slots), int(slots))
+    assert int(slots) > 0
