@@ -33,8 +33,8 @@ end
 -- Gives a job of `type` to `worker`, whose slots `view` sees. `by`: the number of the release whose reply carries the
 -- job; else false or nil. RETURNS the fencing number, the number of deliveries before, the time at which the job
 -- expires, whether the job had a row, whether it was moved, and how often it was stopped. nil for a job that has
--- expired: it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or moved, and does not expire, all this is known
--- without a read.
+-- expired: it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or moved, and does
+-- not expire, all this is known without a read.
 function claims.grant(id, type, worker, view, by)
     local fence = tostring(redis.call("INCR", key.fence))
     local new_fields

@@ -73,6 +73,8 @@ class _Stops:
 
 def tick(cohort: Cohort, now_us: int) -> None:
     """See to the stops that are under way, and order others for tenants that need slots which nobody has free."""
+    if not cohort.vacating and not cohort.first_keys:
+        return
     since_us = now_us - int(cohort.settings.get("preemption_delay_us"))
     stops = settle(cohort, since_us, now_us)
     giving = _giving(cohort, stops)
