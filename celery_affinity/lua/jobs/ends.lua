@@ -55,12 +55,11 @@ function ends.record(id, how)
     find_by.fade(id, stamps, expires)
 end
 
--- Adds `by`, 1 if it is nil, to the counter of such ends, and to the metrics of `type` while a live worker serves the
--- type.
-function ends.count(type, kind, by)
-    redis.call("HINCRBY", key.counters, kind, by or 1)
+-- Adds 1 to the counter of such ends, and to the metrics of `type` while a live worker serves the type.
+function ends.count(type, kind)
+    redis.call("HINCRBY", key.counters, kind, 1)
     if type and redis.call("HEXISTS", key.capacity, type) == 1 then
-        redis.call("HINCRBY", key.metrics(type), kind, by or 1)
+        redis.call("HINCRBY", key.metrics(type), kind, 1)
     end
 end
 

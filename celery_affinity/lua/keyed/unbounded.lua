@@ -8,9 +8,9 @@
 -- Cost: of a claim four commands, O(log n).
 local MOST = 4 * protocol.MOST_OPENED -- jobs that a call keeps back
 
--- RETURNS the key of job `id` if that is the only one, and its sub-lane is unbounded, and nothing bounds it now; else
--- nil. A sub-lane that begins with the job is none yet.
-local function key_of(id, type, lane)
+-- RETURNS what job `id` says of its key if that is the only one, and its sub-lane is unbounded, and nothing bounds it
+-- now; else nil. A sub-lane that begins with the job is none yet.
+local function stated_by(id, type, lane)
     local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
     if not (stated and stated.tenant and tenants.is_unbounded(stated.tenant)) then
         return nil
@@ -18,43 +18,47 @@ local function key_of(id, type, lane)
     local its = key_rows.of_call().known[stated.key]
     if its then
         local sublane = its.sublanes[type .. " " .. lane]
-        return sublane and sublane.is_unbounded and not its.turn and stated.key or nil
+        return sublane and sublane.is_unbounded and not its.turn and stated or nil
     end
     local text, turn = unpack(redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn"))
-    return text == key_rows.UNBOUNDED and not turn and stated.key or nil
+    return text == key_rows.UNBOUNDED and not turn and stated or nil
 end
 
 -- Adds a job, which has keys, to its unbounded sub-lane and to its lane. `heads`: those of its type, if they are known.
 -- RETURNS whether it has such a sub-lane.
 function unbounded.enter(id, type, lane, enqueued, heads)
-    local its_key = key_of(id, type, lane)
-    if its_key then
-        redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)
+    local stated = stated_by(id, type, lane)
+    if stated then
+        redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)
         lanes.add(id, type, lane, enqueued, heads)
     end
-    return its_key ~= nil
+    return stated ~= nil
 end
 
 -- RETURNS whether job `id`, which is in its lane, is in an unbounded sub-lane, and has no other key: then it may start,
 -- and `hold` is next.
 function unbounded.passes(id, type, lane)
-    local its_key = key_of(id, type, lane)
-    key_rows.of_call().passes = its_key and { id = id, key = its_key }
-    return its_key ~= nil
+    local stated = stated_by(id, type, lane)
+    key_rows.of_call().passes = stated and { id = id, stated = stated }
+    return stated ~= nil
 end
 
 -- Job `id`, which was popped from its lane, was claimed. If it is the one that passed last, it holds its key. The last
 -- job of a sub-lane ends it. RETURNS whether it is.
 function unbounded.hold(id, type, lane, fence)
     local keys = key_rows.of_call()
-    local its_key = keys.passes and keys.passes.id == id and keys.passes.key
-    if not its_key then
+    local stated = keys.passes and keys.passes.id == id and keys.passes.stated
+    if not stated then
         return false
     end
     keys.passes = false
+    local its_key = stated.key
     local sublane, known = key.sublane(its_key, type, lane), keys.known[its_key]
     redis.call("ZREM", sublane, id)
     redis.call("ZADD", key.held(its_key), fence, id)
+    if stated.is_preemptible then
+        preemption.hold(id, its_key, fence)
+    end
     if known and known.held then
         known.held = known.held + 1
     end

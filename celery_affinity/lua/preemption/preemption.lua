@@ -40,8 +40,7 @@ end
 -- `ran`: for how long the job had its slot, µs. RETURNS how the job has ended, in the words for other ends, and why. A
 -- stop that nobody ordered counts as a delivery: else a task that raises Preempted would run for ever.
 function preemption.stopped(worker, id, fence, known, ran)
-    local type, stop = unpack(redis.call("HMGET", key.job(id), "type", "stop"))
-    local ordered, its_key = string.match(stop or "", "^(%d+) (%S+)$")
+    local ordered, its_key = string.match(redis.call("HGET", key.job(id), "stop") or "", "^(%d+) (%S+)$")
     if ordered ~= fence then
         return "unsettled", ""
     elseif known.acked then
@@ -52,8 +51,8 @@ function preemption.stopped(worker, id, fence, known, ran)
     redis.call("HINCRBY", key.job(id), "preemptions", 1)
     redis.call("HSET", key.job(id), "preempted", call.now, "preempted_on", name or "",
         "preempted_for", string.sub(its_key, #protocol.TENANT_PREFIX + 1), "preempted_ran", call.text(ran_us))
-    ends.count(type, "preempted")
-    ends.count(type, "preempted_us", call.text(ran_us))
+    redis.call("HINCRBY", key.counters, "preempted", 1)
+    redis.call("HINCRBY", key.counters, "preempted_us", call.text(ran_us))
     victims.note_stop(worker, settings)
     return "returned", ""
 end

@@ -6,7 +6,7 @@ local ONE_FREE = { free_for = function()
 end } -- a view of the slots after a stop
 
 -- RETURNS what is known of types in this call, a table: type -> false if a stop lets no job of the type start: a slot
--- that fits is free, or a rule holds back the type; else a table. `kept_back`: what reserves keep back, nil for none.
+-- that fits is free, or a rule holds back the type; else a table. kept_back: what reserves keep back; nil for nothing.
 local function types_of_call(types, settings)
     local known = key_rows.of_call()
     known.needs = known.needs or { types = {}, wanted = {} }

@@ -47,7 +47,7 @@ FAULTS = (
     Fault("jobs/claims", "    if preemptions then\n", "    if false then\n", _AS_IT_WAS),
     Fault("jobs/claims", '"expires", "moved", "preemptions"))\n', '"expires", "moved"))\n', _AS_IT_WAS),
     Fault("jobs/claims", '"moved", "lane", "preemptions"))', '"moved", "lane"))'),
-    Fault("jobs/ends", 'HINCRBY", key.counters, kind, by or 1)', 'HINCRBY", key.counters, kind, 1)', _AS_IT_WAS),
+    Fault("preemption/preemption", '"preempted_us", call.text(ran_us)', '"preempted_us", 1', _AS_IT_WAS),
     # For whom.
     Fault("types/rule_changes", "key.pause_signs, key.vacating,\n", "key.pause_signs,\n", _WITHDRAWN),
     Fault("preemption/preemption", "    missing = missing - stops:number_for(its_key)\n", "", _OF_TWO_TYPES),

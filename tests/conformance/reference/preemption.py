@@ -47,10 +47,8 @@ def stopped(cohort: Cohort, job: Job, worker: Worker, stop: Stop | None, ran: st
     job.preemptions += 1
     job.preempted_us, job.preempted_on, job.preempted_ran_us = now_us, worker.name, ran_us
     job.preempted_for = decode(stop.key.removeprefix(TENANT_PREFIX))
-    for kind, by in (("preempted", 1), ("preempted_us", ran_us)):
-        cohort.counters[kind] += by
-        if cohort.capacity(job.type):
-            cohort.metrics[job.type][kind] += by
+    cohort.counters["preempted"] += 1
+    cohort.counters["preempted_us"] += ran_us
     since_us = now_us - int(cohort.settings.get("preemption_exempt_us"))
     worker.preempted_us = [*(at_us for at_us in worker.preempted_us if at_us > since_us), now_us]
     return "returned"
@@ -75,6 +73,8 @@ class _Stops:
 
 def tick(cohort: Cohort, now_us: int) -> None:
     """See to the stops that are under way, and order others for tenants that need slots which nobody has free."""
+    if not cohort.vacating and not cohort.first_keys:
+        return
     since_us = now_us - int(cohort.settings.get("preemption_delay_us"))
     stops = settle(cohort, since_us, now_us)
     giving = _giving(cohort, stops)
