@@ -32,6 +32,7 @@ ONLY_IN_PYTHON |= {
     "waiting",
     "holders",
     "coming",
+    "sublane_of",
     "goes_first",
     "key_of",
     "start_of",
