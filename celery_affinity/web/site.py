@@ -9,6 +9,8 @@ from celery import Celery
 from ..client.of_app import settings_of
 from ..observe.jobs import Job
 from ..operate.jobs import Jobs
+from ..remote.duty import Duty
+from ..remote.listening import Listening
 from ..rules import patterns
 from ..rules.bounds import Bound
 from .broker import Broker
@@ -36,10 +38,14 @@ class Site:
     broker: Broker = field(init=False)
     jobs: Jobs = field(init=False)
     bounds: Mapping[str, int | Bound] = field(init=False)
+    listening: Listening = field(init=False)
+    duty: Duty = field(init=False)
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.app)
         self.bounds = settings_of(self.app).max_pending
+        self.listening = Listening(self.broker.opened, settings_of(self.app).heartbeat_interval)
+        self.duty = Duty(self.app, self.broker.opened)
         self.jobs = Jobs(self.app, self.broker.reach)
         self._threads = Threads("affinity-web", _OF_BROKER, _BROKER_S)
         self._together = Together(lambda ids: self.ask(self.jobs.known_many, ids))
@@ -60,6 +66,10 @@ class Site:
     async def foreign(self, function: Callable[..., T], *args: object) -> T:
         """Return what *function* does, which runs code of users, of Celery or of a result backend, and may hang."""
         return await self._foreign.run(self.broker.call, function, *args)
+
+    async def foreign_with_scheduler(self, function: Callable[..., T], *args: object) -> T:
+        """Return what *function*, which takes the scheduler first and runs foreign code, does."""
+        return await self.foreign(self._with_scheduler, function, *args)
 
     def _with_scheduler(self, function: Callable[..., T], *args: object) -> T:
         with self.broker.reach() as scheduler:
