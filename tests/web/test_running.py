@@ -71,8 +71,8 @@ def test_a_job_is_handed_out_started_and_ended_and_its_caller_gets_the_result(no
     assert node.end(job, result={"pages": [1, 2]}).json()["state"] == "done"
     assert result.get(timeout=10) == {"pages": [1, 2]}
     assert web.get(f"/api/jobs/{result.id}").json()["state"] == "done"
-    (metrics,) = [each for each in Report(Reader(redis_client, Keys())).status().workers]
-    assert (metrics.name, metrics.free) == ("node", 1)
+    (worker,) = Report(Reader(redis_client, Keys())).status().workers
+    assert (worker.name, worker.free) == ("node", 1)
 
 
 def test_a_poll_waits_for_a_job_that_is_published_later(node, send):
@@ -275,9 +275,7 @@ def test_a_worker_that_leaves_gives_its_jobs_back_and_is_not_known_any_more(node
     assert RemoteWorker(web, "pdf").job()["id"] == job["id"]
 
 
-def test_the_job_of_a_worker_that_is_taken_for_dead_runs_elsewhere_and_the_worker_has_to_join_again(
-    node, send, web, redis_client
-):
+def test_the_job_of_a_worker_that_is_taken_for_dead_runs_elsewhere(node, send, web, redis_client):
     send()
     job = node.job()
     node.start(job)
