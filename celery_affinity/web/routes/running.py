@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from celery import Celery
 from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
@@ -116,9 +117,10 @@ def add(api: APIRouter, site: Site) -> None:
         request: Request, worker: str, worker_secret: _Secret, wait: _Wait = 0, held: str | None = None
     ) -> Response:
         holds = None if held is None else _fences(held)
-        found = await site.with_scheduler(_known, worker, worker_secret)
         site.duty.begin()
-        came = await _jobs(site, found, holds)
+        found, came, wants_a_tick = await site.with_scheduler(_known_and_its, site.app, worker, worker_secret, holds)
+        if wants_a_tick:
+            site.duty.tick()
         if not (came.jobs or came.stop) and wait:
             came = await _waited(site, request, found, wait)
         return reply(came) if came.jobs or came.stop else Response(status_code=204)
@@ -177,20 +179,23 @@ def _known(scheduler: Scheduler, worker: str, secret: str) -> Incarnation:
     return found
 
 
-async def _jobs(
-    site: Site, worker: Incarnation, holds: frozenset[int] | None, first: bytes | None = None
-) -> JobsForWorker:
-    def take(scheduler: Scheduler) -> tuple[JobsForWorker, bool]:
-        came = claims.take(scheduler, worker.id, holds)
-        if first is not None:
-            came.add(first)
-        found = handing_out.hand_out(scheduler, site.app, worker.id, came.claims)
-        return JobsForWorker(found, reconciling.stops_in(came.signs)), reconciling.wants_a_tick(came.signs)
+def _known_and_its(
+    scheduler: Scheduler, app: Celery, worker: str, secret: str, holds: frozenset[int] | None
+) -> tuple[Incarnation, JobsForWorker, bool]:
+    """Return a worker, what has come for it, and whether a tick is wanted."""
+    found = _known(scheduler, worker, secret)
+    return found, *_taken(scheduler, app, worker, holds)
 
-    found, wants_a_tick = await site.with_scheduler(take)
-    if wants_a_tick:
-        site.duty.tick()
-    return found
+
+def _taken(
+    scheduler: Scheduler, app: Celery, worker: str, holds: frozenset[int] | None, first: bytes = NOBODY
+) -> tuple[JobsForWorker, bool]:
+    """Return what has come for a worker, and whether a tick is wanted. *first*: what was read of its inbox before."""
+    came = claims.take(scheduler, worker, holds)
+    if first != NOBODY:
+        came.add(first)
+    jobs = handing_out.hand_out(scheduler, app, worker, came.claims)
+    return JobsForWorker(jobs, reconciling.stops_in(came.signs)), reconciling.wants_a_tick(came.signs)
 
 
 async def _waited(site: Site, request: Request, worker: Incarnation, wait_s: float) -> JobsForWorker:
@@ -209,7 +214,9 @@ async def _waited(site: Site, request: Request, worker: Incarnation, wait_s: flo
             first = item.result() if item.done() else NOBODY
             if first == NOBODY:
                 return JobsForWorker()
-            found = await _jobs(site, worker, None, first)
+            found, wants_a_tick = await site.with_scheduler(_taken, site.app, worker.id, None, first)
+            if wants_a_tick:
+                site.duty.tick()
             if found.jobs or found.stop:  # else it was a sign, or no job that can be handed out
                 return found
     finally:
