@@ -4,8 +4,9 @@ import threading
 import time
 
 import pytest
-from celery import chain, chord, states
+from celery import Celery, chain, chord, states
 
+from celery_affinity import Affinity, Merge
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
@@ -389,6 +390,58 @@ def test_a_bad_poll_is_refused(node):
         assert (refused.status_code, words in said(refused)) == (400, True)
     unknown = node.request("GET", "/api/workers/nobody/jobs")
     assert unknown.status_code == 404
+
+
+# -- merged calls
+
+
+@pytest.fixture
+def merging(valkey, redis_client, serve):
+    """An app whose calls merge, and a worker over HTTP there."""
+    merging = Celery("merging", broker=valkey.url, backend=valkey.url, set_as_current=False)
+    merging.conf.update(broker_transport="celery_affinity:Transport", task_acks_late=True)
+
+    def plan(city, number): ...
+
+    ways = {"first": "first", "last": "last", "whole": "all"}
+    for name, keep in ways.items():
+        merging.task(name=name, affinity=Affinity("pdf", merge=Merge("{city}", keep=keep)), shared=False)(plan)
+    yield merging, RemoteWorker(serve(of=merging), "pdf")
+    merging.close()
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_merged_calls_are_one_job_and_each_caller_gets_its_result(merging, keep):
+    app, node = merging
+    node.leave()
+    results = [app.tasks[keep].delay("HH", number) for number in range(3)]
+    node = RemoteWorker(node.ask, "pdf")
+    job = node.job()
+    assert job["args"] == ["HH", {"first": 0, "last": 2}[keep]]
+    assert node.jobs() == []
+    node.start(job)
+    assert node.end(job, result="plan").json()["state"] == "done"
+    assert [each.get(timeout=20) for each in results] == ["plan"] * 3
+    assert node.end(job, result="plan").json()["state"] == "done"
+
+
+def test_a_merged_run_that_failed_says_so_to_each_caller(merging):
+    app, node = merging
+    node.leave()
+    results = [app.tasks["first"].delay("HH", number) for number in range(3)]
+    node = RemoteWorker(node.ask, "pdf")
+    node.end(node.job(), "failed", error={"type": "NoPlan", "message": "none"})
+    for each in results:
+        with pytest.raises(Exception, match="none"):
+            each.get(timeout=20)
+
+
+def test_a_run_that_takes_all_its_calls_is_a_dead_letter(merging, redis_client):
+    app, node = merging
+    app.tasks["whole"].delay("HH", 1)
+    assert node.jobs() == []
+    (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+    assert "keep='all', which is for workers in Python" in letter.why
 
 
 # -- jobs that are not for workers over HTTP
