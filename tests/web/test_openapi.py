@@ -32,6 +32,7 @@ THERE = {
     "name": ["worker@host", "plan", "night.jsonl"],
     "key": ["city:HH"],
     "profile": ["pdf"],
+    "worker": ["0" * 32],
 }
 
 

@@ -117,8 +117,8 @@ def add(api: APIRouter, site: Site) -> None:
         request: Request, worker: str, worker_secret: _Secret, wait: _Wait = 0, held: str | None = None
     ) -> Response:
         holds = None if held is None else _fences(held)
-        site.duty.begin()
         found, came, wants_a_tick = await site.with_scheduler(_known_and_its, site.app, worker, worker_secret, holds)
+        site.duty.begin()
         if wants_a_tick:
             site.duty.tick()
         if not (came.jobs or came.stop) and wait:
