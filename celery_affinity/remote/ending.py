@@ -26,7 +26,11 @@ logger = logging.getLogger(__name__)
 
 
 class NotAcceptedError(Exception):
-    """The end is not one that this job can have."""
+    """The end is not one that this job can have, or not here."""
+
+
+class UnderWayError(Exception):
+    """Another request tells this end, and has not come to its end."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ def start(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: st
 
     A task that acks early is acked here: its job does not run again if the worker dies.
     """
-    its, worker = _holder(scheduler, job_id, fence, secret)
+    its, worker = _holder(scheduler, app, job_id, fence, secret)
     how = None if its.row.started_us is not None else _ended_meanwhile(scheduler, its)
     if how is not None:
         tell_unrun(scheduler, app, worker.name, its, how)
@@ -72,11 +76,27 @@ def start(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: st
     return Started(job_id, fence)
 
 
+#: Claims whose ends threads of this process tell.
+_under_way: set[tuple[str, int]] = set()
+
+
 def end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str, outcome: Outcome) -> Ended:
     """End a job. Raises StaleClaimError, NotAcceptedError, WrongSecretError, UnknownWorkerError.
 
-    Raises ChordIsClaimedError, or what the broker or a result backend raises, if the request is to be repeated later.
+    Raises UnderWayError, ChordIsClaimedError, or what the broker or a result backend raises, if the request is to be
+    repeated later.
     """
+    claim = (job_id, fence)
+    if claim in _under_way:  # its backend hangs: requests that are repeated meanwhile would take all threads
+        raise UnderWayError(f"the end of job {job_id} is being told: send the request again later")
+    _under_way.add(claim)
+    try:
+        return _end(scheduler, app, job_id, fence, secret, outcome)
+    finally:
+        _under_way.discard(claim)
+
+
+def _end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str, outcome: Outcome) -> Ended:
     before = Note.read(scheduler, job_id, fence)
     if before is not None:
         before.check(outcome)
@@ -85,7 +105,7 @@ def end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str,
         worker.check(secret)
         _release(scheduler, worker, job_id, fence, before.said)  # the last request may not have come so far
         return Ended(job_id, fence, before.state)
-    its, worker = _holder(scheduler, job_id, fence, secret)
+    its, worker = _holder(scheduler, app, job_id, fence, secret)
     _check_may_run_again(its, outcome)
     Note(job_id, worker.id, outcome.digest).begin(scheduler, fence)
     if not scheduler.heartbeat(worker.id, turns=True):  # telling may take long
@@ -105,11 +125,13 @@ def end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str,
     return Ended(job_id, fence, state)
 
 
-def _holder(scheduler: Scheduler, job_id: str, fence: int, secret: str) -> tuple[Held, Incarnation]:
+def _holder(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str) -> tuple[Held, Incarnation]:
     """Return the claim, and the worker that holds it. Raises what `end` does."""
     its = claim_of(scheduler.reader, job_id, fence)
     worker = find(scheduler, its.row.worker)
     worker.check(secret)
+    if its.row.task not in app.tasks:
+        raise NotAcceptedError(f"the app of this web process lacks task {its.row.task}: another process may have it")
     return its, worker
 
 

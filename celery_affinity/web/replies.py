@@ -13,7 +13,7 @@ from ..callers.chord_parts import ChordIsClaimedError
 from ..errors import AffinityError, OptionError, SchemaError, SettingError, TransportError
 from ..observe.as_json import as_json
 from ..remote.claims import StaleClaimError
-from ..remote.ending import NotAcceptedError
+from ..remote.ending import NotAcceptedError, UnderWayError
 from ..remote.incarnation import UnknownWorkerError, WrongSecretError
 from ..remote.listening import TooManyError
 from .broker import BrokerDownError
@@ -31,6 +31,7 @@ _OF_WORKERS: dict[type[Exception], int] = {
     StaleClaimError: 409,
     NotAcceptedError: 409,
     ChordIsClaimedError: 503,
+    UnderWayError: 503,
     TooManyError: 503,
 }
 

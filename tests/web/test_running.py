@@ -9,12 +9,15 @@ from celery import Celery, chain, chord, states
 from celery_affinity import Affinity, Merge
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.status import Report
+from celery_affinity.remote import ending
+from celery_affinity.remote.outcome import Outcome
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import asgi
 
 from ..support.apps import APP
+from ..support.processes import wait_until
 from ..support.remote_workers import RemoteWorker
 from .conftest import Client
 
@@ -461,6 +464,36 @@ def test_a_task_that_the_app_lacks_is_a_dead_letter_that_says_why(node, app, red
     assert node.jobs() == []
     (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
     assert "NotRegistered: elsewhere.render" in letter.why
+
+
+def test_a_result_backend_that_hangs_takes_one_thread_however_often_the_end_is_repeated(
+    node, send, redis_client, monkeypatch
+):
+    result = send()
+    job = node.job()
+    goes_on, told = threading.Event(), []
+
+    def hang(*_, **__):
+        told.append(job)
+        goes_on.wait(30)
+
+    monkeypatch.setattr("celery_affinity.remote.ending.tell", hang)
+    hanging = threading.Thread(target=ending.end, args=_arguments(redis_client, result.app, job, node))
+    hanging.start()
+    wait_until(lambda: told, 10, "it hangs")
+    for _ in range(3):
+        again = node.end(job)
+        assert (again.status_code, "is being told" in said(again)) == (503, True)
+    assert node.beat(job).status_code == 200
+    goes_on.set()
+    hanging.join()
+    assert node.end(job).json()["state"] == "done"
+    assert len(told) == 1
+
+
+def _arguments(redis_client, app, job, node):
+    secret = node.joined["secret"]
+    return Scheduler(redis_client, Keys()), app, job["id"], job["fence"], secret, Outcome("done")
 
 
 def test_an_end_that_celery_cannot_tell_is_a_dead_letter(node, send, app, redis_client, monkeypatch):
