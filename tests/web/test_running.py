@@ -9,7 +9,7 @@ from celery import Celery, chain, chord, states
 from celery_affinity import Affinity, Merge
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.status import Report
-from celery_affinity.remote import ending
+from celery_affinity.remote import ending, telling
 from celery_affinity.remote.outcome import Outcome
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
@@ -171,6 +171,8 @@ def test_an_end_that_is_repeated_gets_the_same_reply_and_publishes_its_link_once
 
 def test_an_end_goes_on_where_a_process_that_died_has_stopped(node, send, app, monkeypatch, redis_client):
     """The process dies after callers were told, or after that was noted: the repeated request frees the slot."""
+    told, tell = [], telling.tell_caller
+    monkeypatch.setattr(telling, "tell_caller", lambda *_, **how: (told.append(how["is_stored"]), tell(*_, **how)))
     for place in ("celery_affinity.remote.ending.Note.write", "celery_affinity.remote.ending._release"):
         result = send("late", "one", link=app.tasks[f"{APP}.late"].si("link"))
         job = node.job()
@@ -184,6 +186,7 @@ def test_an_end_goes_on_where_a_process_that_died_has_stopped(node, send, app, m
         assert link["args"] == ["link"]
         node.end(link)
         assert node.jobs() == [], "the link was published once"
+    assert told == [False, True, False, False, False], "whether the end was known: both jobs, and their links"
 
 
 def test_a_stale_fence_is_409_and_changes_nothing(node, send, web):
@@ -299,6 +302,7 @@ def test_a_secret_is_that_of_one_worker(node, send, web):
     calls.append(other.request("GET", f"/api/workers/{node.id}/jobs"))
     assert {each.status_code for each in calls} == {403}
     assert node.end(job).status_code == 200
+    assert other.end(job).status_code == 403
     without = web.get(f"/api/workers/{node.id}/jobs")
     assert (without.status_code, "worker-secret" in said(without)) == (400, True)
 
