@@ -84,7 +84,7 @@ def share(
         if not is_revoked(known):
             if isinstance(known, Failed) and isinstance(end, Succeeded):
                 known = None  # the run failed, and was run again
-            _tell(teller, batch, caller, known or end, is_stored=known is not None)
+            tell_caller(teller, batch, caller, known or end, is_stored=known is not None)
 
     return _tell_all(scheduler, batch, tell, outcome=_outcome_of(end))
 
@@ -156,7 +156,7 @@ def _run_again(teller: Teller, batch: Batch, *, scheduler: Scheduler) -> bool:
             with _current(request.task, request._context), following(f"{caller.job_id} again"):
                 request.task.signature_from_request(request._context).apply_async()
         elif not is_revoked(known):
-            _tell(teller, batch, caller, known or Failed(_unreadable()), is_stored=known is not None)
+            tell_caller(teller, batch, caller, known or Failed(_unreadable()), is_stored=known is not None)
 
     return _tell_all(scheduler, batch, tell, outcome="acked")
 
@@ -218,7 +218,9 @@ def _told(caller: Caller, tell: Callable[[Caller], None]) -> bool:
     return True
 
 
-def _tell(teller: Teller, batch: Batch, caller: Caller, end: Succeeded | Failed, *, is_stored: bool = False) -> None:
+def tell_caller(
+    teller: Teller, batch: Batch, caller: Caller, end: Succeeded | Failed, *, is_stored: bool = False
+) -> None:
     """Tell a caller. *is_stored*: its result is, and so its links are published; what comes after that may not be."""
     request = teller.request_of(batch.task_name, caller.task_id, caller.message)
     if request is None:  # nobody can read what would follow

@@ -20,7 +20,7 @@ from .broker import check_conf
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="File with one line for each token: role (read, submit or admin), a space, and the token.",
+    help="File with one line for each token: role (read, submit, admin or worker), a space, and the token.",
 )
 @click.option("--read-only", is_flag=True, help="Allow no changes.")
 @click.option(

@@ -245,6 +245,16 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "string",
         "hash of an Idempotency-Key -> digest of the HTTP request, and task id: kept for affinity_idempotency",
     ),
+    "remote_worker": (
+        "remote_worker:%s",
+        "string",
+        "a worker over HTTP: name, types, slots and a digest of its secret, as JSON; for a day after its last request",
+    ),
+    "remote_end": (
+        "remote_end:%s",
+        "string",
+        "fencing number -> the end that a worker over HTTP told of the claim, as JSON: kept for an hour",
+    ),
     "recording": (
         "recording",
         "string",

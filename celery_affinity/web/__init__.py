@@ -26,9 +26,9 @@ def asgi(
 ) -> "ASGIApp":
     """Return the HTTP interface of *app*'s broker as an ASGI app, to be served alone or mounted in another one.
 
-    *tokens*: token -> role ("read", "submit" or "admin"); None: everybody on this machine is an admin, and nobody
-    else gets an answer. *read_only*: nothing can be changed. *allow*: names or patterns of the tasks that can be
-    submitted. *names*: hosts, beside this one and addresses, by whose names clients may reach it ("*": any).
+    *tokens*: token -> role ("read", "submit", "admin" or "worker"); None: everybody on this machine is an admin, and
+    nobody else gets an answer. *read_only*: nothing can be changed. *allow*: names or patterns of the tasks that can
+    be submitted. *names*: hosts, beside this one and addresses, by whose names clients may reach it ("*": any).
     *traces*: a directory of traces, for the lab.
     """
     from .application import build  # not at the top: it needs the extra [web]

@@ -75,7 +75,7 @@ class Broker:
                 if self._scheduler is None:
                     if time.monotonic() < self._down_until_s:
                         raise redis_errors.ConnectionError("the broker is down")
-                    self._scheduler = self._opened()
+                    self._scheduler = self.opened()
                 scheduler = self._scheduler
         yield scheduler
 
@@ -102,7 +102,8 @@ class Broker:
                 self._connections = origin.clone(transport_options=options).Pool(limit=_MOST_CONNECTIONS)
             return self._connections
 
-    def _opened(self) -> Scheduler:
+    def opened(self) -> Scheduler:
+        """Return a scheduler on connections of its own. Raises what a broker raises that does not answer."""
         try:
             with self.connection() as connection:
                 return channel_of(connection, self._app.conf.broker_transport).scheduler_of_its_own()

@@ -45,7 +45,8 @@ BEARER = HTTPBearer(
     auto_error=False,
     description="A token of the server. The roles are `read`, `submit` and `admin`, each with the rights of those "
     "before it: a `GET` takes `read`, as does `POST .../whatif`, which changes nothing; `POST /api/jobs` takes "
-    "`submit`, all others take `admin`. Without tokens the server answers its own machine alone.",
+    "`submit`, all others take `admin`. The requests of workers take "
+    "`worker`, or `admin`. Without tokens the server answers its own machine alone.",
 )
 
 

@@ -9,8 +9,13 @@ from redis.exceptions import NoPermissionError, RedisError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from ..callers.chord_parts import ChordIsClaimedError
 from ..errors import AffinityError, OptionError, SchemaError, SettingError, TransportError
 from ..observe.as_json import as_json
+from ..remote.claims import StaleClaimError
+from ..remote.ending import NotAcceptedError, UnderWayError
+from ..remote.incarnation import UnknownWorkerError, WrongSecretError
+from ..remote.listening import TooManyError
 from .broker import BrokerDownError
 from .threads import BusyError
 
@@ -18,6 +23,17 @@ logger = logging.getLogger(__name__)
 
 #: Seconds after which a client may ask again when the broker was down.
 _RETRY_AFTER = {"Retry-After": "1"}
+
+#: The status of the errors of workers over HTTP.
+_OF_WORKERS: dict[type[Exception], int] = {
+    WrongSecretError: 403,
+    UnknownWorkerError: 404,
+    StaleClaimError: 409,
+    NotAcceptedError: 409,
+    ChordIsClaimedError: 503,
+    UnderWayError: 503,
+    TooManyError: 503,
+}
 
 #: What an HTTP status is called in our errors.
 _CODES = {
@@ -62,6 +78,9 @@ def reply_to_error(exc: Exception) -> Response:
         return error(exc.status, str(exc))
     if isinstance(exc, (BrokerDownError, BusyError)):
         return error(503, str(exc), _RETRY_AFTER)
+    if type(exc) in _OF_WORKERS:
+        status = _OF_WORKERS[type(exc)]
+        return error(status, str(exc), _RETRY_AFTER if status == 503 else None)
     if isinstance(exc, (OptionError, SettingError)):
         return error(400, str(exc))
     if isinstance(exc, (TransportError, SchemaError, AffinityError)):
@@ -90,7 +109,7 @@ def add_handlers(api: FastAPI) -> None:
 
     api.add_exception_handler(HTTPException, on_http)
     api.add_exception_handler(RequestValidationError, on_invalid)
-    for kind in (RefusedError, BrokerDownError, BusyError, AffinityError, RedisError, Exception):
+    for kind in (RefusedError, BrokerDownError, BusyError, AffinityError, RedisError, *_OF_WORKERS, Exception):
         api.add_exception_handler(kind, on_error)
 
 

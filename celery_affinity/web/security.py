@@ -21,7 +21,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .replies import error
-from .tokens import Tokens, includes
+from .tokens import WORKER, Tokens, includes
 
 #: Largest number of bytes of a body, and the longest time, s, until all of it is there.
 MOST_BYTES, BODY_S = 1_000_000, 30.0
@@ -34,6 +34,12 @@ _READS = ("GET", "HEAD")
 
 #: Requests with a body that change nothing: what they ask is too long for an address.
 _QUESTION = re.compile(r"/api/lab/traces/[^/]+/whatif")
+
+#: Requests of programs that run jobs.
+_OF_WORKERS = re.compile(
+    r"POST /api/workers|GET /api/workers/[^/]+/jobs|POST /api/workers/[^/]+/heartbeat|DELETE /api/workers/[^/]+"
+    r"|POST /api/jobs/.+/(start|end)"
+)
 
 #: Name in a scope of the role that its request has in effect.
 ROLE = "celery_affinity.role"
@@ -144,6 +150,8 @@ def path_of(scope: Scope) -> str:
 
 def needed_role(method: str, path: str) -> str | None:
     """Return the role that a request takes; None: no token. What is not known here takes the highest."""
+    if _OF_WORKERS.fullmatch(f"{method} {path}"):
+        return WORKER
     if method in _READS:
         return None if path in _PUBLIC or path.startswith(_PUBLIC_FOLDER) else "read"
     if is_question(method, path):

@@ -9,6 +9,8 @@ from celery import Celery
 from ..client.of_app import settings_of
 from ..observe.jobs import Job
 from ..operate.jobs import Jobs
+from ..remote.duty import Duty
+from ..remote.listening import Listening
 from ..rules import patterns
 from ..rules.bounds import Bound
 from .broker import Broker
@@ -36,13 +38,18 @@ class Site:
     broker: Broker = field(init=False)
     jobs: Jobs = field(init=False)
     bounds: Mapping[str, int | Bound] = field(init=False)
+    listening: Listening = field(init=False)
+    duty: Duty = field(init=False)
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.app)
         self.bounds = settings_of(self.app).max_pending
+        self.listening = Listening(self.broker.opened, settings_of(self.app).heartbeat_interval)
+        self.duty = Duty(self.app, self.broker.opened)
         self.jobs = Jobs(self.app, self.broker.reach)
         self._threads = Threads("affinity-web", _OF_BROKER, _BROKER_S)
         self._together = Together(lambda ids: self.ask(self.jobs.known_many, ids))
+        self._broker_of_foreign = Broker(self.app)  # its pool of connections has one for each thread, and few more
         self._foreign = Threads("affinity-web-foreign", _OF_FOREIGN, _FOREIGN_S)
 
     async def job(self, id: str) -> Job:
@@ -55,16 +62,23 @@ class Site:
 
     async def with_scheduler(self, function: Callable[..., T], *args: object) -> T:
         """Return what *function*, which takes the scheduler first, does."""
-        return await self.ask(self._with_scheduler, function, *args)
+        return await self.ask(_with_scheduler, self.broker, function, *args)
 
     async def foreign(self, function: Callable[..., T], *args: object) -> T:
         """Return what *function* does, which runs code of users, of Celery or of a result backend, and may hang."""
         return await self._foreign.run(self.broker.call, function, *args)
 
-    def _with_scheduler(self, function: Callable[..., T], *args: object) -> T:
-        with self.broker.reach() as scheduler:
-            return function(scheduler, *args)
+    async def foreign_with_scheduler(self, function: Callable[..., T], *args: object) -> T:
+        """Return what *function*, which takes the scheduler first and runs foreign code, does."""
+        return await self._foreign.run(
+            self._broker_of_foreign.call, _with_scheduler, self._broker_of_foreign, function, *args
+        )
 
     def allows(self, task: str) -> bool:
         """Return whether *task* can be submitted."""
         return task in self.app.tasks and any(patterns.matches(pattern, task) for pattern in self.allow)
+
+
+def _with_scheduler(broker: Broker, function: Callable[..., T], *args: object) -> T:
+    with broker.reach() as scheduler:
+        return function(scheduler, *args)

@@ -48,10 +48,10 @@ class Threads:
 
         self._put(piece)
         try:
-            async with asyncio.timeout(self.deadline_s):
+            async with asyncio.timeout(self.deadline_s) as limit:
                 return await future
         except TimeoutError:
-            if future.cancelled():
+            if limit.expired():  # the piece itself may have raised one; or it ends at this very moment
                 raise BusyError(f"no answer within {self.deadline_s:g} s") from None
             raise
 

@@ -11,13 +11,18 @@ from ..errors import SettingError
 #: Roles, each with the rights of those before it.
 ROLES = ("read", "submit", "admin")
 
+#: The role of programs that run jobs. An admin has its right; it has none of the others.
+WORKER = "worker"
+
+_ALL = (*ROLES, WORKER)
+
 #: Environment variable that has what a token file has.
 VARIABLE = "CELERY_AFFINITY_WEB_TOKENS"
 
 #: Smallest number of characters of a token: a shorter one can be guessed.
 _SHORTEST = 16
 
-_ACCEPTED = f"lines of a role ({', '.join(ROLES)}), a blank and a token of at least {_SHORTEST} characters"
+_ACCEPTED = f"lines of a role ({', '.join(_ALL)}), a blank and a token of at least {_SHORTEST} characters"
 
 
 class Tokens:
@@ -26,7 +31,7 @@ class Tokens:
     def __init__(self, roles: Mapping[str, str]) -> None:
         """*roles*: token -> role. Raises SettingError."""
         for token, role in roles.items():
-            if role not in ROLES or not isinstance(token, str) or len(token) < _SHORTEST or not token.isascii():
+            if role not in _ALL or not isinstance(token, str) or len(token) < _SHORTEST or not token.isascii():
                 got = f"role {role!r} and a token of {len(token)} characters"
                 raise SettingError(f"tokens must be {_ACCEPTED}, in ASCII, got: {got}")
         self._roles = [(_digest(token), role) for token, role in roles.items()]
@@ -42,6 +47,8 @@ class Tokens:
 
 def includes(role: str, needed: str) -> bool:
     """Return whether *role* has the rights of *needed*."""
+    if WORKER in (role, needed):
+        return role in (needed, ROLES[-1])
     return ROLES.index(role) >= ROLES.index(needed)
 
 
@@ -64,7 +71,7 @@ def read_tokens(path: str | None) -> dict[str, str] | None:
         words = line.split()
         if not words or line.startswith("#"):
             continue
-        if len(words) != 2 or words[0] not in ROLES or len(words[1]) < _SHORTEST:
+        if len(words) != 2 or words[0] not in _ALL or len(words[1]) < _SHORTEST:
             raise SettingError(f"{where} must have {_ACCEPTED}; line {number} is wrong")
         roles[words[1]] = words[0]
     if path and not roles:

@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from . import commands, errors, http, keys, log, metrics, options, python, settings
+from . import commands, errors, http, keys, log, metrics, options, python, settings, worker_protocol
 from .pictures import a_death, architecture, life_of_a_job, score_lines, specialist, terminal
 
 DOCS = Path(__file__).parents[1]
@@ -22,6 +22,7 @@ def made() -> dict[Path, str]:
         reference / "keys.md": keys.page(),
         reference / "log.md": log.page(),
         reference / "http.md": http.page(),
+        reference / "worker-protocol.md": worker_protocol.page(),
         reference / "python.md": python.page(),
         **{
             DOCS / "explanation" / f"{name}.svg": draw()

@@ -11,7 +11,7 @@ BEFORE = """# HTTP interface
 
 `celery -A shop affinity web` answers these requests; `/openapi.json` describes them for programs. [Ask and act over HTTP](../how-to/http.md)
 has examples with `curl`. *Role*: the lowest role that the token must have. `admin` may do everything that `submit` may, and `submit` everything
-that `read` may.
+that `read` may. `worker` is for programs that run jobs ([the protocol](worker-protocol.md)): it may send their requests, and nothing else.
 
 """
 

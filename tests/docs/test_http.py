@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.curl import run
 from ..support.pages import blocks
 from ..support.processes import Process, start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
@@ -32,24 +32,6 @@ def shop(valkey, redis_client, tmp_path):
     url = wait_until(lambda: re.search(r"http://\S+", web.log()), 60, f"it serves: {web.log()}").group()
     wait_until(lambda: httpx.get(f"{url}/api/workers").json(), 60, "the worker joins")
     return url
-
-
-def run(block, url, **names):
-    """Run the commands of a block; return the last reply. Each command says its status after a #."""
-    for line in block.splitlines():
-        command, _, status = line.removeprefix("$ ").rpartition("#")
-        words = [os.path.expandvars(word) for word in shlex.split(_filled(command, names))]
-        words = [word.replace("localhost:5556", url) for word in words]
-        done = subprocess.run([*words, "-s", "-w", "\n%{http_code}"], capture_output=True, text=True, check=True)
-        body, _, code = done.stdout.rpartition("\n")
-        assert code == status.strip(), f"{line}\n{body}"
-    return body
-
-
-def _filled(command, names):
-    for name, value in names.items():
-        command = command.replace(f"${name}", value)
-    return command
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")

@@ -18,7 +18,17 @@ from ..support.scripted_fleet import ScriptedFleet
 TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled", "callers", "told_callers"}
 
 #: Keys that no fault test makes: faults leave these keys behind.
-LEFT = {"spoiled", "set_aside", "idempotency", "trend", "trend_turn", "recording", "recorded"}
+LEFT = {
+    "spoiled",
+    "set_aside",
+    "idempotency",
+    "trend",
+    "trend_turn",
+    "recording",
+    "recorded",
+    "remote_worker",
+    "remote_end",
+}
 
 
 def _delete(client, key, kind):

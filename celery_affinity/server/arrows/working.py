@@ -154,6 +154,14 @@ class Working(Runner):
             if not again:
                 return bool(known)
 
+    def heartbeats(self, workers: Sequence[str]) -> list[bool]:
+        """Say in one round trip that *workers* live, whose loops turn. Return which of them are known."""
+        calls = [(arrow("heartbeat"), arrow("heartbeat").arguments(worker=each, turns=1)) for each in workers]
+        replies = self._run_together(calls) if calls else []
+        for _, _, more in replies:
+            self._go_on(more)
+        return [bool(known) for known, _, _ in replies]
+
     def leave(self, worker: str) -> int:
         """Take a worker out. Return how many jobs it still held, which are pending again."""
         returned, unfinished = 0, True

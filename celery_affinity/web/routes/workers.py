@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from ...observe.status import WorkerStatus
+from ...remote import incarnation
 from ...server.scheduler import Scheduler
 from ..described import replies
 from ..replies import RefusedError, reply
@@ -53,6 +54,10 @@ def add(api: APIRouter, site: Site) -> None:
 async def _tell(site: Site, name: str, command: str) -> Response:
     if name not in await site.with_scheduler(_names):
         raise RefusedError(404, f"no live worker is named {name!r}")
+    if await site.with_scheduler(incarnation.is_one, name):
+        raise RefusedError(
+            409, f"worker {name!r} works over HTTP, and takes no commands: it leaves by a DELETE of its own"
+        )
     said = await site.foreign(_broadcast, site, name, command)
     if said is None:
         raise RefusedError(504, f"worker {name!r} did not answer within {_ANSWER_S:g} s; it may still do so")

@@ -39,7 +39,17 @@ BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
 #: Keys that a quiet fleet may have; those of jobs, tasks, batches and workers are looked at one by one.
 MAY_STAY = {
     *("job", "message", "task", "jobs_of_task", "callers", "told_callers", "dead", "ended", "worker"),
-    *("revoked", "revoked_stamp", "idempotency", "spoiled", "batched", "nudges", "ahead"),
+    *(
+        "revoked",
+        "revoked_stamp",
+        "idempotency",
+        "remote_worker",
+        "remote_end",
+        "spoiled",
+        "batched",
+        "nudges",
+        "ahead",
+    ),
     *("recurring", "recurring_call", "recurs", "signature", "recurring_of"),
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("fence", "clock", "schema", "settings", "conf", "conf_of", "claim_number"),

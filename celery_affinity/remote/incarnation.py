@@ -1,0 +1,150 @@
+"""One life of such a worker, from its join to its leave or its death: its row in Redis, and its secret.
+
+Redis has a digest of the secret, and no process keeps either. A worker that was taken for dead joins anew, with another
+id: what it still runs is another's by then.
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from celery import Celery
+
+from ..client.of_app import settings_of
+from ..errors import OptionError, refuse
+from ..rules import redis_keys
+from ..rules.rows import text_of
+from ..rules.settings import Settings
+from ..rules.shared_settings import shared
+from ..rules.type_name import ACCEPTED, is_type
+from ..server import runtime_settings
+from ..server.arguments import Joining
+from ..server.scheduler import Scheduler
+
+#: Largest number of types, and of slots, of one worker; and of characters of its name.
+MOST_TYPES, MOST_SLOTS, LONGEST_NAME = 100, 1000, 255
+
+#: Time, s, for which a worker that says nothing is known by its id: far longer than the silence that makes it dead.
+_KEPT_S = 86_400
+
+_ID = re.compile(r"[0-9a-f]{32}")
+
+
+class UnknownWorkerError(Exception):
+    """Nobody knows the worker: it never joined, has left, or was taken for dead."""
+
+
+class WrongSecretError(Exception):
+    """The secret is not that of the worker."""
+
+
+@dataclass(frozen=True)
+class Incarnation:
+    """One life of a worker. *digest*: of its secret."""
+
+    id: str
+    digest: str
+    name: str
+    types: tuple[str, ...]
+    slots: int
+
+    def check(self, secret: str) -> None:
+        """Raise WrongSecretError for the secret of another worker."""
+        if not hmac.compare_digest(self.digest, _digest(secret)):
+            raise WrongSecretError("the secret is not that of this worker")
+
+
+@dataclass(frozen=True)
+class JoinedWorker:
+    """A worker that has joined: its *id*, and the *secret* that its requests carry.
+
+    *heartbeat_s*: how often it is to send a heartbeat. *timeout_s*: after so long a silence it is taken for dead.
+    *namesake*: another live worker has its name.
+    """
+
+    id: str
+    secret: str
+    heartbeat_s: float
+    timeout_s: float
+    namesake: bool
+
+
+def join(scheduler: Scheduler, app: Celery, name: str, types: Sequence[str], slots: int) -> JoinedWorker:
+    """Enter a worker, one more each time. Raises OptionError."""
+    settings = settings_of(app)
+    _check(settings, name, types, slots)
+    secret = secrets.token_urlsafe(24)
+    new = Incarnation(uuid.uuid4().hex, _digest(secret), name, tuple(dict.fromkeys(types)), slots)
+    # First: a join that fails leaves a row that expires, and no worker that nobody can speak for.
+    scheduler.client.set(_key(scheduler, new.id), json.dumps(asdict(new)), ex=_KEPT_S)
+    joined = scheduler.join(Joining(new.id, name, new.types, slots, app=app.main or ""), shared(settings))
+    in_force = {each.name: each.value for each in runtime_settings.read(scheduler, settings)}
+    timeout_s = float(str(in_force["worker_timeout"]))
+    return JoinedWorker(new.id, secret, settings.heartbeat_interval, timeout_s, joined.namesake is not None)
+
+
+def find(scheduler: Scheduler, worker: str) -> Incarnation:
+    """Return a worker by its id. Raises UnknownWorkerError."""
+    found = None
+    if _ID.fullmatch(worker):
+        key = _key(scheduler, worker)
+        with scheduler.client.pipeline(transaction=False) as pipe:
+            found, _ = pipe.get(key).expire(key, _KEPT_S).execute()
+    if found is None:
+        raise unknown(worker)
+    row = json.loads(found)
+    return Incarnation(row["id"], row["digest"], row["name"], tuple(row["types"]), row["slots"])
+
+
+def leave(scheduler: Scheduler, worker: Incarnation) -> int:
+    """Take a worker out. Return how many jobs it still held, which are pending again."""
+    returned = scheduler.leave(worker.id)
+    forget(scheduler, worker)
+    return returned
+
+
+def forget(scheduler: Scheduler, worker: Incarnation) -> None:
+    """Forget a worker of which the fleet knows nothing any more."""
+    scheduler.client.unlink(_key(scheduler, worker.id))
+
+
+def unknown(worker: str) -> UnknownWorkerError:
+    """Return the error for a worker that is not known."""
+    return UnknownWorkerError(
+        f"no live worker has the id {worker[:100]!r}: it has left, or was silent too long; join again"
+    )
+
+
+def is_one(scheduler: Scheduler, name: str) -> bool:
+    """Return whether the live worker that has this node name joined so."""
+    known = scheduler.client.hget(scheduler.keys.key("names"), redis_keys.encode(name))
+    return known is not None and bool(scheduler.client.exists(_key(scheduler, text_of(known))))
+
+
+def _check(settings: Settings, name: str, types: Sequence[str], slots: int) -> None:
+    if not (0 < len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip()):
+        raise refuse(
+            "name", f"a text of 1 to {LONGEST_NAME} printable characters, without blanks at its ends", name[:300]
+        )
+    if not 1 <= slots <= MOST_SLOTS:
+        raise refuse("slots", f"a whole number from 1 to {MOST_SLOTS:,}", slots)
+    if not 1 <= len(types) <= MOST_TYPES:
+        raise OptionError(f"types must be a list of 1 to {MOST_TYPES} types, got: {len(types):,}")
+    for each in types:
+        if not is_type(each):
+            raise refuse("types", f"each {ACCEPTED}", each[:300])
+        if not settings.schedules(each):
+            raise refuse("types", "queues that are scheduled (affinity_queues)", each)
+
+
+def _key(scheduler: Scheduler, worker: str) -> str:
+    return scheduler.keys.key("remote_worker", worker)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()

@@ -1,0 +1,90 @@
+"""A heartbeat of such a worker: what it says that it runs is compared with what the server knows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..clock import SECOND_US
+from ..rules.protocol import TICK_SIGN
+from ..server.arguments import ClaimReport
+from ..server.replies import LONGEST_FENCE
+from ..server.scheduler import Scheduler
+from . import claims, incarnation
+from .incarnation import Incarnation
+
+#: First word of the sign, as `preempt ID FENCE GRACE_MS`, by which the server wants a job's slot for another job.
+PREEMPT_SIGN = "preempt"
+
+
+@dataclass(frozen=True)
+class ClaimNumber:
+    """A claim: the job, and its fencing number."""
+
+    id: str
+    fence: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A job that is to stop. *reason*: "revoked", or "preempted": another job is to have the slot in *grace_s*."""
+
+    id: str
+    fence: int
+    reason: str
+    grace_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Beaten:
+    """The reply to a heartbeat. *gone*: jobs that are not the worker's any more: their ends would be refused."""
+
+    stop: list[Stop] = field(default_factory=list)
+    gone: list[ClaimNumber] = field(default_factory=list)
+
+
+def beat(scheduler: Scheduler, worker: Incarnation, running: Sequence[ClaimNumber]) -> tuple[Beaten, bool]:
+    """Compare, and return the reply; and whether a tick is wanted. Raises UnknownWorkerError.
+
+    Claims that the worker does not name, and that are older than a heartbeat, are pending again.
+    """
+    jobs = claims.held(scheduler.reader, [each.id for each in running])
+    now_us = scheduler.reader.now_us()
+    reports = [
+        ClaimReport(each.id, str(each.fence), max(0, now_us - (its.row.started_us or now_us)))
+        for each, its in zip(running, jobs, strict=True)
+    ]
+    synced = scheduler.sync(worker.id, reports, slots=worker.slots, other=0, draining=False)
+    if not synced.known:
+        incarnation.forget(scheduler, worker)
+        raise incarnation.unknown(worker.id)
+    if synced.asked:
+        scheduler.requeue(worker.id, synced.asked, counted=False)
+    void = set(synced.void)
+    own = [
+        its
+        for each, its in zip(running, jobs, strict=True)
+        if each.id not in void and its.row.fence == str(each.fence) and its.row.worker == worker.id
+    ]
+    of_own = {its.number for its in own}
+    gone = [each for each in running if (each.id, str(each.fence)) not in of_own]
+    signs = claims.take_signs(scheduler, worker.id)
+    revoked = claims.revoked(scheduler.reader, own)
+    stop = [Stop(each.row.job_id, int(each.row.fence), "revoked") for each in own if each.row.job_id in revoked]
+    return Beaten([*stop, *stops_in(signs)], gone), wants_a_tick(signs)
+
+
+def stops_in(signs: Sequence[Sequence[str]]) -> list[Stop]:
+    """Return the jobs that *signs* of the server say are to stop. What is not known here is passed by."""
+    found = []
+    for sign in signs:
+        match sign:
+            case [kind, job_id, fence, grace_ms] if kind == PREEMPT_SIGN and _is_number(fence) and _is_number(grace_ms):
+                found.append(Stop(job_id, int(fence), "preempted", int(grace_ms) * 1000 / SECOND_US))
+    return found
+
+
+def wants_a_tick(signs: Sequence[Sequence[str]]) -> bool:
+    return [TICK_SIGN] in [list(each) for each in signs]
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) <= LONGEST_FENCE

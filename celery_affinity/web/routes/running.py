@@ -1,0 +1,250 @@
+"""Workers that are other programs: they join, wait for jobs, say that they live, and tell starts and ends."""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from celery import Celery
+from fastapi import APIRouter, Header, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from ...remote import claims, ending, handing_out, incarnation, reconciling
+from ...remote.ending import Ended, Started
+from ...remote.handing_out import HandedOut
+from ...remote.incarnation import Incarnation, JoinedWorker
+from ...remote.listening import NOBODY
+from ...remote.outcome import ErrorSaid, Outcome
+from ...remote.reconciling import Beaten, ClaimNumber, Stop
+from ...server.replies import LONGEST_FENCE
+from ...server.scheduler import Scheduler
+from ..described import replies
+from ..replies import RefusedError, reply
+from ..site import Site
+
+#: Longest wait for a job, s.
+_LONGEST_S = 60
+
+_Fence = Annotated[int, Field(strict=True, ge=1, lt=10**LONGEST_FENCE)]
+_Id = Annotated[str, Field(strict=True, min_length=1, max_length=255)]
+_Secret = Annotated[str, Header(max_length=100, description="The secret of the worker, from its join.")]
+_Wait = Annotated[float, Query(ge=0, le=_LONGEST_S)]
+
+
+class JoiningWorker(BaseModel):
+    """A worker that joins. *types*: those of whose jobs it gets up to *slots* at a time."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    name: str
+    types: list[str]
+    slots: int = 1
+
+
+class Heartbeat(BaseModel):
+    """A heartbeat. *running*: id and fence of each job that the worker has."""
+
+    model_config = ConfigDict(extra="forbid")
+    running: list[tuple[_Id, _Fence]] = Field(default_factory=list, max_length=incarnation.MOST_SLOTS)
+
+
+class StartOfJob(BaseModel):
+    """The start of a job."""
+
+    model_config = ConfigDict(extra="forbid")
+    fence: _Fence
+
+
+class ErrorOfJob(BaseModel):
+    """The error of a job that failed. Celery callers see an exception with this type and message."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    type: str = Field(max_length=80, pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")
+    message: str = Field("", max_length=10_000)
+    traceback: str | None = Field(None, max_length=100_000)
+
+
+class EndOfJob(BaseModel):
+    """The end of a job. *result*: of one that is done. *error*: of one that failed.
+
+    *requeue*: a job that failed is to run again, which counts as a delivery; no caller is told. A job that is
+    *returned* was not begun: it runs again, and that counts as none.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    fence: _Fence
+    state: Literal["done", "failed", "revoked", "returned"]
+    result: Any = None
+    error: ErrorOfJob | None = None
+    requeue: bool = Field(False, strict=True)
+
+
+@dataclass(frozen=True)
+class JobsForWorker:
+    """*jobs* for a worker, and jobs that it is to *stop*."""
+
+    jobs: list[HandedOut] = field(default_factory=list)
+    stop: list[Stop] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Left:
+    """A worker that has left. *returned*: jobs that it still held, and that are pending again."""
+
+    id: str
+    returned: int
+
+
+def add(api: APIRouter, site: Site) -> None:
+    @api.post(
+        "/api/workers",
+        summary="Join the fleet as a worker",
+        status_code=201,
+        responses=replies(JoinedWorker, status=201, text="The worker has joined."),
+    )
+    async def join(joining: JoiningWorker) -> Response:
+        site.duty.begin()
+        return reply(
+            await site.with_scheduler(incarnation.join, site.app, joining.name, joining.types, joining.slots), 201
+        )
+
+    @api.get(
+        "/api/workers/{worker}/jobs",
+        summary="Wait for jobs, up to the worker's free slots",
+        responses={**replies(JobsForWorker, 404), 204: {"description": "No job came."}},
+    )
+    async def jobs(
+        request: Request, worker: str, worker_secret: _Secret, wait: _Wait = 0, held: str | None = None
+    ) -> Response:
+        holds = None if held is None else _fences(held)
+        found, came, wants_a_tick = await site.with_scheduler(_known_and_its, site.app, worker, worker_secret, holds)
+        site.duty.begin()
+        if wants_a_tick:
+            site.duty.tick()
+        if not (came.jobs or came.stop) and wait:
+            came = await _waited(site, request, found, wait)
+        return reply(came) if came.jobs or came.stop else Response(status_code=204)
+
+    @api.post(
+        "/api/workers/{worker}/heartbeat",
+        summary="Say that a worker lives, and which jobs it has; the reply says which to stop",
+        responses=replies(Beaten, 404),
+    )
+    async def heartbeat(worker: str, worker_secret: _Secret, beat: Heartbeat) -> Response:
+        found = await site.with_scheduler(incarnation.find, worker)
+        found.check(worker_secret)
+        site.duty.begin()
+        running = [ClaimNumber(*each) for each in beat.running]
+        beaten, wants_a_tick = await site.with_scheduler(reconciling.beat, found, running)
+        if wants_a_tick:
+            site.duty.tick()
+        return reply(beaten)
+
+    @api.delete(
+        "/api/workers/{worker}",
+        summary="Leave the fleet: jobs that the worker has not ended are pending again",
+        responses=replies(Left, 404),
+    )
+    async def leave(worker: str, worker_secret: _Secret) -> Response:
+        found = await site.with_scheduler(incarnation.find, worker)
+        found.check(worker_secret)
+        site.listening.end(worker)
+        return reply(Left(worker, await site.with_scheduler(incarnation.leave, found)))
+
+    @api.post(
+        "/api/jobs/{id:path}/start",
+        summary="Say that a job starts now",
+        responses=replies(Started, 404, 409),
+    )
+    async def start(id: str, worker_secret: _Secret, starting: StartOfJob) -> Response:
+        return reply(await site.foreign_with_scheduler(ending.start, site.app, id, starting.fence, worker_secret))
+
+    @api.post(
+        "/api/jobs/{id:path}/end",
+        summary="Tell the end of a job; a repeated request gets the same reply",
+        responses=replies(Ended, 404, 409, 422),
+    )
+    async def end(id: str, worker_secret: _Secret, said: EndOfJob) -> Response:
+        outcome = _outcome(said)
+        return reply(await site.foreign_with_scheduler(ending.end, site.app, id, said.fence, worker_secret, outcome))
+
+
+def _known(scheduler: Scheduler, worker: str, secret: str) -> Incarnation:
+    """Return a worker, which lives. Raises UnknownWorkerError, WrongSecretError."""
+    found = incarnation.find(scheduler, worker)
+    found.check(secret)
+    if not scheduler.heartbeat(worker, turns=True):
+        incarnation.forget(scheduler, found)
+        raise incarnation.unknown(worker)
+    return found
+
+
+def _known_and_its(
+    scheduler: Scheduler, app: Celery, worker: str, secret: str, holds: frozenset[int] | None
+) -> tuple[Incarnation, JobsForWorker, bool]:
+    """Return a worker, what has come for it, and whether a tick is wanted."""
+    found = _known(scheduler, worker, secret)
+    return found, *_taken(scheduler, app, worker, holds)
+
+
+def _taken(
+    scheduler: Scheduler, app: Celery, worker: str, holds: frozenset[int] | None, first: bytes = NOBODY
+) -> tuple[JobsForWorker, bool]:
+    """Return what has come for a worker, and whether a tick is wanted. *first*: what was read of its inbox before."""
+    came = claims.take(scheduler, worker, holds)
+    if first != NOBODY:
+        came.add(first)
+    jobs = handing_out.hand_out(scheduler, app, worker, came.claims)
+    return JobsForWorker(jobs, reconciling.stops_in(came.signs)), reconciling.wants_a_tick(came.signs)
+
+
+async def _waited(site: Site, request: Request, worker: Incarnation, wait_s: float) -> JobsForWorker:
+    """Return jobs as soon as there are some, and none after *wait_s*, or if the client goes away."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_s
+    gone = asyncio.ensure_future(_disconnected(request))
+    try:
+        while True:
+            line, item = site.listening.begin(worker.id)
+            try:
+                await site.with_scheduler(line.nudge)
+                await asyncio.wait((item, gone), timeout=until_s - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                site.listening.end(worker.id, item)
+            first = item.result() if item.done() else NOBODY
+            if first == NOBODY:
+                return JobsForWorker()
+            found, wants_a_tick = await site.with_scheduler(_taken, site.app, worker.id, None, first)
+            if wants_a_tick:
+                site.duty.tick()
+            if found.jobs or found.stop:  # else it was a sign, or no job that can be handed out
+                return found
+    finally:
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    with suppress(asyncio.CancelledError):
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+
+def _fences(held: str) -> frozenset[int]:
+    """Return the fencing numbers in *held*, separated by commas. Raises RefusedError."""
+    words = [each for each in held.split(",") if each]
+    for each in words:
+        if not (each.isascii() and each.isdecimal() and len(each) <= LONGEST_FENCE):
+            raise RefusedError(400, f"held must be fences, separated by commas, got: {each[:100]!r}")
+    return frozenset(map(int, words))
+
+
+def _outcome(said: EndOfJob) -> Outcome:
+    """Return the outcome that a body says. Raises RefusedError for parts that do not go together."""
+    if (said.state == "failed") != (said.error is not None):
+        raise RefusedError(422, f"error must be there if state is 'failed', and only then, got: state {said.state!r}")
+    if said.result is not None and said.state != "done":
+        raise RefusedError(422, f"result must be there only if state is 'done', got: state {said.state!r}")
+    if said.requeue and said.state != "failed":
+        raise RefusedError(422, f"requeue must be true only if state is 'failed', got: state {said.state!r}")
+    error = None if said.error is None else ErrorSaid(said.error.type, said.error.message, said.error.traceback)
+    return Outcome(said.state, said.result, error, said.requeue)

@@ -1,0 +1,128 @@
+"""The page of the requests of workers over HTTP, from the description of the HTTP interface itself."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from celery import Celery
+
+from celery_affinity.web.application import routes_of
+from celery_affinity.web.security import needed_role
+from celery_affinity.web.tokens import WORKER
+
+from .markdown import MADE, prose, table
+
+BEFORE = """# Workers over HTTP: the protocol
+
+Any program can be a worker: it joins, waits for jobs, and tells how they ended. [Write a worker with curl](../how-to/worker-curl.md) shows each
+request, and [Write a worker in Node](../how-to/worker-node.md) a whole worker. A token needs the role `worker` (or `admin`).
+`/openapi.json` has the same description for programs.
+
+## Rules
+
+- A request that was not answered, or was answered with 5xx, is sent again as it was. Joins alone are not the same when they are repeated:
+  each makes a worker, and one that nobody speaks for is dead after the timeout.
+- The secret of the worker goes with each request but the join, in the header `Worker-Secret`.
+- A poll or a heartbeat says that the worker lives. A worker that waits in a poll needs no heartbeat; one that runs jobs sends one each
+  `heartbeat_s`. After `timeout_s` of silence the worker is dead: its jobs are pending again, each request of it gets 404, and it joins anew.
+  No guard notices its death before that.
+- One poll at a time waits for a worker. A later poll ends the one before, which gets 204.
+- A poll with `held`, the fences of all jobs that the worker has, separated by commas, brings a job again whose reply was lost. Without it a
+  heartbeat gives such a job back to the fleet. A job counts as held until its end was answered.
+- A worker starts a job only after `start` was answered with 200. 409 means that the job is not the worker's any more: it is dropped.
+- `end` is sent until it is answered. 200 or 409: the job is over for this worker. A repeated end gets the reply of the first one, for an hour.
+- A job in `stop` of a heartbeat or a poll is to stop: "revoked" (the end is then told with the state `revoked`), or "preempted": another job
+  is to have its slot within `grace_s`. A job in `gone` is another's by now: nobody wants its end.
+- Jobs are JSON. A job whose body is anything else (pickle, yaml, compressed), whose task the app of the web process does not know, or whose
+  merged calls need a function in Python (`keep="all"`, `fold`, `split`) becomes a dead letter that says so, and can be replayed. So such
+  jobs, and workers over HTTP, need types of their own.
+- Results, links, chains, chords and errbacks go on in the web process, by Celery's own code. The app there needs the result backend and the
+  tasks. Methods such as `on_success` do not run; the signals `task_success` and `task_failure` are sent.
+- A task without `acks_late` is acked at its start: its job does not run again if the worker dies. Most tasks of workers over HTTP want
+  `acks_late=True`.
+- Time limits, rate limits of the app, retries (`autoretry_for`), remote control, events and recordings are not for workers over HTTP.
+
+"""
+
+#: Bodies and replies, by the method and path of their request, in the order of a job's way.
+_ORDER = ("/api/workers", "/api/workers/{worker}/jobs", "/api/jobs/{id}/start", "/api/workers/{worker}/heartbeat")
+
+
+def page() -> str:
+    app = Celery("docs", broker="redis://", set_as_current=False)
+    app.conf.broker_transport = "celery_affinity:Transport"
+    described = routes_of(app).openapi()
+    schemas = described["components"]["schemas"]
+    parts = [MADE, BEFORE]
+    for method, path, about in _requests(described):
+        parts.append(f"## {method} {path}\n\n{about['summary']}.\n\n")
+        query = [each for each in about.get("parameters", ()) if each["in"] == "query"]
+        if query:
+            parts.append("After the `?`:\n\n" + table(("name", "type"), [_named(each) for each in query]) + "\n")
+        if "requestBody" in about:
+            parts.append("Body:\n\n" + _fields(_schema_of(about["requestBody"], schemas), schemas))
+        for status, reply in about["responses"].items():
+            if status.startswith("2"):
+                parts.append(f"Reply {status}: ")
+                parts.append(_fields(_schema_of(reply, schemas), schemas) if "content" in reply else "no body.\n\n")
+    return "".join(parts).rstrip("\n") + "\n"
+
+
+def _requests(described: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    found = [
+        (method.upper(), path, about)
+        for path, methods in described["paths"].items()
+        for method, about in methods.items()
+        if needed_role(method.upper(), path) == WORKER
+    ]
+    rank = {path: nth for nth, path in enumerate(_ORDER)}
+    yield from sorted(found, key=lambda each: (rank.get(each[1], len(rank)), each[0] == "DELETE"))
+
+
+def _named(parameter: Mapping[str, Any]) -> tuple[str, str]:
+    return f"`{parameter['name']}`", _type(parameter["schema"])
+
+
+def _schema_of(part: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = part["content"]["application/json"]["schema"]["$ref"]
+    return schemas[reference.rpartition("/")[2]]  # type: ignore[no-any-return]
+
+
+def _fields(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
+    """Return the text of a schema, a table of its fields, and those of the schemas in them."""
+    required = schema.get("required", ())
+    rows = [
+        (f"`{name}`", _type(field), "" if name in required else "optional")
+        for name, field in schema["properties"].items()
+    ]
+    text = f"{prose(schema.get('description'))}\n\n{table(('field', 'type', ''), rows)}\n"
+    inner = [name for field in schema["properties"].values() for name in _referred(field)]
+    return text + "".join(f"{name}: {_fields(schemas[name], schemas)}" for name in dict.fromkeys(inner))
+
+
+def _referred(field: Mapping[str, Any]) -> list[str]:
+    if "$ref" in field:
+        return [field["$ref"].rpartition("/")[2]]
+    inner = [*field.get("anyOf", ()), *([field["items"]] if isinstance(field.get("items"), dict) else [])]
+    return [name for each in inner for name in _referred(each)]
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "$ref" in field:
+        return str(field["$ref"].rpartition("/")[2])
+    if "anyOf" in field:
+        return " or ".join(map(_type, field["anyOf"]))
+    if "enum" in field:
+        return ", ".join(f"`{each}`" for each in field["enum"])
+    if field.get("type") == "array":
+        each = field.get("prefixItems")
+        return f"list of {_type(field['items'])}" if each is None else f"[{', '.join(map(_type, each))}]"
+    bounds = [
+        f"{words} {int(field[name]):,}"
+        for name, words in (
+            ("minimum", "from"),
+            ("maximum", "to"),
+            ("maxLength", "up to"),
+        )
+        if name in field
+    ]
+    return " ".join([str(field.get("type", "any JSON")), *bounds])

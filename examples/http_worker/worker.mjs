@@ -1,0 +1,67 @@
+// A worker in Node, of 18 or newer: it needs no package.
+// import { work } from "./worker.mjs";
+// await work({ url, token, types: ["page"], slots: 4, tasks: { "shop.render": async ([path], kwargs, job, signal) => ... } });
+import { hostname } from "node:os";
+import { setTimeout as sleep } from "node:timers/promises";
+
+export async function work({ url, token, types, slots = 1, tasks, until = new AbortController().signal }) {
+    let worker, secret;
+
+    // Send a request until it is answered, and return its status and reply.
+    async function ask(method, path, body) {
+        const headers = { Authorization: `Bearer ${token}`, "Worker-Secret": secret ?? "", "Content-Type": "application/json" };
+        for (;;) {
+            const options = { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(40_000) };
+            const answer = await fetch(url + path, options).catch(() => null);
+            const text = await answer?.text().catch(() => null);
+            if (text != null && answer.status < 500) return { status: answer.status, reply: text ? JSON.parse(text) : null };
+            await sleep(1000);
+        }
+    }
+
+    const running = new Map(); // by fence
+    function begin(job) {
+        const stop = new AbortController();
+        const done = run(job, stop.signal).finally(() => running.delete(job.fence));
+        running.set(job.fence, { job, stop, done });
+    }
+    async function run(job, signal) {
+        const place = `/api/jobs/${encodeURIComponent(job.id)}`;
+        const { fence } = job;
+        if ((await ask("POST", `${place}/start`, { fence })).status !== 200) return;
+        let end;
+        try {
+            if (!(job.task in tasks)) throw new TypeError(`this worker has no task ${job.task}`);
+            end = { state: "done", result: (await tasks[job.task](job.args, job.kwargs, job, signal)) ?? null };
+        } catch (error) {
+            end = { state: "failed", error: { type: error.name, message: error.message, traceback: error.stack } };
+            if (signal.reason === "revoked") end = { state: "revoked" };
+        }
+        const { status, reply } = await ask("POST", `${place}/end`, { fence, ...end });
+        if ([400, 413].includes(status)) { // a result that is too large, or a strange name of an error
+            const error = { type: "RefusedEnd", message: reply.error.message };
+            await ask("POST", `${place}/end`, { fence, state: "failed", error });
+        }
+    }
+
+    for (; !until.aborted; running.forEach(({ stop }) => stop.abort("gone"))) {
+        const joined = await ask("POST", "/api/workers", { name: `node-${hostname()}-${process.pid}`, types, slots });
+        if (joined.status !== 201) throw new Error(joined.reply.error.message);
+        ({ id: worker, secret } = joined.reply);
+        const beat = async () => {
+            const mine = [...running.values()].map(({ job }) => [job.id, job.fence]);
+            const { status, reply } = await ask("POST", `/api/workers/${worker}/heartbeat`, { running: mine });
+            if (status === 200) for (const each of [...reply.stop, ...reply.gone]) running.get(each.fence)?.stop.abort(each.reason ?? "gone");
+        };
+        const beats = setInterval(beat, joined.reply.heartbeat_s * 1000);
+        let status = 200;
+        while (status < 400 && !until.aborted) {
+            if (running.size >= slots) await Promise.race([...running.values()].map(({ done }) => done));
+            const polled = await ask("GET", `/api/workers/${worker}/jobs?wait=20&held=${[...running.keys()]}`);
+            ({ status } = polled);
+            polled.reply?.jobs?.forEach(begin);
+        }
+        clearInterval(beats);
+        if (until.aborted) await ask("DELETE", `/api/workers/${worker}`);
+    }
+}

@@ -1,0 +1,172 @@
+"""Workers in shell, in Node and of Celery's own in one fleet, with two web processes: killed, cut off, and at work."""
+
+import json
+import re
+import shutil
+import signal
+import sys
+
+import httpx
+import pytest
+from celery import chord
+from celery.exceptions import TaskRevokedError
+
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.reader import Reader
+
+from ..support.processes import ROOT, Process, start_worker, wait_until
+from ..support.remote_workers import RemoteWorker
+
+EXAMPLES = ROOT / "examples" / "http_worker"
+
+SHOP = """
+import os
+from celery import Celery
+
+app = Celery("shop", broker=os.environ["SHOP_URL"], backend=os.environ["SHOP_URL"])
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    task_acks_late=True,
+    affinity_worker_timeout=2,
+    affinity_heartbeat_interval=0.5,
+)
+
+
+@app.task(affinity="page")
+def render(path):
+    raise NotImplementedError("a worker over HTTP runs it")
+
+
+@app.task(affinity="sum")
+def add(numbers):
+    return sum(numbers)
+
+
+@app.task(affinity="sum")
+def square(number):
+    return number * number
+"""
+
+NODE = """
+import {{ work }} from {module!r};
+const tasks = {{
+    "shop.render": async ([path]) => {{
+        if (path === "bad") throw new RangeError("no such page");
+        return path.length;
+    }},
+}};
+await work({{ url: {url!r}, token: "", types: ["page"], slots: 2, tasks }});
+"""
+
+#: A program that stays for ever with the first job, and answers each other with the length of its argument.
+PROGRAM = """
+import json, os, sys, time
+job = json.load(sys.stdin)
+if not os.path.exists(sys.argv[1]):
+    open(sys.argv[1], "w").write(str(os.getpid()))
+    time.sleep(600)
+print(len(job["args"][0]))
+"""
+
+
+class Shop:
+    """The app of the fleet, its broker, and its two web processes."""
+
+    def __init__(self, server, redis_client, folder):
+        (folder / "shop.py").write_text(SHOP)
+        self.folder = folder
+        self.env = {"PYTHONPATH": str(folder), "PYTHONUNBUFFERED": "1", "SHOP_URL": server.url}
+        self.report = Report(Reader(redis_client, Keys()))
+        self.webs = [Process("web", self.celery("affinity", "web", "--port", "0"), self.env) for _ in range(2)]
+        self.urls = [self.url_of(each) for each in self.webs]
+
+    def celery(self, *words):
+        return [sys.executable, "-m", "celery", "-A", "shop", *words]
+
+    def url_of(self, web):
+        return wait_until(lambda: re.search(r"http://\S+", web.log()), 60, f"it serves: {web.log()}").group()
+
+    def joins(self, name):
+        names = lambda: [each.name for each in self.report.status().workers if each.name.startswith(name)]  # noqa: E731
+        return wait_until(names, 60, f"{name} joins")
+
+    def shell(self, *words):
+        env = {"URL": self.urls[0], "TOKEN": ""}
+        return Process("shell", [str(EXAMPLES / "worker.sh"), "page", *words], env)
+
+
+@pytest.fixture
+def shop(valkey, redis_client, tmp_path, monkeypatch):
+    made = Shop(valkey, redis_client, tmp_path)
+    monkeypatch.setenv("SHOP_URL", valkey.url)
+    monkeypatch.syspath_prepend(tmp_path)
+    import shop
+
+    made.app = shop.app
+    yield made
+    shop.app.close()
+    del sys.modules["shop"]
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_a_worker_in_shell_is_killed_and_its_job_runs_elsewhere_in_a_chord_with_celerys_workers(shop):
+    tasks = shop.app.tasks
+    (shop.folder / "program.py").write_text(PROGRAM)
+    begun = shop.folder / "begun"
+    words = [sys.executable, str(shop.folder / "program.py"), str(begun)]
+    first = shop.shell(*words)
+    shop.joins("shell-")
+    header = [tasks["shop.render"].s("index.html"), tasks["shop.square"].s(4), tasks["shop.square"].s(5)]
+    total = chord(header)(tasks["shop.add"].s())
+    wait_until(lambda: begun.exists() and begun.read_text(), 20, "the job runs")
+    start_worker("shop", shop.env["SHOP_URL"], ["sum"], name="celery", pool="threads", env=shop.env)
+    first.signal(signal.SIGKILL)
+    second = shop.shell(*words)
+    assert total.get(timeout=40) == 10 + 16 + 25
+    failed = tasks["shop.render"].delay(7)
+    with pytest.raises(Exception, match="1") as raised:
+        failed.get(timeout=20)
+    assert type(raised.value).__name__ == "ExitStatus"
+    begun.unlink()
+    revoked = tasks["shop.render"].delay("stays")
+    wait_until(lambda: begun.exists() and begun.read_text(), 20, "the job runs")
+    revoked.revoke(terminate=True)
+    with pytest.raises(TaskRevokedError):
+        revoked.get(timeout=20)
+    second.term()
+    second.wait(20)
+    wait_until(
+        lambda: [each.name for each in shop.report.status().workers if "shell" in each.name] == [], 10, "it left"
+    )
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_a_worker_in_node_runs_jobs_and_is_killed_and_a_web_process_as_well(shop):
+    render = shop.app.tasks["shop.render"]
+    script = shop.folder / "worker.mjs"
+    script.write_text(NODE.format(module=str(EXAMPLES / "worker.mjs"), url=shop.urls[0]))
+    node = Process("node", ["node", str(script)], {})
+    shop.joins("node-")
+    assert [each.get(timeout=20) for each in [render.delay("x" * number) for number in range(6)]] == list(range(6))
+    with pytest.raises(Exception, match="no such page") as raised:
+        render.delay("bad").get(timeout=20)
+    assert type(raised.value).__name__ == "RangeError"
+    node.signal(signal.SIGKILL)
+    # Both processes know the worker, and an end whose reply was lost is told again to the other one.
+    first, second = (httpx.Client(base_url=each, timeout=30) for each in shop.urls)
+    with first, second:
+        worker = RemoteWorker(first.request, "page", name="python")
+        result = render.delay("late")
+        job = worker.job(wait=20)
+        worker.ask = second.request
+        assert worker.start(job).status_code == 200
+        shop.webs[0].signal(signal.SIGKILL)
+        ended = worker.end(job, result=job["args"])
+        assert worker.end(job, result=job["args"]).json() == ended.json()
+        assert result.get(timeout=20) == ["late"]
+        assert worker.beat().json() == {"stop": [], "gone": []}
+        assert json.loads(worker.leave().text)["returned"] == 0

@@ -1,0 +1,509 @@
+"""Workers over HTTP: what each request does, on a real server, with jobs that Celery has published."""
+
+import threading
+import time
+
+import pytest
+from celery import Celery, chain, chord, states
+
+from celery_affinity import Affinity, Merge
+from celery_affinity.observe import dead_letters
+from celery_affinity.observe.status import Report
+from celery_affinity.remote import ending, telling
+from celery_affinity.remote.outcome import Outcome
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.web import asgi
+
+from ..support.apps import APP
+from ..support.processes import wait_until
+from ..support.remote_workers import RemoteWorker
+from .conftest import Client
+
+pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
+
+
+@pytest.fixture(scope="module")
+def made():
+    """The HTTP interface of all tests here, as soon as one has made it: building it takes longer than a test."""
+    found = []
+    yield found
+    for each in found:
+        each.close()
+
+
+@pytest.fixture
+def web(app, redis_client, made):
+    if not made:
+        made.append(Client(asgi(app)))
+    return made[0]
+
+
+@pytest.fixture
+def send(app, redis_client):
+    def send(task="late", *args, **options):
+        return app.tasks[f"{APP}.{task}"].apply_async(args or ("one",), **options)
+
+    return send
+
+
+@pytest.fixture
+def node(web):
+    return RemoteWorker(web, "pdf")
+
+
+def said(reply):
+    return reply.json()["error"]["message"]
+
+
+def row_of(redis_client, job):
+    return {name.decode(): value for name, value in redis_client.hgetall(Keys().key("job", job["id"])).items()}
+
+
+# -- a job's way
+
+
+def test_a_job_is_handed_out_started_and_ended_and_its_caller_gets_the_result(node, send, web, redis_client):
+    result = send("late", "a", 0.5)
+    job = node.job()
+    assert (job["task"], job["task_id"], job["args"], job["kwargs"]) == (f"{APP}.late", result.id, ["a", 0.5], {})
+    assert (job["type"], job["deliveries"], job["retries"], job["acks_late"]) == ("pdf", 0, 0, True)
+    assert node.start(job).json() == {"id": job["id"], "fence": job["fence"]}
+    found = web.get(f"/api/jobs/{result.id}").json()
+    assert (found["state"], found["worker"]) == ("running", "node")
+    assert node.end(job, result={"pages": [1, 2]}).json()["state"] == "done"
+    assert result.get(timeout=10) == {"pages": [1, 2]}
+    assert web.get(f"/api/jobs/{result.id}").json()["state"] == "done"
+    (worker,) = Report(Reader(redis_client, Keys())).status().workers
+    assert (worker.name, worker.free) == ("node", 1)
+
+
+def test_a_poll_waits_for_a_job_that_is_published_later(node, send):
+    timer = threading.Timer(0.3, send, ["late", "later"])
+    timer.start()
+    since_s = time.monotonic()
+    assert node.job(wait=20)["args"] == ["later"]
+    assert 0.3 <= time.monotonic() - since_s < 5
+    timer.join()
+
+
+def test_a_poll_that_nothing_comes_for_is_204(node):
+    assert node.poll(wait=0.2) is None
+
+
+def test_a_job_that_failed_says_so_to_its_caller_and_its_errback_is_published(node, send, app, redis_client):
+    result = send("late", "bad", link_error=app.tasks[f"{APP}.fail"].si("errback"))
+    job = node.job()
+    error = {"type": "RenderError", "message": "no such page", "traceback": "at render.js:7"}
+    assert node.end(job, "failed", error=error).json()["state"] == "failed"
+    with pytest.raises(Exception, match="no such page") as raised:
+        result.get(timeout=10)
+    assert type(raised.value).__name__ == "RenderError"
+    assert (result.state, result.traceback) == (states.FAILURE, "at render.js:7")
+    assert node.job()["args"] == ["errback"]
+
+
+def test_links_and_the_next_step_of_a_chain_are_published_with_the_result(node, app, redis_client):
+    pdf = app.tasks[f"{APP}.late"]
+    chain(pdf.si("first"), pdf.s(0)).apply_async(link=pdf.s(7))
+    assert node.run(result="page").status_code == 200
+    second = node.job()
+    assert second["args"] == ["page", 0]
+    node.end(second, result="end")
+    assert node.job()["args"] == ["end", 7]
+
+
+def test_a_chords_body_is_published_once_after_its_last_part(node, app, redis_client):
+    pdf = app.tasks[f"{APP}.late"]
+    chord([pdf.si("a"), pdf.si("b")])(pdf.s())
+    first = node.job()
+    assert node.end(first, result=1).status_code == node.end(first, result=1).status_code == 200
+    second = node.job()
+    assert node.jobs() == []
+    node.end(second, result=2)
+    assert node.job()["args"] == [[1, 2]]
+
+
+def test_a_job_that_is_requeued_counts_a_delivery_and_one_that_is_returned_counts_none(node, send):
+    send()
+    error = {"type": "Busy", "message": ""}
+    assert node.end(node.job(), "failed", error=error, requeue=True).json()["state"] == "pending"
+    again = node.job()
+    assert again["deliveries"] == 1
+    assert node.end(again, "returned").json()["state"] == "pending"
+    assert node.job()["deliveries"] == 1
+
+
+def test_a_task_that_acks_early_does_not_run_again_after_its_start(node, send, web):
+    result = send("early")
+    job = node.job()
+    assert job["acks_late"] is False
+    node.start(job)
+    refused = node.end(job, "returned")
+    assert (refused.status_code, "acks_late is off" in said(refused)) == (409, True)
+    assert node.leave().json() == {"id": node.id, "returned": 0}
+    assert web.get(f"/api/jobs/{result.id}").json()["state"] == "dead"
+
+
+def test_waits_and_times_in_the_slot_are_counted(node, send, redis_client):
+    send()
+    node.run()
+    row = redis_client.hgetall(Keys().key("metrics", "pdf"))
+    kinds = {name.decode().rpartition(" ")[0] for name in row}
+    assert {"queued", "done"} <= kinds
+
+
+# -- once
+
+
+def test_an_end_that_is_repeated_gets_the_same_reply_and_publishes_its_link_once(node, send, app, web, redis_client):
+    send("late", "one", link=app.tasks[f"{APP}.late"].s(3))
+    job = node.job()
+    first = node.end(job, result="x")
+    second = node.end(job, result="x")
+    assert (first.status_code, first.json()) == (second.status_code, second.json())
+    other = node.end(job, result="y")
+    assert (other.status_code, "another end" in said(other)) == (409, True)
+    node.end(node.job(), result=0)
+    assert node.jobs() == []
+
+
+def test_an_end_goes_on_where_a_process_that_died_has_stopped(node, send, app, monkeypatch, redis_client):
+    """The process dies after callers were told, or after that was noted: the repeated request frees the slot."""
+    told, tell = [], telling.tell_caller
+    monkeypatch.setattr(telling, "tell_caller", lambda *_, **how: (told.append(how["is_stored"]), tell(*_, **how)))
+    for place in ("celery_affinity.remote.ending.Note.write", "celery_affinity.remote.ending._release"):
+        result = send("late", "one", link=app.tasks[f"{APP}.late"].si("link"))
+        job = node.job()
+        with monkeypatch.context() as patched:
+            patched.setattr(place, lambda *_: 1 / 0)
+            assert node.end(job, result=5).status_code == 500
+        assert result.get(timeout=10) == 5
+        assert node.jobs() == [], "the slot is not free"
+        assert node.end(job, result=5).json()["state"] == "done"
+        link = node.job()
+        assert link["args"] == ["link"]
+        node.end(link)
+        assert node.jobs() == [], "the link was published once"
+    assert told == [False, True, False, False, False], "whether the end was known: both jobs, and their links"
+
+
+def test_a_stale_fence_is_409_and_changes_nothing(node, send, web):
+    result = send()
+    job = node.job()
+    node.end(job, "returned")
+    again = node.job()
+    for reply in (node.start(job), node.end(job, result=1)):
+        assert reply.status_code == 409
+    assert web.get(f"/api/jobs/{result.id}").json()["state"] == "running"
+    assert node.end(again, result=2).status_code == 200
+    assert result.get(timeout=10) == 2
+
+
+def test_a_job_whose_reply_was_lost_comes_with_the_next_poll_that_says_what_is_held(node, send):
+    send()
+    lost = node.job()
+    assert node.jobs() == []
+    assert node.jobs(held=f"{lost['fence']}") == []
+    (again,) = node.jobs(held="")
+    assert {**again, "waited_s": 0} == {**lost, "waited_s": 0}
+
+
+def test_a_job_whose_reply_was_lost_goes_back_with_a_heartbeat(node, send, redis_client):
+    send()
+    lost = node.job()
+    assert node.beat().status_code == 200
+    assert node.jobs() == [], "a young claim may be on its way"
+    redis_client.hset(Keys().key("job", lost["id"]), "claimed", 1)
+    assert node.beat().json() == {"stop": [], "gone": []}
+    again = node.job()
+    assert (again["id"], again["deliveries"]) == (lost["id"], 0)
+    assert node.beat(lost).json()["gone"] == [{"id": lost["id"], "fence": lost["fence"]}]
+
+
+# -- what stops
+
+
+def test_a_revoked_job_is_listed_to_be_stopped_and_its_end_is_told(node, send, web):
+    result = send()
+    job = node.job()
+    node.start(job)
+    assert node.beat(job).json() == {"stop": [], "gone": []}
+    assert web("DELETE", f"/api/jobs/{result.id}?terminate=1").status_code == 202
+    assert node.beat(job).json()["stop"] == [
+        {"id": job["id"], "fence": job["fence"], "reason": "revoked", "grace_s": None}
+    ]
+    assert node.end(job, "revoked").json()["state"] == "revoked"
+    assert web.get(f"/api/jobs/{result.id}").json()["state"] == "revoked"
+    assert result.state == states.REVOKED
+
+
+def test_a_job_that_was_revoked_or_has_expired_before_its_start_does_not_start(node, send, web, redis_client):
+    revoked, expired = send(), send("late", "two", expires=600)
+    node_of_two = RemoteWorker(web, "pdf", name="other")
+    jobs = {each["task_id"]: each for each in (node.job(), node_of_two.job())}
+    assert 500 < jobs[expired.id]["expires_in_s"] <= 600
+    revoked.revoke()
+    redis_client.hset(Keys().key("job", jobs[expired.id]["id"]), "expires", 1)
+    holders = {each.joined["id"]: each for each in (node, node_of_two)}
+    for result, how in ((revoked, "revoked"), (expired, "expired")):
+        job = jobs[result.id]
+        holder = holders[row_of(redis_client, job)["worker"].decode()]
+        refused = holder.start(job)
+        assert (refused.status_code, f"is {how}" in said(refused)) == (409, True)
+        assert web.get(f"/api/jobs/{result.id}").json()["state"] == how
+        assert result.state == states.REVOKED
+
+
+def test_signs_of_the_server_are_obeyed_or_passed_by(node, send, redis_client):
+    inbox = Keys().key("inbox", node.id)
+    send()
+    job = node.job()
+    for sign in (f"preempt {job['id']} {job['fence']} 1500", "preempt x y z", "what is this", "tick"):
+        redis_client.lpush(inbox, f"\n{sign}")
+    stop = {"id": job["id"], "fence": job["fence"], "reason": "preempted", "grace_s": 1.5}
+    assert node.beat(job).json() == {"stop": [stop], "gone": []}
+    redis_client.lpush(inbox, f"\npreempt {job['id']} {job['fence']} 1500")
+    assert node.poll() == {"jobs": [], "stop": [stop]}
+    assert redis_client.llen(inbox) == 0
+
+
+# -- lives
+
+
+def test_a_worker_that_leaves_gives_its_jobs_back_and_is_not_known_any_more(node, send, web):
+    send()
+    job = node.job()
+    assert node.leave().json() == {"id": node.id, "returned": 1}
+    for reply in (node.leave(), node.beat(job), node.request("GET", f"/api/workers/{node.id}/jobs")):
+        assert (reply.status_code, "join again" in said(reply)) == (404, True)
+    assert node.end(job).status_code == 409
+    assert RemoteWorker(web, "pdf").job()["id"] == job["id"]
+
+
+def test_the_job_of_a_worker_that_is_taken_for_dead_runs_elsewhere(node, send, web, redis_client):
+    send()
+    job = node.job()
+    node.start(job)
+    Scheduler(redis_client, Keys()).recover(node.id)
+    again = RemoteWorker(web, "pdf", name="other").job()
+    assert (again["id"], again["deliveries"]) == (job["id"], 1)
+    assert node.end(job).status_code == 409
+    assert node.beat(job).status_code == 404
+
+
+def test_a_secret_is_that_of_one_worker(node, send, web):
+    send()
+    job = node.job()
+    other = RemoteWorker(web, "mail", name="other")
+    other.id = node.id
+    calls = [other.beat(job), other.leave(), other.start(job), other.end(job)]
+    calls.append(other.request("GET", f"/api/workers/{node.id}/jobs"))
+    assert {each.status_code for each in calls} == {403}
+    assert node.end(job).status_code == 200
+    assert other.end(job).status_code == 403
+    without = web.get(f"/api/workers/{node.id}/jobs")
+    assert (without.status_code, "worker-secret" in said(without)) == (400, True)
+
+
+def test_the_later_of_two_polls_of_a_worker_gets_the_job(node, web, send):
+    get = "GET", f"/api/workers/{node.id}/jobs?wait=20"
+    timer = threading.Timer(1, send)
+    timer.start()
+    headers = node.headers
+    web.http.headers.update(headers)
+    first, second = web.together(get, get)
+    assert sorted((first.status_code, second.status_code)) == [200, 204]
+    timer.join()
+
+
+def test_a_worker_over_http_takes_no_commands(node, web):
+    refused = web("POST", "/api/workers/node/drain")
+    assert (refused.status_code, "works over HTTP" in said(refused)) == (409, True)
+
+
+# -- tokens and bad input
+
+
+def test_a_token_of_a_worker_runs_jobs_and_nothing_else(serve, redis_client):
+    tokens = {role * 4: role for role in ("read", "submit", "admin")} | {"worker" * 4: "worker"}
+    clients = {role: serve(tokens=tokens, token=role * 4) for role in tokens.values()}
+    joining = {"name": "node", "types": ["pdf"], "slots": 1}
+    statuses = {role: client("POST", "/api/workers", json=joining).status_code for role, client in clients.items()}
+    assert statuses == {"read": 403, "submit": 403, "admin": 201, "worker": 201}
+    node = RemoteWorker(clients["worker"], "pdf")
+    assert node.jobs() == []
+    assert node.beat().status_code == 200
+    for method, path in (("GET", "/api/jobs"), ("GET", "/api/status"), ("POST", "/api/jobs"), ("DELETE", "/api/jobs")):
+        assert clients["worker"](method, path, json=None).status_code == 403
+    assert node.leave().status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"types": ["pdf"]}, "name: "),
+        ({"name": "", "types": ["pdf"]}, "name must be a text of 1 to 255 printable characters"),
+        ({"name": "n\n", "types": ["pdf"]}, "name must be"),
+        ({"name": "n", "types": []}, "types must be a list of 1 to 100 types, got: 0"),
+        ({"name": "n", "types": ["a"] * 101}, "types must be a list of 1 to 100 types, got: 101"),
+        ({"name": "n", "types": ["a,b"]}, "types must be each the name of a queue"),
+        ({"name": "n", "types": "pdf"}, "types: "),
+        ({"name": "n", "types": ["pdf"], "slots": 0}, "slots must be a whole number from 1 to 1,000, got: 0"),
+        ({"name": "n", "types": ["pdf"], "slots": "2"}, "slots: "),
+        ({"name": "n", "types": ["pdf"], "pool": "x"}, "pool: "),
+    ],
+)
+def test_a_bad_join_is_refused_and_says_why(web, redis_client, body, words):
+    refused = web("POST", "/api/workers", json=body)
+    assert (refused.status_code, words in said(refused)) == (400, True), said(refused)
+    assert not redis_client.exists(Keys().key("heartbeats"))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"state": "done"}, 400, "fence: "),
+        ({"fence": 0, "state": "done"}, 400, "fence: "),
+        ({"fence": 10**19, "state": "done"}, 400, "fence: "),
+        ({"fence": "1", "state": "done"}, 400, "fence: "),
+        ({"fence": 1, "state": "over"}, 400, "state: "),
+        ({"fence": 1, "state": "failed"}, 422, "error must be there if state is 'failed'"),
+        ({"fence": 1, "state": "done", "error": {"type": "E"}}, 422, "error must be there"),
+        ({"fence": 1, "state": "failed", "error": {"type": "a b"}}, 400, "error.type: "),
+        ({"fence": 1, "state": "failed", "error": {"type": "E", "message": "x" * 10_001}}, 400, "error.message: "),
+        ({"fence": 1, "state": "failed", "error": {"type": "E"}, "result": 1}, 422, "result must be there only"),
+        ({"fence": 1, "state": "done", "requeue": True}, 422, "requeue must be true only"),
+        ({"fence": 1, "state": "done", "requeue": 1}, 400, "requeue: "),
+        ({"fence": 1, "state": "done", "more": 1}, 400, "more: "),
+        ({"fence": 1, "state": "done"}, 409, "is not that of a claim"),
+    ],
+)
+def test_a_bad_end_is_refused_and_says_why(node, web, body, status, words):
+    refused = node.request("POST", "/api/jobs/nobody/end", json=body)
+    assert (refused.status_code, words in said(refused)) == (status, True), refused.text
+
+
+@pytest.mark.parametrize("running", [[["id"]], [["id", "1"]], [["", 1]], [["x" * 256, 1]], [["id", 1]] * 1001, 7])
+def test_a_bad_heartbeat_is_refused(node, running):
+    refused = node.request("POST", f"/api/workers/{node.id}/heartbeat", json={"running": running})
+    assert (refused.status_code, "running" in said(refused)) == (400, True)
+
+
+def test_a_bad_poll_is_refused(node):
+    for params, words in (({"held": "1,x"}, "held must be fences"), ({"wait": 61}, "wait: "), ({"hold": "1"}, "held")):
+        refused = node.request("GET", f"/api/workers/{node.id}/jobs", params=params)
+        assert (refused.status_code, words in said(refused)) == (400, True)
+    unknown = node.request("GET", "/api/workers/nobody/jobs")
+    assert unknown.status_code == 404
+
+
+# -- merged calls
+
+
+@pytest.fixture
+def merging(valkey, redis_client, serve):
+    """An app whose calls merge, and a worker over HTTP there."""
+    merging = Celery("merging", broker=valkey.url, backend=valkey.url, set_as_current=False)
+    merging.conf.update(broker_transport="celery_affinity:Transport", task_acks_late=True)
+
+    def plan(city, number): ...
+
+    ways = {"first": "first", "last": "last", "whole": "all"}
+    for name, keep in ways.items():
+        merging.task(name=name, affinity=Affinity("pdf", merge=Merge("{city}", keep=keep)), shared=False)(plan)
+    yield merging, RemoteWorker(serve(of=merging), "pdf")
+    merging.close()
+
+
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_merged_calls_are_one_job_and_each_caller_gets_its_result(merging, keep):
+    app, node = merging
+    node.leave()
+    results = [app.tasks[keep].delay("HH", number) for number in range(3)]
+    node = RemoteWorker(node.ask, "pdf")
+    job = node.job()
+    assert job["args"] == ["HH", {"first": 0, "last": 2}[keep]]
+    assert node.jobs() == []
+    node.start(job)
+    assert node.end(job, result="plan").json()["state"] == "done"
+    assert [each.get(timeout=20) for each in results] == ["plan"] * 3
+    assert node.end(job, result="plan").json()["state"] == "done"
+
+
+def test_a_merged_run_that_failed_says_so_to_each_caller(merging):
+    app, node = merging
+    node.leave()
+    results = [app.tasks["first"].delay("HH", number) for number in range(3)]
+    node = RemoteWorker(node.ask, "pdf")
+    node.end(node.job(), "failed", error={"type": "NoPlan", "message": "none"})
+    for each in results:
+        with pytest.raises(Exception, match="none"):
+            each.get(timeout=20)
+
+
+def test_a_run_that_takes_all_its_calls_is_a_dead_letter(merging, redis_client):
+    app, node = merging
+    app.tasks["whole"].delay("HH", 1)
+    assert node.jobs() == []
+    (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+    assert "keep='all', which is for workers in Python" in letter.why
+
+
+# -- jobs that are not for workers over HTTP
+
+
+def test_a_body_that_is_no_json_is_a_dead_letter_that_says_why(node, send, redis_client):
+    send("late", "one", serializer="pickle")
+    send("late", "two")
+    assert node.job()["args"] == ["two"]
+    (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+    assert "its body must be JSON" in letter.why
+    assert redis_client.exists(Keys().key("message", letter.job_id)), "it can be replayed"
+
+
+def test_a_task_that_the_app_lacks_is_a_dead_letter_that_says_why(node, app, redis_client):
+    app.send_task("elsewhere.render", ("one",), queue="pdf")
+    assert node.jobs() == []
+    (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+    assert "NotRegistered: elsewhere.render" in letter.why
+
+
+def test_a_result_backend_that_hangs_takes_one_thread_however_often_the_end_is_repeated(
+    node, send, redis_client, monkeypatch
+):
+    result = send()
+    job = node.job()
+    goes_on, told = threading.Event(), []
+
+    def hang(*_, **__):
+        told.append(job)
+        goes_on.wait(30)
+
+    monkeypatch.setattr("celery_affinity.remote.ending.tell", hang)
+    hanging = threading.Thread(target=ending.end, args=_arguments(redis_client, result.app, job, node))
+    hanging.start()
+    wait_until(lambda: told, 10, "it hangs")
+    for _ in range(3):
+        again = node.end(job)
+        assert (again.status_code, "is being told" in said(again)) == (503, True)
+    assert node.beat(job).status_code == 200
+    goes_on.set()
+    hanging.join()
+    assert node.end(job).json()["state"] == "done"
+    assert len(told) == 1
+
+
+def _arguments(redis_client, app, job, node):
+    secret = node.joined["secret"]
+    return Scheduler(redis_client, Keys()), app, job["id"], job["fence"], secret, Outcome("done")
+
+
+def test_an_end_that_celery_cannot_tell_is_a_dead_letter(node, send, app, redis_client, monkeypatch):
+    send()
+    job = node.job()
+    monkeypatch.setattr("celery_affinity.remote.telling.tell_caller", lambda *_, **__: 1 / 0)
+    assert node.end(job).json()["state"] == node.end(job).json()["state"] == "dead"
+    (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+    assert "ZeroDivisionError" in letter.why
