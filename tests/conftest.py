@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import hypothesis  # its plugin imports it at the end, when a collected result may run code within the compiler
@@ -24,6 +24,7 @@ from celery_affinity.rules.redis_keys import Keys
 
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
 from .support.apps import APP, forget_connections
+from .support.cluster import Cluster
 from .support.fleet import Fleet
 from .support.in_flight import in_flight  # noqa: F401  # a fixture
 from .support.order import dealt
@@ -85,6 +86,19 @@ def _servers():
     yield get
     for each in started.values():
         each.stop()
+
+
+@pytest.fixture(scope="session")
+def _cluster(tmp_path_factory):
+    with closing(Cluster(tmp_path_factory.mktemp("cluster"))) as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(_cluster):
+    """An empty cluster of Valkey: three primaries and three replicas. A test that breaks it mends it."""
+    _cluster.flush()
+    return _cluster
 
 
 @pytest.fixture(scope="session")

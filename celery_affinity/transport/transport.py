@@ -83,6 +83,10 @@ class Transport(stock.Transport):
         if self._scheme == "sentinel":
             self.Channel = SentinelChannel
             self.default_port = stock.SentinelTransport.default_port
+        elif self._scheme in urls.CLUSTER:
+            from .cluster import ClusterChannel  # not at the top: nobody else needs it
+
+            self.Channel = ClusterChannel
         super().__init__(client, **kwargs)
         if "flower" in sys.modules:
             from ..observe import flower  # not at the top: only Flower's process needs it
