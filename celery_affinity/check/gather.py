@@ -123,6 +123,7 @@ def _server(reader: Reader, client: Any) -> Server:
         kind=kind,
         version=version,
         cluster=bool(info.get("cluster_enabled")),
+        replicas=info.get("connected_slaves"),
         replica=info.get("role") == "slave",
         policy=str(info.get("maxmemory_policy", "")),
         used=int(info.get("used_memory", 0)),
