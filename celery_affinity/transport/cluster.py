@@ -21,8 +21,8 @@ class ClusterChannel(AffinityChannel, stock.Channel):
     connection_class = ClusterConnection
     connection_class_ssl = ClusterSSLConnection
 
-    def _keys_of(self, options: Mapping[str, object]) -> Keys:
-        return replace(super()._keys_of(options), in_cluster=True)
+    def keys_of(self, options: Mapping[str, object]) -> Keys:
+        return replace(super().keys_of(options), in_cluster=True)
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         return {**super()._connparams(asynchronous), "cluster": cluster_of(tuple(self._start_nodes()), self.keys.base)}

@@ -42,10 +42,10 @@ class ConnectedChannel(_StockChannel):
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         #: All keys of the fleet. Raises SettingError for bad options before anything is opened.
-        self.keys = self._keys_of(connection.client.transport_options)
+        self.keys = self.keys_of(connection.client.transport_options)
         super().__init__(connection, **kwargs)
 
-    def _keys_of(self, options: Mapping[str, object]) -> Keys:
+    def keys_of(self, options: Mapping[str, object]) -> Keys:
         return Keys.of_options(options)
 
     def _get_client(self) -> Any:

@@ -39,8 +39,9 @@ class Transport(stock.Transport):
         app.conf.broker_transport_options = {"namespace": "shop"}
 
     ``broker_url``: ``redis://``, ``rediss://`` (the server's certificate is verified, unless the URL has
-    ``?ssl_cert_reqs=none``), ``sentinel://`` or ``socket:///path``; several for failover, joined by ";". Any other
-    scheme raises TransportError, without the password. ``?credential_provider=proj.logins.Provider``: a subclass of
+    ``?ssl_cert_reqs=none``), ``sentinel://``, ``redis-cluster://``, ``rediss-cluster://`` or ``socket:///path``;
+    several for failover, or as start nodes of a cluster, joined by ";". Any other scheme raises TransportError, without
+    the password. ``?credential_provider=proj.logins.Provider``: a subclass of
     ``redis.CredentialProvider``, which says user and password for each new connection.
 
     ``broker_transport_options``: the options of stock Celery for Redis, and ``namespace``. The most important ones:

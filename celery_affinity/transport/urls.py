@@ -10,24 +10,22 @@ from redis import CredentialProvider
 
 from ..errors import TransportError
 
-SCHEMES = ("redis", "rediss", "socket", "sentinel", "redis+cluster", "rediss+cluster")
+SCHEMES = ("redis", "rediss", "socket", "sentinel", "redis-cluster", "rediss-cluster")
 
-#: Other spellings. kombu takes what stands before a "+" for a transport, so Celery's apps hand it the other spelling of
-#: a cluster's URL.
+#: Other spellings. kombu takes what stands before a "+" for a transport: Celery's apps hand it a "-"
+#: (`client.celery_methods.apps`).
 _SAME = {
     "valkey": "redis",
     "valkeys": "rediss",
-    "redis-cluster": "redis+cluster",
-    "rediss-cluster": "rediss+cluster",
-    "valkey+cluster": "redis+cluster",
-    "valkeys+cluster": "rediss+cluster",
+    "valkey-cluster": "redis-cluster",
+    "valkeys-cluster": "rediss-cluster",
 }
 
-#: Schemes with TLS.
-TLS = ("rediss", "rediss+cluster")
-
 #: Schemes of a cluster.
-CLUSTER = ("redis+cluster", "rediss+cluster")
+CLUSTER = ("redis-cluster", "rediss-cluster")
+
+#: Schemes with TLS.
+TLS = ("rediss", "rediss-cluster")
 
 #: Names of the parts that kombu makes of a URL, and of those that users may write after the "?".
 _PARTS = {"transport", "hostname", "port", "userid", "password", "virtual_host", "ssl", "credential_provider"}
@@ -56,7 +54,7 @@ def parse(url: str) -> BrokerURL:
     Raises TransportError, which shows no password, for a scheme that is not in `SCHEMES`, for a name after the "?" that
     has no meaning, and for a provider that is none.
     """
-    scheme = url_to_parts(url).scheme
+    scheme = url_to_parts(url).scheme.replace("+cluster", "-cluster")
     scheme = _SAME.get(scheme, scheme)
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)

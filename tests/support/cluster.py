@@ -95,6 +95,7 @@ class Cluster:
     def __init__(self, directory, executable=None, primaries=3):
         self.directory, self.executable = Path(directory), executable
         self.nodes = []
+        self._numbers = itertools.count()
         for _ in range(2 * primaries):
             self._start()
         heads, tails = self.nodes[:primaries], self.nodes[primaries:]
@@ -110,7 +111,7 @@ class Cluster:
             wait_until(node.is_up, 20, "the node takes the cluster for up")
 
     def _start(self):
-        node = Node(self.directory / f"node-{len(self.nodes)}", self.executable)
+        node = Node(self.directory / f"node-{next(self._numbers)}", self.executable)
         node.start()
         self.nodes.append(node)
         return node
@@ -157,7 +158,7 @@ class Cluster:
 
     @staticmethod
     def url_of(nodes):
-        return ";".join(f"redis+cluster://{HOST}:{node.port}" for node in nodes)
+        return ";".join(f"redis-cluster://{HOST}:{node.port}" for node in nodes)
 
     def owner(self, key=None):
         """Return the primary that owns *key*, by default the fleet's keys."""

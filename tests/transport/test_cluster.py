@@ -29,7 +29,7 @@ def a_job(type_):
 @contextmanager
 def channel_on(url):
     options = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
-    with Connection(url.replace("+", "-"), transport="celery_affinity:Transport", transport_options=options) as found:
+    with Connection(url, transport="celery_affinity:Transport", transport_options=options) as found:
         yield found.default_channel
 
 
@@ -65,7 +65,7 @@ def test_a_channel_on_a_node_without_the_keys_finds_the_one_that_has_them(cluste
 
 
 def test_start_nodes_that_are_down_are_passed_over(cluster):
-    with channel_on(f"redis+cluster://{HOST}:{_free_port()};{cluster.url_of([cluster.owner()])}") as channel:
+    with channel_on(f"redis-cluster://{HOST}:{_free_port()};{cluster.url_of([cluster.owner()])}") as channel:
         assert channel.scheduler.tick() is not None
 
 
@@ -73,7 +73,7 @@ def test_no_node_that_answers_is_a_lost_connection(cluster):
     port = _free_port()
     with (
         pytest.raises(OperationalError, match=f"no node of the cluster says .*: {HOST}:{port}: .*refused"),
-        channel_on(f"redis+cluster://{HOST}:{port}"),
+        channel_on(f"redis-cluster://{HOST}:{port}"),
     ):
         pass
 

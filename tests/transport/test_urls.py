@@ -190,14 +190,14 @@ def test_all_urls_of_a_cluster_are_its_start_nodes_and_one_of_them_has_the_login
         assert params["cluster"].nodes == [("one", 7001), ("two", 6379)]
         assert (params["username"], params["password"]) == ("user", "secret")
         assert issubclass(params["connection_class"], redis.SSLConnection) == (scheme == "rediss-cluster")
-    assert found.as_uri() == f"{scheme.replace('-', '+')}://user:**@one:7001//"
+    assert found.as_uri() == f"{scheme}://user:**@one:7001//"
     assert "secret" not in repr(found.info() | {"password": None})
 
 
 def unopened(found):
     channel = object.__new__(found.transport.Channel)
     channel.connection = found.transport
-    channel.keys = channel._keys_of(found.transport_options)
+    channel.keys = channel.keys_of(found.transport_options)
     return channel
 
 
@@ -216,7 +216,7 @@ def test_an_app_leaves_the_plus_of_a_clusters_url_to_this_transport(url):
     app.conf.broker_transport = OURS
     with app.connection_for_read() as found:
         assert found.transport.Channel is ClusterChannel
-        assert found.as_uri() == "redis+cluster://user:**@one:7001//"
+        assert found.as_uri() == "redis-cluster://user:**@one:7001//"
         assert len(found.alt) == 2
 
 

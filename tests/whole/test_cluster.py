@@ -8,7 +8,9 @@ from celery import chain, chord, group
 
 from celery_affinity import Affinity, Merge
 
+from ..conftest import EXECUTABLES
 from ..support.apps import APP
+from ..support.cluster import Cluster
 from ..support.command import affinity
 from ..support.fleet import PoolsOnACluster, closing
 from ..support.load import Load
@@ -134,6 +136,25 @@ def test_all_that_works_on_a_server_works_and_a_primary_that_is_killed_loses_no_
     cluster.revive(dead)
 
 
+@pytest.fixture
+def cluster_of_redis(tmp_path):
+    executable = EXECUTABLES["redis"] or pytest.skip("redis-server is not installed")
+    with closing(Cluster(tmp_path / "nodes", executable)) as found:
+        yield found
+
+
+@pytest.mark.slow
+def test_a_cluster_of_redis(cluster_of_redis, valkey, tmp_path):
+    cluster = cluster_of_redis
+    with closing(PoolsOnACluster(APP, cluster, valkey, tmp_path, ["prefork", "threads"])) as pools:
+        for pool in pools.workers:
+            live(pools, pool)
+        storm = Storm(pools)
+        storm.after(cluster.hand_over)
+        storm.after(cluster.kill_owner)
+        storm.end()
+
+
 @pytest.mark.slow
 def test_all_pools_work_on_a_cluster(on, cluster):
     pools = on("solo", "gevent", "eventlet")
@@ -146,7 +167,9 @@ def test_all_pools_work_on_a_cluster(on, cluster):
 def test_calls_merge_on_a_cluster(on):
     """The callers of a run are found on the cluster, and told on another server."""
     pools = on("threads", module="tests.support.apps.merging")
-    pools.app.conf.affinity_task_rules = {"fold": Affinity(merge=Merge("{city}", wait=0.5))}
+    pools.app.conf.affinity_task_rules = {
+        "fold": Affinity(merge=Merge("{city}", fold="tests.support.apps.merging.union", wait=0.5))
+    }
     calls = [{"city": "Oslo", "changes": [number]} for number in range(5)]
     results = [pools.app.send_task("fold", kwargs=call, queue="threads") for call in calls]
     assert [sorted(result.get(timeout=20)) for result in results] == [list(range(5))] * 5

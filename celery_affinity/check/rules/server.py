@@ -73,7 +73,7 @@ def cluster(facts: Facts) -> Iterator[Finding]:
             "cluster",
             "The server is a node of a cluster, and the broker's URL names this node alone: the fleet stands still "
             "once another node has its keys.",
-            "Write redis+cluster:// or rediss+cluster:// in broker_url.",
+            "Write redis-cluster:// or rediss-cluster:// in broker_url.",
         )
 
 
