@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import uuid
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import hypothesis  # its plugin imports it at the end, when a collected result may run code within the compiler
@@ -88,7 +88,7 @@ def _servers():
 
 @pytest.fixture(scope="session")
 def _cluster(tmp_path_factory):
-    with closing(Cluster(tmp_path_factory.mktemp("cluster"))) as found:
+    with Cluster(directory=tmp_path_factory.mktemp("cluster")) as found:
         yield found
 
 

@@ -46,8 +46,8 @@ def test_kombus_own_keys_are_beside_ours(cluster, channel):
     assert channel._size("list") == 1
     assert channel.queue_declare("list", passive=True).message_count == 1
     assert queue.get().payload == "text"
-    keys = {key.decode() for node in cluster.alive if node.is_primary() for key in keys_on(node)}
-    assert keys == set(keys_on(cluster.owner(), decode=True))
+    keys = {key.decode() for node in cluster.alive if node.is_primary for key in keys_on(node)}
+    assert keys == set(keys_on(cluster.owner, decode=True))
     assert f"{KEYS.of_kombu}_kombu.binding.exchange" in keys
     assert {key for key in keys if not key.startswith(KEYS.base)} == set()
 
@@ -58,14 +58,14 @@ def keys_on(node, decode=False):
 
 
 def test_a_channel_on_a_node_without_the_keys_finds_the_one_that_has_them(cluster):
-    others = [node for node in cluster.alive if node is not cluster.owner()]
+    others = [node for node in cluster.alive if node is not cluster.owner]
     with channel_on(cluster.url_of(others[:1])) as channel:
         assert channel.scheduler.tick() is not None
-        assert channel.client.connection_pool.get_connection().port == cluster.owner().port
+        assert channel.client.connection_pool.get_connection().port == cluster.owner.port
 
 
 def test_start_nodes_that_are_down_are_passed_over(cluster):
-    with channel_on(f"redis-cluster://{HOST}:{_free_port()};{cluster.url_of([cluster.owner()])}") as channel:
+    with channel_on(f"redis-cluster://{HOST}:{_free_port()};{cluster.url_of([cluster.owner])}") as channel:
         assert channel.scheduler.tick() is not None
 
 
@@ -81,16 +81,16 @@ def test_no_node_that_answers_is_a_lost_connection(cluster):
 def test_a_command_that_a_former_owner_refuses_goes_to_the_new_one(cluster, channel):
     scheduler = channel.scheduler
     scheduler.tick()
-    before = cluster.owner()
+    before = cluster.owner
     cluster.hand_over()
     scheduler.publish(a_job("pdf"))
     assert scheduler.reader.pending("pdf") == 1
-    assert cluster.owner() is not before
+    assert cluster.owner is not before
 
 
 def test_a_slot_that_moves_as_a_whole_brings_its_jobs_and_the_functions_are_loaded_there(cluster, channel):
     channel.scheduler.publish(a_job("pdf"))
-    target = next(node for node in cluster.alive if node.is_primary() and node is not cluster.owner())
+    target = cluster.other
     cluster.migrate(target)
     channel.scheduler.publish(a_job("pdf"))
     assert channel.scheduler.reader.pending("pdf") == 2
@@ -99,8 +99,8 @@ def test_a_slot_that_moves_as_a_whole_brings_its_jobs_and_the_functions_are_load
 @pytest.fixture
 def moving_key_by_key(cluster):
     """The slot with the fleet's keys is moved in the old way, and no key has moved yet."""
-    source = cluster.owner()
-    target = next(node for node in cluster.alive if node.is_primary() and node is not source)
+    source = cluster.owner
+    target = cluster.other
     target.ask("CLUSTER", "SETSLOT", SLOT, "IMPORTING", source.id)
     source.ask("CLUSTER", "SETSLOT", SLOT, "MIGRATING", target.id)
     yield
@@ -126,19 +126,19 @@ def test_a_move_key_by_key_starts_no_repair_and_the_error_says_what_to_do(
 
 
 def test_a_guard_finds_the_owner_and_keeps_the_nodes_that_it_hears_of(cluster, channel):
-    with channel_on(cluster.url_of([cluster.owner()])) as channel:
+    with channel_on(cluster.url_of([cluster.owner])) as channel:
         address = address_of(channel.pool)
     address["nodes"] = [*address["nodes"][:1], (HOST, _free_port())]
     for _ in range(2):
         connection = wire.Connection(address, 5)
         try:
             assert connection.call("SET", f"{KEYS.base}x", 1) == b"OK"
-            assert connection._socket.getpeername()[1] == cluster.owner().port
+            assert connection._socket.getpeername()[1] == cluster.owner.port
         finally:
             connection.close()
         assert {port for _, port in address["nodes"]} >= {node.port for node in cluster.alive}
         cluster.hand_over()
-        wait_until(lambda: all(knows(node, cluster.owner()) for node in cluster.alive), 10, "all nodes know")
+        wait_until(lambda: all(knows(node, cluster.owner) for node in cluster.alive), 10, "all nodes know")
 
 
 def knows(node, owner):

@@ -139,7 +139,7 @@ def test_all_that_works_on_a_server_works_and_a_primary_that_is_killed_loses_no_
 @pytest.fixture
 def cluster_of_redis(tmp_path):
     executable = EXECUTABLES["redis"] or pytest.skip("redis-server is not installed")
-    with closing(Cluster(tmp_path / "nodes", executable)) as found:
+    with Cluster(directory=tmp_path, executable=executable) as found:
         yield found
 
 
@@ -175,21 +175,16 @@ def test_calls_merge_on_a_cluster(on):
     assert [sorted(result.get(timeout=20)) for result in results] == [list(range(5))] * 5
 
 
-def other_primary(cluster):
-    owner = cluster.owner()
-    return next(node for node in cluster.alive if node is not owner and node.is_primary())
-
-
 @pytest.mark.slow
 def test_whatever_happens_to_nodes_no_job_is_lost_or_runs_twice(on, cluster):
     storm = Storm(on("prefork", "threads", "solo", "gevent", HEARTBEAT_INTERVAL="1"))
     for _ in range(5):
         storm.after(cluster.hand_over)
-        storm.after(lambda: cluster.migrate(other_primary(cluster)))
+        storm.after(lambda: cluster.migrate(cluster.other))
         dead, _ = storm.after(cluster.kill_owner)
         storm.after(cluster.revive, dead)
         added = storm.after(cluster.add)
-        former = cluster.owner()
+        former = cluster.owner
         storm.after(cluster.migrate, added)
         storm.after(cluster.migrate, former)
         storm.after(cluster.remove, added)
