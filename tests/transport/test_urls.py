@@ -201,6 +201,14 @@ def unopened(found):
     return channel
 
 
+def test_a_provider_logs_in_at_every_node_of_a_cluster(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOGIN", str(tmp_path / "login"))
+    found = connection(f"rediss-cluster://user:secret@one/0?credential_provider={PLAIN}")
+    params = unopened(found)._connparams()
+    assert type(params["credential_provider"]).__name__ == "Plain"
+    assert (params.get("username"), params.get("password")) == (None, None)
+
+
 def test_a_process_keeps_what_it_knows_of_a_cluster_whichever_node_its_connection_names():
     found = connection("redis-cluster://one:7001;redis-cluster://two:7002")
     before = unopened(found)._connparams()["cluster"]

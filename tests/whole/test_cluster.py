@@ -60,11 +60,16 @@ def live(pools, pool):
 def look(pools, cluster):
     """Look at the workers as an operator does."""
     names = set(pools.workers)
-    with pools.app.connection_for_read() as connection:
-        inspect = pools.app.control.inspect(timeout=10, limit=len(names), connection=connection)
-        assert {queue["name"] for queues in inspect.active_queues().values() for queue in queues} == names
+    assert served(pools) == names
     found = affinity(cluster.url, "status")
     assert (found.returncode, [each for each in names if each not in found.stdout]) == (0, []), found.stderr
+
+
+def served(pools):
+    """Return the queues that the workers say they serve: broadcasts reach them, and their replies come back."""
+    with pools.app.connection_for_read() as connection:
+        inspect = pools.app.control.inspect(timeout=10, limit=len(pools.workers), connection=connection)
+        return {queue["name"] for queues in (inspect.active_queues() or {}).values() for queue in queues}
 
 
 class Events:
@@ -117,6 +122,7 @@ class Storm:
         pools.look()
         wait_until(pools.all_slots_are_free, 30, f"all slots are free\n{pools.logs()}")
         assert {job: runs for job, runs in pools.ledger.starts().items() if job in sent and runs != 1} == {}
+        assert served(pools) == set(pools.workers)
 
 
 def test_all_that_works_on_a_server_works_and_a_primary_that_is_killed_loses_no_job(on, cluster):
