@@ -93,6 +93,19 @@ class Cluster(EmbeddedCluster):
         self.owner.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
         wait_until(lambda: self.owner is target, 30, "the slot has moved")
 
+    def reshard(self, target, pause_s=0.0):
+        """Move the same slot key by key, as older servers do, with a pause in the middle."""
+        slot, source = key_slot(BASE.encode()), self.owner
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            source.ask("MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys)
+            time.sleep(pause_s)
+            pause_s = 0.0
+        for node in (target, source):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        wait_until(lambda: self.owner is target, 30, "the slot has moved")
+
     def add(self):
         """Return a further node, which has no slots."""
         node = self.start_node()

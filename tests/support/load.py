@@ -2,6 +2,8 @@
 
 import threading
 
+from kombu.exceptions import OperationalError
+
 from .apps import APP
 
 
@@ -19,10 +21,18 @@ class Load:
             for pool in self._pools.workers:
                 number += 1
                 job = f"{pool}-{number}"
-                self._pools.app.send_task(
-                    f"{APP}.late", (job, 0.02), queue=pool, retry_policy={"max_retries": None, "interval_max": 0.2}
-                )
+                self._send_one(pool, job)
                 self.sent.append(job)
+
+    def _send_one(self, pool, job):
+        policy = {"max_retries": None, "interval_max": 0.2}
+        while True:
+            try:
+                self._pools.app.send_task(f"{APP}.late", (job, 0.02), queue=pool, retry_policy=policy)
+                return
+            except OperationalError as exc:
+                if "moved key by key" not in str(exc):  # which says that nothing was done
+                    raise
 
     def end(self):
         self._over.set()

@@ -182,6 +182,17 @@ def test_calls_merge_on_a_cluster(on):
 
 
 @pytest.mark.slow
+def test_a_slot_that_moves_key_by_key_stops_the_fleet_meanwhile_and_nothing_is_lost(on, cluster):
+    pools = on("prefork", "threads", HEARTBEAT_INTERVAL="1")
+    storm = Storm(pools)
+    storm.after(lambda: cluster.reshard(cluster.other, pause_s=3.0))
+    storm.end()
+    for worker in pools.workers.values():
+        assert "checked and repaired" not in worker.log()
+        assert 0 < worker.log().count("is being moved key by key") < 60
+
+
+@pytest.mark.slow
 def test_whatever_happens_to_nodes_no_job_is_lost_or_runs_twice(on, cluster):
     storm = Storm(on("prefork", "threads", "solo", "gevent", HEARTBEAT_INTERVAL="1"))
     for _ in range(5):
