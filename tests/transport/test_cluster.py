@@ -73,6 +73,14 @@ def test_start_nodes_that_are_down_are_passed_over(cluster):
         assert channel.scheduler.tick() is not None
 
 
+def test_a_url_of_one_server_says_what_to_write(cluster):
+    with (
+        channel_on(f"redis://{HOST}:{cluster.other.port}") as channel,
+        pytest.raises(redis.ConnectionError, match=r"is a node of a cluster, .* write redis-cluster://"),
+    ):
+        channel.scheduler.tick()
+
+
 def test_no_node_that_answers_is_a_lost_connection(cluster):
     port = _free_port()
     with (
