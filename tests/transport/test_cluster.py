@@ -16,6 +16,7 @@ from celery_affinity.guard.address import address_of
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.connections.cluster import Cluster, Node
+from celery_affinity.server.connections.kept import taken_from
 
 from ..support.certificates import make, tls_options
 from ..support.cluster import Cluster as ClusterOfNodes
@@ -65,7 +66,7 @@ def test_a_channel_on_a_node_without_the_keys_finds_the_one_that_has_them(cluste
     others = [node for node in cluster.alive if node is not cluster.owner]
     with channel_on(cluster.url_of(others[:1])) as channel:
         assert channel.scheduler.tick() is not None
-        assert channel.client.connection_pool.get_connection().port == cluster.owner.port
+        assert taken_from(channel.client.connection_pool).port == cluster.owner.port
 
 
 def test_start_nodes_that_are_down_are_passed_over(cluster):
@@ -211,7 +212,7 @@ def test_tls_leads_to_the_owner_by_the_port_that_speaks_it(tmp_path):
             replica.ask("CLUSTER", "FAILOVER")
             wait_until(lambda: replica.is_primary and not primary.is_primary, 20, "it takes over")
             channel.scheduler.publish(a_job("pdf"))
-            assert channel.scheduler.client.connection_pool.get_connection().port == replica.tls_port
+            assert taken_from(channel.scheduler.client.connection_pool).port == replica.tls_port
 
 
 ONE = Node("one", 1)

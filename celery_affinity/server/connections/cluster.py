@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 import redis
 from redis.crc import key_slot
-from redis.exceptions import AskError, MovedError
 
-from ..passing import passes
+from ..passing import elsewhere, passes
 from .kept import SlotMovedError
 
 
@@ -138,16 +137,17 @@ class _ToOwner:
     def read_response(self, *args: Any, **options: Any) -> Any:
         try:
             return super().read_response(*args, **options)  # type: ignore[misc]
-        except AskError as exc:  # also MOVED
-            self._leave()
-            if isinstance(exc, MovedError):
-                self.cluster.owner = Node(exc.host or self.host, exc.port)
-                raise SlotMovedError(f"slot {exc.slot_id} has moved to {self.cluster.owner}") from exc
-            raise redis.ConnectionError(_KEY_BY_KEY) from exc
         except redis.ResponseError as exc:
-            if passes(exc):  # a failover, most likely
-                self._leave()
-            raise
+            if not passes(exc):
+                raise
+            self._leave()
+            found = elsewhere(exc)
+            if found is None:  # a failover, most likely
+                raise
+            if found.is_being_moved:
+                raise redis.ConnectionError(_KEY_BY_KEY) from exc
+            self.cluster.owner = Node(found.host or self.host, found.port)
+            raise SlotMovedError(f"slot {found.slot} has moved to {self.cluster.owner}") from exc
 
     def _leave(self) -> None:
         self.cluster.doubt(Node(self.host, self.port))
