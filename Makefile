@@ -8,12 +8,16 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo routes lab docs test slow conformance seeded-faults million instructions bench bench-quick chaos soak parity matrix release-check upgrade-check check format clean
+.PHONY: demo cluster-demo routes lab docs test slow conformance seeded-faults million instructions bench bench-quick chaos soak parity matrix release-check upgrade-check check format clean
 unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred interpreters: each would compile the package anew
 .NOTPARALLEL: # pip must not run twice in one .venv
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m examples.pipeline $(if $(DOCS),--docs "$(DOCS)")
+
+# The pipeline on a cluster of six nodes, whose primary with the jobs is killed in the middle. A minute.
+cluster-demo: $(VENV)/.demo
+	@$(BIN)/python -m examples.cluster $(if $(DOCS),--docs "$(DOCS)")
 
 routes: $(VENV)/.demo
 	@$(BIN)/python -m examples.routes

@@ -24,16 +24,15 @@ from celery_affinity.rules.redis_keys import Keys
 
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
 from .support.apps import APP, forget_connections
+from .support.cluster import Cluster
 from .support.fleet import Fleet
 from .support.in_flight import in_flight  # noqa: F401  # a fixture
 from .support.order import dealt
-from .support.processes import running_processes, wait_until
+from .support.processes import MARK, running_processes, wait_until
 from .support.template import TEMPLATE
 
-#: Name of an environment variable that every process of a test inherits, whoever the parent is by now.
-KEYED = "CELERY_AFFINITY_TEST_RUN"
-os.environ[KEYED] = uuid.uuid4().hex
-_MARKED = f"{KEYED}={os.environ[KEYED]}".encode()
+os.environ[MARK] = uuid.uuid4().hex
+_MARKED = f"{MARK}={os.environ[MARK]}".encode()
 
 # A shell that starts the tests in the background has SIGINT ignored, and their child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -85,6 +84,19 @@ def _servers():
     yield get
     for each in started.values():
         each.stop()
+
+
+@pytest.fixture(scope="session")
+def _cluster(tmp_path_factory):
+    with Cluster(directory=tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@pytest.fixture
+def cluster(_cluster):
+    """An empty cluster of Valkey: three primaries and three replicas. A test that breaks it mends it."""
+    _cluster.flush()
+    return _cluster
 
 
 @pytest.fixture(scope="session")
@@ -189,12 +201,12 @@ def _marked_processes():
 def _is_marked(pid):
     if sys.platform == "linux":  # psutil takes three times as long, twice in each test
         return _MARKED in Path(f"/proc/{pid}/environ").read_bytes()
-    return _mark_of(psutil.Process(pid)) == os.environ[KEYED]
+    return _mark_of(psutil.Process(pid)) == os.environ[MARK]
 
 
 def _mark_of(process):
     try:
-        return process.environ().get(KEYED)
+        return process.environ().get(MARK)
     except psutil.Error:  # ended by now, or another user's
         return None
 

@@ -52,7 +52,8 @@ class App:
     and ``affinity_reserve``; *limits*: those of keys in ``affinity_limits``. *key_patterns*: the keys that the rules of
     tasks make, with ``*`` for each argument; None if a function makes some. *no_tasks*: names of tasks in settings.
     *conf_refused*: the error, if Celery cannot read the app's settings; nothing else is known then. *renames*: the new
-    names of settings with old names, if that is the reason.
+    names of settings with old names, if that is the reason. *cluster*: whether the broker's URL is that of a cluster;
+    *results_in_cluster*: whether results are to go there, or to another cluster. *ingests*: ``affinity_ingest``.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -73,6 +74,9 @@ class App:
     cancels_on_connection_loss: bool = False
     guard: bool = True
     tls_unverified: bool = False
+    cluster: bool = False
+    results_in_cluster: bool = False
+    ingests: bool = True
     backend: Backend | None = None
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -95,12 +99,14 @@ class Server:
 
     *kind*: "redis", "valkey", or another name that the server gives itself. *of_machine*: memory of the machine.
     *save*: the setting for snapshots, "" for none. *failing*: the file that could not be written last, a snapshot or
-    the append-only file. *clock_here_s*: lead of this host's clock over the server's.
+    the append-only file. *replicas*: the number of those that are connected. *clock_here_s*: lead of this host's clock
+    over the server's.
     """
 
     kind: str = "valkey"
     version: tuple[int, ...] = (9, 0)
     cluster: bool = False
+    replicas: int | None = None
     replica: bool = False
     schema: str | None = None
     policy: str = "noeviction"

@@ -20,7 +20,7 @@ from ..errors import AffinityError
 from ..observe import sentences
 from ..observe.keyed import in_use
 from ..observe.status import Report, Status
-from ..rules.redis_keys import SCHEMA, Keys
+from ..rules.redis_keys import SCHEMA
 from ..rules.rows import number_of, text_of
 from ..rules.settings import Settings
 from ..rules.shared_settings import complete
@@ -94,9 +94,8 @@ def _connection(app: Celery) -> Any:
 
 def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) -> Facts:
     channel: AffinityChannel = connection.default_channel
-    keys = Keys(global_keyprefix=channel.global_keyprefix, namespace=channel.namespace)
     # The channel's own scheduler would write the schema to a server without one.
-    scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), keys)
+    scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), channel.keys)
     server = _server(scheduler.reader, scheduler.client)
     if answers_within_s is None or server.schema not in (None, str(SCHEMA)):
         return Facts(own, server)
@@ -124,6 +123,7 @@ def _server(reader: Reader, client: Any) -> Server:
         kind=kind,
         version=version,
         cluster=bool(info.get("cluster_enabled")),
+        replicas=info.get("connected_slaves"),
         replica=info.get("role") == "slave",
         policy=str(info.get("maxmemory_policy", "")),
         used=int(info.get("used_memory", 0)),

@@ -95,8 +95,11 @@ def gather_app(app: Celery) -> App:
         cancels_on_connection_loss=bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss),
         guard=own.guard,
         tls_unverified=broker is not None
-        and broker.scheme == "rediss"
+        and broker.scheme in urls.TLS
         and _is_none({**broker.ssl, **given_ssl}.get("ssl_cert_reqs")),
+        cluster=broker is not None and broker.scheme in urls.CLUSTER,
+        ingests=own.ingest,
+        results_in_cluster=_is_in_cluster(app.conf.result_backend, url),
         backend=_backend(app, broker),
         declared=declared,
         versions=versions(),
@@ -313,6 +316,14 @@ def _backend(app: Celery, broker: urls.BrokerURL | None) -> Backend | None:
     expires = app.conf.result_expires
     seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
     return Backend(urls.masked(url), float(seconds) if seconds else None)
+
+
+def _is_in_cluster(backend: object, broker: str) -> bool:
+    """Return whether the result backend is on a node of the broker's cluster, or says that it is on one."""
+    if not isinstance(backend, str) or "://" not in backend:
+        return False
+    nodes = {_place(re.sub(r"^\w+[+-]cluster:", "redis:", each)) for each in broker.split(";") if "cluster://" in each}
+    return url_to_parts(backend).scheme.endswith(("+cluster", "-cluster")) or _place(backend) in nodes
 
 
 def _place(url: str) -> tuple[str, int] | str | None:

@@ -69,7 +69,7 @@ class Ingest:
         if self._asked_s is None or now_s - self._asked_s > _SERVED_FOR_S:
             self._asked_s = now_s
             self._queues = deque(map(decode, sorted(scheduler.reader.capacity())))
-        prefix = scheduler.keys.global_keyprefix
+        prefix = scheduler.keys.of_kombu
         queues = list(islice(self._queues, _QUEUES_IN_A_TICK))
         self._queues.rotate(-_QUEUES_IN_A_TICK)
         self._queue_of = {

@@ -29,6 +29,9 @@ def address_of(pool: redis.ConnectionPool) -> Address:
     if isinstance(pool, SentinelConnectionPool):
         address["sentinels"] = [address_of(each.connection_pool) for each in pool.sentinel_manager.sentinels]
         address["master"] = pool.service_name
+    cluster = getattr(connection, "cluster", None)
+    if cluster is not None:
+        address["nodes"], address["slot"] = [tuple(each) for each in cluster.nodes], cluster.slot
     return address
 
 

@@ -24,7 +24,8 @@ class TLS(TypedDict):
 class Address(TypedDict):
     """The address of a server, and the login. With *sentinels*, host and port are those of the *master* that they name.
 
-    *path*: of a Unix socket, which has neither host nor port.
+    *path*: of a Unix socket, which has neither host nor port. With *nodes* of a cluster, host and port are those of the
+    owner of the *slot*.
     """
 
     host: str | None
@@ -37,6 +38,8 @@ class Address(TypedDict):
     tls: TLS | None
     sentinels: NotRequired[list["Address"]]
     master: NotRequired[str]
+    nodes: NotRequired[list[tuple[str, int]]]
+    slot: NotRequired[int]
 
 
 class ServerError(Exception):
@@ -44,12 +47,15 @@ class ServerError(Exception):
 
 
 class Connection:
-    """A connection to the server at *address*, or to the master that its Sentinels name."""
+    """A connection to the server at *address*, to the master that its Sentinels name, or to the owner of its slot."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         sentinels = address.get("sentinels")
         if sentinels:
             host, port = _ask_sentinels(sentinels, address["master"], timeout_s)
+            address = {**address, "host": host, "port": port}
+        if address.get("nodes"):
+            host, port = _ask_nodes(address, timeout_s)
             address = {**address, "host": host, "port": port}
         self._socket = _connected(address, timeout_s)
         self._replies = self._socket.makefile("rb")
@@ -160,3 +166,46 @@ def _ask_sentinels(sentinels: list[Address], master: str, timeout_s: float) -> t
             case [bytes() as host, bytes() as port]:
                 return host.decode(), int(port)
     raise ConnectionError(f"no Sentinel knows where {master} is")
+
+
+def _ask_nodes(address: Address, timeout_s: float) -> tuple[str, int]:
+    """Return host and port of the owner of the slot, by the first node that knows. Raises ConnectionError if none does.
+
+    All nodes that are named go into the nodes of *address*: those that were there first may be gone by the next time.
+    """
+    nodes, slot = [(host, port) for host, port in address["nodes"]], address["slot"]
+    try:
+        for node in list(nodes):
+            try:
+                found = _ranges(node, address, timeout_s)
+            except (
+                OSError,
+                ServerError,
+                AttributeError,
+                IndexError,
+                TypeError,
+                ValueError,
+            ):  # no answer, or a wrong one
+                nodes.append(nodes.pop(nodes.index(node)))  # others are asked first from now on
+                continue
+            nodes += dict.fromkeys(each for _, _, its in found for each in its if each not in nodes)
+            for first, last, its in found:
+                if first <= slot <= last and its:
+                    return its[0]
+        raise ConnectionError(f"no node of the cluster knows who owns slot {slot}")
+    finally:
+        address["nodes"] = nodes
+
+
+def _ranges(node: tuple[str, int], address: Address, timeout_s: float) -> list[tuple[int, int, list[tuple[str, int]]]]:
+    """Return first slot, last slot, and nodes, the owner first, by *node*, which may leave out its own host."""
+    plain: Address = {**address, "host": node[0], "port": node[1], "nodes": []}
+    connection = Connection(plain, timeout_s)
+    try:
+        reply: Any = connection.call("CLUSTER", "SLOTS")
+    finally:
+        connection.close()
+    return [
+        (int(first), int(last), [(each[0].decode() if each[0] else node[0], int(each[1])) for each in its])
+        for first, last, *its in reply
+    ]

@@ -51,16 +51,17 @@ def _wrap(observer: "Observer") -> None:
     """Wrap both methods or none. Raises ImportError, AttributeError or TypeError if they are not as expected."""
     # Not at the top: only Flower's process has these modules.
     from celery.events.state import Task
-    from flower.utils.broker import RedisBase
+    from flower.utils.broker import Broker, RedisBase
     from flower.views.monitor import Metrics
 
-    queues, get = RedisBase.queues, Metrics.get
+    queues, get, of_url = RedisBase.queues, Metrics.get, Broker.__new__
     for method, arguments in ((queues, (None, [])), (get, (None,))):
         if not inspect.iscoroutinefunction(method):
             raise TypeError(f"{method!r} is no coroutine function")
         inspect.signature(method).bind(*arguments)
     RedisBase.queues = _queues_with_ours(queues, observer)
     Metrics.get = _metrics_with_ours(get, observer)
+    Broker.__new__ = _brokers_with_clusters(of_url, observer)
     Task._fields = (*Task._fields, "merged_into")
     Task.merged_into = None
 
@@ -86,6 +87,21 @@ def _queues_with_ours(original: Callable[..., Awaitable[list[Row]]], observer: O
         return merged(rows, ours, status)
 
     return queues
+
+
+def _brokers_with_clusters(original: Callable[..., Any], observer: Observer) -> Callable[..., Any]:
+    """Return the brokers that Flower knows, and one for a cluster, whose queues are those of the fleet."""
+
+    async def empty(_: Any, names: Iterable[str]) -> list[Row]:
+        return [{"name": name, "messages": 0} for name in names]
+
+    cluster = type("Cluster", (), {"queues": _queues_with_ours(empty, observer)})
+
+    @functools.wraps(original)
+    def of_url(cls: type, url: str, *args: Any, **kwargs: Any) -> Any:
+        return cluster() if url.partition("://")[0].endswith("-cluster") else original(cls, url, *args, **kwargs)
+
+    return of_url
 
 
 def merged(rows: list[Row], ours: dict[str, TypeStatus], status: Status) -> list[Row]:

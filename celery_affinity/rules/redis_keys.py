@@ -305,6 +305,8 @@ class Keys:
     global_keyprefix: str = ""
     namespace: str = "affinity"
     cohort: str = "default"
+    #: Whether kombu's own keys have the tag as well: a fleet on a cluster has one node.
+    in_cluster: bool = False
 
     def __post_init__(self) -> None:
         for option in ("global_keyprefix", "namespace", "cohort"):
@@ -327,6 +329,11 @@ class Keys:
     def base(self) -> str:
         """The beginning of every key of the cohort; no key by itself."""
         return f"{self.global_keyprefix}{{{self.namespace}:{self.cohort}}}:"
+
+    @property
+    def of_kombu(self) -> str:
+        """The beginning of kombu's own keys: bindings, and lists of queues that are not scheduled."""
+        return f"{self.base}kombu:" if self.in_cluster else self.global_keyprefix
 
     def key(self, name: str, *parts: str) -> str:
         """Return the key *name* for *parts*, which are encoded already."""

@@ -5,6 +5,7 @@ anything about the command, which is to be repeated on another connection.
 """
 
 import re
+from typing import NamedTuple
 
 import redis
 from redis.exceptions import (
@@ -48,6 +49,29 @@ _REFUSES_WRITES = re.compile(rf"{_BEFORE}(MISCONF|NOREPLICAS|OOM) ", re.DOTALL)
 def passes(exc: BaseException) -> bool:
     """Return whether *exc* is an error of a server in a state that will pass, whatever the command was."""
     return isinstance(exc, _CLASSES) or (isinstance(exc, redis.ResponseError) and bool(_PASSES.match(str(exc))))
+
+
+class Elsewhere(NamedTuple):
+    """A slot of a cluster, and the node that has it by now; that *is_being_moved* to it, key by key."""
+
+    slot: int
+    host: str
+    port: int
+    is_being_moved: bool
+
+
+#: What a node answers that has not the keys; redis-py before 6 has its classes in clients of a cluster alone.
+_ELSEWHERE = re.compile(rf"{_BEFORE}(?P<code>MOVED|ASK) (?P<slot>\d+) (?P<host>\S*):(?P<port>\d+)")
+
+
+def elsewhere(exc: BaseException) -> Elsewhere | None:
+    """Return where the keys of a command are, if a node of a cluster refused the command unread for that."""
+    if isinstance(exc, AskError):  # also MOVED
+        return Elsewhere(exc.slot_id, exc.host, exc.port, not isinstance(exc, MovedError))
+    found = _ELSEWHERE.match(str(exc)) if isinstance(exc, redis.ResponseError) else None
+    if found is None:
+        return None
+    return Elsewhere(int(found["slot"]), found["host"], int(found["port"]), found["code"] == "ASK")
 
 
 def refuses_writes(exc: BaseException) -> bool:

@@ -108,9 +108,8 @@ class AffinityChannel(InboxChannel):
             self.scheduler.purge(queue)
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
-        return bool(
-            super()._has_queue(queue, **kwargs) or self._pending(queue) or self.scheduler.reader.has_scheduled(queue)
-        )
+        # kombu's own method asks for keys without their prefix. A list that exists has a message.
+        return bool(self._size(queue) or self.scheduler.reader.has_scheduled(queue))
 
     def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> Any:
         """Declare a queue. A passive declaration counts scheduled jobs too: stock Celery has them in the queue's list.

@@ -1,7 +1,7 @@
 """The connections of a channel: timeouts and TLS, kombu's own client, and schedulers on the server."""
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ REPLY_TIMEOUT_S = 10
 class ConnectedChannel(_StockChannel):
     """A kombu channel that leads to a scheduler."""
 
-    #: Transport option of kombu's own: the beginning of all keys.
+    #: Transport option of kombu's own: the beginning of all keys, or of kombu's own (`Keys.of_kombu`).
     global_keyprefix: str = ""
 
     #: Transport option: the first part of the hash tag of all keys.
@@ -41,9 +41,16 @@ class ConnectedChannel(_StockChannel):
     _scheduler: Scheduler | None = None
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
-        Keys.of_options(connection.client.transport_options)  # raises for bad options before anything is opened
+        #: All keys of the fleet. Raises SettingError for bad options before anything is opened.
+        self.keys = self.keys_of(connection.client.transport_options)
         super().__init__(connection, **kwargs)
-        self.global_keyprefix = self.global_keyprefix or ""
+
+    def keys_of(self, options: Mapping[str, object]) -> Keys:
+        return Keys.of_options(options)
+
+    def _get_client(self) -> Any:
+        self.global_keyprefix = self.keys.of_kombu  # which kombu's client puts before its keys
+        return super()._get_client()
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
         # A command that redis-py repeats by itself would count twice. Arrows are repeated where that does no harm.
@@ -89,14 +96,14 @@ class ConnectedChannel(_StockChannel):
         """The arrows, on a client that adds no prefix: kombu's own client adds the prefix to some keys only."""
         pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
-            scheduler = Scheduler(KeptClient(pool), self._keys)
+            scheduler = Scheduler(KeptClient(pool), self.keys)
             instance.check_schema(scheduler.client, scheduler.keys)
             self._scheduler = scheduler
         return self._scheduler
 
     def scheduler_of_its_own(self) -> Scheduler:
         """Return a scheduler on connections that outlive the channel: other threads use it while the channel closes."""
-        scheduler = Scheduler(KeptClient(self._pool_of_its_own()), self._keys)
+        scheduler = Scheduler(KeptClient(self._pool_of_its_own()), self.keys)
         instance.check_schema(scheduler.client, scheduler.keys)
         return scheduler
 
@@ -115,7 +122,3 @@ class ConnectedChannel(_StockChannel):
         pool: redis.ConnectionPool = self._get_pool()
         self._sentinel_manager = manager  # the channel closes the manager of its own pool
         return pool
-
-    @property
-    def _keys(self) -> Keys:
-        return Keys(global_keyprefix=self.global_keyprefix, namespace=self.namespace)

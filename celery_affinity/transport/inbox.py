@@ -168,13 +168,11 @@ class InboxChannel(ConnectedChannel):
         if not reply:
             raise Empty
         name, item = bytes_to_str(reply[0]), reply[1]
-        if name == self.inbox.reporting.claims.inbox.removeprefix(
-            self.global_keyprefix
-        ):  # kombu's client removes the prefix
+        if name == self.inbox.reporting.claims.inbox:
             if not self.is_closing:  # else the next sync notices that the job never arrived
                 self._read_inbox(item)
-        elif name != self._nudges.removeprefix(self.global_keyprefix):
-            self._read_list(name.rsplit(self.sep, 1)[0], item)
+        elif name != self._nudges:
+            self._read_list(name.removeprefix(self.global_keyprefix).rsplit(self.sep, 1)[0], item)
         return True
 
     def _read_reply(self, **options: Any) -> Any:
@@ -182,7 +180,8 @@ class InboxChannel(ConnectedChannel):
         assert self.inbox is not None, "a worker reads"
         connection = self.client.connection
         try:
-            return self.client.parse_response(connection, "BRPOP", **options)
+            # Not the method of kombu's client, which cuts its prefix off any name.
+            return redis.Redis.parse_response(self.client, connection, "BRPOP", **options)  # type: ignore[no-untyped-call]
         except self.connection_errors:
             connection.disconnect()
             raise

@@ -39,8 +39,9 @@ class Transport(stock.Transport):
         app.conf.broker_transport_options = {"namespace": "shop"}
 
     ``broker_url``: ``redis://``, ``rediss://`` (the server's certificate is verified, unless the URL has
-    ``?ssl_cert_reqs=none``), ``sentinel://`` or ``socket:///path``; several for failover, joined by ";". Any other
-    scheme raises TransportError, without the password. ``?credential_provider=proj.logins.Provider``: a subclass of
+    ``?ssl_cert_reqs=none``), ``sentinel://``, ``redis-cluster://``, ``rediss-cluster://`` or ``socket:///path``;
+    several for failover, or as start nodes of a cluster, joined by ";". Any other scheme raises TransportError, without
+    the password. ``?credential_provider=proj.logins.Provider``: a subclass of
     ``redis.CredentialProvider``, which says user and password for each new connection.
 
     ``broker_transport_options``: the options of stock Celery for Redis, and ``namespace``. The most important ones:
@@ -83,6 +84,10 @@ class Transport(stock.Transport):
         if self._scheme == "sentinel":
             self.Channel = SentinelChannel
             self.default_port = stock.SentinelTransport.default_port
+        elif self._scheme in urls.CLUSTER:
+            from .cluster import ClusterChannel  # not at the top: nobody else needs it
+
+            self.Channel = ClusterChannel
         super().__init__(client, **kwargs)
         if "flower" in sys.modules:
             from ..observe import flower  # not at the top: only Flower's process needs it

@@ -10,7 +10,22 @@ from redis import CredentialProvider
 
 from ..errors import TransportError
 
-SCHEMES = ("redis", "rediss", "socket", "sentinel")
+SCHEMES = ("redis", "rediss", "socket", "sentinel", "redis-cluster", "rediss-cluster")
+
+#: Other spellings. kombu takes what stands before a "+" for a transport: Celery's apps hand it a "-"
+#: (`client.celery_methods.apps`).
+_SAME = {
+    "valkey": "redis",
+    "valkeys": "rediss",
+    "valkey-cluster": "redis-cluster",
+    "valkeys-cluster": "rediss-cluster",
+}
+
+#: Schemes of a cluster.
+CLUSTER = ("redis-cluster", "rediss-cluster")
+
+#: Schemes with TLS.
+TLS = ("rediss", "rediss-cluster")
 
 #: Names of the parts that kombu makes of a URL, and of those that users may write after the "?".
 _PARTS = {"transport", "hostname", "port", "userid", "password", "virtual_host", "ssl", "credential_provider"}
@@ -39,7 +54,8 @@ def parse(url: str) -> BrokerURL:
     Raises TransportError, which shows no password, for a scheme that is not in `SCHEMES`, for a name after the "?" that
     has no meaning, and for a provider that is none.
     """
-    scheme = url_to_parts(url).scheme
+    scheme = url_to_parts(url).scheme.replace("+cluster", "-cluster")
+    scheme = _SAME.get(scheme, scheme)
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise TransportError(f"broker_url must begin with one of {known}, got: {masked(url)!r}")
@@ -50,6 +66,11 @@ def parse(url: str) -> BrokerURL:
     ssl_options = parts.get("ssl") or {}
     for name in parts.keys() - _PARTS:
         raise TransportError(f"broker_url takes credential_provider= and ssl_...= after the '?', got: {name}=")
+    if scheme in CLUSTER and parts["virtual_host"] not in (None, "0"):
+        raise TransportError(
+            f"broker_url of a cluster must have no database, or 0, got: {masked(url)!r}: fleets that share a cluster "
+            "have a namespace each, in broker_transport_options"
+        )
     return BrokerURL(
         scheme,
         parts["hostname"],
@@ -58,7 +79,7 @@ def parse(url: str) -> BrokerURL:
         parts["password"],
         parts["virtual_host"],
         # The server's certificate is verified unless the URL says otherwise; kombu by itself would not.
-        {"ssl_cert_reqs": ssl.CERT_REQUIRED, **ssl_options} if scheme == "rediss" or ssl_options else {},
+        {"ssl_cert_reqs": ssl.CERT_REQUIRED, **ssl_options} if scheme in TLS or ssl_options else {},
         _provider(parts.get("credential_provider")),
     )
 

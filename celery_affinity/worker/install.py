@@ -32,8 +32,8 @@ def install(worker: WorkController) -> None:
         url = urls.masked(str(app.conf.broker_read_url))
         raise TransportError(
             f"broker_transport is {app.conf.broker_transport!r}, but the URL {url!r} selects {transport_cls.__name__} "
-            f"of {transport_cls.__module__}: write redis://, rediss://, sentinel://, or socket:///path/to/redis.sock "
-            "(not redis+socket://)"
+            f"of {transport_cls.__module__}: write redis://, rediss://, sentinel://, redis-cluster://, or "
+            "socket:///path/to/redis.sock (not redis+socket://)"
         )
     Keys.of_options(app.conf.broker_transport_options or {})
     check_app(app)

@@ -5,6 +5,7 @@
 
 import logging
 from collections.abc import Callable
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
 logger = logging.getLogger(__name__)
+
+#: Time, s, that a connection lasts at least if the server is fit; first pause after one that did not, and longest, s.
+_SHORT_S = 0.5
+_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
 
 #: Attributes of Celery's, billiard's and kombu's objects that are replaced, by class or module.
 PATCHED = (
@@ -63,15 +69,23 @@ def connect_as_a_worker(consumer: "Consumer", on_revoked: Callable[[Revoked], No
 def outlast(consumer: "Consumer") -> None:
     """Have *consumer* connect again after an error of a server in a state that passes, or that takes no writes for now.
 
-    Not all connections on its way are of this transport: a result backend may be on the same server.
+    Not all connections on its way are of this transport: a result backend may be on the same server. A server that
+    takes connections and refuses all else would have Celery connect at once, again and again: the pauses grow.
     """
     start = consumer.blueprint.start
+    pause_s = _PAUSE_S
 
     def starting(parent: "Consumer") -> None:
+        nonlocal pause_s
+        began_s = monotonic()
         try:
             start(parent)
-        except redis.ResponseError as exc:
-            if not (passes(exc) or refuses_writes(exc)):
+        except (redis.ConnectionError, redis.ResponseError) as exc:
+            is_short = monotonic() - began_s < _SHORT_S
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s) if is_short else _PAUSE_S
+            if is_short:
+                sleep(pause_s)
+            if isinstance(exc, redis.ConnectionError) or not (passes(exc) or refuses_writes(exc)):
                 raise
             raise redis.ConnectionError(str(exc)) from exc
 

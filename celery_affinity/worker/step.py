@@ -113,7 +113,7 @@ class AffinityStep(bootsteps.StartStopStep):
             guard=members.guard_pid,
             timeout_s=members.timeout_s,
             namespace=channel.namespace,
-            prefix=channel.global_keyprefix,
+            prefix=channel.keys.global_keyprefix,
             server=instance.product(members.scheduler.client),
             uri=self._consumer.connection.as_uri(),
         )

@@ -31,6 +31,7 @@ app.conf.update(
     task_soft_time_limit=15,
     worker_prefetch_multiplier=1,  # what stock Celery is advised to use for jobs of this length; ours does not prefetch
     broker_connection_retry_on_startup=True,
+    task_publish_retry_policy={"max_retries": 60, "interval_max": 0.5},  # a server that is replaced takes seconds
     # Nothing of a demo may meet the queues of an application that uses the same server.
     broker_transport_options={"global_keyprefix": os.environ.get("DEMO_KEYPREFIX", "")},
 )

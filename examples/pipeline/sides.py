@@ -1,6 +1,7 @@
 """Runs the plan on one side: starts its workers and its client, watches until the work is done."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -23,20 +24,29 @@ PLAN = "plan.json"
 PATIENCE = 2.5
 
 
-def run(console: Console, side: str, plan: Plan, seconds: float, out: Path, url: str) -> Run:
-    """Return what happened when *plan* ran on one side."""
+def run(
+    console: Console,
+    side: str,
+    plan: Plan,
+    seconds: float,
+    out: Path,
+    url: str,
+    meanwhile: Callable[[Run], None] = lambda run: None,
+) -> Run:
+    """Return what happened when *plan* ran on one side. *meanwhile* is called several times a second."""
     result = Run(side, _fresh(out / side))
     keyprefix = f"celery-affinity-demo:{side}:{time.time_ns()}:"
     env = {"DEMO_TRANSPORT": side, "DEMO_FOLDER": str(result.folder), "DEMO_KEYPREFIX": keyprefix, "REDIS_URL": url}
     extracts = [type_of(Path(request.path)) for request in plan.requests]
     expected = {"pdf": extracts.count("pdf"), "excel": extracts.count("excel"), "index": len(extracts)}
-    title = f"{list(SIDES).index(side) + 1} of {len(SIDES)}: {SIDES[side]}"
+    title = f"{list(SIDES).index(side) + 1} of {len(SIDES)}: {SIDES[side]}" if "cluster" not in url else SIDES[side]
     try:
         with Processes(result.folder, env) as processes, Progress(console, result, title, expected) as progress:
 
             def follow() -> None:
                 result.follow()
                 progress.show()
+                meanwhile(result)
 
             for worker, types in WORKERS.items():
                 processes.python(
@@ -63,7 +73,8 @@ def run(console: Console, side: str, plan: Plan, seconds: float, out: Path, url:
             patience_s = PATIENCE * seconds + BOOT_S
             watch(processes, follow, patience_s, lambda: not result.unfinished(len(plan.requests)))
     finally:
-        forget(url, keyprefix)
+        if "cluster" not in url:  # a cluster is the example's own, and ends with it
+            forget(url, keyprefix)
     return result
 
 

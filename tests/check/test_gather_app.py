@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import pytest
 from kombu import Queue
 
 from celery_affinity import Affinity, Merge
@@ -109,3 +110,29 @@ def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):
         "shop.derived": "celery_singleton.Singleton",
         "shop.named": "celery_once.QueueOnce",
     }
+
+
+CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"
+
+
+@pytest.mark.parametrize(
+    ("backend", "is_there"),
+    [
+        ("redis://one:7000/0", True),
+        ("redis://two", True),
+        ("redis://three", False),
+        ("redis+cluster://three", True),
+        ("redis-cluster://three", True),
+        ("db+sqlite:///results", False),
+        (None, False),
+    ],
+)
+def test_results_on_a_cluster_are_found(new_app, backend, is_there):
+    found = gather_app(new_app(broker_url=CLUSTER, result_backend=backend))
+    assert (found.cluster, found.results_in_cluster, found.url_refused) == (True, is_there, None)
+    assert "secret" not in found.broker
+
+
+def test_a_server_is_no_cluster(new_app):
+    found = gather_app(new_app(broker_url="redis://one:7000/0", result_backend="redis://one:7000/0"))
+    assert (found.cluster, found.results_in_cluster) == (False, False)

@@ -26,6 +26,10 @@ def server(**changes):
     return replace(GOOD, server=replace(SERVER, **changes))
 
 
+def on_cluster(app, **changes):
+    return replace(GOOD, app=replace(app, cluster=True), server=replace(SERVER, cluster=True, **changes))
+
+
 def fleet(**changes):
     return replace(GOOD, fleet=replace(FLEET, **changes))
 
@@ -73,7 +77,10 @@ CASES = [
     ("server-unknown", server(refused="no permission"), "no permission"),
     ("server-too-old", server(kind="redis", version=(6, 2, 14)), "redis 6.2.14"),
     ("server-untested", server(kind="valkey", version=(7, 2)), "valkey 7.2"),
-    ("cluster", server(cluster=True), "Redis Cluster"),
+    ("cluster", server(cluster=True), "names this node alone"),
+    ("cluster-results", Facts(replace(APP, cluster=True, results_in_cluster=True)), "no result backend for one"),
+    ("cluster-no-replica", on_cluster(replace(APP, ingests=False), replicas=0), "nobody takes over"),
+    ("cluster-lists", on_cluster(APP, replicas=1), "stock Celery cannot publish there"),
     ("replica", server(replica=True), "replica"),
     ("schema", server(schema="7"), "schema 7"),
     ("eviction", server(policy="allkeys-lru"), "allkeys-lru"),
@@ -196,7 +203,7 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
         "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-down",
         "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
         "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-down",
-        "bound-full",
+        "bound-full", "cluster-results",
     }  # fmt: skip
 
 

@@ -22,7 +22,8 @@ TEXT = (ROOT / "docker-compose.yml").read_text()
 #: Commands in the head of the file; the text after two spaces describes a command.
 EXAMPLE, STATUS = re.findall(r"^#.* run --rm versatile (.+?)(?:  .*)?$", TEXT, re.MULTILINE)
 COMPOSE = yaml.safe_load(TEXT)
-SERVICES = COMPOSE["services"]
+ALL = COMPOSE["services"]
+SERVICES = {name: service for name, service in ALL.items() if "profiles" not in service}
 TYPES = {"pdf": ["pdf"], "excel": ["excel"], "index": ["index"], "versatile": ["pdf", "excel", "index"]}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
@@ -35,14 +36,14 @@ class Local:
         self.flower_url = "http://127.0.0.1:" + self.addresses["--port=5555"].partition("=")[2]
 
     def start(self, service):
-        program, *arguments = shlex.split(SERVICES[service]["command"])
+        program, *arguments = shlex.split(ALL[service]["command"])
         assert program == "celery"
         return self._start(service, ["celery", *map(self._local, arguments)], service)
 
-    def run(self, command):
-        """Run a command that the file gives people for a container of `versatile`; return its output."""
+    def run(self, command, service="versatile"):
+        """Run a command that the file gives people for a container of *service*; return its output."""
         program, *arguments = shlex.split(command)
-        process = self._start(command, ["celery", *arguments] if program == "celery" else arguments[1:], "versatile")
+        process = self._start(command, ["celery", *arguments] if program == "celery" else arguments[1:], service)
         assert process.wait(60) == 0, process.log()
         return process.log()
 
@@ -54,7 +55,7 @@ class Local:
             return set()
 
     def _start(self, name, arguments, service):
-        environment = {key: self._local(value) for key, value in SERVICES[service]["environment"].items()}
+        environment = {key: self._local(value) for key, value in ALL[service]["environment"].items()}
         return Process(name, [sys.executable, "-m", *arguments], environment)
 
     def _local(self, text):
@@ -113,12 +114,30 @@ def types_of(active_queues):
 
 
 def test_what_services_refer_to_is_there():
-    for name, service in SERVICES.items():
+    for name, service in ALL.items():
         for needed, how in service.get("depends_on", {}).items():
-            assert how == {"condition": "service_healthy"}, name
-            assert "healthcheck" in SERVICES[needed], needed
+            ends = how == {"condition": "service_completed_successfully"}
+            assert ends or how == {"condition": "service_healthy"}, name
+            assert ends or "healthcheck" in ALL[needed], needed
         for volume in service.get("volumes", ()):
             assert volume.partition(":")[0] in COMPOSE["volumes"]
+
+
+@pytest.mark.slow
+def test_a_node_and_a_worker_of_the_cluster_run_by_their_own_command_lines(cluster, broker):
+    program, *options = shlex.split(ALL["node"]["command"])
+    assert program == "valkey-server"
+    options += ["--cluster-port", str(_free_port())]  # by default one that may not be there
+    with EmbeddedServer(options=options) as node, redis.Redis.from_url(node.url) as client:
+        assert client.info("cluster")["cluster_enabled"] == 1
+    local = Local(broker)
+    local.addresses["redis-cluster://node:6379"] = cluster.url
+    worker = local.start("on-cluster")
+    worker.wait_for(" ready.", 60)
+    assert sorted(local.run(EXAMPLE, "on-cluster").splitlines()) == [
+        "indexed the figures of sales.xlsx",
+        "indexed the text of report.pdf",
+    ]
 
 
 def test_a_published_port_is_the_one_that_the_service_listens_on_and_only_for_this_machine():

@@ -211,6 +211,16 @@ def test_a_socket_has_metrics_though_flower_has_no_page_for_it(tmp_path):
             flower.page()
 
 
+@pytest.mark.slow
+def test_a_cluster(cluster, valkey):
+    with cluster.client() as client:
+        ScriptedFleet(Scheduler(client, Keys())).publish("job", "pdf")
+    flower = Flower(cluster.url, env={"RESULT_URL": valkey.url})
+    assert flower.lengths()["pdf"]["messages"] == 1
+    assert flower.page()["pdf"]["messages"] == "1"
+    assert flower.metrics()[("unserved_jobs", "pdf")] == 1
+
+
 # -- faults
 
 

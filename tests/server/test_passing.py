@@ -6,7 +6,7 @@ from redis._parsers.base import BaseParser
 
 from celery_affinity.embedded.server import EmbeddedServer, _free_port
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.passing import passes, refuses_writes
+from celery_affinity.server.passing import elsewhere, passes, refuses_writes
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES, STAYING
@@ -19,6 +19,14 @@ parse = BaseParser.parse_error
 def test_a_state_that_passes_is_told_by_the_error_alone(reply):
     assert passes(parse(reply))
     assert not refuses_writes(parse(reply))
+
+
+@pytest.mark.parametrize("make", [parse, redis.ResponseError], ids=["newer redis-py", "older"])
+def test_where_the_keys_are_is_read_from_the_error(make):
+    assert elsewhere(make("MOVED 3999 127.0.0.1:6381")) == (3999, "127.0.0.1", 6381, False)
+    assert elsewhere(make("ASK 3999 ::1:6381")) == (3999, "::1", 6381, True)
+    assert elsewhere(make("MOVED 3999 :6381")) == (3999, "", 6381, False)
+    assert [reply for reply in (*PASSING[2:6], *STAYING) if elsewhere(make(reply))] == []
 
 
 @pytest.mark.parametrize("reply", REFUSES_WRITES)

@@ -125,7 +125,8 @@ class Pools:
     def __init__(self, app_module, server, tmp_path, pools=POOLS, slots=2, **env):
         self.module, self.url = app_module, server.url
         self.ledger = Ledger(tmp_path / "ledger")
-        self.redis = redis.Redis.from_url(server.url)
+        self._server = server
+        self.redis = self._client()
         self.app = Celery("producer", broker=server.url, set_as_current=False)
         self.app.conf.broker_transport = "celery_affinity:Transport"
         env = {"LEDGER": str(self.ledger.path), **env}
@@ -136,6 +137,9 @@ class Pools:
         for pool, worker in self.workers.items():
             worker.wait_ready(60)
             wait_until_it_listens(self.app, pool)
+
+    def _client(self):
+        return redis.Redis.from_url(self.url)
 
     def close(self):
         self.redis.close()
@@ -167,6 +171,23 @@ class Pools:
 
     def logs(self):
         return "\n".join(f"---- {pool}\n{worker.log()[-6000:]}" for pool, worker in self.workers.items())
+
+
+class PoolsOnACluster(Pools):
+    """Their jobs are in the cluster, and their results on the server *results*."""
+
+    def __init__(self, app_module, cluster, results, tmp_path, pools, **env):
+        super().__init__(app_module, cluster, tmp_path, pools, RESULT_URL=results.url, **env)
+        self.app.conf.result_backend = results.url
+
+    def _client(self):
+        return self._server.client()
+
+    def look(self):
+        """Look at the node that has the fleet's keys by now."""
+        self.redis.close()
+        self.redis = self._client()
+        return self.status()
 
 
 @contextmanager

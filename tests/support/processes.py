@@ -26,6 +26,9 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.02
 
+#: Name of an environment variable that every process of a test inherits, whoever the parent is by now.
+MARK = "CELERY_AFFINITY_TEST_RUN"
+
 _numbers = count(1)
 _running: "list[Process]" = []
 

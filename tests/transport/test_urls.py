@@ -3,6 +3,7 @@
 import ssl
 
 import pytest
+import redis
 from celery import Celery
 from kombu import Connection
 
@@ -10,6 +11,7 @@ from celery_affinity import TransportError
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.transport import urls
 from celery_affinity.transport.channel import SentinelChannel
+from celery_affinity.transport.cluster import ClusterChannel
 from celery_affinity.transport.transport import Transport
 
 OURS = "celery_affinity:Transport"
@@ -166,3 +168,74 @@ def test_a_kombu_that_knows_no_providers_is_not_used_without_a_login(monkeypatch
     assert connection("redis://localhost").hostname == "localhost"
     with pytest.raises(TransportError, match="needs a later version of kombu"):
         connection(f"redis://localhost?credential_provider={PLAIN}")
+
+
+@pytest.mark.parametrize(("scheme", "meant"), [("valkey", "redis"), ("valkeys", "rediss")])
+def test_valkey_is_another_word_for_redis(scheme, meant):
+    found = connection(f"{scheme}://user:secret@example.org:6380/3")
+    assert found.as_uri() == f"{meant}://user:**@example.org:6380/3"
+    assert bool(found.ssl) == (meant == "rediss")
+
+
+CLUSTER = "redis+cluster://user:secret@one:7001;redis+cluster://two:7002"
+
+
+@pytest.mark.parametrize("scheme", ["redis-cluster", "rediss-cluster"])
+def test_all_urls_of_a_cluster_are_its_start_nodes_and_one_of_them_has_the_login(scheme):
+    found = connection(f"{scheme}://user:secret@one:7001;{scheme}://two/0", connect_timeout=1)
+    assert found.transport.Channel is ClusterChannel
+    for each in (found, found.clone()):
+        channel = unopened(each)
+        params = channel._connparams()
+        assert params["cluster"].nodes == [("one", 7001), ("two", 6379)]
+        assert (params["username"], params["password"]) == ("user", "secret")
+        assert issubclass(params["connection_class"], redis.SSLConnection) == (scheme == "rediss-cluster")
+    assert found.as_uri() == f"{scheme}://user:**@one:7001//"
+    assert "secret" not in repr(found.info() | {"password": None})
+
+
+def unopened(found):
+    channel = object.__new__(found.transport.Channel)
+    channel.connection = found.transport
+    channel.keys = channel.keys_of(found.transport_options)
+    return channel
+
+
+def test_a_provider_logs_in_at_every_node_of_a_cluster(monkeypatch, tmp_path):
+    monkeypatch.setenv("LOGIN", str(tmp_path / "login"))
+    found = connection(f"rediss-cluster://user:secret@one/0?credential_provider={PLAIN}")
+    params = unopened(found)._connparams()
+    assert type(params["credential_provider"]).__name__ == "Plain"
+    assert (params.get("username"), params.get("password")) == (None, None)
+
+
+def test_a_process_keeps_what_it_knows_of_a_cluster_whichever_node_its_connection_names():
+    found = connection("redis-cluster://one:7001;redis-cluster://two:7002")
+    before = unopened(found)._connparams()["cluster"]
+    found.switch("redis-cluster://two:7002")
+    assert unopened(found)._connparams(asynchronous=True)["cluster"] is before
+    other = connection("redis-cluster://one:7001;redis-cluster://two:7002", transport_options={"namespace": "other"})
+    assert unopened(other)._connparams()["cluster"].slot != before.slot
+
+
+@pytest.mark.parametrize("url", [CLUSTER, CLUSTER.split(";"), CLUSTER.replace("redis+", "valkey+")])
+def test_an_app_leaves_the_plus_of_a_clusters_url_to_this_transport(url):
+    app = Celery("clustered", broker=url, set_as_current=False)
+    app.conf.broker_transport = OURS
+    with app.connection_for_read() as found:
+        assert found.transport.Channel is ClusterChannel
+        assert found.as_uri() == "redis-cluster://user:**@one:7001//"
+        assert len(found.alt) == 2
+
+
+def test_a_plus_in_another_apps_url_stays_kombus():
+    app = Celery("stock", broker="redis+cluster://one", set_as_current=False)
+    assert app.connection_for_write().transport_cls == "redis"
+
+
+def test_a_cluster_has_one_database():
+    with pytest.raises(
+        TransportError, match=r"must have no database, or 0, got: 'redis-cluster://:\*\*@one/1'"
+    ) as refusal:
+        urls.parse("redis-cluster://:secret@one/1")
+    assert "namespace" in str(refusal.value)

@@ -1,6 +1,5 @@
 """Planned switch-overs under load: primary and replica change their roles, and an address leads to the new primary."""
 
-import threading
 from contextlib import ExitStack
 
 import pytest
@@ -10,6 +9,7 @@ from celery_affinity.embedded import EmbeddedServer
 
 from ..support.apps import APP
 from ..support.fleet import POOLS, Pools, closing, in_time
+from ..support.load import Load
 from ..support.processes import wait_until
 from .chaos.proxy import HOST, Proxy
 
@@ -54,31 +54,6 @@ class Pair:
 def pair(server, tmp_path):
     with ExitStack() as stack:
         yield Pair(stack, tmp_path, server._executable)
-
-
-class Load:
-    """Calls for each pool, one after another, until `end`; `sent` are those that the server accepted."""
-
-    def __init__(self, pools):
-        self._pools, self.sent, self._over = pools, [], threading.Event()
-        self._thread = threading.Thread(target=self._send, daemon=True)
-        self._thread.start()
-
-    def _send(self):
-        number = 0
-        while not self._over.wait(0.02):
-            for pool in self._pools.workers:
-                number += 1
-                job = f"{pool}-{number}"
-                self._pools.app.send_task(
-                    f"{APP}.late", (job, 0.02), queue=pool, retry_policy={"max_retries": None, "interval_max": 0.2}
-                )
-                self.sent.append(job)
-
-    def end(self):
-        self._over.set()
-        self._thread.join(30)
-        return self.sent
 
 
 @pytest.mark.parametrize("rounds", in_time(3, 20))

@@ -80,7 +80,7 @@ def broker_url(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "broker-url",
             f"The broker's URL does not reach this transport: {ended(facts.app.url_refused)}",
-            "Write redis://, rediss://, sentinel:// or socket:///path/to/redis.sock.",
+            "Write redis://, rediss://, sentinel://, redis-cluster:// or socket:///path/to/redis.sock.",
         )
 
 

@@ -67,13 +67,41 @@ def version(server: Server) -> Iterator[Finding]:
         )
 
 
-@_of_server
-def cluster(server: Server) -> Iterator[Finding]:
-    if server.cluster:
+def cluster(facts: Facts) -> Iterator[Finding]:
+    if facts.server is not None and facts.server.cluster and not facts.app.cluster:
         yield Finding(
             "cluster",
-            "The server is a node of a Redis Cluster: kombu talks to this node alone, and its own keys have no tag.",
-            "Use a server, or a master with replicas and Sentinel, for the broker.",
+            "The server is a node of a cluster, and the broker's URL names this node alone: the fleet stands still "
+            "once another node has its keys.",
+            "Write redis-cluster:// or rediss-cluster:// in broker_url.",
+        )
+
+
+def cluster_results(facts: Facts) -> Iterator[Finding]:
+    if facts.app.cluster and facts.app.results_in_cluster:
+        yield Finding(
+            "cluster-results",
+            "result_backend names a cluster, and Celery has no result backend for one: results cannot be stored.",
+            "Give results a server of their own that is no cluster, or a database (db+postgresql:// and others).",
+        )
+
+
+def cluster_no_replica(facts: Facts) -> Iterator[Finding]:
+    if facts.app.cluster and facts.server is not None and facts.server.replicas == 0:
+        yield Finding(
+            "cluster-no-replica",
+            "The node that has the fleet's keys has no replica that follows: nobody takes over when it dies.",
+            "Add a replica to it (CLUSTER REPLICATE).",
+        )
+
+
+def cluster_lists(facts: Facts) -> Iterator[Finding]:
+    if facts.app.cluster and facts.app.ingests and facts.server is not None:
+        yield Finding(
+            "cluster-lists",
+            "Messages of producers without celery_affinity are not taken over from a cluster: stock Celery cannot "
+            "publish there, and a list under a queue's own name is on any node.",
+            "Give producers in Python this transport, and others the HTTP interface; then set affinity_ingest = False.",
         )
 
 
@@ -193,6 +221,9 @@ RULES = (
     unknown,
     version,
     cluster,
+    cluster_results,
+    cluster_no_replica,
+    cluster_lists,
     replica,
     schema,
     eviction,

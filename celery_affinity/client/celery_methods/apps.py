@@ -4,6 +4,7 @@ Celery has no hook that each app passes: an app may be made before this import o
 ever being finalized.
 """
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -11,8 +12,13 @@ from typing import Any
 from celery import Celery, _state
 from celery.app.amqp import AMQP
 
+from ..of_app import is_ours
+
 #: A function that sends a message: ``send_task_message`` of one app.
 Sender = Callable[..., object]
+
+#: The scheme of a cluster's URL.
+_CLUSTER = re.compile(r"\b(redis|valkey)(s?)\+cluster://")
 
 
 def on_send(wrap: Callable[[Celery, Sender], Sender]) -> None:
@@ -35,9 +41,21 @@ def on_connection(mark: Callable[[Celery, Any], None]) -> None:
     connect: Callable[..., Any] = Celery._connection
 
     @wraps(connect)
-    def _connection(app: Celery, *args: Any, **kwargs: Any) -> Any:
-        connection = connect(app, *args, **kwargs)
+    def _connection(app: Celery, url: Any, *args: Any, **kwargs: Any) -> Any:
+        if "+cluster://" in str(url) and is_ours(kwargs.get("transport") or app.conf.broker_transport):
+            url = _without_plus(url)
+        connection = connect(app, url, *args, **kwargs)
         mark(app, connection)
         return connection
 
     Celery._connection = _connection
+
+
+def _without_plus(url: Any) -> Any:
+    """Return *url*, or a list of URLs, spelt so that kombu leaves it to our transport.
+
+    Of ``redis+cluster://``, kombu would take ``redis`` for the transport, whatever transport the app names.
+    """
+    if isinstance(url, str):
+        return _CLUSTER.sub(r"redis\2-cluster://", url)
+    return [_without_plus(each) for each in url]

@@ -19,6 +19,10 @@ Connection = Any
 Reply = Any
 
 
+class SlotMovedError(redis.ConnectionError):
+    """A node of a cluster refused a command unread, and said which node has the keys by now."""
+
+
 class KeptClient(redis.Redis):
     """Commands on one connection of *pool*; a second thread that comes meanwhile uses the pool as any client does.
 
@@ -37,6 +41,8 @@ class KeptClient(redis.Redis):
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         try:
             return self._execute(self._connection(), *args, **options)
+        except SlotMovedError:
+            return self._execute(self._connection(), *args, **options)  # which leads to the other node
         finally:
             self._busy.release()
 

@@ -1,0 +1,122 @@
+"""A cluster on this machine, and what operators and accidents do to it."""
+
+import os
+import time
+from contextlib import contextmanager
+
+import redis
+from redis.crc import key_slot
+
+from celery_affinity.embedded.cluster import EmbeddedCluster, EmbeddedNode
+from celery_affinity.embedded.server import HOST
+from celery_affinity.rules.redis_keys import Keys
+
+from .processes import MARK, wait_until
+
+#: The beginning of the fleet's keys.
+BASE = Keys().base
+
+
+@contextmanager
+def _of_no_test():
+    """Leave out the mark by which a process counts as one of a test: a test may bring back a node that outlives it."""
+    mark = os.environ.pop(MARK, None)
+    try:
+        yield
+    finally:
+        if mark is not None:
+            os.environ[MARK] = mark
+
+
+class Node(EmbeddedNode):
+    def start(self):
+        with _of_no_test():
+            super().start()
+
+
+class Cluster(EmbeddedCluster):
+    Node = Node
+
+    @staticmethod
+    def url_of(nodes):
+        return ";".join(f"redis-cluster://{HOST}:{node.port}" for node in nodes)
+
+    @property
+    def owner(self):
+        """The primary that has the fleet's keys."""
+        return self.owner_of(BASE)
+
+    @property
+    def other(self):
+        """A primary that has none of them."""
+        owner = self.owner
+        return next(node for node in self.alive if node is not owner and node.is_primary)
+
+    def client(self):
+        """Return a client of the node that has the fleet's keys."""
+        return redis.Redis(HOST, self.owner.port)
+
+    def flush(self):
+        for node in self.alive:
+            if node.is_primary:
+                node.ask("FLUSHALL")
+                node.ask("FUNCTION", "FLUSH")
+
+    # -- accidents
+
+    def kill_owner(self):
+        """End the primary that has the fleet's keys. Return it, and the time, s, until another one has taken over."""
+        dead = self.owner
+        heir = self.replica_of(dead)
+        dead.kill()
+        began = time.monotonic()
+        wait_until(lambda: heir.is_primary and heir.is_up, 30, "a replica takes over")
+        return dead, time.monotonic() - began
+
+    def revive(self, node):
+        """Bring a dead node back, as the replica of the one that took over."""
+        node.start()
+        wait_until(lambda: node.follows, 30, "it follows")
+
+    # -- what operators do
+
+    def hand_over(self):
+        """Have the replica of the owner take over in good order."""
+        heir = self.replica_of(self.owner)
+        wait_until(lambda: heir.follows, 20, "it follows")
+        heir.ask("CLUSTER", "FAILOVER")
+        wait_until(lambda: heir.is_primary and self.owner is heir, 20, "it takes over")
+
+    def migrate(self, target):
+        """Move the slot with the fleet's keys to *target* as a whole, as Valkey 9 can."""
+        slot = key_slot(BASE.encode())
+        self.owner.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
+        wait_until(lambda: self.owner is target, 30, "the slot has moved")
+
+    def reshard(self, target, pause_s=0.0):
+        """Move the same slot key by key, as older servers do, with a pause in the middle."""
+        slot, source = key_slot(BASE.encode()), self.owner
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+        while keys := source.ask("CLUSTER", "GETKEYSINSLOT", slot, 100):
+            source.ask("MIGRATE", HOST, target.port, "", 0, 5000, "KEYS", *keys)
+            time.sleep(pause_s)
+            pause_s = 0.0
+        for node in (target, source):
+            node.ask("CLUSTER", "SETSLOT", slot, "NODE", target.id)
+        wait_until(lambda: self.owner is target, 30, "the slot has moved")
+
+    def add(self):
+        """Return a further node, which has no slots."""
+        node = self.start_node()
+        self.meet((node, each) for each in self.alive if each is not node)
+        wait_until(lambda: node.is_up, 20, "it takes the cluster for up")
+        return node
+
+    def remove(self, node):
+        """Take a node that has no slot out of the cluster, and end it."""
+        gone = node.id
+        node.kill()
+        self.nodes.remove(node)
+        for each in self.alive:
+            each.ask("CLUSTER", "FORGET", gone)

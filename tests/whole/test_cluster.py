@@ -1,0 +1,209 @@
+"""Fleets on a cluster of six nodes: all that works on one server, and what happens to nodes meanwhile."""
+
+import threading
+import time
+
+import pytest
+from celery import chain, chord, group
+
+from celery_affinity import Affinity, Merge
+
+from ..conftest import EXECUTABLES
+from ..support.apps import APP
+from ..support.cluster import Cluster
+from ..support.command import affinity
+from ..support.fleet import PoolsOnACluster, closing
+from ..support.load import Load
+from ..support.processes import wait_until
+
+#: Longest time, s, after the last fault until each pool has begun a job.
+STANDS_STILL_S = 5
+
+
+@pytest.fixture
+def on(cluster, valkey, redis_client, tmp_path):
+    """Return a function that starts workers of some pools on the cluster, with results on another server."""
+    started = []
+
+    def start(*pools, module=APP, **env):
+        started.append(closing(PoolsOnACluster(module, cluster, valkey, tmp_path, pools, **env)))
+        return started[-1].__enter__()
+
+    yield start
+    for each in started:
+        each.__exit__(None, None, None)
+
+
+def live(pools, pool):
+    """See jobs of *pool* live and end in every way there is."""
+
+    def call(task, *args, **options):
+        return pools.app.signature(f"{APP}.{task}", args, queue=pool, immutable=True, **options)
+
+    results = {
+        call("pdf", "at-once").delay(): "at-once",
+        call("late", "later", countdown=0.3).delay(): "later",
+        call("retry", "again").delay(): pool,
+        chain(call("pdf", "a"), call("pdf", "b"))(): "b",
+        group(call("pdf", number) for number in range(3))(): [0, 1, 2],
+        chord([call("pdf", number) for number in range(3)])(call("pdf", "body")): "body",
+        **{call("late", f"keyed-{n}", 0.05, exclusive=pool, tenant="acme").delay(): f"keyed-{n}" for n in range(3)},
+    }
+    fails, never = call("fail", "broken").delay(), call("pdf", "never", countdown=60).delay()
+    pools.app.control.revoke(never.id)
+    assert {result: result.get(timeout=20) for result in results} == results
+    with pytest.raises(ValueError, match="broken"):
+        fails.get(timeout=20)
+    wait_until(lambda: never.state == "REVOKED", 20, "a revoke ends a job that waits")
+
+
+def look(pools, cluster):
+    """Look at the workers as an operator does."""
+    names = set(pools.workers)
+    assert served(pools) == names
+    found = affinity(cluster.url, "status")
+    assert (found.returncode, [each for each in names if each not in found.stdout]) == (0, []), found.stderr
+
+
+def served(pools):
+    """Return the queues that the workers say they serve: broadcasts reach them, and their replies come back."""
+    with pools.app.connection_for_read() as connection:
+        inspect = pools.app.control.inspect(timeout=10, limit=len(pools.workers), connection=connection)
+        return {queue["name"] for queues in (inspect.active_queues() or {}).values() for queue in queues}
+
+
+class Events:
+    """The events of an app's workers, captured as Flower does."""
+
+    def __init__(self, app):
+        self.found = set()
+        self._connection = app.connection_for_read()
+        self._receiver = app.events.Receiver(self._connection, handlers={"*": self._note})
+        self._thread = threading.Thread(target=self._receiver.capture, kwargs={"wakeup": False}, daemon=True)
+        self._thread.start()
+
+    def _note(self, event):
+        self.found.add((event["hostname"].partition("@")[0], event["type"]))
+
+    def end(self):
+        self._receiver.should_stop = True  # it looks each second
+        self._thread.join(20)
+        self._connection.release()
+
+
+class Storm:
+    """Faults while calls go on: each job runs once, and each pool begins a job soon after each fault."""
+
+    def __init__(self, pools):
+        self.pools, self.load, self.stood_still_s = pools, Load(pools), []
+        self._goes_on()
+
+    def _goes_on(self):
+        """Return the time, s, until each pool has begun a job that was sent from now on."""
+        since, began = len(self.load.sent) + len(self.pools.workers), time.monotonic()
+
+        def all_begin():
+            begun = self.pools.ledger.starts()
+            late = [job for job in self.load.sent[since:] if job in begun]
+            return {job.rpartition("-")[0] for job in late} == set(self.pools.workers)
+
+        wait_until(all_begin, 60, f"each pool begins jobs\n{self.pools.logs()}")
+        return time.monotonic() - began
+
+    def after(self, fault, *args):
+        result = fault(*args)
+        self.stood_still_s.append(self._goes_on())
+        assert [name for name, worker in self.pools.workers.items() if not worker.is_running] == []
+        return result
+
+    def end(self):
+        pools, sent = self.pools, self.load.end()
+        wait_until(lambda: set(sent) <= set(pools.ledger.ends()), 60, f"every job ends\n{pools.logs()}")
+        pools.look()
+        wait_until(pools.all_slots_are_free, 30, f"all slots are free\n{pools.logs()}")
+        assert {job: runs for job, runs in pools.ledger.starts().items() if job in sent and runs != 1} == {}
+        assert served(pools) == set(pools.workers)
+
+
+def test_all_that_works_on_a_server_works_and_a_primary_that_is_killed_loses_no_job(on, cluster):
+    pools = on("prefork", "threads", HEARTBEAT_INTERVAL="1", EVENTS="1")
+    events = Events(pools.app)
+    try:
+        for pool in pools.workers:
+            live(pools, pool)
+        look(pools, cluster)
+        expected = {(pool, "task-succeeded") for pool in pools.workers}
+        wait_until(lambda: expected <= events.found, 20, f"events come: {events.found}")
+    finally:
+        events.end()
+    storm = Storm(pools)
+    dead, _ = storm.after(cluster.kill_owner)
+    storm.end()
+    cluster.revive(dead)
+
+
+@pytest.fixture
+def cluster_of_redis(tmp_path):
+    executable = EXECUTABLES["redis"] or pytest.skip("redis-server is not installed")
+    with Cluster(directory=tmp_path, executable=executable) as found:
+        yield found
+
+
+@pytest.mark.slow
+def test_a_cluster_of_redis(cluster_of_redis, valkey, tmp_path):
+    cluster = cluster_of_redis
+    with closing(PoolsOnACluster(APP, cluster, valkey, tmp_path, ["prefork", "threads"])) as pools:
+        for pool in pools.workers:
+            live(pools, pool)
+        storm = Storm(pools)
+        storm.after(cluster.hand_over)
+        storm.after(cluster.kill_owner)
+        storm.end()
+
+
+@pytest.mark.slow
+def test_all_pools_work_on_a_cluster(on, cluster):
+    pools = on("solo", "gevent", "eventlet")
+    for pool in pools.workers:
+        live(pools, pool)
+    look(pools, cluster)
+
+
+@pytest.mark.slow
+def test_calls_merge_on_a_cluster(on):
+    """The callers of a run are found on the cluster, and told on another server."""
+    pools = on("threads", module="tests.support.apps.merging")
+    pools.app.conf.affinity_task_rules = {
+        "fold": Affinity(merge=Merge("{city}", fold="tests.support.apps.merging.union", wait=0.5))
+    }
+    calls = [{"city": "Oslo", "changes": [number]} for number in range(5)]
+    results = [pools.app.send_task("fold", kwargs=call, queue="threads") for call in calls]
+    assert [sorted(result.get(timeout=20)) for result in results] == [list(range(5))] * 5
+
+
+@pytest.mark.slow
+def test_a_slot_that_moves_key_by_key_stops_the_fleet_meanwhile_and_nothing_is_lost(on, cluster):
+    pools = on("prefork", "threads", HEARTBEAT_INTERVAL="1")
+    storm = Storm(pools)
+    storm.after(lambda: cluster.reshard(cluster.other, pause_s=3.0))
+    storm.end()
+    for worker in pools.workers.values():
+        assert "checked and repaired" not in worker.log()
+        assert 0 < worker.log().count("is being moved key by key") < 60
+
+
+@pytest.mark.slow
+def test_whatever_happens_to_nodes_no_job_is_lost_or_runs_twice(on, cluster):
+    storm = Storm(on("prefork", "threads", "solo", "gevent", HEARTBEAT_INTERVAL="1"))
+    for _ in range(5):
+        storm.after(cluster.hand_over)
+        storm.after(lambda: cluster.migrate(cluster.other))
+        dead, _ = storm.after(cluster.kill_owner)
+        storm.after(cluster.revive, dead)
+        added = storm.after(cluster.add)
+        former = cluster.owner
+        storm.after(cluster.migrate, added)
+        storm.after(cluster.migrate, former)
+        storm.after(cluster.remove, added)
+    storm.end()
+    assert max(storm.stood_still_s) <= STANDS_STILL_S, storm.stood_still_s
