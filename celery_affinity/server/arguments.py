@@ -22,7 +22,7 @@ class Joining:
     """The words in which a worker of *app* presents itself when it joins. *slots*: the concurrency.
 
     *other*: slots taken without a claim, less those that claims lend. *withdrawn*: types that the worker will serve
-    again soon.
+    again soon. *priority*: its place among equally specialised workers (``affinity_placement``).
     """
 
     worker: str
@@ -32,6 +32,7 @@ class Joining:
     other: int = 0
     app: str = ""
     withdrawn: Sequence[str] = ()
+    priority: int = 0
 
     @property
     def encoded_types(self) -> list[str]:

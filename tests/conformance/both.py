@@ -145,7 +145,7 @@ class Both(SideBySide):
         self.owed |= first.more  # a move may publish more than once before it compares
         return first.more
 
-    def _join(self, worker, given, slots, other, given_settings, app="shop"):
+    def _join(self, worker, given, slots, other, given_settings, app="shop", priority=0):
         reply = self.reference.join(
             worker,
             name=NAMES[worker],
@@ -155,6 +155,7 @@ class Both(SideBySide):
             app=app,
             settings=given_settings,
             now_us=self.now_us,
+            priority=priority,
         )
         self.step(
             "join",
@@ -167,6 +168,7 @@ class Both(SideBySide):
             profile=profile(given),
             types=" ".join(sorted(map(encode, given))),
             app=encode(app),
+            priority=priority,
         )
         self.compare(reply.more)
 

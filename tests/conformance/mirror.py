@@ -16,7 +16,7 @@ from celery_affinity.rules.protocol import METRICS_KEPT_S
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_texts import StatedRate, as_kept
 from celery_affinity.server.arguments import Joining
-from tests.conformance.reference import keyed, shares
+from tests.conformance.reference import keyed, placing, shares
 
 from ..support.clocked import CLOCK
 
@@ -354,6 +354,8 @@ def _expect_worker(worker, entry):
     }
     if worker.stalled:
         fields["stalled"] = "1"
+    if worker.priority:
+        fields["priority"] = str(worker.priority)
     if worker.counted:
         fields["counted"] = str(worker.counted)
     for type_, its_pace in worker.took.items():
@@ -509,6 +511,10 @@ def _expect_type_rules(reference, entry):
             rules[what.removeprefix("type:")].append("paused")
     for name, words in rules.items():
         entry(["type_rules"], name, " ".join(words))
+        entry(["heads"], "!", "rules")
+    preferred = placing.words(reference)
+    if preferred:
+        entry(["type_rules"], "!placing", preferred)
         entry(["heads"], "!", "rules")
     reserve = reference.settings.values.get("reserve", "")
     if reserve.strip():

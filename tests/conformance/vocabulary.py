@@ -113,6 +113,8 @@ SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(
     [_S, _S, _S, _S + 1, 3 * _S, 3 * _S, 3 * _S + 1, 5 * _S, 5 * _S, 5 * _S + 1, 64 * _S, _S // 2, 1, -_S]
 )
+#: The places of workers among equally specialised ones.
+worker_priorities = draw.sampled_from([0, 0, 0, 1, -2])
 #: Jobs, or slots: more than two calls move.
 BURST = 2 * MOST_MOVES + 10
 slots = draw.sampled_from([1, 1, 2, 3, BURST])
@@ -229,6 +231,18 @@ a_setting = draw.sampled_from(
         ("key_patience_us", "2000000"),
         ("key_patience_us", "0"),
         ("reserve_patience_us", "0"),
+        ("placement", "weighted"),
+        ("placement", "weighted"),
+        ("placement", "weighted"),
+        ("placement", "idle"),
+        ("placement_priority_weight", "0"),
+        ("placement_priority_weight", "-10"),
+        ("placement_free_weight", "0"),
+        ("placement_free_weight", "-2.5"),
+        ("placement_locality_weight", "0"),
+        ("sample_size", "1"),
+        ("sample_size", "2"),
+        ("sample_size", "0"),
     ]
 )
 some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))

@@ -13,7 +13,8 @@ function arrows.join(ARGV)
     local profile = ARGV[5] -- id, one for each set of types
     local types = workers.split(ARGV[6]) -- encoded and separated by blanks
     local app = ARGV[7] -- encoded
-    -- ARGV[8..]: name, value of each setting in its app.conf
+    local priority = ARGV[8] -- among equally specialised workers (`placement`): a whole number
+    -- ARGV[9..]: name, value of each setting in its app.conf
 
     redis.call("SET", key.schema, protocol.SCHEMA, "NX") -- on a server that was emptied under a running fleet
     local replaced = {}
@@ -23,13 +24,18 @@ function arrows.join(ARGV)
         workers.detach(worker)
     else
         -- Only a new worker's settings are adopted: else an old version of an app would undo what a new one said.
-        replaced = settings_in_force.adopt(app, ARGV, 8)
+        replaced = settings_in_force.adopt(app, ARGV, 9)
     end
     settings_in_force.keep(app)
     local namesake = redis.call("HGET", key.names, name)
     redis.call("HSET", key.names, name, worker)
     redis.call("HSET", key.worker(worker), "name", name, "profile", profile, "slots", slots_in_all, "other", other,
         "app", app)
+    if priority ~= "0" then
+        redis.call("HSET", key.worker(worker), "priority", priority)
+    else
+        redis.call("HDEL", key.worker(worker), "priority")
+    end
     redis.call("ZADD", key.heartbeats, call.now, worker)
     redis.call("ZADD", key.joined, "NX", call.now, worker)
     workers.say_what_is_kept(worker)

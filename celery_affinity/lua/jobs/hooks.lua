@@ -93,6 +93,7 @@ end
 
 -- Settings have changed. RETURNS whether this changes what they say of keys.
 function hooks.settings_have_changed()
+    placement.settings_have_changed()
     return tenants.change_shares()
 end
 

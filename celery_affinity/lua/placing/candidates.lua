@@ -127,10 +127,11 @@ function candidates.of(types, view, settings)
     if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
         waiting, left = some_of(waiting, heads)
     end
-    local limit_of, kept_back, first_heads = {}, nil, nil
+    local limit_of, kept_back, first_heads, preferred = {}, nil, nil, nil
     if has_type_rules then
-        waiting, limit_of, kept_back, first_heads = hooks.open(waiting, heads, settings, view.is_ahead)
+        waiting, limit_of, kept_back, first_heads, preferred = hooks.open(waiting, heads, settings, view.is_ahead)
         view = kept_back and view.of_all and view:of_all() or view -- jobs may wait beside any free slot
+        view.weights = preferred and preferred.weights
     end
     return {
         types = waiting, heads = heads, left = left, view = view, limits = limit_of, kept_back = kept_back,

@@ -29,6 +29,7 @@ class Working(Runner):
             profile=joining.profile,
             types=" ".join(joining.encoded_types),
             app=key_names.encode(joining.app),
+            priority=joining.priority,
             rest=flat(settings.items()),
         )
         if self.way is self.library.by_script:  # a script of its own

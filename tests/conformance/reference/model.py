@@ -178,6 +178,8 @@ class Worker:
     seen_us: int
     app: str = ""
     """The app whose settings are known for as long as the worker lives, and a while longer."""
+    priority: int = 0
+    """Its place among workers that are equally specialised, where weights say so."""
     accepting: bool = True
     """Whether jobs are placed on it."""
     stalled: bool = False

@@ -1,10 +1,14 @@
 """Where a job meets a slot: which job goes first, which slot it gets, and which slots are free."""
 
 from collections.abc import Collection, Iterable, Mapping, Set
+from functools import cache
 
+from celery_affinity.rules.placement import choose_by_points, placement
 from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.score import Rank, goes_by_age, overtakes, score
+from celery_affinity.rules.shared_settings import complete
 from celery_affinity.rules.slot import FreeWorker, choose, free_slots
+from celery_affinity.server.arguments import Joining
 
 from . import claims, keyed, shares, type_rules
 from .model import Cohort, Delivery, Job, Worker
@@ -47,7 +51,7 @@ def fill(
         fitting = [type_ for type_ in types if not is_over and best(cohort, type_)]
         fits = {type_: slots_that_fit(cohort, type_) for type_ in fitting}
         job = first(cohort, fits, now_us, counts=may_choose)
-        worker = caller if alone else best(cohort, job.type) if job else None
+        worker = caller if alone else best(cohort, job.type, job) if job else None
         if job is None or worker is None:
             return NONE
         if only is not None and job.id not in only:
@@ -123,11 +127,31 @@ def _best(cohort: Cohort, jobs: Iterable[Job], fits: Mapping[str, int], now_us: 
 # `MOST_COMPARED`.
 
 
-def best(cohort: Cohort, type_: str) -> Worker | None:
-    """Return the worker that a job of *type_* goes to; None if no free slot fits."""
-    free = (FreeWorker(each.id, each.types, each.free_since_us) for each in cohort.workers.values() if each.free)
-    chosen = choose(type_, free)
+def best(cohort: Cohort, type_: str, job: Job | None = None) -> Worker | None:
+    """Return the worker that *job*, or any job of *type_*, goes to; None if no free slot fits."""
+    free = [
+        FreeWorker(each.id, each.types, each.free_since_us, each.free, each.priority, _profile(each.types))
+        for each in cohort.workers.values()
+        if each.free
+    ]
+    by = placement(complete(cohort.settings.values)) if job and free else None
+    chosen = choose_by_points(type_, free, job.id, by) if job and by else choose(type_, free)
     return cohort.workers[chosen.id] if chosen else None
+
+
+_WORDS = ("placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size")
+
+
+def words(cohort: Cohort) -> str:
+    """Return the weights by which workers are preferred, as the scripts keep them; "" for none."""
+    settings = complete(cohort.settings.values)
+    return " ".join(settings[name] for name in _WORDS) if placement(settings) else ""
+
+
+@cache
+def _profile(types: frozenset[str]) -> str:
+    """Return the short name of a set of types."""
+    return Joining("", "", [*types], 1).profile
 
 
 # -- Free slots: counted from what a worker holds, so that no sequence of calls can leak one.

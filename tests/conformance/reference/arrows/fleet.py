@@ -25,6 +25,7 @@ def join(
     app: str,
     settings: Mapping[str, str],
     now_us: int,
+    priority: int = 0,
 ) -> Joined:
     """Enter a worker. *settings*: what its app.conf says, which counts when it is new."""
     cohort.schema = cohort.schema or SCHEMA
@@ -44,6 +45,7 @@ def join(
         worker.name, worker.types, worker.slots, worker.other = name, frozenset(types), slots, other
         worker.app = app
         worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
+    worker.priority = priority
     workers.say_what_is_kept(cohort, worker)
     placing.recount(worker, now_us)
     keyed.recheck(cohort, now_us)
