@@ -35,10 +35,10 @@ def placement(settings: Mapping[str, str]) -> Placement | None:
     Weights that are all 0 are as good as none.
     """
     names = ("placement_priority_weight", "placement_locality_weight", "placement_free_weight")
-    weights = [float(settings[name]) for name in names]
-    if settings["placement"] != WEIGHTED or not any(weights):
+    priority, locality, free = (float(settings[name]) for name in names)
+    if settings["placement"] != WEIGHTED or not (priority or locality or free):
         return None
-    return Placement(*weights, int(settings["sample_size"]))
+    return Placement(priority, locality, free, int(settings["sample_size"]))
 
 
 def sample(workers: Sequence[FreeWorker], job_id: str, size: int) -> list[FreeWorker]:

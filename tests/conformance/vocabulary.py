@@ -251,6 +251,9 @@ some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
 _SHARES = {"tenant_turns": "share"}
 turns_of_tenants = draw.sampled_from([{}, _SHARES, _SHARES | {"tenant_half_life_us": "5000000"}])
 
+#: How equally specialised workers are preferred in a fleet at first.
+preferences = draw.sampled_from([{}, {}, {"placement": "weighted", "sample_size": "2"}])
+
 #: With these settings the number of slots that fit a job decides its place as often as its priority does.
 SHARP_RARITY = {
     "rarity": "free",
