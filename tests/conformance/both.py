@@ -4,7 +4,7 @@ import zlib
 from itertools import count
 
 from celery_affinity.rules import bounds, job_fields, new_job
-from celery_affinity.rules.marks import has_key, merges, of_keys
+from celery_affinity.rules.marks import has_hint, has_key, merges, of_keys
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
 from celery_affinity.rules.redis_keys import encode
@@ -15,6 +15,7 @@ from .side_by_side import REFUSED, Named, SideBySide
 from .vocabulary import (
     BURST,
     GONE,
+    HINTS,
     MERGES,
     NAMES,
     PATIENT,
@@ -41,7 +42,8 @@ def rules_of(job_id):
     merge = [ways[number % len(ways)]] if merges(job_id) else []
     of_mark = {"": ("",), "!": RULES, "&": RULES_OF_MANY, "$": RULES_OF_TENANT}[of_keys(job_id)]
     of_key = [of_mark[number % (min(3, len(of_mark)) if merge else len(of_mark))]] if has_key(job_id) else []
-    return " ".join(merge + of_key)
+    hint = [f"near={HINTS[number % len(HINTS)]}"] if has_hint(job_id) else []
+    return " ".join(merge + hint + of_key)
 
 
 def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):

@@ -84,7 +84,7 @@ def _parsed(line):
     value = _PARSED[type_](value)
     if name.startswith(TURNS):
         value = dict.fromkeys(value, 0)  # some are of before
-    if name in (key("heads"), key("first_heads")):
+    if name in (key("heads"), key("first_heads"), key("near_heads")):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if name == key("recurs"):
         value = {place: set(names.split(" ")) for place, names in value.items()}
@@ -354,6 +354,8 @@ def _expect_worker(worker, entry):
     }
     if worker.stalled:
         fields["stalled"] = "1"
+    if worker.hints:
+        fields["hints"] = "1"
     if worker.priority:
         fields["priority"] = str(worker.priority)
     if worker.counted:
@@ -367,6 +369,9 @@ def _expect_worker(worker, entry):
     fields["terms"] = "\n".join(told)
     for name, value in fields.items():
         entry(["worker", worker.id], name, value)
+    for hint, at_us in worker.hints.items():
+        entry(["hints", worker.id], hint, at_us)
+        entry(["holders", hint], worker.id, at_us)
     for job, fence in worker.claims.items():
         entry(["claims", worker.id], job, str(fence))
     entry(["heartbeats"], worker.id, worker.seen_us)
@@ -524,6 +529,18 @@ def _expect_type_rules(reference, entry):
         entry(["pause_ends"], what, at_us)
 
 
+def _expect_near(entry, jobs):
+    heads = defaultdict(dict)
+    for job in jobs:
+        hint = placing.hint_of(job)
+        if hint:
+            entry(["near_lane", hint, encode(job.type), lane(job)], job.id, job.enqueued_us)
+            place, mine = f"{encode(job.type)}:{lane(job)}", (job.enqueued_us, job.id)
+            heads[hint][place] = min(heads[hint].get(place, mine), mine)
+    for hint, its in heads.items():
+        entry(["near_heads"], hint, {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
+
+
 def _expect_heads(reference, state, entry, standing):
     jobs = [job for job in reference.jobs.values() if job.state == "pending" and job.id in standing]
     first = [job for job in jobs if keyed.goes_first(reference, job)]
@@ -534,6 +551,7 @@ def _expect_heads(reference, state, entry, standing):
             heads[job.type][lane(job)] = min(head or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
         for type_, its in heads.items():
             entry([name], encode(type_), {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
+    _expect_near(entry, jobs)
     for job in first:
         entry(["first_lane", encode(job.type), lane(job)], job.id, job.enqueued_us)
         entry(["type_rules"], "!first", "1")

@@ -107,7 +107,10 @@ PATIENT = (
     "merge=p most=4 bytes=1700 wait=3000000/5000000",
 )
 #: End of a job's id: whether the job merges, and has a key.
-marks = draw.sampled_from(["", "", "", "", "!", "!", "&", "&", "$", "$", "+", "+", "+!", "+&", "+$"])
+marks = draw.sampled_from(
+    ["", "", "", "", "!", "!", "&", "&", "$", "$", "+", "+", "+!", "+&", "+$"]
+    + ["~", "~", "~", "~", "~", "~!", "~&", "~$", "~+", "~+!"]
+)
 #: µs, on both sides of every limit of time: a tick lately, a silence that counts, a heartbeat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(
@@ -240,6 +243,11 @@ a_setting = draw.sampled_from(
         ("placement_free_weight", "0"),
         ("placement_free_weight", "-2.5"),
         ("placement_locality_weight", "0"),
+        ("placement_locality_weight", "5"),
+        ("locality_bonus", "0"),
+        ("locality_bonus", "80"),
+        ("locality_bonus", "1024"),
+        ("locality_bonus", "3000.5"),
         ("sample_size", "1"),
         ("sample_size", "2"),
         ("sample_size", "0"),
@@ -252,7 +260,12 @@ _SHARES = {"tenant_turns": "share"}
 turns_of_tenants = draw.sampled_from([{}, _SHARES, _SHARES | {"tenant_half_life_us": "5000000"}])
 
 #: How equally specialised workers are preferred in a fleet at first.
-preferences = draw.sampled_from([{}, {}, {"placement": "weighted", "sample_size": "2"}])
+_BONUS = {"locality_bonus": "80"}
+preferences = draw.sampled_from(
+    [{}, _BONUS, {"locality_bonus": "3000"}, _BONUS | {"placement": "weighted", "sample_size": "2"}]
+)
+#: Hints of jobs: few, and many enough that a worker does not hold all.
+HINTS = ("m", "m", "m", "n%20o", "n%20o", *(f"h{number}" for number in range(12)))
 
 #: With these settings the number of slots that fit a job decides its place as often as its priority does.
 SHARP_RARITY = {

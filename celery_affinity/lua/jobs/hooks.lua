@@ -44,6 +44,40 @@ function hooks.leave_gate(id, type, lane)
     end
 end
 
+-- A job comes into its lane, or leaves it.
+function hooks.enters_lane(id, type, lane, enqueued)
+    if marks.has_hint(id) then
+        near.enter(id, type, lane, enqueued)
+    end
+end
+function hooks.leaves_lane(id, type, lane)
+    if marks.has_hint(id) then
+        near.leave(id, type, lane)
+    end
+end
+
+-- A worker ended a job well, of which `known` is what `claims.remove` returned.
+function hooks.ended_well(worker, id, known)
+    if marks.has_hint(id) then
+        near.record(worker, known.rules)
+    end
+end
+
+-- A worker goes.
+function hooks.worker_goes(worker)
+    near.forget(worker)
+end
+
+-- RETURNS the job that goes instead of `job`, since its worker holds its hint; mostly `job` itself.
+function hooks.nearer(waiting, job)
+    return near.better(waiting, job)
+end
+
+-- RETURNS the hints that `worker` holds, as far as they matter for the choice of a job; nil for none.
+function hooks.hints_of(worker, preferred)
+    return preferred and preferred.bonus > 0 and worker and near.of(worker) or nil
+end
+
 -- RETURNS the job that goes instead of `job`, which has a key and is the oldest of the best lane; mostly itself.
 function hooks.turn(job)
     return shares.turn(job)

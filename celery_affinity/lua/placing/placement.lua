@@ -4,18 +4,26 @@
 -- Cost: one command for each worker of the sample.
 placement.FIELD = "!placing"
 local NAMES = {
-    "placement", "placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size",
+    "placement", "locality_bonus", "tenant_turns",
+    "placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size",
 }
 
--- RETURNS that field as the settings would have it; false for none. Weights that are all 0 are as good as none.
+-- RETURNS that field as the settings would have it: the bonus of locality, and the weights, if there are any; false for
+-- none of these. Weights that are all 0 are as good as none. Where tenants take turns by shares these alone say which
+-- job of a lane goes: there is no bonus.
 function placement.words()
     local values = redis.call("HMGET", key.settings, unpack(NAMES))
     for i, name in ipairs(NAMES) do
         local default = settings_in_force.default_of(name)
-        values[i] = (i == 1 or tonumber(values[i])) and values[i] or tostring(default)
+        local is_good = type(default) == "string" or tonumber(values[i])
+        values[i] = is_good and values[i] or tostring(default)
     end
-    local has_weights = tonumber(values[2]) ~= 0 or tonumber(values[3]) ~= 0 or tonumber(values[4]) ~= 0
-    return values[1] == "weighted" and has_weights and table.concat(values, " ", 2)
+    local bonus = values[3] ~= "share" and tonumber(values[2]) > 0 and values[2]
+    local has_weights = tonumber(values[4]) ~= 0 or tonumber(values[5]) ~= 0 or tonumber(values[6]) ~= 0
+    if values[1] == "weighted" and has_weights then
+        return (bonus or "0") .. " " .. table.concat(values, " ", 4)
+    end
+    return bonus
 end
 
 -- Settings have changed: writes the field anew.
@@ -29,8 +37,9 @@ end
 local meanings = kept.cache()
 
 local function meaning_of(text)
-    local priority, locality, free, sample = string.match(text, "^(%S+) (%S+) (%S+) (%S+)$")
+    local bonus, priority, locality, free, sample = string.match(text, "^(%S+) ?(%S*) ?(%S*) ?(%S*) ?(%S*)$")
     return {
+        bonus = tonumber(bonus) or 0,
         weights = tonumber(priority) and {
             priority = tonumber(priority), locality = tonumber(locality), free = tonumber(free),
             sample = tonumber(sample),
@@ -38,7 +47,8 @@ local function meaning_of(text)
     }
 end
 
--- RETURNS what the field says, a table that nobody changes: weights: of points, and the size of samples.
+-- RETURNS what the field says, a table that nobody changes: bonus: points for a hit of locality, 0 for none; weights: of
+-- the points of workers, and the size of samples; nil for none.
 function placement.read(text)
     return meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
 end
@@ -77,12 +87,24 @@ local function sample_of(profiles, id, most)
     return found
 end
 
+-- Adds those of `holders` that have a free slot, and one of `profiles`, to the workers of `found`.
+local function add_holders(found, holders, profiles)
+    for worker in pairs(holders) do
+        for _, profile in ipairs(profiles) do
+            found[worker] = found[worker] or tonumber(redis.call("ZSCORE", key.free(profile), worker) or nil)
+        end
+    end
+end
+
 -- RETURNS the best worker for job `id` among those of `profiles`, which are equally specialised; nil for none.
 function placement.best(profiles, id, weights)
-    local best, most, best_since
-    for worker, since in pairs(sample_of(profiles, id, weights.sample)) do
+    local found, best, most, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
+    local holders = marks.has_hint(id) and near.holders(id) or {}
+    add_holders(found, holders, profiles)
+    for worker, since in pairs(found) do
         local free, priority = unpack(redis.call("HMGET", key.worker(worker), "free", "priority"))
-        local points = (tonumber(priority) or 0) * weights.priority + (tonumber(free) or 0) * weights.free
+        local points = (tonumber(priority) or 0) * weights.priority + (holders[worker] and weights.locality or 0)
+            + (tonumber(free) or 0) * weights.free
         if not best or points > most
             or (points == most and (since < best_since or (since == best_since and worker < best))) then
             best, most, best_since = worker, points, since
