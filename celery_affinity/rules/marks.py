@@ -2,8 +2,8 @@
 
 ``!`` is last in the id of a job that has a key, ``&`` in the id of one that has several, ``$`` in the id of one whose
 only key is that of its tenant. Before that, or last, stands ``+`` in the id of a job that merges with others, and ``*``
-in the id of a batch, which the arrows made of several calls. Before these, or last, stands ``~`` in the id of a job that
-has a hint of locality.
+in the id of a batch, which the arrows made of several calls. Before these, or last, stands ``~`` in the id of a job
+that has a hint of locality.
 """
 
 from .protocol import BATCH, HINTED, KEYED, MANY_KEYED, MERGES, TENANTED

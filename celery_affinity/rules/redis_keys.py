@@ -41,7 +41,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "type_rules": (
         "lane:key:type_rules",
         "hash",
-        "type -> what keeps it back: 'limit=N', 'full', 'counting', 'paused'; * -> all types; !: reserves; !first; !placing",
+        "type -> its rule: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> reserves; !first; !placing",
     ),
     "limited": (
         "lane:key:limited:%s",

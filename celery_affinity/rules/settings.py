@@ -121,6 +121,7 @@ def _seconds_or_none(value: object) -> str | None:
 _JOBS = _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000)
 _SECONDS = _number("a number of seconds above 0", lambda value: value > 0)
 _POINTS = _number("a number of points from -1000000 to 1000000", lambda value: abs(value) <= 10**6)
+_BONUS = _number("a number of points from 0 to 1000000", lambda value: 0 <= value <= 10**6)
 _WEIGHT = _number("a number of points, 0 or more", lambda value: value >= 0)
 
 
@@ -177,9 +178,7 @@ class Settings:
     """Points for each free slot of a worker."""
     sample_size: int = _shared(10, _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000))
     """Number of workers whose points are compared for one job, besides those that hold its hint. 0: all of them."""
-    locality_bonus: float = _shared(
-        0, _number("a number of points from 0 to 1000000", lambda value: 0 <= value <= 10**6)
-    )
+    locality_bonus: float = _shared(0, _BONUS)
     """Points for a waiting job when a slot comes free on a worker that holds its hint. 80 is worth 5 s of waiting."""
     worker_priority: int = _setting(0, worker_priority.check)
     """Priority of this app's workers for ``affinity_placement = "weighted"``; ``--affinity-priority`` overrides it."""

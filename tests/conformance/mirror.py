@@ -352,14 +352,13 @@ def _expect_worker(worker, entry):
         "free": str(worker.free),
         "app": encode(worker.app),
     }
-    if worker.stalled:
-        fields["stalled"] = "1"
-    if worker.hints:
-        fields["hints"] = "1"
-    if worker.priority:
-        fields["priority"] = str(worker.priority)
-    if worker.counted:
-        fields["counted"] = str(worker.counted)
+    if_any = {
+        "stalled": worker.stalled and "1",
+        "hints": worker.hints and "1",
+        "priority": worker.priority and str(worker.priority),
+        "counted": worker.counted and str(worker.counted),
+    }
+    fields |= {name: value for name, value in if_any.items() if value}
     for type_, its_pace in worker.took.items():
         fields[f"took:{encode(type_)}"] = its_pace
     keeps = (str(worker.keep_s) if worker.keep_s > KEPT_S[0] else "") + (" failed" if worker.keeps_failed else "")

@@ -107,10 +107,7 @@ PATIENT = (
     "merge=p most=4 bytes=1700 wait=3000000/5000000",
 )
 #: End of a job's id: whether the job merges, and has a key.
-marks = draw.sampled_from(
-    ["", "", "", "", "!", "!", "&", "&", "$", "$", "+", "+", "+!", "+&", "+$"]
-    + ["~", "~", "~", "~", "~", "~!", "~&", "~$", "~+", "~+!"]
-)
+marks = draw.sampled_from([*[""] * 4, *"!!&&$$++", "+!", "+&", "+$", *"~~~~~", "~!", "~&", "~$", "~+", "~+!"])
 #: µs, on both sides of every limit of time: a tick lately, a silence that counts, a heartbeat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(

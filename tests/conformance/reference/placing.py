@@ -168,7 +168,7 @@ _WORDS = ("placement_priority_weight", "placement_locality_weight", "placement_f
 
 
 def words(cohort: Cohort) -> str:
-    """Return the bonus of locality and the weights by which workers are preferred, as scripts keep them; "" for none."""
+    """Return the bonus of locality and the weights of workers, as the scripts keep them; "" for none."""
     settings = complete(cohort.settings.values)
     bonus = settings["locality_bonus"] if locality_bonus(cohort) else ""
     return " ".join((bonus or "0", *(settings[name] for name in _WORDS))) if placement(settings) else bonus
