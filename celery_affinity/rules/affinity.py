@@ -54,7 +54,8 @@ class Affinity(Named):
     start at a limited rate (`Rate`). A job with both starts when its rate lets it, and then its exclusive key.
     *tenant*: on whose behalf a job runs, a name or its template, such as ``"{customer}"`` (``affinity_tenants``).
     *locality*: a hint, a word for what a job works with, or its template, such as ``"model:{name}"``
-    (``affinity_locality_bonus``). *merge*: waiting calls with the same key become one run (`Merge`); only a task can set it, not a call.
+    (``affinity_locality_bonus``). *merge*: waiting calls with the same key become one run (`Merge`); only a task
+    can set it, not a call.
 
     Raises OptionError (a ValueError) for anything else.
     """

@@ -42,6 +42,7 @@ ONLY_IN_PYTHON |= {
     "limits_in",
     "in_force",
     "keep_s",
+    "locality_bonus",
 }
 
 

@@ -7,6 +7,16 @@
 local PLACE = "key:near:"
 local LOOKS = 3 -- near heads that are no jobs of their lanes, since somebody deleted these, of which one call meets more
 
+-- RETURNS the type whose lanes are the near lanes of `hint`.
+function near.place_of(hint)
+    return PLACE .. hint
+end
+
+-- RETURNS type and lane of a near lane; nil if `place` is not the name of one.
+function near.parts_of(place)
+    return string.match(place, "^(.+):(%l+%.%d+)$")
+end
+
 -- RETURNS the hint of job `id`, as its row says; nil if somebody deleted the row.
 function near.hint_of(id)
     return rule_texts.hint(redis.call("HGET", key.job(id), "rules") or nil)
@@ -26,7 +36,7 @@ function near.enter(id, type, lane, enqueued)
     local hint = near.hint_of(id)
     if hint then
         local before = redis.call("HGET", key.near_heads, hint) or ""
-        local after = lanes.with(id, PLACE .. hint, type .. ":" .. lane, enqueued, before)
+        local after = lanes.with(id, near.place_of(hint), type .. ":" .. lane, enqueued, before)
         if after ~= before then
             near.write(hint, after)
         end
@@ -36,7 +46,7 @@ end
 -- Job `id` leaves its near lane of `hint`.
 local function leave(hint, id, place)
     local before = redis.call("HGET", key.near_heads, hint) or ""
-    local after = lanes.without(id, PLACE .. hint, place, before)
+    local after = lanes.without(id, near.place_of(hint), place, before)
     if after ~= before then
         near.write(hint, after)
     end
@@ -97,7 +107,7 @@ local function first_near(waiting, settings)
     local bonus, best, most, its_hint = math.floor(waiting.bonus * 1000000), nil, nil, nil
     for nth, heads in ipairs(redis.call("HMGET", key.near_heads, unpack(waiting.hints))) do
         for place, enqueued, id in lanes.each(heads or "") do
-            local type, lane = string.match(place, "^(.+):(%l+%.%d+)$")
+            local type, lane = near.parts_of(place)
             if type and waiting.heads[type] and waiting.view:any_free(type) then
                 local points = best_heads.points(lane, enqueued, settings) + bonus
                 if #waiting.types > 1 then

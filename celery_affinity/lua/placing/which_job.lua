@@ -19,9 +19,8 @@ end
 
 -- RETURNS the points that jobs of `type` get for being rare.
 function which_job.rarity(type, view, settings)
-    local by_free = settings.rarity == "free"
-    local slots = by_free and view:free_for(type) or tonumber(redis.call("HGET", key.capacity, type) or 1)
-    return score.rarity(slots, settings)
+    local slots = settings.rarity ~= "free" and tonumber(redis.call("HGET", key.capacity, type) or 1)
+    return score.rarity(slots or view:free_for(type), settings)
 end
 
 local function rarity_of(choice, nth)

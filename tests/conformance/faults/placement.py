@@ -3,7 +3,7 @@
 from .fault import Fault
 
 FAULTS = (
-    Fault("placing/placement", 'return values[1] == "weighted" and has_weights and', "return has_weights and"),
+    Fault("placing/placement", 'values[1] == "weighted" and has_weights', "has_weights"),
     Fault("placing/placement", "if words ~= redis.call(", "if words and words ~= redis.call("),
     Fault("placing/placement", "* weights.priority +", "* 0 +"),
     Fault("placing/placement", "* weights.free\n", "* 0\n"),
