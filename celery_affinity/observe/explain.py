@@ -14,6 +14,7 @@ from ..server.reader import Reader
 from . import sentences
 from .job_row import read_jobs
 from .jobs import Job, settings_command, with_runs
+from .near import Near, near
 from .waiting import Waiting, waiting_of
 
 #: Largest number of attempts to read a job that moves meanwhile.
@@ -25,12 +26,14 @@ class Explanation(Job):
     """The facts of a task's newest job, and the reasons why it waits.
 
     *since_s*, the time of the last change of state, and *now_s*, the time of this answer, are Unix times by the
-    server's clock; None if the state is "unknown". *waiting*: why a pending job waits.
+    server's clock; None if the state is "unknown". *waiting*: why a pending job waits. *near*: which workers hold the
+    hint of a job that waits.
     """
 
     since_s: float | None = None
     now_s: float | None = None
     waiting: Waiting | None = None
+    near: Near | None = None
 
 
 def explain(reader: Reader, task_id: str) -> Explanation:
@@ -52,7 +55,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         return None
     ((job, run, claim),) = found
     now_us = reader.now_us()
-    since_us, note, waiting = run.enqueued_us, job.note, None
+    since_us, note, waiting, its_near = run.enqueued_us, job.note, None, None
     if job.state == "scheduled":
         since_us = since_us if run.patient_us is not None else run.published_us or since_us
         note = _missed_ticks(reader, now_us)
@@ -61,14 +64,18 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     elif job.has_ended:
         since_us = run.ended_us
     elif job.state == "pending":
-        waiting = waiting_of(reader, run.lane, run.rules, now_us, complete(reader.hash("settings")))
+        settings = complete(reader.hash("settings"))
+        waiting = waiting_of(reader, run.lane, run.rules, now_us, settings)
         if waiting is None:
             return None
+        if job.hint is not None:
+            its_near = near(reader, job.hint, now_us, settings)
     if job.calls > 1:
         merged = sentences.merged(job.calls - 1, job.merge_key)
         note = f"{merged}; {note}" if note else merged
     facts = {**vars(job), "note": note}
-    return Explanation(**facts, since_s=since_us / SECOND_US, now_s=now_us / SECOND_US, waiting=waiting)
+    times = {"since_s": since_us / SECOND_US, "now_s": now_us / SECOND_US}
+    return Explanation(**facts, **times, waiting=waiting, near=its_near)
 
 
 def _missed_ticks(reader: Reader, now_us: int) -> str | None:

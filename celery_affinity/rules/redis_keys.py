@@ -101,7 +101,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "zset",
         "worker -> hints of the jobs that it ended well, by the time of the last one, µs",
     ),
-    "holders": ("lane:key:holders:%s", "zset", "hint -> workers that hold it, by the time of their last such job, µs"),
+    "holders": ("lane:key:holders:%s", "zset", "hint -> workers that hold it, by the time since when they do, µs"),
     "near_heads": (
         "lane:key:near",
         "hash",

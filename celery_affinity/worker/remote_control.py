@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from celery import Celery
 from celery.worker import control
 
-from ..observe import inspect_lists
+from ..observe import inspect_lists, near
 from ..rules import worker_priority
 from ..rules.rows import number_of
 from ..rules.settings import PREFIX
@@ -88,6 +88,7 @@ def describe(state: State) -> Reply:
         "slots": step.slots.size(),
         "free": number_of(free),
         "priority": members.capacity.priority,
+        "hints": near.hints_of(reader, members.id),
         "lent": members.capacity.lent,
         "drained": members.claims.drained,
         "stalled": stalled is not None,

@@ -370,7 +370,7 @@ def _expect_worker(worker, entry):
         entry(["worker", worker.id], name, value)
     for hint, at_us in worker.hints.items():
         entry(["hints", worker.id], hint, at_us)
-        entry(["holders", hint], worker.id, at_us)
+        entry(["holders", hint], worker.id, worker.holds_since[hint])
     for job, fence in worker.claims.items():
         entry(["claims", worker.id], job, str(fence))
     entry(["heartbeats"], worker.id, worker.seen_us)

@@ -115,6 +115,7 @@ def test_inspect_affinity_on_the_command_line(fleet):
         "slots": 2,
         "free": 2,
         "priority": 0,
+        "hints": {},
         "lent": len(claims),
         "drained": False,
         "stalled": False,

@@ -44,15 +44,16 @@ function hooks.leave_gate(id, type, lane)
     end
 end
 
--- A job comes into its lane, or leaves it.
+-- A job comes into its lane, or leaves it. `known`: the hint of the job and the near heads of this hint, if both are
+-- known. Who calls this for all jobs looks at the id first: most have no mark of a hint.
 function hooks.enters_lane(id, type, lane, enqueued)
     if marks.has_hint(id) then
         near.enter(id, type, lane, enqueued)
     end
 end
-function hooks.leaves_lane(id, type, lane)
+function hooks.leaves_lane(id, type, lane, known)
     if marks.has_hint(id) then
-        near.leave(id, type, lane)
+        near.leave(id, type, lane, known)
     end
 end
 

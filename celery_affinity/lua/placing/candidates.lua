@@ -88,7 +88,9 @@ end
 
 local function pop(waiting, job)
     local type = job.type
-    hooks.leaves_lane(job.id, type, job.lane)
+    if string.find(job.id, protocol.HINTED, -3, true) then -- the id alone says that for most
+        hooks.leaves_lane(job.id, type, job.lane, job.near)
+    end
     if not job.place then -- it is none of the heads
         redis.call("ZREM", key.lane(type, job.lane), job.id)
         return

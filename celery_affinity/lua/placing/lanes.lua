@@ -90,7 +90,9 @@ end
 -- Adds a job to its lane. `heads`: the heads of its type, if they are known.
 function lanes.add(id, type, lane, enqueued, heads)
     heads = heads or lanes.heads_of(type)
-    hooks.enters_lane(id, type, lane, enqueued)
+    if string.find(id, protocol.HINTED, -3, true) then
+        hooks.enters_lane(id, type, lane, enqueued)
+    end
     local after = lanes.with(id, type, lane, enqueued, heads)
     if after ~= heads then
         lanes.write(type, after)
@@ -135,7 +137,9 @@ end
 -- Removes any job from its lane.
 function lanes.remove(id, type, lane)
     local heads = lanes.heads_of(type)
-    hooks.leaves_lane(id, type, lane)
+    if string.find(id, protocol.HINTED, -3, true) then
+        hooks.leaves_lane(id, type, lane)
+    end
     local after = lanes.without(id, type, lane, heads)
     if after ~= heads then
         lanes.write(type, after)

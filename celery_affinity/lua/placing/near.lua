@@ -43,20 +43,20 @@ function near.enter(id, type, lane, enqueued)
     end
 end
 
--- Job `id` leaves its near lane of `hint`.
-local function leave(hint, id, place)
-    local before = redis.call("HGET", key.near_heads, hint) or ""
+-- Job `id` leaves its near lane of `hint`, whose heads are `before`.
+local function leave(hint, id, place, before)
     local after = lanes.without(id, near.place_of(hint), place, before)
     if after ~= before then
         near.write(hint, after)
     end
 end
 
--- Job `id`, which has a hint, leaves its lane.
-function near.leave(id, type, lane)
-    local hint = near.hint_of(id)
+-- Job `id`, which has a hint, leaves its lane. `known`: as in `hooks.leaves_lane`.
+function near.leave(id, type, lane, known)
+    local hint = known and known.hint or near.hint_of(id)
     if hint then
-        leave(hint, id, type .. ":" .. lane)
+        local before = known and known.heads or redis.call("HGET", key.near_heads, hint) or ""
+        leave(hint, id, type .. ":" .. lane, before)
     end
 end
 
@@ -68,9 +68,9 @@ function near.record(worker, rules)
         return
     end
     local is_new = redis.call("ZADD", key.hints(worker), call.now, hint) == 1
-    redis.call("ZADD", key.holders(hint), call.now, worker)
     redis.call("HINCRBY", key.counters, is_new and "locality_misses" or "locality_hits", 1)
     if is_new then
+        redis.call("ZADD", key.holders(hint), call.now, worker)
         redis.call("HSET", key.worker(worker), "hints", 1)
         if redis.call("ZCARD", key.hints(worker)) > protocol.MOST_HINTS then
             redis.call("ZREM", key.holders(redis.call("ZPOPMIN", key.hints(worker))[1]), worker)
@@ -92,7 +92,7 @@ function near.of(worker)
     return #hints > 0 and hints or nil
 end
 
--- RETURNS the workers that hold the hint of job `id`, a table: worker -> true; of very many those who used it last.
+-- RETURNS the workers that hold the hint of job `id`, a table: worker -> true; of very many the newest ones.
 function near.holders(id)
     local hint, found = near.hint_of(id), {}
     for _, worker in ipairs(hint and redis.call("ZREVRANGE", key.holders(hint), 0, protocol.MOST_HOLDERS - 1) or {}) do
@@ -101,48 +101,65 @@ function near.holders(id)
     return found
 end
 
--- RETURNS the job with the most points, a bonus among them, of the near heads of the worker's hints; then its points
--- without rarity, and its hint. nil for none that its slot fits.
-local function first_near(waiting, settings)
-    local bonus, best, most, its_hint = math.floor(waiting.bonus * 1000000), nil, nil, nil
+-- RETURNS the oldest job with one of the worker's hints of each near lane that its slots fit, a list of jobs. near: the
+-- hint of the job, and the heads of this hint.
+local function oldest_near(waiting)
+    local found, of_place = {}, {}
     for nth, heads in ipairs(redis.call("HMGET", key.near_heads, unpack(waiting.hints))) do
         for place, enqueued, id in lanes.each(heads or "") do
-            local type, lane = near.parts_of(place)
-            if type and waiting.heads[type] and waiting.view:any_free(type) then
-                local points = best_heads.points(lane, enqueued, settings) + bonus
-                if #waiting.types > 1 then
-                    points = points + which_job.rarity(type, waiting.view, settings)
-                end
-                if not best or points > most or (points == most
-                    and score.is_older(tonumber(enqueued), id, tonumber(best.enqueued), best.id)) then
-                    best, most = { id = id, type = type, lane = lane, enqueued = enqueued }, points
-                    its_hint = waiting.hints[nth]
-                end
+            local job = of_place[place]
+            if job == nil then
+                local type, lane = near.parts_of(place)
+                job = type and waiting.heads[type] and waiting.view:any_free(type) and { type = type, lane = lane }
+                of_place[place], found[#found + 1] = job or false, job or nil
+            end
+            if job and (not job.id or score.is_older(tonumber(enqueued), id, tonumber(job.enqueued), job.id)) then
+                job.enqueued, job.id, job.near = enqueued, id, { hint = waiting.hints[nth], heads = heads }
             end
         end
     end
-    return best, most, its_hint
+    return found
+end
+
+-- RETURNS the points of a job, without rarity if all jobs are of one type.
+local function points_of(waiting, job, settings)
+    local points = best_heads.points(job.lane, job.enqueued, settings)
+    return #waiting.types > 1 and points + which_job.rarity(job.type, waiting.view, settings) or points
+end
+
+-- RETURNS the job that goes first of `jobs`, and its points.
+local function first_of(waiting, jobs, settings)
+    local best, most
+    for _, job in ipairs(jobs) do
+        local points = points_of(waiting, job, settings)
+        if not best or points > most or (points == most
+            and score.is_older(tonumber(job.enqueued), job.id, tonumber(best.enqueued), best.id)) then
+            best, most = job, points
+        end
+    end
+    return best, most
 end
 
 -- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself.
 function near.better(waiting, job)
     local settings = settings_in_force.for_a_claim()
     for _ = 1, LOOKS do
-        local best, most, hint = first_near(waiting, settings)
-        if not best or best.id == job.id then
+        local best, most = first_of(waiting, oldest_near(waiting), settings)
+        if not best then
+            return job
+        elseif best.id == job.id then
+            job.near = best.near
             return job
         end
-        local points = best_heads.points(job.lane, job.enqueued, settings)
-        if #waiting.types > 1 then
-            points = points + which_job.rarity(job.type, waiting.view, settings)
-        end
+        local points = points_of(waiting, job, settings)
+        most = most + math.floor(waiting.bonus * 1000000)
         if points > most or (points == most
             and score.is_older(tonumber(job.enqueued), job.id, tonumber(best.enqueued), best.id)) then
             return job
         elseif candidates.find_place(waiting, best) or redis.call("ZSCORE", key.lane(best.type, best.lane), best.id) then
             return best
         end
-        leave(hint, best.id, best.type .. ":" .. best.lane)
+        leave(best.near.hint, best.id, best.type .. ":" .. best.lane, best.near.heads)
     end
     return job
 end

@@ -87,6 +87,20 @@ local function sample_of(profiles, id, most)
     return found
 end
 
+-- RETURNS the most specialised of `profiles`, each with its size, that have a free slot; of very many, some.
+local function most_specialised(profiles, free_in)
+    local found, found_size = {}, 0
+    for i = 1, #profiles, 2 do
+        local profile, size = profiles[i], tonumber(profiles[i + 1])
+        if #found > 0 and size > found_size or #found == protocol.MOST_COMPARED then
+            break
+        elseif free_in(profile) > 0 then
+            found[#found + 1], found_size = profile, size
+        end
+    end
+    return found
+end
+
 -- Adds those of `holders` that have a free slot, and one of `profiles`, to the workers of `found`.
 local function add_holders(found, holders, profiles)
     for worker in pairs(holders) do
@@ -96,8 +110,10 @@ local function add_holders(found, holders, profiles)
     end
 end
 
--- RETURNS the best worker for job `id` among those of `profiles`, which are equally specialised; nil for none.
-function placement.best(profiles, id, weights)
+-- RETURNS the best worker for job `id` among the most specialised ones of `profiles`, each with its size, the smallest
+-- first; nil for none. `free_in`: a function that returns how many slots of a profile are free.
+function placement.best(profiles, free_in, id, weights)
+    profiles = most_specialised(profiles, free_in)
     local found, best, most, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
     local holders = marks.has_hint(id) and near.holders(id) or {}
     add_holders(found, holders, profiles)

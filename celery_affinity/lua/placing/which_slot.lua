@@ -87,20 +87,6 @@ function which_slot.view()
         counted, changed, changed_in, occupied, idle = {}, {}, {}, {}, {}
     end
 
-    -- RETURNS the most specialised profiles of `type` that have a free slot; of very many, some.
-    local function most_specialised(type)
-        local found, found_size, profiles = {}, 0, profiles_of(type)
-        for i = 1, #profiles, 2 do
-            local profile, size = profiles[i], tonumber(profiles[i + 1])
-            if #found > 0 and size > found_size or #found == protocol.MOST_COMPARED then
-                break
-            elseif free_in(profile) > 0 then
-                found[#found + 1], found_size = profile, size
-            end
-        end
-        return found
-    end
-
     function view.free_for(_, type)
         local sum, profiles = 0, profiles_of(type)
         for i = 1, #profiles, 2 do
@@ -119,27 +105,30 @@ function which_slot.view()
         return false
     end
 
-    -- RETURNS the longest idle worker of `profiles`. Ties go to the smaller id.
-    local function longest_idle_of(profiles)
-        local best, best_since
-        for _, profile in ipairs(profiles) do
-            local worker, since = longest_idle(profile)
-            if not best or since < best_since or (since == best_since and worker < best) then
-                best, best_since = worker, since
-            end
-        end
-        return best
-    end
-
     -- RETURNS the most specialised worker with a free slot; of several the longest idle, then the one with the smaller
-    -- id. If settings say so (`view.weights`), points for job `id` come before that.
+    -- id. Of very many profiles with a free slot, only some are compared. If settings say so (`view.weights`), the points
+    -- that equally specialised workers have for job `id` come first.
     function view.best(_, type, id)
-        local best
+        local profiles = profiles_of(type)
+        local best, best_size, best_since
+        local compared = 0
         if view.weights then
             settle()
-            best = placement.best(most_specialised(type), id, view.weights)
-        else
-            best = longest_idle_of(most_specialised(type))
+            best = placement.best(profiles, free_in, id, view.weights)
+            profiles = {}
+        end
+        for i = 1, #profiles, 2 do
+            local profile, size = profiles[i], tonumber(profiles[i + 1])
+            if best and size > best_size or compared == protocol.MOST_COMPARED then
+                break
+            end
+            if free_in(profile) > 0 then
+                compared = compared + 1
+                local worker, since = longest_idle(profile)
+                if not best or since < best_since or (since == best_since and worker < best) then
+                    best, best_size, best_since = worker, size, since
+                end
+            end
         end
         if not best then
             error("spoiled free slots of type " .. type)

@@ -56,7 +56,9 @@ function repair_near.fix_worker(worker)
     derived.one("hash", key.worker(worker), "hints", #hints > 0 and 1)
     for i = 1, #hints, 2 do
         local name = key.holders(hints[i])
-        derived.one("zset", name, worker, hints[i + 1])
+        derived.one("zset", name, worker, function(found)
+            return found or hints[i + 1]
+        end)
         derived.with_some_of(name, function(other)
             local holds = derived.exists(key.hints(other), "zset") and redis.call("ZSCORE", key.hints(other), hints[i])
             return not holds and derived.one("zset", name, other, nil)

@@ -72,10 +72,10 @@ end
 -- does; and how workers are preferred, as `placement.read` says it. Removes the closed types from `heads`.
 function type_rules.open(types, heads, settings, is_ahead)
     local open, limit_of = {}, {}
-    local all, text, are_some_first, preferred =
-        unpack(redis.call("HMGET", key.type_rules, "*", "!", minimums.ANY, placement.FIELD))
-    for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
-        local type, rule = types[nth], type_rules.read(words)
+    local fields = lanes.fields(key.type_rules, { "*", "!", minimums.ANY, placement.FIELD, unpack(types) })
+    local all, text, are_some_first, preferred = unpack(fields, 1, 4)
+    for nth, type in ipairs(types) do
+        local rule = type_rules.read(fields[nth + 4])
         if all or type_rules.is_closed(rule) then
             heads[type] = nil
         else

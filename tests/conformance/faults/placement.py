@@ -3,6 +3,7 @@
 from .fault import Fault
 
 FAULTS = (
+    Fault("placing/placement", "if #found > 0 and size > found_size or", "if #found > 0 and size >= found_size or"),
     Fault("placing/placement", 'values[1] == "weighted" and has_weights', "has_weights"),
     Fault("placing/placement", "if words ~= redis.call(", "if words and words ~= redis.call("),
     Fault("placing/placement", "* weights.priority +", "* 0 +"),

@@ -90,7 +90,7 @@ FAULTS = (
     ),
     Fault("placing/which_slot", "        slot.left = slot.left - 1\n", ""),
     Fault("placing/which_slot", "        occupied[slot.profile] = (occupied[slot.profile] or 0) + 1\n", ""),
-    Fault("placing/which_slot", "if #found > 0 and size > found_size or", "if #found > 0 and size >= found_size or"),
+    Fault("placing/which_slot", "if best and size > best_size or", "if best and size >= best_size or"),
     Fault(
         "placing/which_slot",
         "if not best or since < best_since or (since",

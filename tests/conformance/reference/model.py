@@ -192,6 +192,8 @@ class Worker:
     free_since_us: int = 0
     hints: dict[str, int] = field(default_factory=dict)
     """Hints of the jobs that it ended well, a few of them -> when it did so last, µs."""
+    holds_since: dict[str, int] = field(default_factory=dict)
+    """These hints -> since when it holds them, µs."""
     claims: dict[str, int] = field(default_factory=dict)
     """Job id -> fencing number, in the order they were granted."""
     inbox: list[Delivery | str] = field(default_factory=list)

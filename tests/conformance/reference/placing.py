@@ -193,9 +193,11 @@ def record(cohort: Cohort, worker: Worker, job: Job, now_us: int) -> None:
     hint = hint_of(job)
     if hint:
         cohort.counters["locality_hits" if hint in worker.hints else "locality_misses"] += 1
+        worker.holds_since.setdefault(hint, now_us)
         worker.hints[hint] = now_us
         if len(worker.hints) > MOST_HINTS:
-            del worker.hints[min(worker.hints, key=lambda each: (worker.hints[each], each))]
+            oldest = min(worker.hints, key=lambda each: (worker.hints[each], each))
+            del worker.hints[oldest], worker.holds_since[oldest]
 
 
 @cache
