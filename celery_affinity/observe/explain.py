@@ -74,8 +74,8 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         merged = sentences.merged(job.calls - 1, job.merge_key)
         note = f"{merged}; {note}" if note else merged
     facts = {**vars(job), "note": note}
-    times = {"since_s": since_us / SECOND_US, "now_s": now_us / SECOND_US}
-    return Explanation(**facts, **times, waiting=waiting, near=its_near)
+    its_times = since_us / SECOND_US, now_us / SECOND_US
+    return Explanation(**facts, since_s=its_times[0], now_s=its_times[1], waiting=waiting, near=its_near)
 
 
 def _missed_ticks(reader: Reader, now_us: int) -> str | None:

@@ -46,8 +46,9 @@ class Job:
     that the job came back: its worker died, or gave it back unacked. *worker*: name of the worker that holds, or held,
     the job. *reason*: for a dead job, one of `dead_reasons.REASONS`. *why*: for a failed or dead job, the type of the
     exception and the first 200 characters of its message. *keys*: those of a rate, and of exclusion. *hint*: what the
-    job works with, for workers that hold it. *calls*: number of calls that share the run. *patient_until_s*: the time until which a scheduled job waits for more calls to merge
-    with. *recurring*: the name of the recurring call that made the job. *other_jobs*: ids of jobs of the same task that
+    job works with, for workers that hold it. *calls*: number of calls that share the run. *patient_until_s*: the time
+    until which a scheduled job waits for more calls to merge with. *recurring*: the name of the recurring call that
+    made the job. *other_jobs*: ids of jobs of the same task that
     have not ended.
     """
 

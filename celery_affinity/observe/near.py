@@ -33,13 +33,16 @@ def near(reader: Reader, hint: str, now_us: int, settings: Mapping[str, str]) ->
     """Return who holds *hint*. *settings*: complete. Two round trips."""
     found = reader.ask_one("zrevrange", reader.key("holders", encode(hint)), 0, _SHOWN - 1, "WITHSCORES")
     holders = _pairs(found)
-    rows = (
-        reader.ask([("hmget", reader.key("worker", each), ["name", "free"]) for each, _ in holders]) if holders else []
-    )
+    rows = [("hmget", reader.key("worker", each), ["name", "free"]) for each, _ in holders]
+    times = [("zscore", reader.key("hints", each), encode(hint)) for each, _ in holders]
+    replies = reader.ask([*rows, *times]) if holders else []
     workers = [
-        NearWorker(decode(text_of(name or b"")), max(0, now_us - at_us) / SECOND_US, number_of(free))
-        for (_, at_us), (name, free) in zip(holders, rows, strict=True)
+        NearWorker(
+            decode(text_of(name or b"")), max(0.0, now_us - float(at_us or since_us)) / SECOND_US, number_of(free)
+        )
+        for (_, since_us), (name, free), at_us in zip(holders, replies, replies[len(holders) :], strict=False)
     ]
+    workers.sort(key=lambda each: each.used_s)
     by_shares = settings["tenant_turns"] == "share"
     return Near(workers, 0.0 if by_shares else float(settings["locality_bonus"]))
 

@@ -1,10 +1,10 @@
 """Who holds the hint of a waiting job: `explain`, the worker's hints, and the metrics of hits."""
 
 import pytest
+from click import unstyle
 
 from celery_affinity.cli import text_of_explain
 from celery_affinity.observe.explain import explain
-from celery_affinity.observe.exposition import exposition
 from celery_affinity.observe.near import hints_of
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
@@ -21,7 +21,7 @@ def fleet(redis_client):
 
 
 def near_line(fleet, task):
-    lines = text_of_explain.explanation(explain(fleet.scheduler.reader, task)).splitlines()
+    lines = unstyle(text_of_explain.explanation(explain(fleet.scheduler.reader, task))).splitlines()
     return next(line.removeprefix("near").strip() for line in lines if line.startswith("near"))
 
 
@@ -38,6 +38,5 @@ def test_explain_says_which_workers_hold_the_hint_of_a_waiting_job(fleet):
     assert explain(fleet.scheduler.reader, "task-again~").hint == "model:7"
     assert [*hints_of(fleet.scheduler.reader, "gpu")] == ["model:7"]
     fleet.end("gpu", following)
-    text = exposition(Report(fleet.scheduler.reader).status())
-    assert "celery_affinity_locality_hits_total 1" in text
-    assert "celery_affinity_locality_misses_total 1" in text
+    counters = Report(fleet.scheduler.reader).status().counters
+    assert (counters["locality_hits"], counters["locality_misses"]) == (1, 1)
