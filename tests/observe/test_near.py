@@ -9,7 +9,7 @@ from celery_affinity.observe.near import hints_of
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
 
-from ..support.clocked import ClockedScheduler
+from ..support.clocked import ClockedReader, ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 
 
@@ -21,7 +21,7 @@ def fleet(redis_client):
 
 
 def near_line(fleet, task):
-    lines = unstyle(text_of_explain.explanation(explain(fleet.scheduler.reader, task))).splitlines()
+    lines = unstyle(text_of_explain.explanation(explain(ClockedReader(fleet.scheduler), task))).splitlines()
     return next(line.removeprefix("near").strip() for line in lines if line.startswith("near"))
 
 
@@ -35,7 +35,7 @@ def test_explain_says_which_workers_hold_the_hint_of_a_waiting_job(fleet):
     fleet.scheduler.advance(12)
     fleet.publish("again~", "pdf", rules="near=model%3A7")
     assert near_line(fleet, "task-again~") == "gpu@host (12.0 s ago), busy; bonus 80.0 there"
-    assert explain(fleet.scheduler.reader, "task-again~").hint == "model:7"
+    assert explain(ClockedReader(fleet.scheduler), "task-again~").hint == "model:7"
     assert [*hints_of(fleet.scheduler.reader, "gpu")] == ["model:7"]
     fleet.end("gpu", following)
     counters = Report(fleet.scheduler.reader).status().counters

@@ -22,6 +22,7 @@ function hooks.wait(id, type, lane, enqueued, fresh)
     if marks.has_key(id) then
         keyed.enter(id, type, lane, enqueued, fresh)
     else
+        hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued)
     end
     hooks.of(id).waits(id, type)
@@ -45,7 +46,7 @@ function hooks.leave_gate(id, type, lane)
 end
 
 -- A job comes into its lane, or leaves it. `known`: the hint of the job and the near heads of this hint, if both are
--- known. Who calls this for all jobs looks at the id first: most have no mark of a hint.
+-- known. For a job without rules nobody need call this.
 function hooks.enters_lane(id, type, lane, enqueued)
     if marks.has_hint(id) then
         near.enter(id, type, lane, enqueued)

@@ -86,9 +86,10 @@ local function best(waiting)
     return job, goes_by_age
 end
 
-local function pop(waiting, job)
+-- Removes `job` from its lane, which is about to be claimed. `has_rules`: whether its id has a mark.
+local function pop(waiting, job, has_rules)
     local type = job.type
-    if string.find(job.id, protocol.HINTED, -3, true) then -- the id alone says that for most
+    if has_rules then
         hooks.leaves_lane(job.id, type, job.lane, job.near)
     end
     if not job.place then -- it is none of the heads

@@ -68,8 +68,9 @@ function fill.from(waiting, caller, view, fresh)
         local run, run_expires = id, nil -- of what stands for calls: the call that is run
         local fence, deliveries, expires, has_row, is_moved
         if may_start then
-            waiting:pop(job)
-            local rule = hooks.by_mark[marks.of(id)]
+            local mark = marks.of(id)
+            local rule = hooks.by_mark[mark]
+            waiting:pop(job, is_ruled or rule or mark == protocol.HINTED)
             if rule then
                 run, run_expires = rule.choose(id, job.type)
             end

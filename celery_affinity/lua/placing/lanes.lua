@@ -87,12 +87,10 @@ function lanes.with(id, type, lane, enqueued, heads)
     return heads
 end
 
--- Adds a job to its lane. `heads`: the heads of its type, if they are known.
+-- Adds a job to its lane. `heads`: the heads of its type, if they are known. The caller says so to `hooks.enters_lane`,
+-- unless the job has no rules.
 function lanes.add(id, type, lane, enqueued, heads)
     heads = heads or lanes.heads_of(type)
-    if string.find(id, protocol.HINTED, -3, true) then
-        hooks.enters_lane(id, type, lane, enqueued)
-    end
     local after = lanes.with(id, type, lane, enqueued, heads)
     if after ~= heads then
         lanes.write(type, after)
@@ -137,9 +135,7 @@ end
 -- Removes any job from its lane.
 function lanes.remove(id, type, lane)
     local heads = lanes.heads_of(type)
-    if string.find(id, protocol.HINTED, -3, true) then
-        hooks.leaves_lane(id, type, lane)
-    end
+    hooks.leaves_lane(id, type, lane)
     local after = lanes.without(id, type, lane, heads)
     if after ~= heads then
         lanes.write(type, after)

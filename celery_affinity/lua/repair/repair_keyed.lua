@@ -197,6 +197,7 @@ function repair_keyed.fix_place(place, type, lane)
         end
         local differ, row = repair_keyed.fix_job(id, place)
         if not row and not call.found and string.find(id, "^[!-~]+$") then
+            hooks.enters_lane(id, type, lane, derived.whole(time) or call.now)
             lanes.add(id, type, lane, derived.whole(time) or call.now) -- it goes the way of a job without rules
         end
         return differ
