@@ -19,12 +19,14 @@ AFFINITY = {
     "mode": lambda value: Affinity(on_demand=value),
     "key": lambda value: Affinity(exclusive=value),
     "tenant": lambda value: Affinity(tenant=value),
+    "hint": lambda value: Affinity(locality=value),
     "merge key": lambda value: Affinity(merge=Merge(value, keep="last")),
 }
 #: What `affinity_task_rules` has of an option.
 OF_NAMES = {
     "key": lambda value: {"exclusive": value},
     "tenant": lambda value: {"tenant": value},
+    "hint": lambda value: {"locality": value},
     "merge key": lambda value: {"merge": Merge(value, keep="last")},
 }
 ROWS = [

@@ -77,7 +77,7 @@ end
 
 -- RETURNS the hints that `worker` holds, as far as they matter for the choice of a job; nil for none.
 function hooks.hints_of(worker, preferred)
-    return preferred and preferred.bonus > 0 and worker and near.of(worker) or nil
+    return preferred.bonus > 0 and worker and near.of(worker) or nil
 end
 
 -- RETURNS the job that goes instead of `job`, which has a key and is the oldest of the best lane; mostly itself.

@@ -150,13 +150,16 @@ function candidates.of(types, view, settings)
         view = kept_back and view.of_all and view:of_all() or view -- jobs may wait beside any free slot
         view.weights = preferred and preferred.weights
     end
-    local hints = not kept_back and hooks.hints_of(view.worker, preferred)
-    return {
+    local found = {
         types = waiting, heads = heads, left = left, view = view, limits = limit_of, kept_back = kept_back,
-        first_heads = first_heads, settings = settings, changed = {}, hints = hints, bonus = hints and preferred.bonus,
+        first_heads = first_heads, settings = settings, changed = {},
         best = best, pop = pop, count = count, write = candidates.write_heads,
         moved = moved, read_first_heads = read_first_heads,
     }
+    if preferred and not kept_back then
+        found.hints, found.bonus = hooks.hints_of(view.worker, preferred), preferred.bonus
+    end
+    return found
 end
 
 local function only_one(waiting)

@@ -22,7 +22,7 @@ FAULTS = (
     Fault("jobs/hooks", "        hooks.enters_lane(id, type, lane, enqueued)\n        lanes.add", "        lanes.add"),
     Fault("jobs/enter", "            hooks.enters_lane(id, type, lane, due)\n", ""),
     Fault("jobs/enter", "            hooks.enters_lane(alone.id, alone.type, alone.lane, alone.enqueued)\n", ""),
-    Fault("placing/candidates", "local hints = not kept_back and", "local hints ="),
+    Fault("placing/candidates", "if preferred and not kept_back then", "if preferred then"),
     Fault("placing/candidates", "waiting.hints and not goes_by_age then", "waiting.hints then"),
     Fault("placing/placement", 'values[3] ~= "share" and', ""),
     Fault("placing/placement", "(holders[worker] and weights.locality or 0)", "0"),
