@@ -8,7 +8,10 @@ whichever of its commands it runs, so each of ours is loaded when it is asked fo
 import click
 
 from ..worker import own_commands  # noqa: F401  # so that `celery inspect` knows our commands
+from . import worker_options
 from .loads_on_use import loading
+
+worker_options.add()
 
 #: Name of a command, as people type it -> the module that has it, in the order of `celery affinity --help`.
 _MODULES = {

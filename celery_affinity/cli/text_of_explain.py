@@ -7,6 +7,7 @@ from ..observe.claim_order import Group
 from ..observe.explain import Explanation
 from ..observe.keyed.facts import Key
 from ..observe.keyed.turns import Turn
+from ..observe.near import Near
 from ..observe.preemption import Stop, Stopped
 from ..observe.waiting import SlotsOfTypes, Waiting
 from ..operate.values import Values
@@ -46,6 +47,7 @@ def explanation(found: Explanation) -> str:
         *[("preempting" if found.waiting else "stops", _stop(each, found)) for each in found.stops],
         *([("other jobs", f"{len(found.other_jobs)} with this task id have not ended")] if found.other_jobs else []),
         *(_waiting_rows(found.waiting, found.now_s or 0) if found.waiting else []),
+        *([("near", _near(found.hint or "", found.near))] if found.near else []),
     ]
     return paragraph(rows)
 
@@ -118,6 +120,17 @@ def _waiting_rows(waiting: Waiting, now_s: float) -> list[tuple[str, str]]:
         ("overtaken", _overtaken(waiting)),
         ("wait", _wait(waiting, now_s)),
     ]
+
+
+def _near(hint: str, near: Near) -> str:
+    if not near.workers:
+        return f"no worker holds the hint {printable(hint)!r}"
+    some = (
+        f"{each.name} ({duration(each.used_s)} ago), {many(each.free, 'free slot') if each.free else 'busy'}"
+        for each in near.workers
+    )
+    bonus = f"bonus {near.bonus:,.1f} there" if near.bonus else "no bonus there (affinity_locality_bonus)"
+    return f"{'; '.join(some)}; {bonus}"
 
 
 def _tenant(key: Key) -> str:

@@ -1,7 +1,8 @@
-"""Which keys the job of a call has: of exclusion, of a rate, of merging, of a tenant. Of each the first that says
-something counts.
+"""Which keys the job of a call has: of exclusion, of a rate, of merging, of a tenant; and its hint of locality. Of each
+the first that says something counts.
 
-1. the call: its ``exclusive=``, ``rate=``, ``tenant=``, or else those in its ``affinity=``; its ``merge_key=``;
+1. the call: its ``exclusive=``, ``rate=``, ``tenant=``, ``locality=``, or else those in its ``affinity=``; its
+   ``merge_key=``;
 2. what the first try had, for a retry;
 3. the task's ``affinity=``;
 4. of a tenant: the task that publishes the call while it runs (``affinity_inherit_tenant``);
@@ -26,8 +27,9 @@ from ..rules.affinity import NEEDS_LATE_ACKS, RULES, Affinity, check_preemptible
 from ..rules.call_options import KEYS
 from ..rules.keyed.key_rules import Exclusive, Rate, Rule, TenantKey, narrowness, of_text, rule_of_call, tenant
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
+from ..rules.locality import Locality, hint_of_call
 from ..rules.merging import Merge, merge_key
-from ..rules.rule_texts import as_preemptible, is_preemptible, joined, of_options, parts_of
+from ..rules.rule_texts import as_preemptible, hint_in, is_preemptible, joined, of_options, parts_of
 from . import revokes
 from .first_try import rules_in
 from .of_app import rules_by_name
@@ -53,7 +55,7 @@ class RuleMaker(NamedTuple):
 
     task_name: str
     arguments: Arguments
-    parts: tuple[Rule | Merge | str, ...]
+    parts: tuple[Rule | Merge | Locality | str, ...]
     said: bool
     preemptible: bool = False
 
@@ -70,7 +72,7 @@ class RuleMaker(NamedTuple):
         text = joined(*(self._part(part, args, kwargs) for part in self.parts))
         return as_preemptible(text, self.preemptible) if self.preemptible else text
 
-    def _part(self, rule: Rule | Merge | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def _part(self, rule: Rule | Merge | Locality | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         if isinstance(rule, str):
             return rule
         if isinstance(rule.key, str):
@@ -105,7 +107,8 @@ def decide(
         task_name, task, options, (asked.preemptible, _kept_preemptible(left), own.preemptible)
     )
     merge = own.merge or named.merge or (_BOUNDS if task is None else None)
-    said: dict[str, Rule | Merge | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
+    said: dict[str, Rule | Merge | Locality | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
+    said[Locality.option] = _hint(options, asked, kept)
     said |= {option: _key_rule(option, options, asked, kept) for option in (*KEYS, TenantKey.option)}
     order = [*kept] or RULES
     parts = {option: getattr(own, option) or getattr(named, option) for option in order}
@@ -118,12 +121,13 @@ def decide(
     return RuleMaker(task_name, _arguments_of(task), _in_order(parts), says, preemptible)
 
 
-def _in_order(parts: Mapping[str, Rule | Merge | str | None]) -> tuple[Rule | Merge | str, ...]:
-    """Return *parts* of rules in the order in which a job has them: how it merges, the narrower key, the other key, and
-    the tenant: a job that waits for its key holds up no other jobs of its tenant.
+def _in_order(parts: Mapping[str, Rule | Merge | Locality | str | None]) -> tuple[Rule | Merge | Locality | str, ...]:
+    """Return *parts* of rules in the order in which a job has them: how it merges, its hint, the narrower key, the
+    other key, and the tenant: a job that waits for its key holds up no other jobs of its tenant.
     """
-    keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge)]
-    return parts[Merge.option] or "", *sorted(keys, key=narrowness, reverse=True), parts[TenantKey.option] or ""
+    keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge | Locality)]
+    before = (parts[name] or "" for name in (Merge.option, Locality.option))
+    return *before, *sorted(keys, key=narrowness, reverse=True), parts[TenantKey.option] or ""
 
 
 def _kept(left: object) -> dict[str, str]:
@@ -133,7 +137,9 @@ def _kept(left: object) -> dict[str, str]:
         return {}
     merging, keys = parts_of(kept)
     rate, exclusive, of_tenant = of_options(as_preemptible(keys, False))
-    found = {Merge.option: merging, Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
+    hint = hint_in(kept)
+    found = {Merge.option: merging, Locality.option: f"near={hint}" if hint else ""}
+    found |= {Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
     return dict(sorted(found.items(), key=lambda part: kept.find(part[1])))
 
 
@@ -169,6 +175,15 @@ def _key_rule(option: str, options: Mapping[str, Any], asked: Affinity, kept: Ma
         return ""
     of_call: Rule | None = getattr(asked, option)
     return kept.get(option) if of_call is None else of_call
+
+
+def _hint(options: Mapping[str, Any], asked: Affinity, kept: Mapping[str, str]) -> Locality | str | None:
+    """Return what the call says of its hint, or else its first try."""
+    given = hint_of_call(options.get(Locality.option))
+    if given is not None:
+        return given
+    of_call: Any = asked.locality
+    return kept.get(Locality.option) if of_call is None else of_call
 
 
 def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], kept: Mapping[str, str]) -> str | None:

@@ -92,7 +92,9 @@ def _of_mapped_task(call: "Sending") -> Affinity:
     body = call.called_with
     name = destination.mapped_by(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
     task = tasks_of(call.app).get(name) if name else None
-    return replace(affinity_of(task), exclusive=None, rate=None, tenant=None, merge=None, preemptible=None)
+    return replace(
+        affinity_of(task), exclusive=None, rate=None, tenant=None, merge=None, preemptible=None, locality=None
+    )
 
 
 def _type_without_a_route(app: Celery, task: Any, name: str, properties: Mapping[str, Any]) -> str | None:

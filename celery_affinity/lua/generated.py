@@ -110,7 +110,7 @@ def _defaults() -> str:
 
 
 def _number_or_text(value: str) -> float | str:
-    return float(value) if value.replace(".", "", 1).isdigit() else value
+    return float(value) if value.removeprefix("-").replace(".", "", 1).isdigit() else value
 
 
 def _literal(value: float | str) -> str:

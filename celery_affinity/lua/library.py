@@ -117,7 +117,13 @@ def _registry(lua_files: Mapping[str, str]) -> str:
     hooks = _HOOK.findall(lua_files["jobs/no_rule"])
     rules = [name for text in lua_files.values() for name in _MARK.findall(text)]
     lines = [f"{rule}.{hook} = {rule}.{hook} or no_rule.{hook}\n" for rule in rules for hook in hooks]
-    marks = ["protocol.KEYED", "protocol.MANY_KEYED", "protocol.TENANTED", *(f"{rule}.MARK" for rule in rules)]
+    marks = [
+        "protocol.KEYED",
+        "protocol.MANY_KEYED",
+        "protocol.TENANTED",
+        "protocol.HINTED",
+        *(f"{rule}.MARK" for rule in rules),
+    ]
     return "".join(
         [
             "do -- registry\n",

@@ -17,6 +17,8 @@ class Capacity:
     def __init__(self, pool: Pool, claims: Claims) -> None:
         #: The scheduled queues that the worker serves.
         self.types: tuple[str, ...] = ()
+        #: The worker's place among equally specialised ones, where the fleet's settings give it weight.
+        self.priority = 0
         self._pool, self._claims = pool, claims
         self._waiting: Counter[str] = Counter()
         self._avoided: frozenset[str] = frozenset()

@@ -76,6 +76,7 @@ class Membership:
             lower_first=settings.priority_order != HIGHER_FIRST,
         )
         self.capacity = Capacity(pool, self.claims)
+        self.capacity.priority = settings.worker_priority
         self.lookahead = Lookahead(settings.lookahead, settings.lookahead_ms / 1_000)
         self.recalled = Recalled()
         self.reporting = Reporting(
@@ -187,6 +188,11 @@ class Membership:
         """Join again, since the server is to know more of this worker. Any thread may call this method."""
         self._rejoin = True
         self._heartbeats.wake()
+
+    def prefer(self, priority: int) -> None:
+        """Have the worker get jobs by this *priority* from now on, before or after equally specialised ones."""
+        self.capacity.priority = priority
+        self.tell_anew()
 
     def turned(self) -> None:
         """Record a turn of the event loop."""

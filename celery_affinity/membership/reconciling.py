@@ -51,7 +51,8 @@ class Reconciling:
         types = [type_ for type_ in self._capacity.types if type_ not in withdrawn]
         if self._claims.drained:
             types, withdrawn = [], frozenset()
-        joining = Joining(self._claims.worker, name, types, slots, other, app, sorted(withdrawn), self._capacity.stops)
+        stops, priority = self._capacity.stops, self._capacity.priority
+        joining = Joining(self._claims.worker, name, types, slots, other, app, sorted(withdrawn), stops, priority)
         joined = scheduler.join(joining, shared(self._settings))
         self._claims.clock.set(joined.now_us)
         self._stop_void(scheduler, self._claims.void_up_to(joined.void_up_to))

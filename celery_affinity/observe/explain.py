@@ -14,6 +14,7 @@ from ..server.reader import Reader
 from . import sentences
 from .job_row import read_jobs
 from .jobs import Job, settings_command, with_runs
+from .near import Near, near
 from .preemption import Stop, Stopped, stopped_last, stops
 from .waiting import Waiting, waiting_of
 
@@ -26,9 +27,10 @@ class Explanation(Job):
     """The facts of a task's newest job, and the reasons why it waits.
 
     *since_s*, the time of the last change of state, and *now_s*, the time of this answer, are Unix times by the
-    server's clock; None if the state is "unknown". *waiting*: why a pending job waits. *stopped*: the last time that
-    the job was stopped while it ran, for a tenant below its minimum. *stops*: of a running job, the order to stop it;
-    of a pending job, the stops that are under way for its tenant and type.
+    server's clock; None if the state is "unknown". *waiting*: why a pending job waits. *near*: which workers hold the
+    hint of a job that waits. *stopped*: the last time that the job was stopped while it ran, for a tenant below its
+    minimum. *stops*: of a running job, the order to stop it; of a pending job, the stops that are under way for its
+    tenant and type.
     """
 
     since_s: float | None = None
@@ -36,6 +38,7 @@ class Explanation(Job):
     waiting: Waiting | None = None
     stopped: Stopped | None = None
     stops: list[Stop] = field(default_factory=list)
+    near: Near | None = None
 
 
 def explain(reader: Reader, task_id: str) -> Explanation:
@@ -57,7 +60,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         return None
     ((job, run, claim),) = found
     now_us = reader.now_us()
-    since_us, note, waiting = run.enqueued_us, job.note, None
+    since_us, note, waiting, its_near = run.enqueued_us, job.note, None, None
     settings = complete(reader.hash("settings"))
     if job.state == "scheduled":
         since_us = since_us if run.patient_us is not None else run.published_us or since_us
@@ -70,6 +73,8 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         waiting = waiting_of(reader, run.lane, run.rules, now_us, settings)
         if waiting is None:
             return None
+        if job.hint is not None:
+            its_near = near(reader, job.hint, now_us, settings)
     if job.calls > 1:
         merged = sentences.merged(job.calls - 1, job.merge_key)
         note = f"{merged}; {note}" if note else merged
@@ -79,6 +84,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         since_s=since_us / SECOND_US,
         now_s=now_us / SECOND_US,
         waiting=waiting,
+        near=its_near,
         stopped=stopped_last(reader, run.job_id, int(settings["preemption_max"])),
         stops=stops(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else [],
     )

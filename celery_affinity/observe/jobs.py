@@ -12,6 +12,7 @@ from ..rules.marks import is_batch
 from ..rules.merging import merge_key_in
 from ..rules.redis_keys import SEVERAL, decode, encode
 from ..rules.rows import text_of
+from ..rules.rule_texts import hint_in
 from ..rules.score import Weights
 from ..rules.shared_settings import complete
 from ..rules.unreadable import is_text
@@ -44,9 +45,10 @@ class Job:
     of the last claim. *mode*: "queued" or "on_demand". *priority*: 0..10, 10 highest. *deliveries*: number of times
     that the job came back: its worker died, or gave it back unacked. *worker*: name of the worker that holds, or held,
     the job. *reason*: for a dead job, one of `dead_reasons.REASONS`. *why*: for a failed or dead job, the type of the
-    exception and the first 200 characters of its message. *keys*: those of a rate, and of exclusion. *calls*: number of
-    calls that share the run. *patient_until_s*: the time until which a scheduled job waits for more calls to merge
-    with. *recurring*: the name of the recurring call that made the job. *other_jobs*: ids of jobs of the same task that
+    exception and the first 200 characters of its message. *keys*: those of a rate, and of exclusion. *hint*: what the
+    job works with, for workers that hold it. *calls*: number of calls that share the run. *patient_until_s*: the time
+    until which a scheduled job waits for more calls to merge with. *recurring*: the name of the recurring call that
+    made the job. *other_jobs*: ids of jobs of the same task that
     have not ended.
     """
 
@@ -69,6 +71,7 @@ class Job:
     why: str | None = None
     keys: list[str] = field(default_factory=list)
     merge_key: str | None = None
+    hint: str | None = None
     calls: int = 1
     patient_until_s: float | None = None
     recurring: str | None = None
@@ -197,6 +200,7 @@ def with_runs(
                     why=run.why,
                     keys=[decode(each.key) for each in stated_in(run.rules)],
                     merge_key=merge_key_in(run.rules),
+                    hint=decode(hint_in(run.rules or "")) or None,
                     calls=number,
                     patient_until_s=seconds(run.patient_us) if run.state == "scheduled" else None,
                     recurring=row.recurring,

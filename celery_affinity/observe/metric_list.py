@@ -130,6 +130,18 @@ METRICS: tuple[Figure | Histogram, ...] = (
     Figure(f"{_PREFIX}dead_letters", "Dead letters that are kept.", (), lambda status: [((), status.dead)]),
     Figure(f"{_PREFIX}dead_lettered_jobs_total", "Jobs that became dead letters.", ("reason",), values.dead_lettered),
     Figure(
+        f"{_PREFIX}locality_hits_total",
+        "Jobs with a hint that ended well on a worker which held their hint by then.",
+        (),
+        lambda status: [((), status.counters.get("locality_hits", 0))],
+    ),
+    Figure(
+        f"{_PREFIX}locality_misses_total",
+        "Jobs with a hint that ended well on a worker which did not hold their hint.",
+        (),
+        lambda status: [((), status.counters.get("locality_misses", 0))],
+    ),
+    Figure(
         f"{_PREFIX}recurring_fired_total",
         "Recurring calls that were made.",
         (),

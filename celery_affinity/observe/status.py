@@ -32,7 +32,7 @@ class WorkerStatus:
     because too many of their jobs wait there for a rate limit. *stalled*: the event loop stands still. *lent*: slots
     held by rate-limited jobs and usable by other jobs; *free* includes them. *held*: jobs that the worker holds.
     *pace*: how long its recent jobs take beside those of the same type on other workers; None if it has ended too few
-    jobs, or no other worker of its types has ended enough.
+    jobs, or no other worker of its types has ended enough. *priority*: its place among equally specialised workers.
     """
 
     name: str
@@ -47,6 +47,7 @@ class WorkerStatus:
     lent: int = 0
     held: int = 0
     pace: ComparedPace | None = None
+    priority: int = 0
 
     @property
     def takes_jobs(self) -> bool:
@@ -192,6 +193,7 @@ class Report:
                     stalled=row.get("stalled") == "1",
                     lent=max(0, -number_of(row.get("other"))),
                     pace=by_worker.get(worker),
+                    priority=number_of(row.get("priority")),
                 )
             )
         held = read.held([worker.id for worker in workers])

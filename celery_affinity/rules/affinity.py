@@ -7,6 +7,7 @@ from functools import lru_cache
 from ..errors import OptionError, refuse
 from .keyed.key_rules import Exclusive, Rate, Rule, TenantKey, as_exclusive, as_rate, as_tenant
 from .keyed.spelled import Named
+from .locality import Locality, as_locality
 from .merging import Merge, as_merge, merge_in_settings
 from .protocol import MAX_PRIORITY
 from .spelling import closest
@@ -64,7 +65,8 @@ class Affinity(Named):
     start at a limited rate (`Rate`). A job with both starts when its rate lets it, and then its exclusive key.
     *tenant*: on whose behalf a job runs, a name or its template, such as ``"{customer}"`` (``affinity_tenants``).
     *preemptible*: whether a job of a tenant may be stopped while it runs, and run again later, for the job of a tenant
-    that has fewer slots than its minimum; this requires ``acks_late=True``.
+    that has fewer slots than its minimum; this requires ``acks_late=True``. *locality*: a hint, a word for what a job
+    works with, or its template, such as ``"model:{name}"`` (``affinity_locality_bonus``).
     *merge*: waiting calls with the same key become one run (`Merge`); only a task can set it, not a call.
 
     Raises OptionError (a ValueError) for anything else.
@@ -78,6 +80,7 @@ class Affinity(Named):
     tenant: TenantKey | str | None = field(default=None, metadata={"check": as_tenant})
     merge: Merge | None = None
     preemptible: bool | None = field(default=None, metadata={"check": check_preemptible, "is_attribute": True})
+    locality: Locality | str | None = field(default=None, metadata={"check": as_locality})
     keys: tuple[Rule, ...] = field(default=(), init=False, repr=False, compare=False)
     """What `rate` and `exclusive` say, as far as they do."""
 
@@ -93,7 +96,7 @@ class Affinity(Named):
             keys = tuple(filter(None, (rate, exclusive)))
             for name, value in (("exclusive", exclusive), ("rate", rate), ("keys", keys)):
                 object.__setattr__(self, name, value)
-        if as_merge(self.merge) or self.keys or self.tenant or self.preemptible:
+        if as_merge(self.merge) or self.keys or self.tenant or self.preemptible or self.locality:
             object.__setattr__(self, "has_rules", True)
 
     def __json__(self) -> dict[str, object]:
@@ -112,7 +115,7 @@ def only_tasks_merge(merge: Merge) -> OptionError:
 
 
 #: Options that make the rules of a job, which may be said of tasks by their names.
-RULES = (Merge.option, Rate.option, Exclusive.option, TenantKey.option)
+RULES = (Merge.option, Locality.option, Rate.option, Exclusive.option, TenantKey.option)
 
 _FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
 
@@ -151,18 +154,19 @@ def as_affinity(value: object) -> Affinity:
 
 def affinity_of_pattern(value: object) -> Affinity:
     """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ..., "rate": ..., "tenant": ...,
-    "merge": ...}``, some of them, or {} for none. Raises OptionError.
+    "merge": ..., "locality": ...}``, some of them, or {} for none. Raises OptionError.
     """
     if isinstance(value, Affinity):
         value = {name: said for name in _FIELDS if (said := getattr(value, name)) is not None}
-    elif isinstance(value, Rule | Merge):
+    elif isinstance(value, Rule | Merge | Locality):
         value = {value.option: value}
     elif value is None:
         value = {}
     if not isinstance(value, Mapping) or not value.keys() <= {*RULES}:
         raise refuse(
             "a rule of a name",
-            "{'exclusive': ...}, {'rate': ...}, {'tenant': ...}, {'merge': ...}, some of them together, or {}",
+            "{'exclusive': ...}, {'rate': ...}, {'tenant': ...}, {'merge': ...}, {'locality': ...}, some of them "
+            "together, or {}",
             value,
         )
     return Affinity(**{**value, Merge.option: merge_in_settings(value.get(Merge.option))})

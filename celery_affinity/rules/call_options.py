@@ -17,6 +17,7 @@ from ..errors import OptionError
 from . import type_name
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_preemptible, check_priority
 from .keyed.key_rules import Exclusive, Rate, TenantKey, rule_of_call
+from .locality import hint_of_call
 from .merging import merge_key
 
 #: Who may say an option, and by which option or setting.
@@ -201,6 +202,27 @@ OPTIONS: dict[str, Option] = {
         shown="keys",
         in_json=lambda value: isinstance(value, bool),
         accepted_in_json="true or false",
+    ),
+    "locality": Option(
+        "hint",
+        "What the job works with: a worker that has lately ended a job with the same hint is preferred.",
+        "a hint (str), or False",
+        hint_of_call,
+        (
+            ("call", "locality"),
+            ("route", "locality"),
+            ("call", "affinity"),
+            ("route", "affinity"),
+            FIRST_TRY,
+            ("task", "affinity"),
+            ("name", "affinity_task_rules"),
+        ),
+        "no hint",
+        field="rules",
+        shown="hint",
+        is_of_calls=True,
+        in_json=is_short_text,
+        accepted_in_json="a text of up to 1,000 characters",
     ),
     "merge_key": Option(
         "merge key",

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from .protocol import (
     BATCH,
     BY_SETTINGS,
+    HINTED,
     KEYED,
     LONGEST_ID,
     LONGEST_KEY,
@@ -60,6 +61,7 @@ _OF_RATE, _EXCLUSIVE = (
 _OF_TENANT = f"(?=key={TENANT_PREFIX}){_KEY} quota={BY_SETTINGS}(?: {PREEMPTIBLE})?"
 _BEFORE_TENANT = f"(?:{_OF_RATE}|{_EXCLUSIVE}|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIVE} {_OF_RATE})"
 _KEYS = f"(?:{_BEFORE_TENANT}(?: {_OF_TENANT})?|{_OF_TENANT})"
+_HINT = f"near={_ENCODED}{{1,{LONGEST_KEY}}}"
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
 #: name -> field, in the order of the arrows' arguments.
@@ -103,15 +105,15 @@ FIELDS: dict[str, JobField] = {
         "",
     ),
     "rules": JobField(  # "rules" has them (`rule_texts.as_kept`), if there are any; then the id has a mark (`marks`)
-        "merge, exclusive, rate, tenant and preemptible of the task, or of the call",
+        "merge, locality, exclusive, rate, tenant and preemptible of the task, or of the call",
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or one key if the id ends with {KEYED!r}: "
         f"'key=K limit=N', 'key=K limit=1 order=1', or 'key=K rate=N/MICROSECONDS', whose K begins with "
         f"{RATE_PREFIX!r}; or 'key=K quota={BY_SETTINGS}' or 'key=K quota={BY_SETTINGS} {PREEMPTIBLE}', whose K "
         f"begins with {TENANT_PREFIX!r}, if it ends with {TENANTED!r}; or several of these kinds, the last one last, "
-        f"if it ends with {MANY_KEYED!r}; or merging, with {MERGES!r} before the other mark, and keys; K of up to "
-        f"{LONGEST_KEY} characters, percent-encoded",
-        f"(?:{_MERGE}(?: {_KEYS})?|{_KEYS})?",
+        f"if it ends with {MANY_KEYED!r}; or merging, with {MERGES!r} before the other mark, and keys; and before the "
+        f"keys 'near=K' with {HINTED!r} before the other marks; K of up to {LONGEST_KEY} characters, percent-encoded",
+        f"(?:{_MERGE}(?: {_HINT})?(?: {_KEYS})?|{_HINT}(?: {_KEYS})?|{_KEYS})?",
         "",
     ),
     "message": JobField("kombu", "any bytes", ""),  # in a key of its own

@@ -2,17 +2,18 @@
 
 ``!`` is last in the id of a job that has a key, ``&`` in the id of one that has several, ``$`` in the id of one whose
 only key is that of its tenant. Before that, or last, stands ``+`` in the id of a job that merges with others, and ``*``
-in the id of a batch, which the arrows made of several calls.
+in the id of a batch, which the arrows made of several calls. Before these, or last, stands ``~`` in the id of a job
+that has a hint of locality.
 """
 
-from .protocol import BATCH, KEYED, MANY_KEYED, MERGES, TENANTED
-from .rule_texts import keys_in, parts_of
+from .protocol import BATCH, HINTED, KEYED, MANY_KEYED, MERGES, TENANTED
+from .rule_texts import hint_in, keys_in, parts_of
 
 #: The marks of keys.
 OF_KEYS = (KEYED, MANY_KEYED, TENANTED)
 
 #: The last characters of the ids of all jobs that have rules.
-OF_RULES = (*OF_KEYS, MERGES, BATCH)
+OF_RULES = (*OF_KEYS, MERGES, BATCH, HINTED)
 
 
 def has_key(job_id: str) -> bool:
@@ -46,6 +47,10 @@ def merges(job_id: str) -> bool:
     return job_id.removesuffix(of_keys(job_id)).endswith(MERGES)
 
 
+def has_hint(job_id: str) -> bool:
+    return job_id.removesuffix(of_keys(job_id)).removesuffix(MERGES).removesuffix(BATCH).endswith(HINTED)
+
+
 def is_batch(job_id: str) -> bool:
     return job_id.removesuffix(of_keys(job_id)).endswith(BATCH)
 
@@ -61,4 +66,4 @@ def marked(job_id: str, rules: str) -> str:
     if not rules:
         return job_id
     of_merging, keys = parts_of(rules)
-    return f"{job_id}{MERGES if of_merging else ''}{of_texts(keys)}"
+    return f"{job_id}{HINTED if hint_in(rules) else ''}{MERGES if of_merging else ''}{of_texts(keys)}"

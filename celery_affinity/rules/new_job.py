@@ -14,8 +14,8 @@ from . import marks, redis_keys
 from .bounds import Bound
 from .job_fields import FIELDS
 from .lanes import DEMAND, QUEUED
-from .protocol import MERGES
-from .rule_texts import parts_of
+from .protocol import HINTED, MERGES
+from .rule_texts import hint_in, parts_of
 
 _NAMES = tuple(FIELDS)
 _ID, _RULES = _NAMES.index("id"), _NAMES.index("rules")
@@ -48,9 +48,10 @@ def bad(arguments: Sequence[object]) -> str | None:
 def _is_marked_so(job_id: str, rules: str) -> bool:
     """Return whether the marks of *job_id* are those of a job with *rules*."""
     if not rules:
-        return not job_id.endswith((*marks.OF_KEYS, MERGES))
+        return not job_id.endswith((*marks.OF_KEYS, MERGES, HINTED))
     of_merging, keys = parts_of(rules)
-    return marks.of_keys(job_id) == marks.of_texts(keys) and marks.merges(job_id) == bool(of_merging)
+    is_marked = marks.of_keys(job_id) == marks.of_texts(keys) and marks.merges(job_id) == bool(of_merging)
+    return is_marked and marks.has_hint(job_id) == bool(hint_in(rules))
 
 
 def refused(name: str, arguments: Sequence[object]) -> OptionError:

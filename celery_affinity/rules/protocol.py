@@ -126,6 +126,12 @@ PREEMPTIBLE = "preemptible=1"
 MERGES = "+"
 BATCH = "*"
 
+#: What follows in the id of a job with a hint (`locality`), before these marks or last. Hints that a worker holds, and
+#: holders of a hint that are compared for one job, those who used it last.
+HINTED = "~"
+MOST_HINTS = 10
+MOST_HOLDERS = 100
+
 #: Calls of one run, and bytes of their messages, at most, if a task says nothing of them; and what `rules` say of these
 #: bounds. A job's row, of which there may be very many, leaves that out.
 USUAL_MOST = 1_000

@@ -41,7 +41,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "type_rules": (
         "lane:key:type_rules",
         "hash",
-        "type -> what keeps it back: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> reserves; !first",
+        "type -> its rule: 'limit=N', 'full', 'counting', 'paused'; * -> all types; ! -> reserves; !first; !placing",
     ),
     "limited": (
         "lane:key:limited:%s",
@@ -100,6 +100,23 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "lane:key:first:%s:%s",
         "zset",
         "type, lane -> the jobs in this lane that go before all others, of tenants below their minimum",
+    ),
+    # And those of hints, which a claim of any publisher may look at.
+    "hints": (
+        "lane:key:hints:%s",
+        "zset",
+        "worker -> hints of the jobs that it ended well, by the time of the last one, µs",
+    ),
+    "holders": ("lane:key:holders:%s", "zset", "hint -> workers that hold it, by the time since when they do, µs"),
+    "near_heads": (
+        "lane:key:near",
+        "hash",
+        "hint -> of each lane the first job that has this hint: 'type:lane enqueued_us job_id'",
+    ),
+    "near_lane": (
+        "lane:key:near:%s:%s:%s",
+        "zset",
+        "hint, type, lane -> the jobs in this lane that have this hint, by enqueue time, µs",
     ),
     "rates": ("lane:key:rates", "zset", "keys of rates, by the time when all their starts are free again, µs"),
     "due_keys": (

@@ -1,10 +1,10 @@
 """What the field ``rules`` of a job says: how the job merges, and its keys.
 
-The field has some of four parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
-waits for others; ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the
-one that fewer jobs share comes first, since a job that waits there holds up no others; ``key=tenant%3AK
-quota=settings``, and then perhaps ``preemptible=1``. Arrows read these texts by ``lua/jobs/rule_texts.lua``.
-`merging` and `keyed.key_rules` write them.
+The field has some of five parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
+waits for others; ``near=H``, a hint of locality; ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in
+which the job passes its keys: the one that fewer jobs share comes first, since a job that waits there holds up no
+others; ``key=tenant%3AK quota=settings``, and then perhaps ``preemptible=1``. Arrows read these texts by
+``lua/jobs/rule_texts.lua``. `merging`, `locality` and `keyed.key_rules` write them.
 """
 
 import re
@@ -17,6 +17,9 @@ _COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
 
 #: What a text says of one key.
 _KEY_PART = re.compile(r"key=\S+ (?:(?!key=)\S+ ?)+(?<! )")
+
+#: What a text says of a hint.
+_HINT = re.compile(r"(?:^| )near=(\S+)")
 
 
 class StatedRate(NamedTuple):
@@ -88,9 +91,21 @@ def in_full(kept: str) -> str:
 
 def parts_of(text: str) -> tuple[str, str]:
     """Return what *text* says of merging, and what it says of keys; "" for nothing."""
+    text = without_hint(text)
     start = text.find("key=")  # no encoded key has an equals sign
     keys = "" if start < 0 else text[start:]
     return text.removesuffix(keys).rstrip(), keys
+
+
+def hint_in(text: str) -> str:
+    """Return the hint, encoded, in *text*; "" for none."""
+    found = _HINT.search(text)
+    return found[1] if found else ""
+
+
+def without_hint(text: str) -> str:
+    """Return what *text* says besides a hint."""
+    return _HINT.sub("", text).lstrip() if "near=" in text else text
 
 
 def of_options(text: str) -> tuple[str, str, str]:

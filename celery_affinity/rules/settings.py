@@ -14,13 +14,14 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionError, SettingError
-from . import bounds, heartbeats, reserves, spelling
+from . import bounds, heartbeats, reserves, spelling, worker_priority
 from . import tenants as quotas
 from .affinity import Affinity, affinity_of_pattern
 from .bounds import Bound
 from .keyed import key_limits
 from .keyed.key_limits import NONE
 from .numbers import is_whole
+from .placement import WEIGHTED
 from .protocol import CONF_KEPT_S, ENDED_KEPT_S
 from .recurring import Recurring, as_recurring, check_name
 from .tenants import Tenant
@@ -120,6 +121,8 @@ def _seconds_or_none(value: object) -> str | None:
 _JOBS = _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000)
 _SECONDS = _number("a number of seconds above 0", lambda value: value > 0)
 _SECONDS_OR_0 = _number("a number of seconds, 0 or more", lambda value: value >= 0)
+_POINTS = _number("a number of points from -1000000 to 1000000", lambda value: abs(value) <= 10**6)
+_BONUS = _number("a number of points from 0 to 1000000", lambda value: 0 <= value <= 10**6)
 _WEIGHT = _number("a number of points, 0 or more", lambda value: value >= 0)
 
 
@@ -165,6 +168,21 @@ class Settings:
     """Age in seconds after which an on-demand job gains no more than a queued job, so queued jobs do not starve."""
     rarity: str = _shared("capacity", _one_of("capacity", "free"))
     """Whether rarity counts all live slots that serve a type, or only the slots that are free now."""
+    placement: str = _shared("idle", _one_of("idle", WEIGHTED))
+    """Of the equally specialised workers with a free slot: whether a job goes to the one that is idle longest, or to
+    the one with the most points by the three weights below."""
+    placement_priority_weight: float = _shared(-10, _POINTS)
+    """Points for each step of a worker's priority: by default, the worker with the lower number is preferred."""
+    placement_locality_weight: float = _shared(5, _POINTS)
+    """Points for a worker that holds the hint of the job."""
+    placement_free_weight: float = _shared(1, _POINTS)
+    """Points for each free slot of a worker."""
+    sample_size: int = _shared(10, _whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000))
+    """Number of workers whose points are compared for one job, besides those that hold its hint. 0: all of them."""
+    locality_bonus: float = _shared(0, _BONUS)
+    """Points for a waiting job when a slot comes free on a worker that holds its hint. 80 is worth 5 s of waiting."""
+    worker_priority: int = _setting(0, worker_priority.check)
+    """Priority of this app's workers for ``affinity_placement = "weighted"``; ``--affinity-priority`` overrides it."""
     max_deliveries: int = _shared(20, _whole("a whole number above 0", lambda value: value > 0))
     """Number of failed deliveries after which a job is a dead letter: its worker died, or gave the job back unacked."""
     dead_max: int = _shared(10_000, _whole("a whole number, 0 or more", lambda value: value >= 0))

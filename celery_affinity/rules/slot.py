@@ -18,11 +18,25 @@ def free_slots(slots: int, other: int, held: int) -> int:
 
 @dataclass(frozen=True)
 class FreeWorker:
-    """A worker with a free slot. *since_us*: time of the last change of its free slots."""
+    """A worker with a free slot. *since_us*: time of the last change of its free slots.
+
+    *free*: their number. *priority*: the worker's own, by which `placement` prefers it. *profile*: the short name of
+    its set of types.
+    """
 
     id: str
     types: frozenset[str]
     since_us: int
+    free: int = 1
+    priority: int = 0
+    profile: str = ""
+
+
+def most_specialised(type_: str, workers: Iterable[FreeWorker]) -> list[FreeWorker]:
+    """Return those of *workers* that serve *type_*, and the fewest types."""
+    fit = [worker for worker in workers if type_ in worker.types]
+    fewest = min((len(worker.types) for worker in fit), default=0)
+    return [worker for worker in fit if len(worker.types) == fewest]
 
 
 def choose(type_: str, workers: Iterable[FreeWorker]) -> FreeWorker | None:
@@ -31,5 +45,4 @@ def choose(type_: str, workers: Iterable[FreeWorker]) -> FreeWorker | None:
     The worker that serves the fewest types wins, so that a versatile slot stays free for jobs that only it can run. Of
     several such workers the longest idle one wins, then the one with the smaller id.
     """
-    fit = (worker for worker in workers if type_ in worker.types)
-    return min(fit, key=lambda worker: (len(worker.types), worker.since_us, worker.id), default=None)
+    return min(most_specialised(type_, workers), key=lambda worker: (worker.since_us, worker.id), default=None)

@@ -22,7 +22,8 @@ class Joining:
     """The words in which a worker of *app* presents itself when it joins. *slots*: the concurrency.
 
     *other*: slots taken without a claim, less those that claims lend. *withdrawn*: types that the worker will serve
-    again soon. *stops*: which tasks it can stop (`Pool.stops` in `membership.host`).
+    again soon. *stops*: which tasks it can stop (`Pool.stops` in `membership.host`). *priority*: its place among equally
+    specialised workers (``affinity_placement``).
     """
 
     worker: str
@@ -33,6 +34,7 @@ class Joining:
     app: str = ""
     withdrawn: Sequence[str] = ()
     stops: str = ""
+    priority: int = 0
 
     @property
     def encoded_types(self) -> list[str]:

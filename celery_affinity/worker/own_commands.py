@@ -1,4 +1,4 @@
-"""Our own commands of remote control: `inspect affinity`, `control affinity_drain` and `affinity_resume`.
+"""Our own commands of remote control: `inspect affinity`, `control affinity_drain`, `_resume` and `_priority`.
 
 Commands belong to a process, not to an app: `celery inspect` has to know them, and a worker on another transport
 replies with an error that names the transport. What they do is in `remote_control`, which only a worker loads.
@@ -34,3 +34,11 @@ def affinity_resume(state: "State", **_: object) -> "Reply":
     from . import remote_control
 
     return remote_control.resume(state)
+
+
+@control.control_command(args=[("priority", int)], signature="<priority>")
+def affinity_priority(state: "State", priority: int, **_: object) -> "Reply":
+    """Give this worker another priority among equally specialised ones, until it restarts."""
+    from . import remote_control
+
+    return remote_control.prefer(state, priority)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from celery import Celery
 from celery.worker import control
 
-from ..observe import inspect_lists
+from ..observe import inspect_lists, near
+from ..rules import worker_priority
 from ..rules.rows import number_of
 from ..rules.settings import PREFIX
 from ..rules.unreadable import is_text
@@ -86,6 +87,8 @@ def describe(state: State) -> Reply:
         "withdrawn": sorted(members.withdrawn),
         "slots": step.slots.size(),
         "free": number_of(free),
+        "priority": members.capacity.priority,
+        "hints": near.hints_of(reader, members.id),
         "lent": members.capacity.lent,
         "stops": step.slots.stops,
         "drained": members.claims.drained,
@@ -111,6 +114,18 @@ def resume(state: State) -> Reply:
         return _not_ours(state)
     step.members.resume()
     return control.ok("takes jobs")  # type: ignore[no-any-return]
+
+
+def prefer(state: State, priority: int) -> Reply:
+    """Give this worker another priority among equally specialised ones."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    accepted = worker_priority.check(priority)
+    if accepted:
+        return control.nok(f"priority must be {accepted}, got: {priority!r}")  # type: ignore[no-any-return]
+    step.members.prefer(priority)
+    return control.ok(f"has priority {priority}")  # type: ignore[no-any-return]
 
 
 def scheduled(state: State, **kwargs: object) -> list[Reply]:

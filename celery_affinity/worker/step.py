@@ -54,6 +54,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self._channel: AffinityChannel | None = None
         self._is_introduced = False
         self._returned_before: int | None = None
+        self._priority: int | None = kwargs.get("affinity_priority")
         consumer.affinity = self  # commands of remote control look for the step there
         patches.connect_as_a_worker(consumer, self._on_revoked)
         patches.outlast(consumer)
@@ -90,6 +91,8 @@ class AffinityStep(bootsteps.StartStopStep):
             recurring=RecurringCalls(consumer.app, teller),
             kin=consumer.controller.affinity_kin,
         )
+        if self._priority is not None:
+            members.capacity.priority = self._priority
         self._following = host.following = Following(consumer, members, host, self.slots)
         host.strays = Strays(consumer, members.reporting)
         self._limits = Limits(consumer, members, self._following)

@@ -4,7 +4,7 @@ import zlib
 from itertools import count
 
 from celery_affinity.rules import bounds, job_fields, new_job
-from celery_affinity.rules.marks import has_key, merges, of_keys
+from celery_affinity.rules.marks import has_hint, has_key, merges, of_keys
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
 from celery_affinity.rules.redis_keys import encode
@@ -15,6 +15,7 @@ from .side_by_side import REFUSED, Named, SideBySide
 from .vocabulary import (
     BURST,
     GONE,
+    HINTS,
     MERGES,
     NAMES,
     PATIENT,
@@ -42,7 +43,8 @@ def rules_of(job_id):
     merge = [ways[number % len(ways)]] if merges(job_id) else []
     of_mark = {"": ("",), "!": RULES, "&": RULES_OF_MANY, "$": RULES_OF_TENANT}[of_keys(job_id)]
     of_key = [of_mark[number % (min(3, len(of_mark)) if merge else len(of_mark))]] if has_key(job_id) else []
-    return " ".join(merge + of_key)
+    hint = [f"near={HINTS[number % len(HINTS)]}"] if has_hint(job_id) else []
+    return " ".join(merge + hint + of_key)
 
 
 def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
@@ -146,7 +148,7 @@ class Both(SideBySide):
         self.owed |= first.more  # a move may publish more than once before it compares
         return first.more
 
-    def _join(self, worker, given, slots, other, given_settings, app="shop"):
+    def _join(self, worker, given, slots, other, given_settings, app="shop", priority=0):
         reply = self.reference.join(
             worker,
             name=NAMES[worker],
@@ -157,6 +159,7 @@ class Both(SideBySide):
             stops=STOPS.get(worker, ""),
             settings=given_settings,
             now_us=self.now_us,
+            priority=priority,
         )
         self.step(
             "join",
@@ -170,6 +173,7 @@ class Both(SideBySide):
             types=" ".join(sorted(map(encode, given))),
             app=encode(app),
             stops=STOPS.get(worker, ""),
+            priority=priority,
         )
         self.compare(reply.more)
 

@@ -8,6 +8,7 @@ from .stories import Stories
 from .vocabulary import (
     SECOND_US,
     WORKERS,
+    preferences,
     slots,
     some_settings,
     some_types,
@@ -30,7 +31,7 @@ class Conformance(Stories):
             "goes_on": draw.booleans()(choices),
             "has_bursts": draw.sampled_from([False, False, True])(choices),
             "is_full": draw.sampled_from([False, False, False, True])(choices),
-            "given_settings": some_settings(choices) | turns_of_tenants(choices),
+            "given_settings": some_settings(choices) | turns_of_tenants(choices) | preferences(choices),
         }
 
     def enter(self, fleet, goes_on, has_bursts, is_full, given_settings):
@@ -42,6 +43,7 @@ class Conformance(Stories):
     def see_all_end(self):
         self.full_next = self.is_full = self.goes_on = False
         self._configure({"limits": " ", "reserve": " ", "tenants": " ", "tenant_turns": "age", "keep_us": "60000000"})
+        self._configure({"placement": "idle", "locality_bonus": "0"})
         for what in [*self.reference.pauses]:
             self._resume(what)
         for worker in sorted(self.reference.workers):

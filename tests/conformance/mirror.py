@@ -16,7 +16,7 @@ from celery_affinity.rules.protocol import METRICS_KEPT_S, WAS_PREEMPTED
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_texts import StatedRate, as_kept, is_preemptible
 from celery_affinity.server.arguments import Joining
-from tests.conformance.reference import keyed, preemption, shares
+from tests.conformance.reference import keyed, placing, preemption, shares
 
 from ..support.clocked import CLOCK
 
@@ -84,7 +84,7 @@ def _parsed(line):
     value = _PARSED[type_](value)
     if name.startswith(TURNS):
         value = dict.fromkeys(value, 0)  # some are of before
-    if name in (key("heads"), key("first_heads")):
+    if name in (key("heads"), key("first_heads"), key("near_heads")):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if name == key("recurs"):
         value = {place: set(names.split(" ")) for place, names in value.items()}
@@ -363,14 +363,15 @@ def _expect_worker(worker, entry):
         "free": str(worker.free),
         "app": encode(worker.app),
     }
-    if worker.stalled:
-        fields["stalled"] = "1"
-    if worker.stops:
-        fields["stops"] = worker.stops
-    if worker.preempted_us:
-        fields["preempted"] = " ".join(map(str, worker.preempted_us))
-    if worker.counted:
-        fields["counted"] = str(worker.counted)
+    if_any = {
+        "stalled": worker.stalled and "1",
+        "stops": worker.stops,
+        "preempted": " ".join(map(str, worker.preempted_us)),
+        "hints": worker.hints and "1",
+        "priority": worker.priority and str(worker.priority),
+        "counted": worker.counted and str(worker.counted),
+    }
+    fields |= {name: value for name, value in if_any.items() if value}
     for type_, its_pace in worker.took.items():
         fields[f"took:{encode(type_)}"] = its_pace
     keeps = (str(worker.keep_s) if worker.keep_s > KEPT_S[0] else "") + (" failed" if worker.keeps_failed else "")
@@ -380,6 +381,9 @@ def _expect_worker(worker, entry):
     fields["terms"] = "\n".join(told)
     for name, value in fields.items():
         entry(["worker", worker.id], name, value)
+    for hint, at_us in worker.hints.items():
+        entry(["hints", worker.id], hint, at_us)
+        entry(["holders", hint], worker.id, worker.holds_since[hint])
     for job, fence in worker.claims.items():
         entry(["claims", worker.id], job, str(fence))
     entry(["heartbeats"], worker.id, worker.seen_us)
@@ -543,12 +547,28 @@ def _expect_type_rules(reference, entry):
     for name, words in rules.items():
         entry(["type_rules"], name, " ".join(words))
         entry(["heads"], "!", "rules")
+    preferred = placing.words(reference)
+    if preferred:
+        entry(["type_rules"], "!placing", preferred)
+        entry(["heads"], "!", "rules")
     reserve = reference.settings.values.get("reserve", "")
     if reserve.strip():
         entry(["type_rules"], "!", reserve)
         entry(["heads"], "!", "reserves")
     for what, at_us in reference.pause_ends.items():
         entry(["pause_ends"], what, at_us)
+
+
+def _expect_near(entry, jobs):
+    heads = defaultdict(dict)
+    for job in jobs:
+        hint = placing.hint_of(job)
+        if hint:
+            entry(["near_lane", hint, encode(job.type), lane(job)], job.id, job.enqueued_us)
+            place, mine = f"{encode(job.type)}:{lane(job)}", (job.enqueued_us, job.id)
+            heads[hint][place] = min(heads[hint].get(place, mine), mine)
+    for hint, its in heads.items():
+        entry(["near_heads"], hint, {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
 
 
 def _expect_heads(reference, state, entry, standing):
@@ -561,6 +581,7 @@ def _expect_heads(reference, state, entry, standing):
             heads[job.type][lane(job)] = min(head or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
         for type_, its in heads.items():
             entry([name], encode(type_), {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
+    _expect_near(entry, jobs)
     for job in first:
         entry(["first_lane", encode(job.type), lane(job)], job.id, job.enqueued_us)
         entry(["type_rules"], "!first", "1")

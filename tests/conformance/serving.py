@@ -12,6 +12,7 @@ from .vocabulary import (
     some_settings,
     some_sums,
     some_types,
+    worker_priorities,
 )
 
 
@@ -27,11 +28,12 @@ class Serving(Both):
         app=draw.sampled_from(APPS),
         given_settings=some_settings,
         as_before=draw.booleans(),
+        priority=worker_priorities,
     )
-    def join(self, worker, given, slots, other, app, given_settings, as_before):
+    def join(self, worker, given, slots, other, app, given_settings, as_before, priority):
         if as_before:
             given_settings = self.reference.settings.conf_of.get(app, {}) | given_settings
-        self._join(worker, given, slots, other, given_settings, app)
+        self._join(worker, given, slots, other, given_settings, app, priority)
 
     @often(
         1,

@@ -2,6 +2,7 @@
 
 from celery_affinity.rules.ahead import NOTHING
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_MOVES
+from tests.conformance.reference import placing
 
 from . import draw
 from .both import often
@@ -89,11 +90,12 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, RecurringCalls):
         # A call looks at one worker, profile, type, key or recurring call at least. Some numbers are not known here.
         workers = [len(reference.workers)] * 2
         most = [0, *workers, len(waiting) + 1, len(served), len(waiting), len(waiting)]
-        most += [len(reference.waiting_keys), len(waiting), len(reference.recurring), 0]
+        hints = {placing.hint_of(job) for job in reference.jobs.values() if job.state == "pending"}
+        most += [len(reference.waiting_keys), len(waiting), len(hints), len(reference.recurring), 0]
         for stage, number in enumerate(most):
             for at in range(number + 1 if stage else 0):
                 self.step("repair", NothingFound(), first=stage * STAGE + at, how=how)
-        self.step("repair", [-1, [], []], first=10 * STAGE, how=how)
+        self.step("repair", [-1, [], []], first=11 * STAGE, how=how)
         self._have_turns_of_later_end()
         self.compare()
 

@@ -44,6 +44,7 @@ ONLY_IN_PYTHON |= {
     "in_force",
     "keep_s",
     "tenant_of",
+    "locality_bonus",
 }
 
 

@@ -113,12 +113,14 @@ PATIENT = (
     "merge=p most=4 bytes=1700 wait=3000000/5000000",
 )
 #: End of a job's id: whether the job merges, and has a key.
-marks = draw.sampled_from(["", "", "", "", "!", "!", "&", "&", "$", "$", "+", "+", "+!", "+&", "+$"])
+marks = draw.sampled_from([*[""] * 4, *"!!&&$$++", "+!", "+&", "+$", *"~~~~~", "~!", "~&", "~$", "~+", "~+!"])
 #: µs, on both sides of every limit of time: a tick lately, a silence that counts, a heartbeat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(
     [_S, _S, _S, _S + 1, 3 * _S, 3 * _S, 3 * _S + 1, 5 * _S, 5 * _S, 5 * _S + 1, 64 * _S, _S // 2, 1, -_S]
 )
+#: The places of workers among equally specialised ones.
+worker_priorities = draw.sampled_from([0, 0, 0, 1, -2])
 #: Jobs, or slots: more than two calls move.
 BURST = 2 * MOST_MOVES + 10
 slots = draw.sampled_from([1, 1, 2, 3, BURST])
@@ -246,6 +248,23 @@ a_setting = draw.sampled_from(
         ("key_patience_us", "2000000"),
         ("key_patience_us", "0"),
         ("reserve_patience_us", "0"),
+        ("placement", "weighted"),
+        ("placement", "weighted"),
+        ("placement", "weighted"),
+        ("placement", "idle"),
+        ("placement_priority_weight", "0"),
+        ("placement_priority_weight", "-10"),
+        ("placement_free_weight", "0"),
+        ("placement_free_weight", "-2.5"),
+        ("placement_locality_weight", "0"),
+        ("placement_locality_weight", "5"),
+        ("locality_bonus", "0"),
+        ("locality_bonus", "80"),
+        ("locality_bonus", "1024"),
+        ("locality_bonus", "3000.5"),
+        ("sample_size", "1"),
+        ("sample_size", "2"),
+        ("sample_size", "0"),
     ]
 )
 some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
@@ -253,6 +272,14 @@ some_settings = draw.mapped(dict, draw.lists(a_setting, max_size=3))
 #: How tenants take turns in a fleet at first.
 _SHARES = {"tenant_turns": "share"}
 turns_of_tenants = draw.sampled_from([{}, _SHARES, _SHARES | {"tenant_half_life_us": "5000000"}])
+
+#: How equally specialised workers are preferred in a fleet at first.
+_BONUS = {"locality_bonus": "80"}
+preferences = draw.sampled_from(
+    [{}, _BONUS, {"locality_bonus": "3000"}, _BONUS | {"placement": "weighted", "sample_size": "2"}]
+)
+#: Hints of jobs: few, and many enough that a worker does not hold all.
+HINTS = ("m", "m", "m", "n%20o", "n%20o", *(f"h{number}" for number in range(12)))
 
 #: With these settings the number of slots that fit a job decides its place as often as its priority does.
 SHARP_RARITY = {

@@ -21,12 +21,14 @@ AFFINITY = {
     "key": lambda value: Affinity(exclusive=value),
     "tenant": lambda value: Affinity(tenant=value),
     "preemption": lambda value: Affinity(preemptible=value),
+    "hint": lambda value: Affinity(locality=value),
     "merge key": lambda value: Affinity(merge=Merge(value, keep="last")),
 }
 #: What `affinity_task_rules` has of an option.
 OF_NAMES = {
     "key": lambda value: {"exclusive": value},
     "tenant": lambda value: {"tenant": value},
+    "hint": lambda value: {"locality": value},
     "merge key": lambda value: {"merge": Merge(value, keep="last")},
 }
 ROWS = [

@@ -132,6 +132,20 @@ TEXTS += [
 ]
 TEXTS += [f"{MERGE} wait={'9' * length}/{'9' * other}" for length, other in ((15, 15), (16, 15), (15, 16))]
 TEXTS += [f"wait=1/5 {MERGE}", f"{MERGE} key=a limit=1 wait=1/5"]
+TEXTS += [
+    *(
+        "near=m",
+        "near=",
+        "near=a%20b key=a limit=1",
+        f"near=m {TENANT}",
+        f"near=m {RATE} {TENANT}",
+        "near=m x",
+        "near=a:b",
+    ),
+    *(f"{MERGE} near=m", f"{MERGE} near=m key=a limit=1", f"near=m {MERGE}", "key=a limit=1 near=m", "near=m near=n"),
+    *(f"{MERGE} key=a limit=1 near=m", f"{MERGE}near=m", "near=mkey=a limit=1", "near=m ", " near=m", "near", "a~"),
+    *("near=" + "k" * 255, "near=" + "k" * 256, "key=near=m limit=1", f"{MERGE} near=mkey=a limit=1"),
+]
 TEXTS += ["merge=a", "merge= most=2 bytes=1", "merge=a:b most=2 bytes=1", "a*", "a*!", "a!*", "a+", "a+!", "*", "!"]
 TEXTS += [f"key=a rate={'9' * length}/{'9' * other}" for length, other in ((18, 18), (19, 18), (18, 19))]
 TEXTS += [chr(code) for code in range(1, 128)] + [f"a{chr(code)}b" for code in range(128)] + ["a\n", "\na"]
@@ -205,7 +219,8 @@ def mark_for(rules):
     """Return the end of the id of a job with these rules."""
     keys = rules.count("key=")
     of_keys = "$" if keys == 1 and "quota=" in rules else ("", "!", "&")[min(2, keys)]
-    return "+" + of_keys if "merge=" in rules else of_keys or "!"
+    hint = "~" if "near=" in rules else ""
+    return hint + ("+" + of_keys if "merge=" in rules else of_keys or ("" if hint else "!"))
 
 
 def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_client):
@@ -219,7 +234,7 @@ def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_
             assert found == new_job.bad([*arguments.values()]), (field, text)
             if found:
                 assert found == field or (
-                    found == "rules" and text.endswith(("!", "&", "$", "+"))
+                    found == "rules" and text.endswith(("!", "&", "$", "+", "~"))
                 )  # it says so of its rules
                 assert redis_client.dbsize() == before
                 refused.add(field)
@@ -332,6 +347,11 @@ def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
         ("a", f"{merge} {key}"),
         ("a+", f"{merge} {key}"),
         ("a!", f"{merge} {key}"),
+        ("a~", ""),
+        ("a~!", key),
+        ("a", "near=m"),
+        ("a!", f"near=m {key}"),
+        ("a+~", f"{merge} near=m"),
     ):
         arguments = {**GOOD, "id": job_id, "rules": rules}
         assert is_refused(redis_client, arguments) == new_job.bad([*arguments.values()]) == "rules"
@@ -341,6 +361,9 @@ def test_a_job_says_rules_if_its_id_is_marked_and_only_then(redis_client):
         ("a+", f"{merge} wait=1/5"),
         ("a+!", f"{merge} {key}"),
         ("a+!", f"{merge} wait=1/5 {key}"),
+        ("a~", "near=m"),
+        ("a~!", f"near=m {key}"),
+        ("a~+!", f"{merge} near=m {key}"),
     ):
         arguments = {**GOOD, "id": job_id, "rules": rules}
         assert is_refused(redis_client, arguments) is None

@@ -27,9 +27,9 @@ class ScriptedFleet:
     def now_us(self):
         return getattr(self.scheduler, "now_us", None) or time.time_ns() // 1000
 
-    def join(self, worker, *types, slots=1, settings=None):
+    def join(self, worker, *types, slots=1, settings=None, priority=0):
         given = shared(Settings(**(settings or {})))
-        return self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), given)
+        return self.scheduler.join(Joining(worker, f"{worker}@host", types, slots, priority=priority), given)
 
     def publish(
         self,

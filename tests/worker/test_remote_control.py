@@ -114,6 +114,8 @@ def test_inspect_affinity_on_the_command_line(fleet):
         "withdrawn": ["mail"],
         "slots": 2,
         "free": 2,
+        "priority": 0,
+        "hints": {},
         "lent": len(claims),
         "drained": False,
         "stalled": False,
@@ -145,6 +147,16 @@ def test_a_drained_worker_goes_on_with_what_runs_and_takes_nothing_until_it_is_t
     wait_until(fleet.all_slots_are_free, 10, "no slot is lost")
     assert set(fleet.ledger.starts().values()) == {1}
     assert "no longer" not in worker.log()
+
+
+def test_a_worker_begins_with_a_priority_and_gets_another_one_at_run_time(fleet):
+    start(fleet, "worker", "pdf", pool="solo", timeout_s=120, heartbeat_s=60, CELERY_AFFINITY_PRIORITY="-3")
+    assert told(fleet, "worker").priority == ask(fleet, "affinity")["priority"] == -3
+    assert ask(fleet, "affinity_priority", priority=7) == {"ok": "has priority 7"}
+    wait_until(lambda: told(fleet, "worker").priority == 7, 10, "the server knows")
+    assert ask(fleet, "affinity_priority", priority=1001)["error"] == (
+        "priority must be a whole number from -1000 to 1000, got: 1001"
+    )
 
 
 def test_our_commands_say_so_in_a_worker_of_another_transport(fleet):

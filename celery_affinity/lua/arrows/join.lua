@@ -14,7 +14,8 @@ function arrows.join(ARGV)
     local types = workers.split(ARGV[6]) -- encoded and separated by blanks
     local app = ARGV[7] -- encoded
     local stops = ARGV[8] -- "force", or the tasks that it can stop, encoded and separated by blanks; "" for none
-    -- ARGV[9..]: name, value of each setting in its app.conf
+    local priority = ARGV[9] -- among equally specialised workers (`placement`): a whole number
+    -- ARGV[10..]: name, value of each setting in its app.conf
 
     redis.call("SET", key.schema, protocol.SCHEMA, "NX") -- on a server that was emptied under a running fleet
     local replaced = {}
@@ -24,7 +25,7 @@ function arrows.join(ARGV)
         workers.detach(worker)
     else
         -- Only a new worker's settings are adopted: else an old version of an app would undo what a new one said.
-        replaced = settings_in_force.adopt(app, ARGV, 9)
+        replaced = settings_in_force.adopt(app, ARGV, 10)
     end
     settings_in_force.keep(app)
     local namesake = redis.call("HGET", key.names, name)
@@ -33,6 +34,11 @@ function arrows.join(ARGV)
         "app", app)
     if stops ~= "" then
         redis.call("HSET", key.worker(worker), "stops", stops)
+    end
+    if priority ~= "0" then
+        redis.call("HSET", key.worker(worker), "priority", priority)
+    else
+        redis.call("HDEL", key.worker(worker), "priority")
     end
     redis.call("ZADD", key.heartbeats, call.now, worker)
     redis.call("ZADD", key.joined, "NX", call.now, worker)

@@ -64,6 +64,7 @@ local function delete_some(type, arguments)
         heads = lanes.with_new_head(type, lane, heads, first, first + #lane + #enqueued + #first_id + 1)
         lanes.write(type, heads)
         for _, id in ipairs(ids) do
+            hooks.leaves_lane(id, type, lane)
             forget(id, type, lane)
         end
     end

@@ -58,6 +58,9 @@ local function end_all(worker, ends_given, keeps, settings)
         if known and keeps then
             known.keep_s = tonumber(string.match(keeps, "^%d+"))
         end
+        if known and outcome == "acked" and known.rules then
+            hooks.ended_well(worker, id, known)
+        end
         if known and outcome == "acked" and not hooks.by_mark[marks.of(id)] then -- as most jobs end
             ends.on_worker(id, known, "done", "")
         elseif known then

@@ -151,7 +151,10 @@ end
 -- Forgets a worker that holds nothing any more.
 function workers.remove(worker)
     workers.detach(worker)
-    local name = redis.call("HGET", key.worker(worker), "name")
+    local name, holds_hints = unpack(redis.call("HMGET", key.worker(worker), "name", "hints"))
+    if holds_hints then
+        hooks.worker_goes(worker)
+    end
     if name and redis.call("HGET", key.names, name) == worker then
         redis.call("HDEL", key.names, name)
     end

@@ -73,9 +73,12 @@ function enter.put(job, enqueued_us, is_only)
     elseif rule and marks.has_key(id) then
         hooks.wait(id, type, lane, due, job, heads or "")
     elseif heads or has_type_rules or not is_only then
+        if rule then
+            hooks.enters_lane(id, type, lane, due)
+        end
         lanes.add(id, type, lane, due, heads or "")
     else
-        alone = { id = id, type = type, lane = lane, enqueued = due }
+        alone = { id = id, type = type, lane = lane, enqueued = due, has_rules = rule ~= nil }
     end
     local is_served = slots or redis.call("HGET", key.capacity, protocol.WITHDRAWN .. type)
     local state = waits_as == "merged" and protocol.IS_MERGED or protocol.IS_PENDING
@@ -106,6 +109,9 @@ function enter.place(their_types, messages, alone)
         return fill.from(waiting, "", view, messages)[1] .. left
     end
     if alone then
+        if alone.has_rules then
+            hooks.enters_lane(alone.id, alone.type, alone.lane, alone.enqueued)
+        end
         lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
     end
     return left

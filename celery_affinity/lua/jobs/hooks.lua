@@ -23,6 +23,7 @@ function hooks.wait(id, type, lane, enqueued, fresh, heads)
     if marks.has_key(id) then
         keyed.enter(id, type, lane, enqueued, fresh, heads)
     else
+        hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued)
     end
     hooks.of(id).waits(id, type)
@@ -43,6 +44,41 @@ function hooks.leave_gate(id, type, lane)
     if marks.has_key(id) then
         keyed.leave(id, type, lane)
     end
+end
+
+-- A job comes into its lane, or leaves it. `known`: the hint of the job and the near heads of this hint, if both are
+-- known. For a job without rules nobody need call this.
+function hooks.enters_lane(id, type, lane, enqueued)
+    if marks.has_hint(id) then
+        near.enter(id, type, lane, enqueued)
+    end
+end
+function hooks.leaves_lane(id, type, lane, known)
+    if marks.has_hint(id) then
+        near.leave(id, type, lane, known)
+    end
+end
+
+-- A worker ended a job well, of which `known` is what `claims.remove` returned.
+function hooks.ended_well(worker, id, known)
+    if marks.has_hint(id) then
+        near.record(worker, known.rules)
+    end
+end
+
+-- A worker goes.
+function hooks.worker_goes(worker)
+    near.forget(worker)
+end
+
+-- RETURNS the job that goes instead of `job`, since its worker holds its hint; mostly `job` itself.
+function hooks.nearer(waiting, job)
+    return near.better(waiting, job)
+end
+
+-- RETURNS the hints that `worker` holds, as far as they matter for the choice of a job; nil for none.
+function hooks.hints_of(worker, preferred)
+    return preferred.bonus > 0 and worker and near.of(worker) or nil
 end
 
 -- RETURNS the job that goes instead of `job`, which has a key and is the oldest of the best lane; mostly itself.
@@ -94,6 +130,7 @@ end
 
 -- Settings have changed. RETURNS whether this changes what they say of keys.
 function hooks.settings_have_changed()
+    placement.settings_have_changed()
     return tenants.change_shares()
 end
 

@@ -69,15 +69,30 @@ local function mark_of(text)
     return mark and kept.keep(known_marks, text, mark)
 end
 
+-- RETURNS a text without the hint that it says, and whether that is accepted. `is_marked`: whether it should say one.
+local function without_hint(text, is_marked)
+    local first, last, hint = string.find(text, "near=([%w_.~%%-]*)")
+    if not first then
+        return text, not is_marked
+    end
+    local before, after = string.sub(text, 1, first - 1), string.sub(text, last + 2)
+    local is_good = is_marked and hint ~= "" and #hint <= protocol.LONGEST_KEY
+        and (before == "" or string.find(before, "^merge=.* $")) and not string.find(before, "key=", 1, true)
+        and (last == #text or string.find(after, "^key=") and string.byte(text, last + 1) == 32)
+    return after == "" and string.sub(before, 1, -2) or before .. after, is_good
+end
+
 -- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).
 -- `mark`: that of the id.
 local function are_rules(text, id, mark)
-    local is_good = true
+    local is_good, has_good_hint = true, nil
+    text, has_good_hint = without_hint(text, marks.has_hint(id))
     if mark == protocol.MERGES then
         is_good, text = read_merge(text)
-        if not marks.has_key(id) then
-            return is_good and text == ""
-        end
+    end
+    is_good = is_good and has_good_hint
+    if (mark == protocol.MERGES or mark == protocol.HINTED) and not marks.has_key(id) then
+        return is_good and text == ""
     end
     return is_good and (known_marks.of[text] or mark_of(text)) == string.sub(id, -1)
 end
@@ -103,7 +118,7 @@ function job_check.bad(job)
         return "expires_us"
     elseif stamps ~= "" and (string.find(stamps, "[^%w_.~%%: -]") or find_by.are_too_many(stamps)) then
         return "stamps"
-    elseif job.rules == "" and (marks.has_key(id) or job.mark == protocol.MERGES) then
+    elseif job.rules == "" and (marks.has_key(id) or job.mark == protocol.MERGES or job.mark == protocol.HINTED) then
         return "rules"
     elseif job.rules ~= "" and not are_rules(job.rules, id, job.mark) then
         return "rules"

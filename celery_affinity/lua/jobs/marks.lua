@@ -1,6 +1,6 @@
 -- marks: what the end of a job's id says: "!" for a job with a key, "&" for one with several, "$" for one whose only
 -- key is that of its tenant (`keyed`), "+" for a call that merges with others, "*" for a batch of such calls
--- (`merging`); the mark of keys is last. So an arrow that has an id alone knows what there is to do, and a job without
+-- (`merging`); the mark of keys is last. Before these "~" says that the job has a hint (`near`). So an arrow that has an id alone knows what there is to do, and a job without
 -- rules costs a comparison.
 local OF_KEYS = { [protocol.KEYED] = true, [protocol.MANY_KEYED] = true, [protocol.TENANTED] = true }
 
@@ -34,4 +34,9 @@ end
 -- RETURNS whether job `id` has more than one key.
 function marks.has_many_keys(id)
     return string.sub(id, -1) == protocol.MANY_KEYED
+end
+
+-- RETURNS whether job `id` has a hint.
+function marks.has_hint(id)
+    return string.find(id, "~[+*]?[!&$]?$", -3) ~= nil
 end

@@ -1,10 +1,15 @@
 -- rule_texts: what the text of a job's rules says (`rules/rule_texts.py`): "merge=K most=N bytes=N wait=US/US
--- key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings preemptible=1", the first two keys in any order,
--- each part, and the last word, only of a job that has it. A `text` may be nil.
+-- near=H key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings preemptible=1", the first two keys in any
+-- order, each part, and the last word, only of a job that has it. A `text` may be nil.
 
 -- RETURNS the key by which calls merge; nil without one.
 function rule_texts.merge_key(text)
     return string.match(text or "", "^merge=(%S+)")
+end
+
+-- RETURNS the hint; nil without one.
+function rule_texts.hint(text)
+    return string.match(text or "", "near=(%S+)")
 end
 
 -- RETURNS how many calls are one run at most, and how many bytes of messages.

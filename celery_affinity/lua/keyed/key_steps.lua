@@ -61,6 +61,7 @@ local function call_back(its_key, sublane, heads)
         key_rows.remove(stated.key, key_rows.read(stated.key), id, type, lane)
         key_standing.renew_soon(stated.key)
     end
+    hooks.leaves_lane(id, type, lane)
     heads = lanes.without(id, type, lane, heads)
     local enqueued = key_rows.enqueued_of(its_key, sublane, id)
     if enqueued then
@@ -93,5 +94,6 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
         end
     end
     key_steps.let_go(wanted, type, lane, sublane.has_more)
+    hooks.enters_lane(wanted, type, lane, enqueued)
     return lanes.with(wanted, type, lane, enqueued, heads), true
 end

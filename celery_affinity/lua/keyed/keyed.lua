@@ -48,6 +48,7 @@ function keyed.enter(id, type, lane, enqueued, fresh, heads)
     end
     local its_keys = key_rows.keys_of(id)
     if not its_keys[1] then
+        hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued)
         call.gained[type] = true
         return

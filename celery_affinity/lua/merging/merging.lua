@@ -6,7 +6,7 @@
 -- RETURNS whether a call's own row keeps its rules, which its batch says as well: there may be very many calls. The
 -- first calls do: a batch whose row is lost is made again of them.
 function merging.says_rules(id, number)
-    return number <= protocol.MOST_MOVES or marks.has_key(id)
+    return number <= protocol.MOST_MOVES or marks.has_key(id) or marks.has_hint(id)
 end
 
 -- Adds call `id` to `batch`, as its call with that number.

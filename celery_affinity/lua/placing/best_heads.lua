@@ -22,6 +22,11 @@ local function points_of(lane, age_us, settings)
     return standing + score.patience(on_demand, age_us, settings), on_demand and age_us < settings.on_demand_age_cap_us
 end
 
+-- RETURNS the points without rarity of a job of `lane` that waits since `enqueued`, µs, as a text.
+function best_heads.points(lane, enqueued, settings)
+    return (points_of(lane, call.now_us - tonumber(enqueued), settings))
+end
+
 -- RETURNS whether the head at `place` is of an older job than another head. Ties go to the smaller id.
 function best_heads.is_older(heads, place, others, others_place)
     local _, enqueued, id = lanes.at(heads, place)

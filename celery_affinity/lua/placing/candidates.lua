@@ -29,6 +29,17 @@ function candidates.write_heads(waiting)
     end
 end
 
+-- Notes in `job`, which another hash than `heads` has as a head, whether it is one of the heads, and where. RETURNS that.
+function candidates.find_place(waiting, job)
+    local heads = waiting.heads[job.type]
+    local place = lanes.place(heads, job.lane)
+    job.place = place and select(3, lanes.at(heads, place)) == job.id and place or nil
+    for nth, type in ipairs(waiting.types) do
+        job.nth = type == job.type and nth or job.nth
+    end
+    return job.place
+end
+
 -- RETURNS the job of a tenant below its minimum that goes before all others, or nil.
 local function best_below_minimum(waiting)
     local types, heads = {}, waiting.heads
@@ -39,15 +50,9 @@ local function best_below_minimum(waiting)
     if not job then
         return nil
     end
-    local place = lanes.place(heads[job.type], job.lane)
-    local is_head = place and select(3, lanes.at(heads[job.type], place)) == job.id
-    if not is_head and not hooks.waits_first(job.id, job.type, job.lane) then
+    if not candidates.find_place(waiting, job) and not hooks.waits_first(job.id, job.type, job.lane) then
         waiting:read_first_heads()
         return nil
-    end
-    job.place = is_head and place or nil
-    for nth, type in ipairs(waiting.types) do
-        job.nth = type == job.type and nth or job.nth
     end
     return job
 end
@@ -67,15 +72,26 @@ local function best(waiting)
     local job = waiting.first_heads and best_below_minimum(waiting)
     if job then
         return job, true
-    elseif is_one then
-        local is_open = view:any_free(one) and not (kept_back and kept_back.open(one, heads[one], view) == "")
-        return is_open and lanes.job(one, heads[one], 1)
     end
-    return waiting.choice:first()
+    local goes_by_age = false
+    if is_one then
+        local is_open = view:any_free(one) and not (kept_back and kept_back.open(one, heads[one], view) == "")
+        job = is_open and lanes.job(one, heads[one], 1)
+    else
+        job, goes_by_age = waiting.choice:first()
+    end
+    if job and waiting.hints and not goes_by_age then
+        job = hooks.nearer(waiting, job)
+    end
+    return job, goes_by_age
 end
 
-local function pop(waiting, job)
+-- Removes `job` from its lane, which is about to be claimed. `has_rules`: whether its id has a mark.
+local function pop(waiting, job, has_rules)
     local type = job.type
+    if has_rules then
+        hooks.leaves_lane(job.id, type, job.lane, job.near)
+    end
     if not job.place then -- it is none of the heads
         redis.call("ZREM", key.lane(type, job.lane), job.id)
         return
@@ -120,24 +136,30 @@ end
 -- `left`: types that the call does not choose from, each with a blank behind it. `limits`: of types that have one;
 -- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `first_heads`: those
 -- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written.
--- `choice`: chooses among several lanes, once there are several.
+-- `choice`: chooses among several lanes, once there are several. `hints`: those of the only worker whose slots are
+-- filled, if jobs that have them get a `bonus`.
 function candidates.of(types, view, settings)
     local waiting, heads, has_type_rules = lanes.heads(types)
     local left = ""
     if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
         waiting, left = some_of(waiting, heads)
     end
-    local limit_of, kept_back, first_heads = {}, nil, nil
+    local limit_of, kept_back, first_heads, preferred = {}, nil, nil, nil
     if has_type_rules then
-        waiting, limit_of, kept_back, first_heads = hooks.open(waiting, heads, settings, view.is_ahead)
+        waiting, limit_of, kept_back, first_heads, preferred = hooks.open(waiting, heads, settings, view.is_ahead)
         view = kept_back and view.of_all and view:of_all() or view -- jobs may wait beside any free slot
+        view.weights = preferred and preferred.weights
     end
-    return {
+    local found = {
         types = waiting, heads = heads, left = left, view = view, limits = limit_of, kept_back = kept_back,
         first_heads = first_heads, settings = settings, changed = {},
         best = best, pop = pop, count = count, write = candidates.write_heads,
         moved = moved, read_first_heads = read_first_heads,
     }
+    if preferred and not kept_back then
+        found.hints, found.bonus = hooks.hints_of(view.worker, preferred), preferred.bonus
+    end
+    return found
 end
 
 local function only_one(waiting)

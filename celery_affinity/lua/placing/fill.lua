@@ -51,11 +51,11 @@ function fill.from(waiting, caller, view, fresh)
         if not job then
             break
         end
-        local worker, is_ruled = view:best(job.type), marks.has_key(job.id)
+        local is_ruled = marks.has_key(job.id)
         if is_ruled and not needs_no_turn then
             job, needs_no_turn = in_turn(waiting, job, view)
         end
-        local id = job.id
+        local id, worker = job.id, view:best(job.type, job.id)
         local has_limit = waiting.limits[job.type]
         if view.is_ahead and (has_limit or (is_ruled and not hooks.may_be_ahead(id))) then
             break -- it would hold its key, or count, while it waits for a slot
@@ -68,8 +68,9 @@ function fill.from(waiting, caller, view, fresh)
         local run, run_expires = id, nil -- of what stands for calls: the call that is run
         local fence, deliveries, expires, has_row, is_moved, preemptions
         if may_start then
-            waiting:pop(job)
-            local rule = hooks.by_mark[marks.of(id)]
+            local mark = marks.of(id)
+            local rule = hooks.by_mark[mark]
+            waiting:pop(job, is_ruled or rule or mark == protocol.HINTED)
             if rule then
                 run, run_expires = rule.choose(id, job.type)
             end

@@ -87,7 +87,8 @@ function lanes.with(id, type, lane, enqueued, heads)
     return heads
 end
 
--- Adds a job to its lane. `heads`: the heads of its type, if they are known.
+-- Adds a job to its lane. `heads`: the heads of its type, if they are known. The caller says so to `hooks.enters_lane`,
+-- unless the job has no rules.
 function lanes.add(id, type, lane, enqueued, heads)
     heads = heads or lanes.heads_of(type)
     local after = lanes.with(id, type, lane, enqueued, heads)
@@ -134,6 +135,7 @@ end
 -- Removes any job from its lane.
 function lanes.remove(id, type, lane)
     local heads = lanes.heads_of(type)
+    hooks.leaves_lane(id, type, lane)
     local after = lanes.without(id, type, lane, heads)
     if after ~= heads then
         lanes.write(type, after)

@@ -17,6 +17,12 @@ local function count_claim(settings)
     end
 end
 
+-- RETURNS the points that jobs of `type` get for being rare.
+function which_job.rarity(type, view, settings)
+    local slots = settings.rarity ~= "free" and tonumber(redis.call("HGET", key.capacity, type) or 1)
+    return score.rarity(slots or view:free_for(type), settings)
+end
+
 local function rarity_of(choice, nth)
     local settings, type = choice.settings, choice.types[nth]
     if settings.rarity == "free" then

@@ -78,6 +78,15 @@ function which_slot.view()
         return best, best_since
     end
 
+    -- Writes the slots that got jobs in this call, so that the server's keys say which are free.
+    local function settle()
+        view.write()
+        for profile, slots in pairs(occupied) do
+            free[profile] = free[profile] and free[profile] - slots
+        end
+        counted, changed, changed_in, occupied, idle = {}, {}, {}, {}, {}
+    end
+
     function view.free_for(_, type)
         local sum, profiles = 0, profiles_of(type)
         for i = 1, #profiles, 2 do
@@ -97,11 +106,17 @@ function which_slot.view()
     end
 
     -- RETURNS the most specialised worker with a free slot; of several the longest idle, then the one with the smaller
-    -- id. Of very many profiles with a free slot, only some are compared.
-    function view.best(_, type)
+    -- id. Of very many profiles with a free slot, only some are compared. If settings say so (`view.weights`), the points
+    -- that equally specialised workers have for job `id` come first.
+    function view.best(_, type, id)
         local profiles = profiles_of(type)
         local best, best_size, best_since
         local compared = 0
+        if view.weights then
+            settle()
+            best = placement.best(profiles, free_in, id, view.weights)
+            profiles = {}
+        end
         for i = 1, #profiles, 2 do
             local profile, size = profiles[i], tonumber(profiles[i + 1])
             if best and size > best_size or compared == protocol.MOST_COMPARED then

@@ -208,10 +208,14 @@ end
 function repair_keyed.fix_place(place, type, lane)
     derived.with_some_of(place, function(id, time)
         if place == key.lane(type, lane) then
+            if repair_near.fix_job(id, type, lane, time) then
+                return true
+            end
             return marks.has_key(id) and (repair_keyed.fix_job(id))
         end
         local differ, row = repair_keyed.fix_job(id, place)
         if not row and not call.found and string.find(id, "^[!-~]+$") then
+            hooks.enters_lane(id, type, lane, derived.whole(time) or call.now)
             lanes.add(id, type, lane, derived.whole(time) or call.now) -- it goes the way of a job without rules
         end
         return differ

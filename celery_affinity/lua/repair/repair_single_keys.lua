@@ -3,6 +3,7 @@
 local MOST_TIMES = 1000 -- entries of an index that have no time
 local WORDS = {
     ["higher-first"] = true, ["lower-first"] = true, ["capacity"] = true, ["free"] = true, age = true, share = true,
+    idle = true, weighted = true,
 }
 local LISTS = { -- settings of words like these
     limits = "%S+=%d+/?%d* *", reserve = "[^%s:]+:[%w_-]+=%d+%%? *", tenants = "%S+=max:[%dnoe]+[%l:,%d]* *",
@@ -47,7 +48,8 @@ end
 -- there is something. Claims are counted again for a limit that was not known.
 local function fix_type_rules()
     local text, reserve = unpack(redis.call("HMGET", key.settings, "limits", "reserve"))
-    local limit_of, pauses, wanted, is_counting = {}, {}, { ["!"] = true, [minimums.ANY] = true }, false
+    local limit_of, pauses, wanted = {}, {}, { ["!"] = true, [minimums.ANY] = true, [placement.FIELD] = true }
+    local is_counting = false
     for type, limit in limits.of_types(text) do
         limit_of[type], wanted[type] = tonumber(limit), true
     end
@@ -62,7 +64,9 @@ local function fix_type_rules()
             is_counting = is_counting or (reserve or "") ~= (words or "")
             return string.find(reserve or "", "%S") and reserve
         end
-        if type == minimums.ANY then
+        if type == placement.FIELD then
+            return placement.words()
+        elseif type == minimums.ANY then
             return derived.exists(key.first_heads, "hash") and 1
         end
         local rule = type_rules.read(words)

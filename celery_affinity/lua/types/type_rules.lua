@@ -68,20 +68,22 @@ function type_rules.write(type, rule, was_closed)
     type_rules.write_all({ [type] = rule }, { [type] = was_closed })
 end
 
--- RETURNS those of `types` that are open; a table: type -> its limit; what `reserves.among` does; and what
--- `minimums.heads` does. Removes the closed types from `heads`.
+-- RETURNS those of `types` that are open; a table: type -> its limit; what `reserves.among` does; what `minimums.heads`
+-- does; and how workers are preferred, as `placement.read` says it. Removes the closed types from `heads`.
 function type_rules.open(types, heads, settings, is_ahead)
     local open, limit_of = {}, {}
-    local all, text, are_some_first = unpack(redis.call("HMGET", key.type_rules, "*", "!", minimums.ANY))
-    for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
-        local type, rule = types[nth], type_rules.read(words)
+    local fields = lanes.fields(key.type_rules, { "*", "!", minimums.ANY, placement.FIELD, unpack(types) })
+    local all, text, are_some_first, preferred = unpack(fields, 1, 4)
+    for nth, type in ipairs(types) do
+        local rule = type_rules.read(fields[nth + 4])
         if all or type_rules.is_closed(rule) then
             heads[type] = nil
         else
             open[#open + 1], limit_of[type] = type, rule.limit
         end
     end
-    return open, limit_of, reserves.among(open, text, settings, is_ahead), are_some_first and minimums.heads(open)
+    return open, limit_of, reserves.among(open, text, settings, is_ahead), are_some_first and minimums.heads(open),
+        preferred and placement.read(preferred)
 end
 
 -- Counts the claim of job `id`, whose type has a limit, or whose class a reserve: key `limited` has these claims by

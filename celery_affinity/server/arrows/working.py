@@ -30,6 +30,7 @@ class Working(Runner):
             types=" ".join(joining.encoded_types),
             app=key_names.encode(joining.app),
             stops=joining.stops,
+            priority=joining.priority,
             rest=flat(settings.items()),
         )
         if self.way is self.library.by_script:  # a script of its own

@@ -83,8 +83,8 @@ FAULTS = (
     Fault("keyed/key_standing", "            renewed[its_key] = true\n", ""),
     Fault(
         "keyed/key_steps",
-        "        key_standing.renew_soon(stated.key)\n    end\n    heads",
-        "    end\n    heads",
+        "        key_standing.renew_soon(stated.key)\n    end\n    hooks",
+        "    end\n    hooks",
     ),
     Fault("keyed/key_standing", "is_left and keys.gone_on[wanted[sublane]]", "false", _AT_ONCE),
     Fault(

@@ -169,7 +169,7 @@ FAULTS = (
     Fault("placing/which_job", "nth), by_age\n", "nth)\n", _BY_AGE),
     Fault("placing/which_job", "first_type(choice, false)", "first_type(choice, true)"),
     Fault("placing/candidates", "waiting.first_heads and best_below_minimum(waiting)", "nil"),
-    Fault("placing/candidates", "    job.place = is_head and place or nil\n", "    job.place = nil\n"),
+    Fault("placing/candidates", "== job.id and place or nil", "== job.id and nil"),
     Fault(
         "placing/candidates",
         "heads[type] and waiting.first_heads[type] and type",

@@ -30,6 +30,7 @@ def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: l
     costs = may_hold.costs or dict.fromkeys(types, 1)
     room = may_hold.work_us if may_hold.costs else may_hold.jobs - beyond
     has_choice = placing.has_choice(cohort, types)
+    kept = any(type_rules.concerning(cohort, job.type) for job in keyed.standing(cohort, types))
     size = 0
     for _ in range(MOST_MOVES):
         fits = {
@@ -37,7 +38,7 @@ def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: l
             for type_ in types & costs.keys()
             if costs[type_] <= room
         }
-        job = placing.first(cohort, fits, now_us, counts=has_choice, is_ahead=True)
+        job = placing.first(cohort, fits, now_us, counts=has_choice, is_ahead=True, worker=None if kept else worker)
         if job is None or not may_be_ahead(cohort, job) or type_rules.limit_of(cohort, job.type) is not None:
             return  # a job ahead would hold its key, or count, while it waits for a slot
         delivery = claims.grant(cohort, job, worker, now_us)

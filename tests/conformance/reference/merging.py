@@ -2,7 +2,7 @@
 
 from celery_affinity.rules import marks
 from celery_affinity.rules.protocol import MOST_MOVES
-from celery_affinity.rules.rule_texts import StatedMerge, merge_in, parts_of
+from celery_affinity.rules.rule_texts import StatedMerge, hint_in, merge_in, parts_of
 
 from . import callers, ends, keyed, patience
 from .model import Cohort, Job
@@ -53,7 +53,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
 
 def _add(call: Job, batch: Job, number: int) -> None:
     call.into, call.has_merged, call.bytes = batch.id, True, None
-    call.has_rules_of_its_own = number <= MOST_MOVES or bool(parts_of(call.rules)[1])
+    call.has_rules_of_its_own = number <= MOST_MOVES or bool(parts_of(call.rules)[1] or hint_in(call.rules))
     batch.callers[call.id] = number
 
 

@@ -211,6 +211,8 @@ class Worker:
     seen_us: int
     app: str = ""
     """The app whose settings are known for as long as the worker lives, and a while longer."""
+    priority: int = 0
+    """Its place among workers that are equally specialised, where weights say so."""
     accepting: bool = True
     """Whether jobs are placed on it."""
     stalled: bool = False
@@ -221,6 +223,10 @@ class Worker:
     """Whether jobs that fail here are dead letters."""
     free: int = 0
     free_since_us: int = 0
+    hints: dict[str, int] = field(default_factory=dict)
+    """Hints of the jobs that it ended well, a few of them -> when it did so last, µs."""
+    holds_since: dict[str, int] = field(default_factory=dict)
+    """These hints -> since when it holds them, µs."""
     claims: dict[str, int] = field(default_factory=dict)
     """Job id -> fencing number, in the order they were granted."""
     inbox: list[Delivery | str] = field(default_factory=list)

@@ -1,10 +1,17 @@
 """Where a job meets a slot: which job goes first, which slot it gets, and which slots are free."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Set
+from functools import cache
 
-from celery_affinity.rules.protocol import MOST_MOVES
-from celery_affinity.rules.score import Rank, goes_by_age, overtakes, score
+from celery_affinity.rules import marks
+from celery_affinity.rules.placement import choose_by_points, placement
+from celery_affinity.rules.protocol import MOST_HINTS, MOST_MOVES
+from celery_affinity.rules.rule_texts import hint_in
+from celery_affinity.rules.score import MICRO, Rank, goes_by_age, overtakes, score
+from celery_affinity.rules.shared_settings import complete
 from celery_affinity.rules.slot import FreeWorker, choose, free_slots
+from celery_affinity.server.arguments import Joining
 
 from . import claims, keyed, shares, type_rules
 from .model import Cohort, Delivery, Job, Worker
@@ -46,8 +53,8 @@ def fill(
         types = {type_ for type_ in types if type_rules.open(cohort, type_)}
         fitting = [type_ for type_ in types if not is_over and best(cohort, type_)]
         fits = {type_: slots_that_fit(cohort, type_) for type_ in fitting}
-        job = first(cohort, fits, now_us, counts=may_choose)
-        worker = caller if alone else best(cohort, job.type) if job else None
+        job = first(cohort, fits, now_us, counts=may_choose, worker=caller if alone else None)
+        worker = caller if alone else best(cohort, job.type, job) if job else None
         if job is None or worker is None:
             return NONE
         if only is not None and job.id not in only:
@@ -81,13 +88,22 @@ def slots_that_fit(cohort: Cohort, type_: str) -> int:
     return cohort.capacity(type_)
 
 
-def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool, is_ahead: bool = False) -> Job | None:
+def first(
+    cohort: Cohort,
+    fits: Mapping[str, int],
+    now_us: int,
+    *,
+    counts: bool,
+    is_ahead: bool = False,
+    worker: Worker | None = None,
+) -> Job | None:
     """Return the job that goes first of those that no reserve keeps back; None if there is none.
 
     Those of tenants below their minimum go before all others, by score, and not in turns; nor do those that go by age.
 
     *fits*: type -> number of slots that fit it. *counts*: whether the claim had a choice among lanes. Only such claims
     are numbered, for the share that goes by age. *is_ahead*: whether the job gets a place beyond the slots of a worker.
+    *worker*: the only one whose slots are filled: jobs whose hints it holds get a bonus, unless the claim goes by age.
     """
     percentage = int(cohort.settings.get("priority_percentage"))
     may_start = [
@@ -98,7 +114,9 @@ def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool,
     if below_minimum:
         return _best(cohort, below_minimum, fits, now_us, by_age=False)
     by_age = goes_by_age(cohort.claim_number, percentage)
-    job = _best(cohort, may_start, fits, now_us, by_age=by_age)
+    bonus_us = 0 if counts and by_age else locality_bonus(cohort)
+    hints = worker.hints if worker and bonus_us else {}
+    job = _best(cohort, may_start, fits, now_us, by_age=by_age, near={*hints}, bonus=bonus_us)
     cohort.claim_number += counts and job is not None and percentage < 100
     cohort.in_turn = not (counts and by_age)
     if job is None or not cohort.in_turn:
@@ -108,12 +126,22 @@ def first(cohort: Cohort, fits: Mapping[str, int], now_us: int, *, counts: bool,
     return other if cohort.in_turn else job
 
 
-def _best(cohort: Cohort, jobs: Iterable[Job], fits: Mapping[str, int], now_us: int, *, by_age: bool) -> Job | None:
+def _best(
+    cohort: Cohort,
+    jobs: Iterable[Job],
+    fits: Mapping[str, int],
+    now_us: int,
+    *,
+    by_age: bool,
+    near: Collection[str] = (),
+    bonus: int = 0,
+) -> Job | None:
     coefficients = cohort.settings.weights
     best: Rank | None = None
     for job in jobs:
         terms = score(job.priority, job.on_demand, now_us - job.enqueued_us, fits[job.type], coefficients)
-        candidate = Rank(0 if by_age else terms.total, job.enqueued_us, job.id)
+        more = bonus if hint_of(job) in near else 0
+        candidate = Rank(0 if by_age and not bonus else terms.total + more, job.enqueued_us, job.id)
         if best is None or overtakes(candidate, best):
             best = candidate
     return cohort.jobs[best.job_id] if best else None
@@ -123,11 +151,59 @@ def _best(cohort: Cohort, jobs: Iterable[Job], fits: Mapping[str, int], now_us: 
 # `MOST_COMPARED`.
 
 
-def best(cohort: Cohort, type_: str) -> Worker | None:
-    """Return the worker that a job of *type_* goes to; None if no free slot fits."""
-    free = (FreeWorker(each.id, each.types, each.free_since_us) for each in cohort.workers.values() if each.free)
-    chosen = choose(type_, free)
+def best(cohort: Cohort, type_: str, job: Job | None = None) -> Worker | None:
+    """Return the worker that *job*, or any job of *type_*, goes to; None if no free slot fits."""
+    free = [
+        FreeWorker(each.id, each.types, each.free_since_us, each.free, each.priority, _profile(each.types))
+        for each in cohort.workers.values()
+        if each.free
+    ]
+    by = placement(complete(cohort.settings.values)) if job and free else None
+    holders = {each.id for each in cohort.workers.values() if job and hint_of(job) in each.hints}
+    chosen = choose_by_points(type_, free, job.id, by, holders) if job and by else choose(type_, free)
     return cohort.workers[chosen.id] if chosen else None
+
+
+_WORDS = ("placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size")
+
+
+def words(cohort: Cohort) -> str:
+    """Return the bonus of locality and the weights of workers, as the scripts keep them; "" for none."""
+    settings = complete(cohort.settings.values)
+    bonus = settings["locality_bonus"] if locality_bonus(cohort) else ""
+    return " ".join((bonus or "0", *(settings[name] for name in _WORDS))) if placement(settings) else bonus
+
+
+def locality_bonus(cohort: Cohort) -> int:
+    """Return the bonus of a job whose hint the worker holds, micro-points; 0 while tenants go by shares."""
+    settings = complete(cohort.settings.values)
+    return 0 if settings["tenant_turns"] == "share" else math.floor(float(settings["locality_bonus"]) * MICRO)
+
+
+def hint_of(job: Job) -> str:
+    """Return the hint of *job*; "" for none."""
+    return hint_in(job.rules) if marks.has_hint(job.id) else ""
+
+
+# -- Hints: a worker holds those of the last jobs that it ended well.
+
+
+def record(cohort: Cohort, worker: Worker, job: Job, now_us: int) -> None:
+    """*worker* ended *job* well: it holds the hint of the job now, and the oldest one of many no more."""
+    hint = hint_of(job)
+    if hint:
+        cohort.counters["locality_hits" if hint in worker.hints else "locality_misses"] += 1
+        worker.holds_since.setdefault(hint, now_us)
+        worker.hints[hint] = now_us
+        if len(worker.hints) > MOST_HINTS:
+            oldest = min(worker.hints, key=lambda each: (worker.hints[each], each))
+            del worker.hints[oldest], worker.holds_since[oldest]
+
+
+@cache
+def _profile(types: frozenset[str]) -> str:
+    """Return the short name of a set of types."""
+    return Joining("", "", [*types], 1).profile
 
 
 # -- Free slots: counted from what a worker holds, so that no sequence of calls can leak one.

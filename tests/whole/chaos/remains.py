@@ -31,7 +31,7 @@ _KOMBU = re.compile(
 #: Keys that a quiet fleet does not have: nothing waits, and an empty key is none.
 BUSY = {"lane", "heads", "scheduled", "claims", "inbox"} | {
     *("held", "sublane", "of_key", "coming", "turns", "first_lane", "first_heads", "rates", "due_keys"),
-    *("kept_back", "kept_lanes", "waiting_keys", "preemptible", "giving", "vacating"),
+    *("kept_back", "kept_lanes", "waiting_keys", "near_heads", "near_lane", "preemptible", "giving", "vacating"),
     *("type_rules", "limited", "pauses", "pause_ends", "pause_signs", "recount", "merging"),
     *("expires", "stamped", "untold", "waiting_calls", "set_aside"),
 }
@@ -52,6 +52,7 @@ MAY_STAY = {
     ),
     *("recurring", "recurring_call", "recurs", "signature", "recurring_of"),
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
+    *("hints", "holders"),
     *("fence", "clock", "schema", "settings", "conf", "conf_of", "claim_number"),
     *("durations", "metrics", "trend", "trend_turn", "counters", "tags", "credits", "recording", "recorded"),
 }

@@ -26,6 +26,7 @@ def join(
     stops: str,
     settings: Mapping[str, str],
     now_us: int,
+    priority: int = 0,
 ) -> Joined:
     """Enter a worker. *stops*: which tasks it can stop. *settings*: what its app.conf says, which counts when it is
     new.
@@ -48,6 +49,7 @@ def join(
         worker.app = app
         worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
     worker.stops = stops or worker.stops
+    worker.priority = priority
     workers.say_what_is_kept(cohort, worker)
     placing.recount(worker, now_us)
     keyed.recheck(cohort, now_us)

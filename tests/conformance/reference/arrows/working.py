@@ -86,6 +86,8 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
                 cohort, job, worker, job.stop if job.stop and job.stop.fence == fence else None, why, now_us
             )
             why = ""
+        if outcome == "acked":
+            placing.record(cohort, worker, job, now_us)
         if (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
             come_back.drop(cohort, job, now_us)
             come_back.bury(cohort, job, "rejected" if how == "rejected" else "failed", now_us, why)

@@ -1,0 +1,130 @@
+-- placement: which of several equally specialised workers with a free slot a job goes to, if the setting `placement` is
+-- "weighted": the one with the most points, as rules/placement has it. Field "!placing" of key `type_rules` says the
+-- weights, so that a claim which reads that key anyway finds them, and no other one looks.
+-- Cost: one command for each worker of the sample.
+placement.FIELD = "!placing"
+local NAMES = {
+    "placement", "locality_bonus", "tenant_turns",
+    "placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size",
+}
+
+-- RETURNS that field as the settings would have it: the bonus of locality, and the weights, if there are any; false for
+-- none of these. Weights that are all 0 are as good as none. Where tenants take turns by shares these alone say which
+-- job of a lane goes: there is no bonus.
+function placement.words()
+    local values = redis.call("HMGET", key.settings, unpack(NAMES))
+    for i, name in ipairs(NAMES) do
+        local default = settings_in_force.default_of(name)
+        local is_good = type(default) == "string" or tonumber(values[i])
+        values[i] = is_good and values[i] or tostring(default)
+    end
+    local bonus = values[3] ~= "share" and tonumber(values[2]) > 0 and values[2]
+    local has_weights = tonumber(values[4]) ~= 0 or tonumber(values[5]) ~= 0 or tonumber(values[6]) ~= 0
+    if values[1] == "weighted" and has_weights then
+        return (bonus or "0") .. " " .. table.concat(values, " ", 4)
+    end
+    return bonus
+end
+
+-- Settings have changed: writes the field anew.
+function placement.settings_have_changed()
+    local words = placement.words()
+    if words ~= redis.call("HGET", key.type_rules, placement.FIELD) then
+        type_rules.write_field(placement.FIELD, words)
+    end
+end
+
+local meanings = kept.cache()
+
+local function meaning_of(text)
+    local bonus, priority, locality, free, sample = string.match(text, "^(%S+) ?(%S*) ?(%S*) ?(%S*) ?(%S*)$")
+    return {
+        bonus = tonumber(bonus) or 0,
+        weights = tonumber(priority) and {
+            priority = tonumber(priority), locality = tonumber(locality), free = tonumber(free),
+            sample = tonumber(sample),
+        },
+    }
+end
+
+-- RETURNS what the field says, a table that nobody changes: bonus: points for a hit of locality, 0 for none; weights: of
+-- the points of workers, and the size of samples; nil for none.
+function placement.read(text)
+    return meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
+end
+
+-- RETURNS members of the sets of free workers of `profiles` with the ranks from `first` to `last` in all of them
+-- together, each with the time since when it is idle. `sizes`: of the sets.
+local function ranked(profiles, sizes, first, last, found)
+    local before = 0
+    for nth, profile in ipairs(profiles) do
+        local from, to = math.max(0, first - before), math.min(sizes[nth] - 1, last - before)
+        if from <= to then
+            local members = redis.call("ZRANGE", key.free(profile), from, to, "WITHSCORES")
+            for i = 1, #members, 2 do
+                found[members[i]] = tonumber(members[i + 1])
+            end
+        end
+        before = before + sizes[nth]
+    end
+end
+
+-- RETURNS a sample of the free workers of `profiles`, a table: worker -> since when it is idle. It begins at a rank that
+-- follows from the id of the job, so that each job meets others.
+local function sample_of(profiles, id, most)
+    local sizes, sum, found = {}, 0, {}
+    for nth, profile in ipairs(profiles) do
+        sizes[nth] = redis.call("ZCARD", key.free(profile))
+        sum = sum + sizes[nth]
+    end
+    if most == 0 or sum <= most then
+        ranked(profiles, sizes, 0, sum - 1, found)
+        return found
+    end
+    local first = tonumber(string.sub(redis.sha1hex(id), 1, 8), 16) % sum
+    ranked(profiles, sizes, first, first + most - 1, found)
+    ranked(profiles, sizes, 0, first + most - 1 - sum, found) -- goes on at the beginning
+    return found
+end
+
+-- RETURNS the most specialised of `profiles`, each with its size, that have a free slot; of very many, some.
+local function most_specialised(profiles, free_in)
+    local found, found_size = {}, 0
+    for i = 1, #profiles, 2 do
+        local profile, size = profiles[i], tonumber(profiles[i + 1])
+        if #found > 0 and size > found_size or #found == protocol.MOST_COMPARED then
+            break
+        elseif free_in(profile) > 0 then
+            found[#found + 1], found_size = profile, size
+        end
+    end
+    return found
+end
+
+-- Adds those of `holders` that have a free slot, and one of `profiles`, to the workers of `found`.
+local function add_holders(found, holders, profiles)
+    for worker in pairs(holders) do
+        for _, profile in ipairs(profiles) do
+            found[worker] = found[worker] or tonumber(redis.call("ZSCORE", key.free(profile), worker) or nil)
+        end
+    end
+end
+
+-- RETURNS the best worker for job `id` among the most specialised ones of `profiles`, each with its size, the smallest
+-- first; nil for none. `free_in`: a function that returns how many slots of a profile are free.
+function placement.best(profiles, free_in, id, weights)
+    profiles = most_specialised(profiles, free_in)
+    local found, best, most, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
+    local holders = marks.has_hint(id) and near.holders(id) or {}
+    add_holders(found, holders, profiles)
+    for worker, since in pairs(found) do
+        local free, priority = unpack(redis.call("HMGET", key.worker(worker), "free", "priority"))
+        local points = (tonumber(priority) or 0) * weights.priority + (holders[worker] and weights.locality or 0)
+            + (tonumber(free) or 0) * weights.free
+        if not best or points > most
+            or (points == most and (since < best_since or (since == best_since and worker < best))) then
+            best, most, best_since = worker, points, since
+        end
+    end
+    return best
+end

@@ -1,0 +1,67 @@
+-- repair_near: what follows from the hints of jobs and of workers: near lanes, their heads, and the holders of hints.
+
+-- Fixes the heads of `hint`. `place`: a near lane that may not be among them.
+local function fix_heads(hint, place)
+    return derived.one("hash", key.near_heads, hint, function(found)
+        local places, heads = { [place or ""] = true }, {}
+        for each in lanes.each(found or "") do
+            places[each] = true
+        end
+        local is_good, length = true, -1
+        for each in pairs(places) do
+            local head = near.parts_of(each) and lanes.with_new_head(near.place_of(hint), each, "", 1, 0) or ""
+            if head ~= "" then
+                heads[#heads + 1], length = head, length + #head + 1
+                is_good = is_good and string.find(" " .. (found or "") .. " ", " " .. head .. " ", 1, true)
+            end
+        end
+        return is_good and length == #(found or "") and found or #heads > 0 and table.concat(heads, " ")
+    end)
+end
+
+-- Job `id` is in its lane since `time`. If it has a hint, it is in its near lane as well. RETURNS whether that differed.
+function repair_near.fix_job(id, type, lane, time)
+    local hint = marks.has_hint(id) and rule_texts.hint(derived.fields(key.job(id), "rules") or nil)
+    if not hint then
+        return false
+    end
+    local place = type .. ":" .. lane
+    local differs = derived.one("zset", key.near_lane(hint, type, lane), id, time)
+    if differs or not lanes.place(derived.fields(key.near_heads, hint) or "", place) then
+        return fix_heads(hint, place) or differs
+    end
+    return false
+end
+
+-- Fixes the near lanes of a hint that key `near_heads` knows.
+function repair_near.fix(hint)
+    for place in lanes.each(derived.fields(key.near_heads, hint) or "") do
+        local type, lane = near.parts_of(place)
+        local name = type and key.near_lane(hint, type, lane)
+        if name then
+            derived.with_some_of(name, function(id)
+                local waits = derived.exists(key.lane(type, lane), "zset")
+                    and redis.call("ZSCORE", key.lane(type, lane), id)
+                return not waits and derived.one("zset", name, id, nil)
+            end)
+        end
+    end
+    fix_heads(hint)
+end
+
+-- Fixes the hints of a worker, which has a row: it is among their holders, and these hold them.
+function repair_near.fix_worker(worker)
+    local hints = derived.exists(key.hints(worker), "zset") and redis.call("ZRANGE", key.hints(worker), 0, -1, "WITHSCORES")
+        or {}
+    derived.one("hash", key.worker(worker), "hints", #hints > 0 and 1)
+    for i = 1, #hints, 2 do
+        local name = key.holders(hints[i])
+        derived.one("zset", name, worker, function(found)
+            return found or hints[i + 1]
+        end)
+        derived.with_some_of(name, function(other)
+            local holds = derived.exists(key.hints(other), "zset") and redis.call("ZSCORE", key.hints(other), hints[i])
+            return not holds and derived.one("zset", name, other, nil)
+        end)
+    end
+end

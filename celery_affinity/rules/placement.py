@@ -1,0 +1,70 @@
+"""Which of several equally specialised workers with a free slot gets a job: the one with the most points.
+
+``lua/placing/placement.lua`` is this rule in Redis.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from .slot import FreeWorker, most_specialised
+
+#: Value of ``affinity_placement``: by points.
+WEIGHTED = "weighted"
+
+
+class Placement(NamedTuple):
+    """Points for each step of a worker's *priority*, for a hit of *locality*, and for each *free* slot.
+
+    *sample*: how many workers are compared for one job; 0: all of them.
+    """
+
+    priority: float
+    locality: float
+    free: float
+    sample: int
+
+    def points(self, worker: FreeWorker, *, is_hit: bool) -> float:
+        """Return the points of *worker* for a job. *is_hit*: whether it holds the hint of the job."""
+        return worker.priority * self.priority + is_hit * self.locality + worker.free * self.free
+
+
+def placement(settings: Mapping[str, str]) -> Placement | None:
+    """Return how *settings*, complete and as Redis has them, place jobs; None: on the worker that is idle longest.
+
+    Weights that are all 0 are as good as none.
+    """
+    names = ("placement_priority_weight", "placement_locality_weight", "placement_free_weight")
+    priority, locality, free = (float(settings[name]) for name in names)
+    if settings["placement"] != WEIGHTED or not (priority or locality or free):
+        return None
+    return Placement(priority, locality, free, int(settings["sample_size"]))
+
+
+def sample(workers: Sequence[FreeWorker], job_id: str, size: int) -> list[FreeWorker]:
+    """Return *size* of *workers* for the job *job_id*; 0: all of them.
+
+    The workers stand in the order of their profiles, those of a profile in the order in which they became idle. The
+    sample is so many of them in a row, from a place that follows from the id on.
+    """
+    if size == 0 or len(workers) <= size:
+        return [*workers]
+    first = int(hashlib.sha1(job_id.encode(), usedforsecurity=False).hexdigest()[:8], 16) % len(workers)
+    return [workers[nth % len(workers)] for nth in range(first, first + size)]
+
+
+def choose_by_points(
+    type_: str, workers: Iterable[FreeWorker], job_id: str, by: Placement, holders: Collection[str] = ()
+) -> FreeWorker | None:
+    """Return the worker that the job *job_id* of *type_* goes to, or None if none of *workers* serves it.
+
+    The most specialised ones are compared, those of the sample and the *holders* of the job's hint. Ties go to the
+    longest idle one, then to the one with the smaller id.
+    """
+    fit = sorted(most_specialised(type_, workers), key=lambda each: (each.profile, each.since_us, each.id))
+    compared = {*sample(fit, job_id, by.sample), *(each for each in fit if each.id in holders)}
+    return min(
+        compared,
+        key=lambda each: (-by.points(each, is_hit=each.id in holders), each.since_us, each.id),
+        default=None,
+    )

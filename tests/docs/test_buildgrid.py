@@ -1,0 +1,74 @@
+"""What the page for those who know BuildGrid says of fetching: a test named after each sentence."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from celery_affinity.rules.ahead import Ahead
+from celery_affinity.rules.redis_keys import Keys
+
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
+
+PAGE = Path("docs/explanation/buildgrid.md")
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+
+
+def publish(fleet, number, **fields):
+    fleet.scheduler.publish(*fleet.made([f"job{each}" for each in range(number)], "pdf", **fields))
+
+
+def test_a_worker_that_ends_a_job_gets_the_next_one_in_the_same_reply(fleet):
+    fleet.join("worker", "pdf")
+    publish(fleet, 2)
+    (claim,) = fleet.inbox("worker")
+    assert [each.job_id for each in fleet.end("worker", claim)] == ["job1"]
+
+
+def test_a_worker_that_ends_three_jobs_in_one_call_gets_three_jobs_in_the_same_reply(fleet):
+    fleet.join("worker", "pdf", slots=3)
+    publish(fleet, 9)
+    claims = fleet.inbox("worker")
+    assert [each.job_id for each in fleet.end("worker", *claims)] == ["job3", "job4", "job5"]
+
+
+def test_a_worker_that_joins_fills_all_of_its_slots(fleet):
+    publish(fleet, 9)
+    fleet.join("worker", "pdf", slots=5)
+    assert len(fleet.jobs("worker")) == 5
+
+
+def test_a_job_that_is_published_beside_a_free_slot_never_waits(fleet):
+    fleet.join("worker", "pdf", slots=2)
+    publish(fleet, 2)
+    assert [fleet.state(f"job{number}") for number in range(2)] == ["claimed", "claimed"]
+
+
+def test_a_slot_is_never_free_beside_a_job_that_fits_unless_a_rule_keeps_the_job_back(fleet):
+    fleet.join("worker", "pdf", slots=2)
+    for job in ("first!", "second!"):
+        fleet.publish(job, "pdf", rules="key=k limit=1")
+    assert [fleet.state(job) for job in ("first!", "second!")] == ["claimed", "pending"]
+    fleet.publish("free", "pdf")
+    assert fleet.state("free") == "claimed"
+
+
+def test_a_worker_holds_jobs_beyond_its_slots_only_if_it_asks_for_them(fleet):
+    fleet.join("worker", "pdf")
+    publish(fleet, 5)
+    (claim,) = fleet.inbox("worker")
+    (claim,) = fleet.end("worker", claim)
+    assert [each.job_id for each in fleet.end("worker", claim, may_hold=Ahead(2))] == ["job2", "job3", "job4"]
+
+
+def test_each_sentence_of_the_section_has_its_test():
+    section = PAGE.read_text(encoding="utf-8").partition("## What a worker fetches")[2]
+    sentences = re.findall(r"^- (.+)\.$", section, re.MULTILINE)
+    names = ["test_" + re.sub(r"\W+", "_", sentence).lower() for sentence in sentences]
+    assert names
+    assert set(names) <= globals().keys()

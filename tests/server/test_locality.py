@@ -1,0 +1,206 @@
+"""Locality: jobs go to the worker that holds their hint, on a real server; and the bound that the bonus leaves."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from celery_affinity.clock import SECOND_US
+from celery_affinity.rules.ahead import Ahead
+from celery_affinity.rules.new_job import NewJob
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import shared
+from tests.conformance.reference.reference import Reference
+
+from ..support.clocked import ClockedScheduler
+from ..support.scripted_fleet import ScriptedFleet
+
+BONUS = {"locality_bonus": 80}
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+
+
+def publish(fleet, job, hint, type_="pdf", **options):
+    fleet.publish(f"{job}~", type_, rules=f"near={hint}", **options)
+
+
+def warm(fleet, worker, *hints, type_="pdf"):
+    """Have *worker*, which is the only one of *type_* with a free slot, end a job with each of *hints* well."""
+    for number, hint in enumerate(hints):
+        publish(fleet, f"{worker}-{number}", hint, type_)
+        (claim,) = fleet.inbox(worker)
+        fleet.scheduler.advance(1)
+        fleet.end(worker, claim)
+
+
+def busy(fleet, worker, type_="pdf"):
+    """Have the slot of *worker* get a job. Return its claim."""
+    fleet.publish(f"busy-{worker}", type_)
+    (claim,) = fleet.inbox(worker)
+    return claim
+
+
+def hints(fleet, worker):
+    key = fleet.scheduler.keys.key("hints", worker)
+    return [hint.decode() for hint in fleet.scheduler.client.zrevrange(key, 0, -1)]
+
+
+def test_a_free_slot_goes_to_the_job_whose_hint_its_worker_holds(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    for job, hint in (("other", "x"), ("near", "m")):
+        publish(fleet, job, hint)
+        fleet.scheduler.advance(4)
+    (following,) = fleet.end("worker", claim)
+    assert following.job_id == "near~"
+    assert [each.job_id for each in fleet.end("worker", following)] == ["other~"]
+
+
+def test_a_job_that_is_older_by_more_than_the_bonus_is_worth_goes_first_all_the_same(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("older", "pdf")
+    fleet.scheduler.advance(5)
+    publish(fleet, "near", "m")
+    assert [each.job_id for each in fleet.end("worker", claim)] == ["older"]
+
+
+def test_without_a_bonus_hints_change_no_order(fleet):
+    fleet.join("worker", "pdf")
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("older", "pdf")
+    fleet.scheduler.advance(1)
+    publish(fleet, "near", "m")
+    assert [each.job_id for each in fleet.end("worker", claim)] == ["older"]
+
+
+def test_a_worker_holds_the_ten_hints_of_the_jobs_that_it_ended_well_last(fleet):
+    fleet.join("worker", "pdf")
+    warm(fleet, "worker", *(f"h{number}" for number in range(12)), "h3")
+    assert hints(fleet, "worker") == ["h3", *(f"h{number}" for number in range(11, 3, -1)), "h2"]
+    publish(fleet, "fails", "failed")
+    (claim,) = fleet.inbox("worker")
+    fleet.end("worker", claim, outcome="failed ValueError")
+    assert "failed" not in hints(fleet, "worker")
+    counters = fleet.scheduler.client.hgetall(fleet.scheduler.keys.key("counters"))
+    assert (counters[b"locality_misses"], counters[b"locality_hits"]) == (b"12", b"1")
+
+
+@pytest.mark.parametrize("way", ["leave", "recover", "silence"])
+def test_the_hints_of_a_worker_go_with_it(fleet, way):
+    fleet.join("worker", "pdf")
+    fleet.join("other", "excel")
+    warm(fleet, "worker", "m", "n")
+    warm(fleet, "other", "m", type_="excel")
+    if way == "silence":
+        fleet.scheduler.tick()
+        for _ in range(20):
+            fleet.scheduler.advance(2)
+            fleet.sync("other")
+            fleet.scheduler.tick()
+    else:
+        getattr(fleet.scheduler, way)("worker")
+    client, keys = fleet.scheduler.client, fleet.scheduler.keys
+    assert hints(fleet, "worker") == []
+    assert client.zrange(keys.key("holders", "m"), 0, -1) == [b"other"]
+    assert not client.exists(keys.key("holders", "n"))
+
+
+def test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed(fleet):
+    weighted = {"placement": "weighted", "sample_size": 1}
+    fleet.join("near", "pdf", settings=weighted)
+    warm(fleet, "near", "m")
+    for number in range(9):
+        fleet.join(f"w{number}", "pdf", slots=2, settings=weighted)
+    publish(fleet, "job", "m")
+    assert fleet.jobs("near") == ["job~"]
+
+
+def test_a_job_ahead_gets_the_bonus_as_well(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("first", "pdf")
+    fleet.publish("second", "pdf")
+    publish(fleet, "near", "m")
+    following = fleet.end("worker", claim, may_hold=Ahead(1))
+    assert [each.job_id for each in following] == ["near~", "first"]
+
+
+def test_jobs_that_a_purge_deletes_leave_no_near_lane(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    busy(fleet, "worker")
+    for number in range(3):
+        publish(fleet, f"job{number}", "m")
+    assert fleet.scheduler.client.hlen(fleet.scheduler.keys.key("near_heads")) == 1
+    fleet.scheduler.purge("pdf")
+    assert not fleet.scheduler.client.keys("*near*")
+
+
+@pytest.mark.parametrize("key", [("near_heads",), ("near_lane", "m", "pdf", "queued.0"), ("holders", "m")])
+def test_near_lanes_and_holders_that_somebody_deleted_are_made_again(fleet, key):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("other", "pdf")
+    publish(fleet, "near", "m")
+    client, name = fleet.scheduler.client, fleet.scheduler.keys.key(*key)
+    before = client.dump(name)
+    client.delete(name)
+    assert fleet.scheduler.repair()
+    assert client.dump(name) == before
+    assert not fleet.scheduler.repair()
+    assert [each.job_id for each in fleet.end("worker", claim)] == ["near~"]
+
+
+def test_a_near_head_whose_lane_somebody_deleted_is_no_job(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("other", "pdf")
+    fleet.scheduler.advance(1)
+    publish(fleet, "near", "m")
+    fleet.scheduler.client.zrem(fleet.scheduler.keys.key("lane", "pdf", "queued.0"), "near~")
+    assert [each.job_id for each in fleet.end("worker", claim)] == ["other"]
+    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("near_heads"))
+
+
+# -- the bound
+
+jobs = st.lists(
+    st.tuples(st.integers(0, 3), st.sampled_from(["", "m", "n"]), st.integers(0, 8 * SECOND_US)),
+    min_size=2,
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs, st.sampled_from([0, 1, 80, 400.5, 2000]))
+def test_no_job_is_passed_by_one_that_came_later_by_the_bound_and_the_worth_of_the_bonus(some, bonus):
+    """D + bonus / 16, with D = 1024 * (difference of priorities) / 16: one type, all queued."""
+    reference, now_us = Reference(), SECOND_US
+    given_settings = shared(Settings(locality_bonus=bonus))
+    common = {"name": "w", "types": ["pdf"], "slots": 1, "other": 0, "app": "", "settings": given_settings}
+    reference.join("w", **common, now_us=now_us)
+    reference.publish([NewJob("warm~", "pdf", "", rules="near=m")], now_us=now_us)
+    for number, (priority, hint, after_us) in enumerate(some):
+        now_us += after_us
+        job_id, rules = (f"{number:02}~", f"near={hint}") if hint else (f"{number:02}", "")
+        reference.publish([NewJob(job_id, "pdf", "", priority=priority, rules=rules)], now_us=now_us)
+    for sequence in range(len(some)):
+        ((job_id, fence),) = reference.workers["w"].claims.items()
+        held = set(reference.workers["w"].hints) | {"m"}
+        reference.release("w", str(sequence), [(job_id, fence, "acked")], inline=True, now_us=now_us)
+        (started,) = (reference.jobs[each] for each in reference.workers["w"].claims)
+        held |= set(reference.workers["w"].hints)
+        for other in reference.pending({"pdf"}):
+            later_s = (started.enqueued_us - other.enqueued_us) / SECOND_US
+            is_near = any(started.rules == f"near={hint}" for hint in held)
+            bound_s = (1024 * (started.priority - other.priority) + bonus * is_near) / 16
+            assert later_s <= max(bound_s, 0) or later_s <= 0
