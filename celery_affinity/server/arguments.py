@@ -22,8 +22,8 @@ class Joining:
     """The words in which a worker of *app* presents itself when it joins. *slots*: the concurrency.
 
     *other*: slots taken without a claim, less those that claims lend. *withdrawn*: types that the worker will serve
-    again soon. *stops*: which tasks it can stop (`Pool.stops` in `membership.host`). *priority*: its place among equally
-    specialised workers (``affinity_placement``).
+    again soon. *stops*: which tasks it can stop (`Pool.stops` in `membership.host`). *priority*: its place among
+    equally specialised workers (``affinity_placement``).
     """
 
     worker: str

@@ -67,6 +67,7 @@ function keyed.enter(id, type, lane, enqueued, fresh, heads)
     end
     local first = its_keys[1].key
     if key_rows.add(first, key_rows.read(first), id, type, lane, enqueued) then
+        hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued, heads)
         call.gained[type] = true
     end

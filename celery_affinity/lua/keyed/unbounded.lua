@@ -30,6 +30,7 @@ function unbounded.enter(id, type, lane, enqueued, heads)
     local stated = stated_by(id, type, lane)
     if stated then
         redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)
+        hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued, heads)
     end
     return stated ~= nil
@@ -95,6 +96,7 @@ local function keep_some_back(its_key, sublane, number)
     for i = #jobs - 1, 1, -2 do
         local id, enqueued = jobs[i], jobs[i + 1]
         if id ~= sublane.standing then
+            hooks.leaves_lane(id, sublane.type, sublane.lane)
             heads = lanes.without(id, sublane.type, sublane.lane, heads)
             key_steps.keep_back(id, sublane.type, sublane.lane, enqueued)
         end
