@@ -1,5 +1,5 @@
--- rule_texts: what the text of a job's rules says (`rules/rule_texts.py`): "merge=K most=N bytes=N wait=US/US
--- near=H key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings", the first two keys in any order, each part only
+-- rule_texts: what the text of a job's rules says (`rules/rule_texts.py`): "merge=K most=N bytes=N wait=US/US near=H
+-- key=rate%3AK rate=N/US key=K limit=N key=tenant%3AK quota=settings", the first two keys in any order, each part only
 -- of a job that has it. A `text` may be nil.
 
 -- RETURNS the key by which calls merge; nil without one.
