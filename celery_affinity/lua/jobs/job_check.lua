@@ -85,8 +85,9 @@ end
 -- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).
 -- `mark`: that of the id.
 local function are_rules(text, id, mark)
-    local is_good, has_good_hint = true, nil
-    text, has_good_hint = without_hint(text, marks.has_hint(id))
+    local rest, has_good_hint = without_hint(text, marks.has_hint(id))
+    local is_good = true
+    text = rest
     if mark == protocol.MERGES then
         is_good, text = read_merge(text)
     end

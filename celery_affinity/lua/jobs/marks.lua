@@ -1,7 +1,7 @@
 -- marks: what the end of a job's id says: "!" for a job with a key, "&" for one with several, "$" for one whose only
 -- key is that of its tenant (`keyed`), "+" for a call that merges with others, "*" for a batch of such calls
--- (`merging`); the mark of keys is last. Before these "~" says that the job has a hint (`near`). So an arrow that has an id alone knows what there is to do, and a job without
--- rules costs a comparison.
+-- (`merging`); the mark of keys is last. Before these "~" says that the job has a hint (`near`). So an arrow that has
+-- an id alone knows what there is to do, and a job without rules costs a comparison.
 local OF_KEYS = { [protocol.KEYED] = true, [protocol.MANY_KEYED] = true, [protocol.TENANTED] = true }
 
 -- RETURNS the end of an id but for the mark of keys: "+", "*", or any other character.

@@ -29,7 +29,8 @@ function candidates.write_heads(waiting)
     end
 end
 
--- Notes in `job`, which another hash than `heads` has as a head, whether it is one of the heads, and where. RETURNS that.
+-- Notes in `job`, which another hash than `heads` has as a head, whether it is one of the heads, and where. RETURNS
+-- that.
 function candidates.find_place(waiting, job)
     local heads = waiting.heads[job.type]
     local place = lanes.place(heads, job.lane)

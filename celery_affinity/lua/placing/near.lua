@@ -1,11 +1,11 @@
--- near: hints. A job may have a hint, a word for what it works with, such as a model (option `locality`). A worker holds
--- the hints of the last jobs that it ended well: keys `hints` of the worker, and `holders` of the hint. When slots of one
--- worker are filled, a job that waits and has one of its hints gets a bonus (`locality_bonus`): so jobs go where their
--- data is. Of each lane the jobs with a hint are in a near lane, beside their lane, and key `near_heads` has of each hint
--- the heads of these, as key `heads` has those of a type; the name of such a lane is "type:lane".
+-- near: hints. A job may have a hint, a word for what it works with, such as a model (option `locality`). A worker
+-- holds the hints of the last jobs that it ended well: keys `hints` of the worker, and `holders` of the hint. When
+-- slots of one worker are filled, a job that waits and has one of its hints gets a bonus (`locality_bonus`): so jobs go
+-- where their data is. Of each lane the jobs with a hint are in a near lane, beside their lane, and key `near_heads`
+-- has of each hint the heads of these, as key `heads` has those of a type; the name of such a lane is "type:lane".
 -- Cost: some four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
 local PLACE = "key:near:"
-local LOOKS = 3 -- near heads that are no jobs of their lanes, since somebody deleted these, of which one call meets more
+local LOOKS = 3 -- after so many near heads that are in no lane, since somebody deleted that, a choice does without
 
 -- RETURNS the type whose lanes are the near lanes of `hint`.
 function near.place_of(hint)
@@ -60,8 +60,8 @@ function near.leave(id, type, lane, known)
     end
 end
 
--- `worker` ended a job with `rules` well: it holds the hint of this job now, as the last one, and the oldest one of many
--- no more. Counts whether it held the hint before.
+-- `worker` ended a job with `rules` well: it holds the hint of this job now, as the last one, and the oldest one of
+-- many no more. Counts whether it held the hint before.
 function near.record(worker, rules)
     local hint = rule_texts.hint(rules or nil)
     if not hint then
@@ -156,7 +156,8 @@ function near.better(waiting, job)
         if points > most or (points == most
             and score.is_older(tonumber(job.enqueued), job.id, tonumber(best.enqueued), best.id)) then
             return job
-        elseif candidates.find_place(waiting, best) or redis.call("ZSCORE", key.lane(best.type, best.lane), best.id) then
+        elseif candidates.find_place(waiting, best)
+            or redis.call("ZSCORE", key.lane(best.type, best.lane), best.id) then
             return best
         end
         leave(best.near.hint, best.id, best.type .. ":" .. best.lane, best.near.heads)

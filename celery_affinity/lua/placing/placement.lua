@@ -47,8 +47,8 @@ local function meaning_of(text)
     }
 end
 
--- RETURNS what the field says, a table that nobody changes: bonus: points for a hit of locality, 0 for none; weights: of
--- the points of workers, and the size of samples; nil for none.
+-- RETURNS what the field says, a table that nobody changes: bonus: points for a hit of locality, 0 for none; weights:
+-- of the points of workers, and the size of samples; nil for none.
 function placement.read(text)
     return meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
 end
@@ -69,8 +69,8 @@ local function ranked(profiles, sizes, first, last, found)
     end
 end
 
--- RETURNS a sample of the free workers of `profiles`, a table: worker -> since when it is idle. It begins at a rank that
--- follows from the id of the job, so that each job meets others.
+-- RETURNS a sample of the free workers of `profiles`, a table: worker -> since when it is idle. It begins at a rank
+-- that follows from the id of the job, so that each job meets others.
 local function sample_of(profiles, id, most)
     local sizes, sum, found = {}, 0, {}
     for nth, profile in ipairs(profiles) do

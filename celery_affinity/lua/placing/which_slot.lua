@@ -106,8 +106,8 @@ function which_slot.view()
     end
 
     -- RETURNS the most specialised worker with a free slot; of several the longest idle, then the one with the smaller
-    -- id. Of very many profiles with a free slot, only some are compared. If settings say so (`view.weights`), the points
-    -- that equally specialised workers have for job `id` come first.
+    -- id. Of very many profiles with a free slot, only some are compared. If settings say so (`view.weights`), the
+    -- points that equally specialised workers have for job `id` come first.
     function view.best(_, type, id)
         local profiles = profiles_of(type)
         local best, best_size, best_since

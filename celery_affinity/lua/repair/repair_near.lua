@@ -19,7 +19,8 @@ local function fix_heads(hint, place)
     end)
 end
 
--- Job `id` is in its lane since `time`. If it has a hint, it is in its near lane as well. RETURNS whether that differed.
+-- Job `id` is in its lane since `time`. If it has a hint, it is in its near lane as well. RETURNS whether that
+-- differed.
 function repair_near.fix_job(id, type, lane, time)
     local hint = marks.has_hint(id) and rule_texts.hint(derived.fields(key.job(id), "rules") or nil)
     if not hint then
@@ -51,8 +52,8 @@ end
 
 -- Fixes the hints of a worker, which has a row: it is among their holders, and these hold them.
 function repair_near.fix_worker(worker)
-    local hints = derived.exists(key.hints(worker), "zset") and redis.call("ZRANGE", key.hints(worker), 0, -1, "WITHSCORES")
-        or {}
+    local hints = derived.exists(key.hints(worker), "zset")
+        and redis.call("ZRANGE", key.hints(worker), 0, -1, "WITHSCORES") or {}
     derived.one("hash", key.worker(worker), "hints", #hints > 0 and 1)
     for i = 1, #hints, 2 do
         local name = key.holders(hints[i])
