@@ -14,7 +14,7 @@ from ..server.reader import Reader
 from . import sentences
 from .job_row import read_jobs
 from .jobs import Job, settings_command, with_runs
-from .preemption import Stop, Stopped, stopped_last, stops
+from .preemption import Stop, Stopped, stopped_last, stops, why_none
 from .waiting import Waiting, waiting_of
 
 #: Largest number of attempts to read a job that moves meanwhile.
@@ -28,7 +28,8 @@ class Explanation(Job):
     *since_s*, the time of the last change of state, and *now_s*, the time of this answer, are Unix times by the
     server's clock; None if the state is "unknown". *waiting*: why a pending job waits. *stopped*: the last time that
     the job was stopped while it ran, for a tenant below its minimum. *stops*: of a running job, the order to stop it;
-    of a pending job, the stops that are under way for its tenant and type.
+    of a pending job, the stops that are under way for its tenant and type. *why_no_stop*: why there are none, although
+    its tenant is below its minimum and it has waited for long enough.
     """
 
     since_s: float | None = None
@@ -36,6 +37,7 @@ class Explanation(Job):
     waiting: Waiting | None = None
     stopped: Stopped | None = None
     stops: list[Stop] = field(default_factory=list)
+    why_no_stop: str | None = None
 
 
 def explain(reader: Reader, task_id: str) -> Explanation:
@@ -74,13 +76,17 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         merged = sentences.merged(job.calls - 1, job.merge_key)
         note = f"{merged}; {note}" if note else merged
     facts = {**vars(job), "note": note}
+    ordered = stops(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else []
+    is_due = waiting is not None and waiting.goes_first and not waiting.kept_back
+    is_due = is_due and now_us - run.enqueued_us >= int(settings["preemption_delay_us"])
     return Explanation(
         **facts,
         since_s=since_us / SECOND_US,
         now_s=now_us / SECOND_US,
         waiting=waiting,
         stopped=stopped_last(reader, run.job_id, int(settings["preemption_max"])),
-        stops=stops(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else [],
+        stops=ordered,
+        why_no_stop=why_none(reader) if is_due and not ordered else None,
     )
 
 
