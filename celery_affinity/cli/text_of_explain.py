@@ -45,6 +45,7 @@ def explanation(found: Explanation) -> str:
         ),
         *([("stopped", _stopped(found.stopped))] if found.stopped else []),
         *[("preempting" if found.waiting else "stops", _stop(each, found)) for each in found.stops],
+        *([("preempting", found.why_no_stop)] if found.why_no_stop else []),
         *([("other jobs", f"{len(found.other_jobs)} with this task id have not ended")] if found.other_jobs else []),
         *(_waiting_rows(found.waiting, found.now_s or 0) if found.waiting else []),
         *([("near", _near(found.hint or "", found.near))] if found.near else []),

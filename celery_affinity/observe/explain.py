@@ -15,7 +15,7 @@ from . import sentences
 from .job_row import read_jobs
 from .jobs import Job, settings_command, with_runs
 from .near import Near, near
-from .preemption import Stop, Stopped, stopped_last, stops
+from .preemption import Stop, Stopped, stopped_last, stops, why_none
 from .waiting import Waiting, waiting_of
 
 #: Largest number of attempts to read a job that moves meanwhile.
@@ -30,7 +30,8 @@ class Explanation(Job):
     server's clock; None if the state is "unknown". *waiting*: why a pending job waits. *near*: which workers hold the
     hint of a job that waits. *stopped*: the last time that the job was stopped while it ran, for a tenant below its
     minimum. *stops*: of a running job, the order to stop it; of a pending job, the stops that are under way for its
-    tenant and type.
+    tenant and type. *why_no_stop*: why there are none, although its tenant is below its minimum and it has waited for
+    long enough.
     """
 
     since_s: float | None = None
@@ -39,6 +40,7 @@ class Explanation(Job):
     stopped: Stopped | None = None
     stops: list[Stop] = field(default_factory=list)
     near: Near | None = None
+    why_no_stop: str | None = None
 
 
 def explain(reader: Reader, task_id: str) -> Explanation:
@@ -79,6 +81,9 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         merged = sentences.merged(job.calls - 1, job.merge_key)
         note = f"{merged}; {note}" if note else merged
     facts = {**vars(job), "note": note}
+    ordered = stops(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else []
+    is_due = waiting is not None and waiting.goes_first and not waiting.kept_back
+    is_due = is_due and now_us - run.enqueued_us >= int(settings["preemption_delay_us"])
     return Explanation(
         **facts,
         since_s=since_us / SECOND_US,
@@ -86,7 +91,8 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         waiting=waiting,
         near=its_near,
         stopped=stopped_last(reader, run.job_id, int(settings["preemption_max"])),
-        stops=stops(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else [],
+        stops=ordered,
+        why_no_stop=why_none(reader) if is_due and not ordered else None,
     )
 
 

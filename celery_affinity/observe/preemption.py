@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..clock import SECOND_US
-from ..rules.protocol import TENANT_PREFIX
+from ..rules.protocol import MOST_GIVING_LOOKED_AT, TENANT_PREFIX
 from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.tenants import min_of
 from ..server.reader import Reader
+from . import sentences
 from .job_row import JobRow, read_jobs
 from .keyed.facts import limits_in_force, stated_in
 
@@ -80,6 +81,19 @@ def stops(reader: Reader, run: JobRow, now_us: int) -> list[Stop]:
     return _described(reader, found, [orders[job_id] for job_id in found], now_us) if found else []
 
 
+def why_none(reader: Reader) -> str:
+    """Return why no job is stopped for a tenant below its minimum that has waited for long enough."""
+    keys = [text_of(key) for key in reader.ask_one("zrevrange", reader.key("giving"), 0, MOST_GIVING_LOOKED_AT - 1)]
+    held = reader.ask([("zcard", reader.key("held", key)) for key in keys])
+    minima = limits_in_force(reader).of_tenants
+    above = [key for key, number in zip(keys, held, strict=True) if int(number) > min_of(key, minima)]
+    return sentences.stops_nothing([_tenant(key) for key in keys], [_tenant(key) for key in above])
+
+
+def _tenant(key: str) -> str:
+    return decode(key.removeprefix(TENANT_PREFIX))
+
+
 def _described(reader: Reader, ids: Sequence[str], orders: Sequence[Sequence[str]], now_us: int) -> list[Stop]:
     tasks = [row.task_id for row in read_jobs(reader, ids, ("task",))]
     names = reader.ask([("hget", reader.key("worker", words[1]), "name") for words in orders])
@@ -87,7 +101,7 @@ def _described(reader: Reader, ids: Sequence[str], orders: Sequence[Sequence[str
         Stop(
             task or job_id,
             decode(text_of(name)) if name else words[1],
-            decode(words[2]).removeprefix(decode(TENANT_PREFIX)),
+            _tenant(words[2]),
             _minimum(reader, words[2]),
             max(0.0, (number_of(words[4]) + number_of(words[5]) * 1000 - now_us) / SECOND_US),
             number_of(words[5]) / 1000,

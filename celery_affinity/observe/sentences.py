@@ -77,6 +77,23 @@ def for_tenant(tenant: str, minimum: int) -> str:
     return f"for tenant {tenant}, below its minimum of {minimum}" if minimum else f"for tenant {tenant}"
 
 
+def stops_nothing(tenants: Sequence[str], above: Sequence[str]) -> str:
+    """Return why no job is stopped. *tenants*: with jobs that may be; *above*: those of them above their minimum."""
+    if not tenants:
+        return "nothing: no job that may be stopped (preemptible=True) has a slot"
+    if not above:
+        return f"nothing: those with jobs that may be stopped have no more than their minimum ({_some(tenants)})"
+    return (
+        f"nothing so far: of the jobs that may be stopped ({_some(above)}) none runs in a slot that serves the type, "
+        "or all were stopped too lately or too often, or run where nothing can stop them"
+    )
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 # -- reserves
 
 

@@ -99,3 +99,18 @@ def test_a_report_says_for_which_tenants_jobs_are_being_stopped(fleet, reader, c
     assert "its jobs go first, 1 job of others being stopped" in text_of_tenants.at_a_glance([beta])
     fleet.end("pdf2", claim, outcome="preempted 41000000")
     assert [each.preempting for each in Report(reader).status().tenants if each.name == "beta"] == [0]
+
+
+def test_who_waits_in_vain_sees_why_no_job_is_stopped(fleet, reader, claim):
+    assert why(reader, "b1$").why_no_stop is None
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    client.hdel(key("vacating"), "a1$")
+    assert "(acme) none runs in a slot that serves the type" in why(reader, "b1$").why_no_stop
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:2 acme=max:none,min:1"})
+    said = "nothing: those with jobs that may be stopped have no more than their minimum (acme)"
+    assert lines_of(why(reader, "b1$"))["preempting"] == said
+    fleet.end("pdf2", claim)
+    fleet.publish("a2$", "pdf", rules=OF_BETA)
+    assert why(reader, "a2$").why_no_stop is None, "it has not waited for long enough"
+    fleet.scheduler.advance(20)
+    assert why(reader, "a2$").why_no_stop == "nothing: no job that may be stopped (preemptible=True) has a slot"

@@ -200,6 +200,73 @@ def test_one_job_is_stopped_for_one_missing_slot_whatever_types_wait(fleet):
     assert fleet.ordered() == ["a1$"]
 
 
+def test_no_more_jobs_are_stopped_than_have_waited_so_long(fleet):
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:2"})
+    fleet.has("one", PDF, slots=2)
+    fleet.run("one", "a1$", "a2$")
+    fleet.waits("b1$", for_s=10)
+    fleet.waits("b2$", for_s=10)
+    assert len(fleet.ordered()) == 1
+
+
+def test_a_worker_reads_the_sign_before_the_jobs_in_its_inbox(fleet):
+    fleet.has("one", PDF, slots=2)
+    fleet.run("one", "a1$")
+    fleet.publish("a2$", PDF, rules=of("acme"))
+    fleet.waits("b1$")
+    sign, job = fleet.redis.lrange(fleet.key("inbox", "one"), -1, -1) + fleet.redis.lrange(
+        fleet.key("inbox", "one"), 0, 0
+    )
+    assert (sign[:8], job[:3]) == (b"\npreempt", b"a2$")
+
+
+def test_of_a_later_claim_nobody_has_ordered_the_stop(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.waits("b1$", task_id="gone")
+    fleet.inbox("one")
+    fleet.scheduler.revoke(["gone"], [], keep_s=60)
+    fleet.scheduler.requeue("one", [(claim.job_id, claim.fence)], counted=False)
+    (again,) = fleet.inbox("one")
+    (last,) = fleet.end("one", again, outcome="preempted 21000000")
+    assert (last.deliveries, last.preemptions) == (1, 0)
+
+
+def test_a_job_that_was_stopped_and_that_its_worker_never_read_waits_again(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.waits("b1$")
+    (urgent,) = fleet.end("one", claim, outcome="preempted 21000000")
+    fleet.end("one", urgent, inline=False)
+    assert fleet.job("a1$")["state"] == "claimed"
+    fleet.scheduler.advance(60)
+    assert fleet.scheduler.sync("one", [], slots=0, other=0, draining=False).returned == 1
+    assert fleet.job("a1$")["state"] == "pending"
+
+
+def test_a_job_that_was_stopped_is_not_stopped_elsewhere_for_a_minute(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.waits("b1$")
+    fleet.end("one", claim, outcome="preempted 21000000")
+    fleet.has("two", PDF)
+    fleet.started("two", fleet.inbox("two"))
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:2"})
+    fleet.waits("b2$", for_s=59)
+    assert fleet.ordered() == []
+    fleet.later(1)
+    assert fleet.ordered() == ["a1$"]
+
+
+def test_the_lowest_priority_is_that_of_the_fleet_s_order(fleet):
+    fleet.has("one", PDF, slots=2)
+    fleet.run("one", "a1$", priority=1)
+    fleet.run("one", "a9$", priority=9)
+    fleet.scheduler.configure({"priority_order": "lower-first"})
+    fleet.waits("b1$")
+    assert fleet.ordered() == ["a9$"]
+
+
 def test_an_order_is_withdrawn_that_nobody_has_read_when_the_tenant_needs_no_slot_any_more(fleet):
     fleet.has("one", PDF)
     fleet.run("one", "a1$")

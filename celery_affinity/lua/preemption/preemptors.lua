@@ -59,7 +59,8 @@ function preemptors.wanted(its_key, since, settings)
     local kept_wanted = key_rows.of_call().needs.wanted
     if not kept_wanted[its_key] then
         local list, by_type = {}, {}
-        local missing = math.max(0, tenants.min_of(tenants.name_of(its_key)) - key_rows.held(its_key, key_rows.read(its_key)))
+        local its = key_rows.read(its_key)
+        local missing = math.max(0, tenants.min_of(its.tenant) - key_rows.held(its_key, its))
         for _, each in ipairs(missing > 0 and needy_sublanes(its_key, since, settings) or {}) do
             local number = redis.call("ZCOUNT", key.sublane(its_key, each.type, each.lane), "-inf", since)
             if not by_type[each.type] then

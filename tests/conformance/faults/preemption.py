@@ -27,6 +27,12 @@ _OLDEST = _TESTS + "a_tick_begins_with_the_tenants_that_have_waited_longest"
 _SO_MANY = _TESTS + "so_many_stops_are_under_way_together_and_no_more"
 _SPOILED = _TESTS + "an_order_that_somebody_spoiled_goes_and_stops_nobody"
 _LOST = _TESTS + "what_is_lost_of_the_jobs_that_may_be_stopped_is_made_again"
+_SO_LONG = _TESTS + "no_more_jobs_are_stopped_than_have_waited_so_long"
+_BEFORE = _TESTS + "a_worker_reads_the_sign_before_the_jobs_in_its_inbox"
+_LATER = _TESTS + "of_a_later_claim_nobody_has_ordered_the_stop"
+_NEVER_READ = _TESTS + "a_job_that_was_stopped_and_that_its_worker_never_read_waits_again"
+_ELSEWHERE = _TESTS + "a_job_that_was_stopped_is_not_stopped_elsewhere_for_a_minute"
+_REVERSED = _TESTS + "the_lowest_priority_is_that_of_the_fleet_s_order"
 
 FAULTS = (
     # What is kept of jobs that may be stopped.
@@ -40,36 +46,34 @@ FAULTS = (
     Fault(
         "arrows/release", "how, why = hooks.stopped(worker, id, fence, known, why)", "how, why = why, how", _AS_IT_WAS
     ),
-    Fault("preemption/preemption", "    if ordered ~= fence then\n", "    if not ordered then\n"),
+    Fault("preemption/preemption", "    if ordered ~= fence then\n", "    if not ordered then\n", _LATER),
     Fault("preemption/preemption", 'return "unsettled", ""', 'return "returned", ""', _NOT_ORDERED),
     Fault("preemption/preemption", "math.min(tonumber(ran), protocol.LONGEST_RUN_US)", "tonumber(ran)", _NO_SENSE),
     Fault("preemption/preemption", '    redis.call("HINCRBY", key.job(id), "preemptions", 1)\n', "", _AS_IT_WAS),
     Fault("jobs/claims", "    if preemptions then\n", "    if false then\n", _AS_IT_WAS),
     Fault("jobs/claims", '"expires", "moved", "preemptions"))\n', '"expires", "moved"))\n', _AS_IT_WAS),
-    Fault("jobs/claims", '"moved", "lane", "preemptions"))', '"moved", "lane"))'),
+    Fault("jobs/claims", '"moved", "lane", "preemptions"))', '"moved", "lane"))', _NEVER_READ),
     Fault("preemption/preemption", '"preempted_us", call.text(ran_us)', '"preempted_us", 1', _AS_IT_WAS),
     # For whom.
     Fault("types/rule_changes", "key.pause_signs, key.vacating,\n", "key.pause_signs,\n", _WITHDRAWN),
     Fault("preemption/preemption", "    missing = missing - stops:number_for(its_key)\n", "", _OF_TWO_TYPES),
     Fault("preemption/preemption", "each.number - stops:number_for(its_key, each.type)", "each.number", _AS_MANY),
-    Fault("preemption/preemption", "            missing = missing - 1\n", ""),
+    Fault("preemption/preemption", "            missing = missing - 1\n", "", _OF_TWO_TYPES),
     Fault(
         "preemption/preemption",
         "            if stops.number >= protocol.MOST_VACATING then\n",
         "            if false then\n",
         _SO_MANY,
     ),
-    Fault("preemption/preemptors", "free_slots.free_for(type) == 0 and", "true and"),
     Fault("preemption/preemptors", "return found and not (kept_back and", "return found and not (false and", _RESERVE),
-    Fault("preemption/preemptors", "local enqueued = sublane.is_first and", "local enqueued ="),
-    Fault("preemption/preemptors", '"-inf", since)\n', '"-inf", "+inf")\n'),
+    Fault("preemption/preemptors", '"-inf", since)\n', '"-inf", "+inf")\n', _SO_LONG),
     Fault("preemption/preemptors", "    table.sort(jobs, is_older)\n", "", _OLDEST),
     Fault("preemption/preemptors", "#found == protocol.MOST_PREEMPTORS or", "", _OLDEST),
     # The orders.
-    Fault("preemption/vacating", 'redis.call("RPUSH", key.inbox', 'redis.call("LPUSH", key.inbox'),
+    Fault("preemption/vacating", 'redis.call("RPUSH", key.inbox', 'redis.call("LPUSH", key.inbox', _BEFORE),
     Fault("preemption/vacating", '"stop", stop.fence .. " " .. its_key)', '"stop", its_key)', _AS_IT_WAS),
     Fault("preemption/vacating", 'HDEL", key.vacating, all[i])', 'HGET", key.vacating, all[i])', _SPOILED),
-    Fault("preemption/vacating", "if fence and claims.held(worker, all[i], fence) then", "if fence then"),
+    Fault("preemption/vacating", "if fence and claims.held(worker, all[i], fence) then", "if fence then", _SPOILED),
     Fault("preemption/vacating", "if is_needed or not is_unread(stop) then", "if is_needed then", _READ),
     Fault("preemption/vacating", "local is_needed = not is_late and", "local is_needed =", _NO_ANSWER),
     Fault("preemption/vacating", "            if not is_late then\n", "            if true then\n", _NO_ANSWER),
@@ -81,12 +85,12 @@ FAULTS = (
     Fault("preemption/victims", " or acked or", " or", _WHO_NOT),
     Fault("preemption/victims", "times >= settings.preemption_max or", "", _THREE_TIMES),
     Fault("preemption/victims", 'or string.match(stop or "", "^%d+") == fence then', "then", _NO_ANSWER),
-    Fault("preemption/victims", "started_us < settings.preemption_exempt_us", "started_us < 0"),
+    Fault("preemption/victims", "started_us < settings.preemption_exempt_us", "started_us < 0", _ELSEWHERE),
     Fault("preemption/victims", "each.started_us < its.exempt_us and", "", _IN_A_SLOT),
     Fault("preemption/victims", "one.started_us > other.started_us", "one.started_us < other.started_us", _ORDER),
     Fault("preemption/victims", "one.on_demand < other.on_demand", "one.on_demand > other.on_demand", _ORDER),
     Fault("preemption/victims", "one.priority < other.priority", "one.priority > other.priority", _ORDER),
-    Fault("preemption/victims", "settings.priority_reversed == 1 and", "false and"),
+    Fault("preemption/victims", "settings.priority_reversed == 1 and", "false and", _REVERSED),
     Fault("preemption/victims", "free_slots.left(worker, row) >= 0", "true", _AHEAD),
     Fault("preemption/victims", "texts.decoded(word) == name", "word == name", _ENCODED),
     Fault("base/texts", "string.char(tonumber(digits, 16))", '""', _ENCODED),
