@@ -115,6 +115,7 @@ def test_inspect_affinity_on_the_command_line(fleet):
         "slots": 2,
         "free": 2,
         "lent": len(claims),
+        "stops": "",
         "drained": False,
         "stalled": False,
     }
