@@ -117,6 +117,7 @@ def test_inspect_affinity_on_the_command_line(fleet):
         "priority": 0,
         "hints": {},
         "lent": len(claims),
+        "stops": "",
         "drained": False,
         "stalled": False,
     }
