@@ -44,7 +44,9 @@ class Site:
     def __post_init__(self) -> None:
         self.broker = Broker(self.app)
         self.bounds = settings_of(self.app).max_pending
-        self.listening = Listening(self.broker.opened, settings_of(self.app).heartbeat_interval)
+        self.listening = Listening(
+            lambda: self.broker.call(self.broker.opened), settings_of(self.app).heartbeat_interval
+        )
         self.duty = Duty(self.app, self.broker.opened)
         self.jobs = Jobs(self.app, self.broker.reach)
         self._threads = Threads("affinity-web", _OF_BROKER, _BROKER_S)

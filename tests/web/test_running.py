@@ -5,6 +5,7 @@ import time
 
 import pytest
 from celery import Celery, chain, chord, states
+from kombu.exceptions import OperationalError
 
 from celery_affinity import Affinity, Merge
 from celery_affinity.observe import dead_letters
@@ -316,6 +317,17 @@ def test_the_later_of_two_polls_of_a_worker_gets_the_job(node, web, send):
     first, second = web.together(get, get)
     assert sorted((first.status_code, second.status_code)) == [200, 204]
     timer.join()
+
+
+def test_a_poll_is_503_while_the_broker_takes_no_connection(serve, redis_client, monkeypatch):
+    node = RemoteWorker(serve(), "pdf")
+
+    def opened(_):
+        raise OperationalError("no route")
+
+    monkeypatch.setattr("celery_affinity.web.broker.Broker.opened", opened)
+    refused = node.request("GET", f"/api/workers/{node.id}/jobs", params={"wait": 5})
+    assert (refused.status_code, "does not answer" in said(refused)) == (503, True)
 
 
 def test_a_worker_over_http_takes_no_commands(node, web):
