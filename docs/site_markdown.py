@@ -1,25 +1,19 @@
 """The pages as Markdown beside their HTML, and llms.txt, which lists them: for programs that read documentation.
 
 https://llmstxt.org says what llms.txt has. The Markdown is that of the repository: links between pages lead to Markdown
-again, `source-read` has made those that leave the docs absolute (`site_links`).
+again, and those that leave the docs lead to the repository (`site_links`).
 """
 
 import re
 from pathlib import Path
 
 from docutils import nodes
+from site_links import outward
 from sphinx.application import Sphinx
 
 _TOCTREE = re.compile(r"\n```\{toctree\}\n.*?```\n", re.DOTALL)
 _CAPTION = re.compile(r":caption: (.+)")
 _ABOUT = "Sends each Celery task to the right worker, in the right order, on Redis or Valkey: a transport for Celery."
-
-_sources: dict[str, str] = {}
-
-
-def remember(app: Sphinx, page: str, source: list[str]) -> None:  # noqa: ARG001 - Sphinx passes it
-    """Keep the text of *page*, with the links that the site has."""
-    _sources[page] = source[0]
 
 
 def point(app: Sphinx, page: str, template: str, context: dict[str, str], doctree: object) -> None:  # noqa: ARG001
@@ -34,9 +28,9 @@ def write(app: Sphinx, error: Exception | None) -> None:
     if error is not None or app.builder.format != "html":
         return
     for page in app.env.found_docs:
-        text = _sources.get(page) or Path(app.env.doc2path(page)).read_text()
-        path = Path(app.outdir, page).with_suffix(".md")
-        path.write_text(_TOCTREE.sub("", text))
+        source = [Path(app.env.doc2path(page)).read_text()]
+        outward(app, page, source)
+        Path(app.outdir, page).with_suffix(".md").write_text(_TOCTREE.sub("", source[0]))
     Path(app.outdir, "llms.txt").write_text(_list(app))
 
 
@@ -69,8 +63,7 @@ def _first_sentence(app: Sphinx, page: str) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Have Sphinx call `remember` for each page, after `site_links`, `point` for its HTML, and `write` at the end."""
-    app.connect("source-read", remember, 600)
+    """Have Sphinx call `point` for the HTML of each page, and `write` at the end."""
     app.connect("html-page-context", point)
     app.connect("build-finished", write)
-    return {"parallel_read_safe": False}
+    return {"parallel_read_safe": True}
