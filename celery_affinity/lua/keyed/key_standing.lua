@@ -113,7 +113,8 @@ local function look_again(its_key, due_us)
     end
 end
 
--- RETURNS a table with the sub-lanes of which another job is to stand, as `changed_now` takes it.
+-- RETURNS a table with the sub-lanes of which another job is to stand, as `changed_now` takes it. An unbounded one has
+-- no first job, and none that stands: it is not among them.
 local function wanted_of(its_key, its, room)
     local wanted = {}
     for _, sublane in pairs(its.sublanes) do
@@ -121,7 +122,7 @@ local function wanted_of(its_key, its, room)
         if its.retry then
             job = room >= 0 and key_rows.enqueued_of(its_key, sublane, its.retry) and its.retry or ""
         end
-        wanted[sublane] = not sublane.is_unbounded and job ~= sublane.standing and job or nil
+        wanted[sublane] = job ~= sublane.standing and job or nil
     end
     return wanted
 end

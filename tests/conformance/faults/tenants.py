@@ -44,8 +44,6 @@ FAULTS = (
     Fault("keyed/key_rows", "    if sublane and sublane.is_unbounded then\n", "    if false then\n"),
     Fault("keyed/key_steps", "not (sublane.is_unbounded or sublane.standing == id)", "sublane.standing ~= id"),
     Fault("keyed/key_steps", "        if not belongs_into_lane then\n", "        if true then\n"),
-    Fault("keyed/key_steps", "return sublane.is_unbounded\n        or id", "return id"),
-    Fault("keyed/key_standing", "not sublane.is_unbounded and job", "job"),
     Fault("keyed/keyed", "tenants.min_of(name) == 0", "true"),
     Fault("keyed/keyed", "key.held(its_key))) > 2)", "key.held(its_key))) > 1)"),
     Fault("keyed/unbounded", 'redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)', ""),
