@@ -159,6 +159,7 @@ class Judge:
             profile=joining.profile,
             types=" ".join(joining.encoded_types),
             app="",
+            stops=joining.stops,
             priority=joining.priority,
         )
         return self._call(now_us, (arrow("join"), arguments), more_at=0)

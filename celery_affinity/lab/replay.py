@@ -1,7 +1,11 @@
-"""Replay: the recorded arrivals and durations are scheduled again, and compared with what was recorded."""
+"""Replay: the recorded arrivals and durations are scheduled again, and compared with what was recorded.
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+A record ends, and a replay goes on until every job has been claimed. So only jobs that the record has a claim of are
+compared: what still waited as it ended waited for nobody knows how long, and counts on neither side (`comparable`).
+"""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 
 from . import candidates, fidelity, waits
 from .candidates import Candidate
@@ -33,7 +37,9 @@ class Why:
 class Replay:
     """*fidelity*: the share, 0 to 1, of the *claims* in the recorded order on the recorded profile.
 
-    *beyond_bound*: claims of the replay that the overtaking bound forbids, 0.
+    *still_waiting*, *still_waiting_replayed*: jobs that the record, and the replay, had not claimed as the record
+    ended. The waits in *recorded* and *replayed* are of the jobs that the record has a claim of; of all jobs, if it has
+    no claims. *beyond_bound*: claims of the replay that the overtaking bound forbids, 0.
     """
 
     engine: str
@@ -41,6 +47,8 @@ class Replay:
     kept: int
     fidelity: float
     first_difference: Why | None
+    still_waiting: int
+    still_waiting_replayed: int
     recorded: Report
     replayed: Report
     beyond_bound: int
@@ -51,7 +59,8 @@ def replay(trace: Trace, engine: Engine = "auto", progress: Iterable[object] | N
     scenario = of_trace(trace)
     ours = recorded(trace, scenario)
     theirs, chosen = scheduled(scenario, engine, progress)
-    found = fidelity.compared(ours, theirs)
+    claimed = {run.number for run in ours.runs}
+    found = fidelity.compared(ours, comparable(theirs, claimed, trace.length_us))
     first = found.first_difference
     return Replay(
         chosen,
@@ -59,10 +68,22 @@ def replay(trace: Trace, engine: Engine = "auto", progress: Iterable[object] | N
         found.kept,
         found.share,
         None if first is None else _why(first, ours, theirs),
+        _still_waiting(ours, trace.length_us),
+        _still_waiting(theirs, trace.length_us),
         waits.report(ours),
-        waits.report(theirs),
+        waits.report(theirs, claimed or None),
         len(beyond_bound(theirs)),
     )
+
+
+def comparable(replayed: Schedule, claimed: Container[int], ends_us: int) -> Schedule:
+    """Return *replayed* without the claims, after the record ended at *ends_us*, of jobs that it has no claim of."""
+    runs = (run for run in replayed.runs if run.claimed_us <= ends_us or run.number in claimed)
+    return replace(replayed, runs=tuple(runs))
+
+
+def _still_waiting(schedule: Schedule, ends_us: int) -> int:
+    return len(schedule.scenario.arrivals) - len({run.number for run in schedule.runs if run.claimed_us <= ends_us})
 
 
 def recorded(trace: Trace, scenario: Scenario) -> Schedule:

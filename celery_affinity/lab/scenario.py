@@ -42,7 +42,8 @@ class Scenario:
 
 def of_trace(trace: Trace) -> Scenario:
     """Return the scenario of what *trace* recorded. Jobs whose end is not in the trace, or that no worker claimed, take
-    the median of their type (of all jobs, if no job of the type ended).
+    the median of their type (of all jobs, if no job of the type ended); those that still ran as it ended run
+    beyond its end.
 
     A job takes as long as it had its slot (`slot_times`). Jobs that waited as the trace began arrive at its beginning,
     those that had been claimed by then just before them. Jobs that were revoked, or expired, while they waited are left
@@ -55,7 +56,7 @@ def of_trace(trace: Trace) -> Scenario:
             type=job.type,
             since_us=_since_us(job),
             enqueued_us=min(job.enqueued_us, _since_us(job)),
-            took_us=known_us.get(nth, medians.get(job.type, of_all) if job.took_us is None else job.took_us),
+            took_us=known_us[nth] if nth in known_us else _took_us(job, medians.get(job.type, of_all), trace.length_us),
             on_demand=job.on_demand,
             priority=job.priority,
             exclusive=job.exclusive,
@@ -70,6 +71,12 @@ def of_trace(trace: Trace) -> Scenario:
     ]
     arrivals.sort(key=lambda each: (each.since_us, each.number))
     return Scenario(trace.workers, tuple(arrivals), trace.settings, trace.paused)
+
+
+def _took_us(job: TracedJob, usual_us: int, ends_us: int) -> int:
+    if job.took_us is not None:
+        return job.took_us
+    return usual_us if job.claimed_us is None else max(usual_us, ends_us + 1 - max(0, job.claimed_us))
 
 
 def _since_us(job: TracedJob) -> int:

@@ -5,7 +5,7 @@ never claimed has no wait, and is counted as such.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ Group = TypeVar("Group", bound=Hashable)
 
 @dataclass(frozen=True)
 class Waits:
-    """Of *jobs* that were claimed, and of *unclaimed* ones; the times are None if none was claimed."""
+    """Of *jobs* that were claimed, and count, and of *unclaimed* ones, without a wait; the times are None without jobs."""
 
     jobs: int
     unclaimed: int
@@ -50,8 +50,11 @@ class Report:
     slots: Sequence[Use]
 
 
-def report(schedule: Schedule) -> Report:
+def report(schedule: Schedule, counted: Container[int] | None = None) -> Report:
+    """Return the report of *schedule*. *counted*: numbers of the jobs that have a wait; None: all that were claimed."""
     waits = of_jobs(schedule)
+    if counted is not None:
+        waits = {number: each if number in counted else None for number, each in waits.items()}
     return Report(
         summary(waits.values()),
         _by(schedule, waits, lambda job: job.type),

@@ -49,6 +49,18 @@ def test_a_replay_shows_the_first_claim_that_differs(lab, tmp_path):
     assert lines[3].startswith("  recorded: job 1 (pdf, queued, priority 5), waiting after 4.0 s, score 5,684.0 = ")
 
 
+def test_a_replay_says_how_many_jobs_waited_as_the_record_ended(lab, tmp_path):
+    jobs = [traced(claimed_s=0), *(traced(since_s=1) for _ in range(3))]
+    path = tmp_path / "trace.jsonl"
+    write(Trace(9 * S, (worker("w"),), tuple(jobs)), path)
+    text = lab("replay", path)[1]
+    assert "jobs still waiting as the record ended: 3 recorded, 3 replayed; waits are of the jobs claimed in" in text
+    assert [line.split()[-1] for line in text.splitlines() if line.startswith("pdf")] == ["3"]
+    found = json.loads(lab("replay", path, "--json")[1])
+    assert (found["still_waiting"], found["still_waiting_replayed"]) == (3, 3)
+    assert found["recorded"]["all"] == found["replayed"]["all"]
+
+
 def test_a_what_if_prints_both_and_plots_them(lab, trace, tmp_path):
     plot = tmp_path / "waits.svg"
     code, text = lab("whatif", trace, "--add", "[ocr]:2", "--priority", "pdf=9", "--rate", "xls=0.5", "--plot", plot)

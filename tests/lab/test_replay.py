@@ -92,6 +92,36 @@ def test_a_claim_that_only_one_of_them_has_stands_alone():
     assert (more.replayed.number, more.recorded) == (1, None)
 
 
+def overloaded(*, jobs=30, **fields):
+    """Return a record of 10 s in which a slot ran ten of the jobs, of a second each: the tenth was not over then."""
+    ran = [traced(since_s=nth / 100, claimed_s=nth, ended_s=nth + 1, outcome="done") for nth in range(9)]
+    runs = traced(since_s=0.09, claimed_s=9, outcome="running")
+    waits = [traced(since_s=nth / 100) for nth in range(10, jobs)]
+    return replace(trace(*ran, runs, *waits, **fields), length_us=10 * S)
+
+
+def test_jobs_that_waited_as_the_record_ended_have_a_wait_on_neither_side():
+    found = replay(overloaded())
+    assert found.recorded.all == found.replayed.all
+    assert (found.recorded.all.jobs, found.recorded.all.unclaimed, found.recorded.all.max_s) == (10, 20, 8.91)
+    assert (found.still_waiting, found.still_waiting_replayed) == (20, 20)
+    assert found.first_difference is None
+    assert (found.fidelity, found.beyond_bound) == (1.0, 0)
+
+
+def test_a_job_that_the_replay_claims_after_the_end_of_the_record_counts_with_its_wait():
+    late = [traced(claimed_s=1, ended_s=6), traced(since_s=1, claimed_s=2, ended_s=3), traced(since_s=2)]
+    found = replay(replace(trace(*late), length_us=4 * S))
+    assert (found.recorded.all.max_s, found.replayed.all.max_s) == (1.0, 4.0)
+    assert (found.recorded.all.jobs, found.replayed.all.jobs) == (2, 2)
+    assert (found.still_waiting, found.still_waiting_replayed) == (1, 2)
+
+
+def test_a_record_without_claims_is_replayed_with_the_waits_of_all_jobs():
+    found = replay(trace(*(traced() for _ in range(3))))
+    assert (found.recorded.all.jobs, found.replayed.all.jobs) == (0, 3)
+
+
 def schedule(numbers, workers):
     runs = tuple(
         Run(number, worker, place, place) for place, (number, worker) in enumerate(zip(numbers, workers, strict=True))

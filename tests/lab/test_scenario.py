@@ -21,9 +21,14 @@ def test_a_job_takes_as_long_as_it_had_its_slot():
 
 def test_a_job_without_an_end_takes_the_median_of_its_type_or_else_of_all():
     ended = [traced(claimed_s=0, ended_s=end) for end in (1, 2, 9)]
-    assert took(*ended, traced(claimed_s=5), traced("xls"))[3:] == [2, 2]
+    assert took(*ended, traced(claimed_s=99), traced("xls"))[3:] == [2, 2]
     assert took(*ended, traced("xls", claimed_s=0, ended_s=7), traced("xls"))[4] == 7
     assert took(traced()) == [0]
+
+
+def test_a_job_that_still_ran_as_the_trace_ended_runs_beyond_its_end():
+    ended = [traced(claimed_s=0, ended_s=end) for end in (1, 2, 9)]
+    assert took(*ended, traced(claimed_s=60), traced(since_s=-9, claimed_s=-3))[3:] == [40 + 1 / S, 100 + 1 / S]
 
 
 def test_a_job_that_was_revoked_or_expired_unclaimed_took_no_slot():

@@ -13,7 +13,11 @@ def replay(found: Replay) -> str:
         lines.append(f"claims beyond the overtaking bound: {found.beyond_bound:,}; the bound allows none: report this")
     if found.first_difference is not None:
         lines.append(_why(found.first_difference))
-    return "\n".join(lines) + "\n\n" + tables(found.recorded, found.replayed, ("recorded", "replayed"))
+    if found.claims and (found.still_waiting or found.still_waiting_replayed):
+        waiting = f"{found.still_waiting:,} recorded, {found.still_waiting_replayed:,} replayed"
+        lines.append(f"jobs still waiting as the record ended: {waiting}; waits are of the jobs claimed in the record")
+    names = "recorded", "replayed"
+    return "\n".join(lines) + "\n\n" + tables(found.recorded, found.replayed, names, "not compared")
 
 
 def _why(why: Why) -> str:

@@ -8,9 +8,12 @@ from ..words import duration, table
 _NONE = Waits(0, 0)
 
 
-def tables(before: Report, after: Report, names: tuple[str, str]) -> str:
-    """Return the waits by type, mode and tenant, then the use of slots. *names*: of the two reports."""
-    head = ("", "jobs", *(f"{what} {name}" for what in ("p50", "p95", "max") for name in names), "never started")
+def tables(before: Report, after: Report, names: tuple[str, str], unclaimed: str = "never started") -> str:
+    """Return the waits by type, mode and tenant, then the use of slots. *names*: of the two reports.
+
+    *unclaimed*: heads the numbers of jobs without a wait.
+    """
+    head = ("", "jobs", *(f"{what} {name}" for what in ("p50", "p95", "max") for name in names), unclaimed)
     all_start = before.all.unclaimed == after.all.unclaimed == 0
     rows = [
         *_rows({"all": before.all}, {"all": after.all}),

@@ -115,32 +115,47 @@ function controls({ fleet, limits, replay }, asked) {
   );
 }
 
+// What was recorded beside what was replayed, of the jobs that were claimed in the record.
 function waitsTable() {
-  const pair = (name) => (row) => change(row.replayed[name], row.after?.[name]);
-  const state = (name) => (row) => `${row.replayed[name]} ${row.after?.[name]}`;
-  const count = (value) => number(value);
   return table(
     "Waits",
     [
       { name: "jobs of", value: (row) => row.name, kind: "long" },
-      { name: "jobs", value: (row) => number(row.recorded.jobs + row.recorded.unclaimed), kind: "number" },
-      { name: "p50 recorded", value: (row) => short(row.recorded.p50_s), kind: "number" },
-      { name: "p50 replayed", value: pair("p50_s"), key: state("p50_s"), kind: "number" },
-      { name: "p95 recorded", value: (row) => short(row.recorded.p95_s), kind: "number" },
-      { name: "p95 replayed", value: pair("p95_s"), key: state("p95_s"), kind: "number" },
-      { name: "never started", value: (row) => change(row.replayed.unclaimed, row.after?.unclaimed, count), key: state("unclaimed"), kind: "number" },
+      { name: "jobs", value: (row) => number(row.before.jobs + row.before.unclaimed), kind: "number" },
+      { name: "p50 recorded", value: (row) => short(row.before.p50_s), kind: "number" },
+      { name: "p50 replayed", value: (row) => short(row.after.p50_s), kind: "number" },
+      { name: "p95 recorded", value: (row) => short(row.before.p95_s), kind: "number" },
+      { name: "p95 replayed", value: (row) => short(row.after.p95_s), kind: "number" },
+      { name: "not compared", value: (row) => number(row.before.unclaimed), kind: "number" },
     ],
     (row) => row.key,
     "No jobs.",
   );
 }
 
+// Without and with the change, of all jobs: each of them is claimed in the end, if it ever can be.
+function changeTable() {
+  const pair = (name, text) => ({ value: (row) => change(row.before[name], row.after[name], text), key: (row) => `${row.before[name]} ${row.after[name]}`, kind: "number" });
+  return table(
+    "With the change",
+    [
+      { name: "jobs of", value: (row) => row.name, kind: "long" },
+      { name: "jobs", value: (row) => number(row.before.jobs + row.before.unclaimed), kind: "number" },
+      { name: "p50", ...pair("p50_s") },
+      { name: "p95", ...pair("p95_s") },
+      { name: "never started", ...pair("unclaimed", number) },
+    ],
+    (row) => row.key,
+    "Move a slider.",
+  );
+}
+
 const NOTHING = { jobs: 0, unclaimed: 0, p50_s: null, p95_s: null };
 
-function waitRows(recorded, replayed, after) {
-  const row = (key, name, of) => ({ key, name, recorded: of(recorded) ?? NOTHING, replayed: of(replayed) ?? NOTHING, after: after && (of(after) ?? NOTHING) });
-  const size = (kind, name) => recorded[kind][name].jobs + recorded[kind][name].unclaimed;
-  const names = (kind) => Object.keys(recorded[kind]);
+function waitRows(before, after) {
+  const row = (key, name, of) => ({ key, name, before: of(before) ?? NOTHING, after: of(after) ?? NOTHING });
+  const size = (kind, name) => before[kind][name].jobs + before[kind][name].unclaimed;
+  const names = (kind) => Object.keys(before[kind]);
   const tenants = names("tenants").sort((a, b) => size("tenants", b) - size("tenants", a)).slice(0, MOST_TENANTS);
   const rows = (kind, shown = names(kind), prefix = "") => shown.map((name) => row(`${kind} ${name}`, prefix + name, (report) => report[kind][name]));
   return [row("all", "all", (report) => report.all), ...rows("types"), ...rows("modes"), ...rows("tenants", tenants, "tenant ")];
@@ -203,6 +218,9 @@ function about(found, file) {
     ["jobs", number(found.jobs)],
     ["fidelity", `${(replay.fidelity * 100).toFixed(2)} %: ${number(replay.kept)} of ${many(replay.claims, "claim")} are made again in the recorded order, on the recorded types`],
   ];
+  if (replay.claims && (replay.still_waiting || replay.still_waiting_replayed)) {
+    facts.push(["still waiting", `${many(replay.still_waiting, "job")} as the recording ended, ${number(replay.still_waiting_replayed)} in the replay; waits are of the jobs claimed in the recording`]);
+  }
   if (found.lost) facts.push(["lost", `${many(found.lost, "claim")} could not be recorded`]);
   return el("dl", {}, ...facts.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]));
 }
@@ -226,9 +244,9 @@ export function lab(place) {
 
   function show(traces, found) {
     const { recorded, replayed, engine } = found.replay;
-    const [waits, use, gains] = [waitsTable(), useTable(), gainsTable()];
+    const [waits, changed, use, gains] = [waitsTable(), changeTable(), useTable(), gainsTable()];
     const update = (answer) => {
-      waits.update(waitRows(recorded, answer?.before ?? replayed, answer?.after));
+      changed.update(answer ? waitRows(answer.before, answer.after) : []);
       use.update(useRows(found.fleet, (answer?.before ?? replayed).slots, answer?.after.slots));
       gains.update(gainRows(answer?.gains ?? []));
     };
@@ -257,13 +275,14 @@ export function lab(place) {
         ask();
       }, REST_MS);
     };
+    waits.update(waitRows(recorded, replayed));
     update(null);
     announce(status, "As recorded: move a slider.");
     fill(
       root,
       el("section", { class: "wide" }, el("h2", {}, "The lab"), traces.length > 1 && choice(traces, found.name), about(found, traces.find((each) => each.name === found.name))),
       controls(found, asked),
-      el("div", { class: "found" }, el("section", {}, status, waits, el("p", { class: "soft" }, `Half of the jobs waited no longer than p50, 95 % no longer than p95. Engine: ${engine}.`)), el("section", {}, use), el("section", {}, gains)),
+      el("div", { class: "found" }, el("section", {}, waits, el("p", { class: "soft" }, `Half of the jobs waited no longer than p50, 95 % no longer than p95. Engine: ${engine}.`)), el("section", {}, status, changed), el("section", {}, use), el("section", {}, gains)),
     );
   }
 
