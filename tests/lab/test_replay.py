@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from celery_affinity.lab import candidates, made_up, twin
+from celery_affinity.lab.changes import Changes
 from celery_affinity.lab.fidelity import compared
 from celery_affinity.lab.replay import recorded, replay
 from celery_affinity.lab.scenario import of_trace
 from celery_affinity.lab.schedule import Run, Schedule
 from celery_affinity.lab.trace import Trace
 from celery_affinity.lab.twin import UnknownRuleError
+from celery_affinity.lab.whatif import both
 
 from ..support.lab_scenarios import S, job, order, scenario, traced, worker
 
@@ -120,6 +122,20 @@ def test_a_job_that_the_replay_claims_after_the_end_of_the_record_counts_with_it
 def test_a_record_without_claims_is_replayed_with_the_waits_of_all_jobs():
     found = replay(trace(*(traced() for _ in range(3))))
     assert (found.recorded.all.jobs, found.replayed.all.jobs) == (0, 3)
+
+
+def test_a_job_that_was_stopped_for_another_tenant_has_a_row_for_each_part_of_its_life():
+    jobs = [
+        traced(tenant="batch", claimed_s=0, ended_s=30, outcome="returned"),
+        traced(tenant="acme", since_s=5, claimed_s=30, ended_s=35),
+        traced(tenant="batch", since_s=30, enqueued_s=0, claimed_s=35, ended_s=60),
+    ]
+    found = trace(*jobs, settings={"tenants": "acme=max:1,min:1"})
+    replayed = replay(found)
+    assert (replayed.engine, replayed.fidelity, replayed.recorded) == ("judge", 1.0, replayed.replayed)
+    before, after, _ = both(of_trace(found), Changes(add=((("pdf",), 1),)))
+    assert [run.claimed_us // S for run in before.runs] == [0, 30, 35]
+    assert [(run.claimed_us // S, run.ended_us // S) for run in after.runs] == [(0, 30), (5, 10), (30, 55)]
 
 
 def schedule(numbers, workers):
