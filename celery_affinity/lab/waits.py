@@ -20,7 +20,7 @@ Group = TypeVar("Group", bound=Hashable)
 
 @dataclass(frozen=True)
 class Waits:
-    """Of *jobs* that were claimed, and of *unclaimed* ones, or such that do not count; the times are None without jobs."""
+    """Of *jobs* that were claimed, and of *unclaimed* ones, or that do not count; the times are None without jobs."""
 
     jobs: int
     unclaimed: int
