@@ -8,7 +8,6 @@ from pathlib import Path
 
 from celery_affinity.rules.locality import Locality
 from examples.locality import app
-from examples.locality.__main__ import WORKERS
 from examples.preemption.ledger import Ledger
 
 DOCUMENTS = Path(__file__).parents[2] / "examples" / "documents"
@@ -39,6 +38,6 @@ def test_with_hints_a_worker_goes_on_with_the_index_that_it_has(tmp_path):
     ledger = Ledger(tmp_path / "hints")
     built = ledger.notes("built")
     assert len(ledger.notes("answered")) == 40
-    # All wait from the beginning: no worker leaves a collection before its last question, or comes back to it.
-    assert len(app.COLLECTIONS) - 1 <= len(built) <= WORKERS * len(app.COLLECTIONS)
+    # Without hints some three of four questions are about another collection than the worker's last one.
+    assert len(app.COLLECTIONS) <= len(built) <= 20
     assert f"{40 - len(built)}" in done.stdout

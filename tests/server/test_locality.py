@@ -159,6 +159,18 @@ def test_near_lanes_and_holders_that_somebody_deleted_are_made_again(fleet, key)
     assert [each.job_id for each in fleet.end("worker", claim)] == ["near~"]
 
 
+def test_hints_that_somebody_wrote_into_a_worker_s_row_are_made_again(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "n", "m")
+    client, name = fleet.scheduler.client, fleet.scheduler.keys.key("worker", "worker")
+    assert client.hget(name, "hints") == b"m n"
+    for spoiled in ("x", "1", ""):
+        client.hset(name, "hints", spoiled)
+        assert fleet.scheduler.repair()
+        assert client.hget(name, "hints") == b"m n"
+    assert not fleet.scheduler.repair()
+
+
 def test_a_near_head_whose_lane_somebody_deleted_is_no_job(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "m")
