@@ -198,7 +198,7 @@ def test_no_job_is_passed_by_one_that_came_later_by_the_bound_and_the_worth_of_t
     """D + bonus / 16, with D = 1024 * (difference of priorities) / 16: one type, all queued."""
     reference, now_us = Reference(), SECOND_US
     given_settings = shared(Settings(locality_bonus=bonus))
-    common = {"name": "w", "types": ["pdf"], "slots": 1, "other": 0, "app": "", "settings": given_settings}
+    common = {"name": "w", "types": ["pdf"], "slots": 1, "other": 0, "app": "", "stops": "", "settings": given_settings}
     reference.join("w", **common, now_us=now_us)
     reference.publish([NewJob("warm~", "pdf", "", rules="near=m")], now_us=now_us)
     for number, (priority, hint, after_us) in enumerate(some):
