@@ -51,6 +51,7 @@ class App:
     ``affinity_recurring``, with their names. *bounds*, *reserves*: the patterns of types in ``affinity_max_pending``
     and ``affinity_reserve``; *limits*: those of keys in ``affinity_limits``. *key_patterns*: the keys that the rules of
     tasks make, with ``*`` for each argument; None if a function makes some. *no_tasks*: names of tasks in settings.
+    *hinted*: tasks, and patterns of names of tasks, whose jobs have hints of locality.
     *conf_refused*: the error, if Celery cannot read the app's settings; nothing else is known then. *renames*: the new
     names of settings with old names, if that is the reason. *cluster*: whether the broker's URL is that of a cluster;
     *results_in_cluster*: whether results are to go there, or to another cluster. *ingests*: ``affinity_ingest``.
@@ -89,6 +90,7 @@ class App:
     limits: tuple[str, ...] = ()
     key_patterns: tuple[str, ...] | None = ()
     no_tasks: tuple[Name, ...] = ()
+    hinted: tuple[str, ...] = ()
     conf_refused: str | None = None
     renames: Mapping[str, str] = field(default_factory=dict)
 

@@ -83,6 +83,7 @@ LEVELS = {
     "bound-full": Level.ERROR,
     "tenants-promised-too-much": Level.WARNING,
     "tenant-misspelt": Level.WARNING,
+    "hints-without-effect": Level.NOTE,
     "stock-messages": Level.ERROR,
     "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,

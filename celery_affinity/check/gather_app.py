@@ -110,6 +110,7 @@ def gather_app(app: Celery) -> App:
         limits=tuple(key_limits.typed(own.limits) or {} if isinstance(own.limits, str) else own.limits),
         key_patterns=_key_patterns(app, own),
         no_tasks=tuple(_no_tasks(app, own)),
+        hinted=tuple(_hinted(app, own)),
         not_recurring=tuple(_not_recurring(app)) if not refused and not not_imported else (),
     )
 
@@ -287,6 +288,15 @@ def _rules(app: Celery, own: Settings) -> Iterator[tuple[str, Rule]]:
             for rule in affinity_of(task).keys:
                 yield name, rule
     yield from ((pattern, rule) for pattern, named in own.task_rules.items() for rule in named.keys)
+
+
+def _hinted(app: Celery, own: Settings) -> Iterator[str]:
+    """Yield the tasks that say a hint of locality, and the names of tasks that do."""
+    for name, task in sorted(app.tasks.items()):
+        with suppress(AffinityError):  # said by `_type_of_task`
+            if affinity_of(task).locality:
+                yield f"task {name}"
+    yield from (f"affinity_task_rules[{name!r}]" for name, named in own.task_rules.items() if named.locality)
 
 
 # -- classes of other packages

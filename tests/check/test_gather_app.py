@@ -90,6 +90,13 @@ def test_what_an_app_gets_wrong(new_app):
     assert ids(wrong) == {"settings"}
 
 
+def test_tasks_with_hints_are_known(new_app):
+    app = new_app(affinity_task_rules={"shop.named": {"locality": "m:{x}"}, "shop.other": {"tenant": "{x}"}})
+    app.task(nothing, name="shop.hinted", shared=False, affinity=Affinity(locality="m:{x}"))
+    app.task(nothing, name="shop.plain", shared=False, affinity=Affinity("pdf"))
+    assert gather_app(app).hinted == ("task shop.hinted", "affinity_task_rules['shop.named']")
+
+
 def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):
     app = new_app(affinity_task_rules={"shop.named": {"merge": {"key": "k", "keep": "last"}}})
     batches = type("Batches", (app.Task,), {"__module__": "celery_batches"})

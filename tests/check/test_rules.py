@@ -49,6 +49,10 @@ def results(**found):
 STOCK = Answer("stock@h", ("pdf", "other"), ours=False)
 OWN_NOT_SERVED = {"pdf": ("task shop.render",), "drawing": ("task shop.draw",)}
 
+HINTED = app(hinted=("task shop.answer",))
+NEITHER = (Setting("locality_bonus", 0, 0, 0), Setting("placement", "idle", "idle", "idle"))
+BY_SHARES = (Setting("locality_bonus", 80, 80, 80), NEITHER[1], Setting("tenant_turns", "share", "share", "share"))
+
 #: Each finding, with facts that lead to it alone, and a word of its text.
 CASES = [
     ("settings-names", Facts(App(conf_refused="E", renames={"CELERY_TIMEZONE": "timezone"})), "mixes old and"),
@@ -118,6 +122,8 @@ CASES = [
         "raise QueueFull. No job of the type starts, because type 'pdf' is paused: db."),
     ("tenants-promised-too-much", fleet(slots=3, minima={"acme": 2, "big": 2}), "promises 4 slots in all (min)"),
     ("tenant-misspelt", fleet(tenants_misspelt={"acmee": "acme"}), "for 'acmee', of whom no job waits or runs"),
+    ("hints-without-effect", replace(HINTED, fleet=replace(HINTED.fleet, settings=NEITHER)),
+        "Jobs of task shop.answer have hints (locality=), which change nothing: affinity_locality_bonus is 0, and"),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
     ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
@@ -207,6 +213,12 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     }  # fmt: skip
 
 
+def test_hints_have_no_bonus_where_tenants_take_turns_by_shares():
+    (finding,) = check(replace(HINTED, fleet=replace(FLEET, settings=BY_SHARES)))
+    assert finding.id == "hints-without-effect"
+    assert "by shares" in finding.what
+
+
 def test_what_is_no_finding():
     for facts in [
         fleet(answers=(ANSWER, replace(STOCK, queues=("other",)))),  # another app's worker, on queues of its own
@@ -226,6 +238,9 @@ def test_what_is_no_finding():
         fleet(members=(ONE, Member("id2", "two@h", ())), answers=(  # drained, or with queues that are not scheduled
             ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("mail",)))),
         fleet(answers=(ANSWER, replace(STOCK, queues=("mail",))), stock_messages={"mail": 2}),  # stock workers'
+        replace(HINTED, fleet=replace(FLEET, settings=(Setting("locality_bonus", 9, 9, 9), NEITHER[1]))),
+        replace(HINTED, fleet=replace(FLEET, settings=(NEITHER[0], Setting("placement", *["weighted"] * 3)))),
+        fleet(settings=NEITHER),
         replace(GOOD, fleet=None),
     ]:  # fmt: skip
         assert ids(facts) == [], facts

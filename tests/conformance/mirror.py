@@ -367,7 +367,7 @@ def _expect_worker(worker, entry):
         "stalled": worker.stalled and "1",
         "stops": worker.stops,
         "preempted": " ".join(map(str, worker.preempted_us)),
-        "hints": worker.hints and "1",
+        "hints": " ".join(sorted(worker.hints)),
         "priority": worker.priority and str(worker.priority),
         "counted": worker.counted and str(worker.counted),
     }

@@ -159,6 +159,18 @@ def test_near_lanes_and_holders_that_somebody_deleted_are_made_again(fleet, key)
     assert [each.job_id for each in fleet.end("worker", claim)] == ["near~"]
 
 
+def test_hints_that_somebody_wrote_into_a_worker_s_row_are_made_again(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "n", "m")
+    client, name = fleet.scheduler.client, fleet.scheduler.keys.key("worker", "worker")
+    assert client.hget(name, "hints") == b"m n"
+    for spoiled in ("x", "1", ""):
+        client.hset(name, "hints", spoiled)
+        assert fleet.scheduler.repair()
+        assert client.hget(name, "hints") == b"m n"
+    assert not fleet.scheduler.repair()
+
+
 def test_a_near_head_whose_lane_somebody_deleted_is_no_job(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "m")
@@ -186,7 +198,7 @@ def test_no_job_is_passed_by_one_that_came_later_by_the_bound_and_the_worth_of_t
     """D + bonus / 16, with D = 1024 * (difference of priorities) / 16: one type, all queued."""
     reference, now_us = Reference(), SECOND_US
     given_settings = shared(Settings(locality_bonus=bonus))
-    common = {"name": "w", "types": ["pdf"], "slots": 1, "other": 0, "app": "", "settings": given_settings}
+    common = {"name": "w", "types": ["pdf"], "slots": 1, "other": 0, "app": "", "stops": "", "settings": given_settings}
     reference.join("w", **common, now_us=now_us)
     reference.publish([NewJob("warm~", "pdf", "", rules="near=m")], now_us=now_us)
     for number, (priority, hint, after_us) in enumerate(some):

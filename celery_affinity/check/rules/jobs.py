@@ -167,6 +167,21 @@ def tenant_misspelt(fleet: Fleet) -> Iterator[Finding]:
         )
 
 
+@rule_of_fleet_and_app
+def hints_without_effect(fleet: Fleet, app: App) -> Iterator[Finding]:
+    values = {each.name: each.value for each in fleet.settings}
+    by_shares = values.get("tenant_turns") == "share"
+    if app.hinted and values.get("placement") == "idle" and (by_shares or values.get("locality_bonus") == 0):
+        why = 'tenants take turns by shares, so there is no bonus (affinity_tenant_turns = "share")'
+        yield Finding(
+            "hints-without-effect",
+            f"Jobs of {listed(app.hinted, 3)} have hints (locality=), which change nothing: "
+            f"{why if by_shares else 'affinity_locality_bonus is 0'}, and affinity_placement is 'idle'.",
+            f"{'' if by_shares else 'Set affinity_locality_bonus, for jobs that wait, such as 80. '}Set "
+            'affinity_placement = "weighted", for workers that are free. Or take the hints away: they cost a little.',
+        )
+
+
 @rule_of_fleet
 def bound_full(fleet: Fleet) -> Iterator[Finding]:
     for each in fleet.full:
@@ -283,6 +298,7 @@ RULES = (
     bound_full,
     minima_of_tenants,
     tenant_misspelt,
+    hints_without_effect,
     stock_messages,
     nobody_ticks,
     dead_letters,

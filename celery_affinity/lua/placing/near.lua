@@ -3,6 +3,7 @@
 -- slots of one worker are filled, a job that waits and has one of its hints gets a bonus (`locality_bonus`): so jobs go
 -- where their data is. Of each lane the jobs with a hint are in a near lane, beside their lane, and key `near_heads`
 -- has of each hint the heads of these, as key `heads` has those of a type; the name of such a lane is "type:lane".
+-- Field `hints` of a worker's row has its hints as words, sorted, so that a release reads one text.
 -- Cost: some four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
 local PLACE = "key:near:"
 local LOOKS = 3 -- after so many near heads that are in no lane, since somebody deleted that, a choice does without
@@ -60,6 +61,12 @@ function near.leave(id, type, lane, known)
     end
 end
 
+-- RETURNS what the row of a worker with `hints`, a list, says of them.
+function near.words(hints)
+    table.sort(hints)
+    return table.concat(hints, " ")
+end
+
 -- `worker` ended a job with `rules` well: it holds the hint of this job now, as the last one, and the oldest one of
 -- many no more. Counts whether it held the hint before.
 function near.record(worker, rules)
@@ -71,12 +78,13 @@ function near.record(worker, rules)
     redis.call("HINCRBY", key.counters, is_new and "locality_misses" or "locality_hits", 1)
     if is_new then
         redis.call("ZADD", key.holders(hint), call.now, worker)
-        redis.call("HSET", key.worker(worker), "hints", 1)
-        if redis.call("ZCARD", key.hints(worker)) > protocol.MOST_HINTS then
-            local oldest = redis.call("ZRANGE", key.hints(worker), 0, 0)[1]
+        local hints = redis.call("ZRANGE", key.hints(worker), 0, -1)
+        if #hints > protocol.MOST_HINTS then
+            local oldest = table.remove(hints, 1)
             redis.call("ZREM", key.hints(worker), oldest)
             redis.call("ZREM", key.holders(oldest), worker)
         end
+        redis.call("HSET", key.worker(worker), "hints", near.words(hints))
     end
 end
 
@@ -88,10 +96,13 @@ function near.forget(worker)
     redis.call("UNLINK", key.hints(worker))
 end
 
--- RETURNS the hints that `worker` holds; nil for none.
+local meanings = kept.cache()
+
+-- RETURNS the hints that `worker` holds, a list that nobody changes; nil for none.
 function near.of(worker)
-    local hints = redis.call("ZRANGE", key.hints(worker), 0, -1)
-    return #hints > 0 and hints or nil
+    local text = redis.call("HGET", key.worker(worker), "hints")
+    local hints = text and (meanings.of[text] or kept.keep(meanings, text, workers.split(text)))
+    return hints and #hints > 0 and hints or nil
 end
 
 -- RETURNS the workers that hold the hint of job `id`, a table: worker -> true; of very many the newest ones.
@@ -103,12 +114,14 @@ function near.holders(id)
     return found
 end
 
+local function none() end
+
 -- RETURNS the oldest job with one of the worker's hints of each near lane that its slots fit, a list of jobs. near: the
 -- hint of the job, and the heads of this hint.
 local function oldest_near(waiting)
     local found, of_place = {}, {}
     for nth, heads in ipairs(redis.call("HMGET", key.near_heads, unpack(waiting.hints))) do
-        for place, enqueued, id in lanes.each(heads or "") do
+        for place, enqueued, id in heads and lanes.each(heads) or none do
             local job = of_place[place]
             if job == nil then
                 local type, lane = near.parts_of(place)

@@ -54,7 +54,11 @@ end
 function repair_near.fix_worker(worker)
     local hints = derived.exists(key.hints(worker), "zset")
         and redis.call("ZRANGE", key.hints(worker), 0, -1, "WITHSCORES") or {}
-    derived.one("hash", key.worker(worker), "hints", #hints > 0 and 1)
+    local words = {}
+    for i = 1, #hints, 2 do
+        words[#words + 1] = hints[i]
+    end
+    derived.one("hash", key.worker(worker), "hints", #words > 0 and near.words(words))
     for i = 1, #hints, 2 do
         local name = key.holders(hints[i])
         derived.one("zset", name, worker, function(found)

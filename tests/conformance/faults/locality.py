@@ -4,10 +4,13 @@ from .fault import Fault
 
 _LOCALITY = "tests/server/test_locality.py"
 _REPAIRED = f"{_LOCALITY}::test_near_lanes_and_holders_that_somebody_deleted_are_made_again"
+_REPAIRED_ROW = f"{_LOCALITY}::test_hints_that_somebody_wrote_into_a_worker_s_row_are_made_again"
 _DELETED_LANE = f"{_LOCALITY}::test_a_near_head_whose_lane_somebody_deleted_is_no_job"
 
 FAULTS = (
     Fault("placing/near", '            redis.call("ZREM", key.holders(oldest), worker)\n', ""),
+    Fault("placing/near", '"hints", near.words(hints))', '"hints", hint)'),
+    Fault("placing/near", "    table.sort(hints)\n", ""),
     Fault("placing/near", "> protocol.MOST_HINTS then", "> protocol.MOST_HINTS + 1 then"),
     Fault("placing/near", 'is_new and "locality_misses" or', "is_new and"),
     Fault("placing/near", '        redis.call("ZREM", key.holders(hint), worker)\n', ""),
@@ -33,5 +36,6 @@ FAULTS = (
     Fault("fleet/workers", "        hooks.worker_goes(worker)\n", ""),
     Fault("repair/repair_near", 'derived.one("zset", key.near_lane(hint, type, lane), id, time)', "false", _REPAIRED),
     Fault("repair/repair_near", "return fix_heads(hint, place) or differs", "return differs", _REPAIRED),
+    Fault("repair/repair_near", "#words > 0 and near.words(words)", "#words > 0 and 1", _REPAIRED_ROW),
     Fault("repair/repair_near", "return found or hints[i + 1]", "return found", _REPAIRED),
 )
