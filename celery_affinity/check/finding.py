@@ -83,6 +83,8 @@ LEVELS = {
     "bound-full": Level.ERROR,
     "tenants-promised-too-much": Level.WARNING,
     "tenant-misspelt": Level.WARNING,
+    "preemptible-without-tenant": Level.NOTE,
+    "preemptible-not-stopped": Level.NOTE,
     "stock-messages": Level.ERROR,
     "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,

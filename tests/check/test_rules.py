@@ -47,6 +47,7 @@ def results(**found):
 
 
 STOCK = Answer("stock@h", ("pdf", "other"), ours=False)
+CANNOT_STOP = replace(FLEET, slots=2, minima={"acme": 1}, members=(replace(ONE, stops=frozenset({"shop.draw"})),))
 OWN_NOT_SERVED = {"pdf": ("task shop.render",), "drawing": ("task shop.draw",)}
 
 #: Each finding, with facts that lead to it alone, and a word of its text.
@@ -118,6 +119,9 @@ CASES = [
         "raise QueueFull. No job of the type starts, because type 'pdf' is paused: db."),
     ("tenants-promised-too-much", fleet(slots=3, minima={"acme": 2, "big": 2}), "promises 4 slots in all (min)"),
     ("tenant-misspelt", fleet(tenants_misspelt={"acmee": "acme"}), "for 'acmee', of whom no job waits or runs"),
+    ("preemptible-without-tenant", app(preemptible={"shop.render": False}), "Task shop.render says preemptible=True,"),
+    ("preemptible-not-stopped", replace(app(preemptible={"shop.render": True}), fleet=CANNOT_STOP),
+        "is not stopped on one@h: no task"),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
     ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
