@@ -1,7 +1,8 @@
 """Servers, apps and processes for all tests.
 
 A test that names `server` or `redis_client` runs once on Valkey, and once more on Redis where `redis-server` is
-installed; one that names `valkey` as well runs on Valkey alone.
+installed; one that names `valkey` as well runs on Valkey alone, and one with the mark `slow_on_redis` runs on Redis
+with the slow tests only.
 """
 
 import importlib
@@ -67,6 +68,8 @@ def pytest_collection_modifyitems(items):
 def pytest_generate_tests(metafunc):
     if "server" in metafunc.fixturenames:
         names = ["valkey"] if "valkey" in metafunc.fixturenames else INSTALLED
+        if metafunc.definition.get_closest_marker("slow_on_redis"):
+            names = [each if each == "valkey" else pytest.param(each, marks=pytest.mark.slow) for each in names]
         metafunc.parametrize("server", names, indirect=True, scope="session")
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..rules.settings import PREFIX, Settings, Value
+from ..rules.settings import PREFIX, Settings
+from ..rules.settings_by_name import Value
 from ..rules.shared_settings import NAME_IN_REDIS, from_redis, shared
 from ..server.runtime_settings import RuntimeSetting
 from .words import table

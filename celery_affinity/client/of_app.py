@@ -33,7 +33,7 @@ def settings_of(app: Celery) -> "Settings":
     """Return the settings of *app*, read once. Raises SettingError."""
     settings = _SETTINGS.get(app)
     if settings is None:
-        from ..rules.settings import load  # not at the top: a process that only imports tasks needs no setting
+        from ..rules.settings_by_name import load  # not at the top: a process that only imports tasks needs no setting
 
         settings = _SETTINGS[app] = load(app.conf, app.conf.keys())
     return settings

@@ -8,7 +8,7 @@ from ..errors import OptionError, SettingError
 from ..rules import tenants
 from ..rules.keyed import key_limits
 from ..rules.protocol import MAX_PRIORITY
-from ..rules.settings import parse_change
+from ..rules.settings_by_name import parse_change
 from ..rules.shared_settings import NAME_IN_REDIS, complete, to_redis
 from ..rules.spelling import closest
 from ..rules.type_name import is_type

@@ -12,7 +12,7 @@ from itertools import islice
 
 from ..clock import SECOND_US
 from ..rules.ahead import NOTHING, Ahead
-from ..rules.settings import AUTO
+from ..rules.setting_checks import AUTO
 from ..server.replies import Claim
 from .host import Host
 

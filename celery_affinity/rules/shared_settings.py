@@ -13,7 +13,8 @@ from . import reserves, tenants
 from .keyed import key_limits
 from .keyed.key_limits import NONE
 from .score import Weights
-from .settings import HIGHER_FIRST, Settings, Value, accepted_instead, number_or_text
+from .settings import HIGHER_FIRST, Settings
+from .settings_by_name import Value, accepted_instead, number_or_text
 
 #: Setting that the arrows read -> its name in Redis.
 NAME_IN_REDIS = {

@@ -9,7 +9,8 @@ from typing import TypeVar, cast
 from ..errors import SettingError
 from ..rules import heartbeats
 from ..rules.keyed.key_limits import NONE_AT_RUN_TIME
-from ..rules.settings import CHANGEABLE, PREFIX, Settings, Value, changeable, parse_change
+from ..rules.settings import PREFIX, Settings
+from ..rules.settings_by_name import CHANGEABLE, Value, changeable, parse_change
 from ..rules.shared_settings import NAME_IN_REDIS, from_redis, is_setting, shared, to_redis
 from .scheduler import Scheduler
 

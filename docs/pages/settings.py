@@ -7,7 +7,8 @@ from dataclasses import MISSING, Field, fields
 from itertools import pairwise
 
 from celery_affinity.rules import settings
-from celery_affinity.rules.settings import CHANGEABLE, Settings
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.settings_by_name import CHANGEABLE
 
 from .markdown import MADE, prose, table
 

@@ -10,6 +10,7 @@ ask() {
         status=$(curl -s -o "$folder/reply" -w '%{http_code}' --max-time 40 -X "$1" "$URL$2" ${3:+-d "$3"} \
             -H 'Content-Type: application/json' -H "Authorization: Bearer $TOKEN" -H "Worker-Secret: $secret")
         case $status in [234]*) echo "$status"; return ;; esac
+        [ -z "$leaves" ] || return # who is to end does not wait for a server that is down
         sleep 1
     done
 }
@@ -18,7 +19,7 @@ field() { sed -n "s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p" "$folder/reply"; }
 status=$(ask POST /api/workers "{\"name\": \"shell-$(hostname)-$$\", \"types\": [\"$type\"]}")
 [ "$status" = 201 ] || { cat "$folder/reply" >&2; exit 1; }
 worker=$(field id) secret=$(field secret) pause=$(field heartbeat_s)
-trap 'kill $program; ask DELETE "/api/workers/$worker" >/dev/null; rm -r "$folder"; exit' INT TERM
+trap 'leaves=yes; kill $program; ask DELETE "/api/workers/$worker" >/dev/null; rm -r "$folder"; exit' INT TERM
 trap : USR1
 
 while :; do

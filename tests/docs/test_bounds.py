@@ -12,7 +12,8 @@ from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.bounds import Bound
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings, load
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.settings_by_name import load
 from celery_affinity.server.reader import Reader
 
 from ..support.pages import blocks

@@ -8,7 +8,7 @@ import pytest
 
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import load
+from celery_affinity.rules.settings_by_name import load
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.reader import Reader
 

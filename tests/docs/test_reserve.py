@@ -11,7 +11,8 @@ from celery_affinity.errors import SettingError
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings, load
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.settings_by_name import load
 from celery_affinity.rules.shared_settings import shared
 
 from ..support.clocked import ClockedReader, ClockedScheduler

@@ -8,7 +8,7 @@ import pytest
 
 from celery_affinity.membership.lookahead import STARTS_WITHIN_S, Lookahead
 from celery_affinity.rules.ahead import NOTHING, Ahead
-from celery_affinity.rules.settings import AUTO
+from celery_affinity.rules.setting_checks import AUTO
 from celery_affinity.server.replies import Claim
 
 from ..support.members import reporting_of

@@ -19,6 +19,8 @@ from celery_affinity.server.scheduler import Scheduler
 
 from ..support.scripted_fleet import ScriptedFleet
 
+pytestmark = pytest.mark.slow_on_redis
+
 MANY_TYPES = 600  # one HSCAN reads a whole hash of up to 512 fields
 
 #: Key -> commands whose time does not grow with the jobs under that key; at most it grows with the fleet's workers.

@@ -12,6 +12,8 @@ from celery_affinity.observe.jobs import get_many
 
 from ..support.jobs_in_all_states import TYPES, fill, runs_of, some_jobs, tell
 
+pytestmark = pytest.mark.slow_on_redis
+
 #: Numbers of lanes and of workers that are read together; and whether callers are told what ended without a worker.
 together = draw.sampled_from([1, 2, 100])
 are_told = draw.booleans()

@@ -6,7 +6,8 @@ import pytest
 from celery import Celery
 
 from celery_affinity import SettingError
-from celery_affinity.rules.settings import Settings, load
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.settings_by_name import load
 
 
 def settings_of(**conf):

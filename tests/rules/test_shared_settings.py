@@ -2,7 +2,8 @@
 
 import pytest
 
-from celery_affinity.rules.settings import CHANGEABLE, Settings
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.settings_by_name import CHANGEABLE
 from celery_affinity.rules.shared_settings import NAME_IN_REDIS, from_redis, to_redis
 
 

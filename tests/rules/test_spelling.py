@@ -10,7 +10,7 @@ from celery.app.task import Context, Task
 
 from celery_affinity import SettingError
 from celery_affinity.client.options import KNOWN, MISSPELT
-from celery_affinity.rules.settings import load
+from celery_affinity.rules.settings_by_name import load
 from celery_affinity.rules.spelling import meant
 
 from ..support.misspellings import OWN, mistakes

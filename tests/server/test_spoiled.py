@@ -30,6 +30,9 @@ LEFT = {
     "remote_end",
 }
 
+#: The jobs of these tests have no hints: `test_locality` spoils what is known of those.
+LEFT |= {"hints", "holders", "near_heads", "near_lane"}
+
 
 def _delete(client, key, kind):
     client.delete(key)
@@ -95,6 +98,7 @@ def _faults_of(name, server):
     return [*USUAL, further] if "valkey_version" in server else list(USUAL)
 
 
+@pytest.mark.slow_on_redis
 @pytest.mark.parametrize("name", sorted(KEYS.keys() - LEFT))
 def test_whatever_is_spoiled_the_rest_goes_on(redis_client, name):
     _spoil(redis_client, name, _faults_of(name, redis_client.info("server")))

@@ -1,5 +1,6 @@
 """Workers over HTTP: what each request does, on a real server, with jobs that Celery has published."""
 
+import asyncio
 import threading
 import time
 
@@ -308,15 +309,16 @@ def test_a_secret_is_that_of_one_worker(node, send, web):
     assert (without.status_code, "worker-secret" in said(without)) == (400, True)
 
 
-def test_the_later_of_two_polls_of_a_worker_gets_the_job(node, web, send):
-    get = "GET", f"/api/workers/{node.id}/jobs?wait=20"
-    timer = threading.Timer(1, send)
-    timer.start()
-    headers = node.headers
-    web.http.headers.update(headers)
-    first, second = web.together(get, get)
-    assert sorted((first.status_code, second.status_code)) == [200, 204]
-    timer.join()
+def test_the_later_of_two_polls_of_a_worker_gets_the_job_and_the_other_one_ends_at_once(node, web, send):
+    path = f"/api/workers/{node.id}/jobs?wait=40"
+
+    async def both():
+        polls = {asyncio.create_task(web.http.get(path, headers=node.headers)) for _ in range(2)}
+        ended, waiting = await asyncio.wait(polls, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.to_thread(send)
+        return [each.result().status_code for each in ended], [(await each).status_code for each in waiting]
+
+    assert web.run(both()) == ([204], [200])
 
 
 def test_a_poll_is_503_while_the_broker_takes_no_connection(serve, redis_client, monkeypatch):

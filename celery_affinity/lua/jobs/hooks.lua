@@ -134,6 +134,11 @@ function hooks.settings_have_changed()
     return tenants.change_shares()
 end
 
+-- Has each claim read what settings say of it, under the name `field`; false: nothing any more.
+function hooks.say_to_claims(field, words)
+    type_rules.write_field(field, words)
+end
+
 -- Does some of what no event triggers. RETURNS whether there may be more to do, and whether jobs may be to be stopped
 -- (`have_some_stopped`).
 function hooks.tick()

@@ -73,7 +73,9 @@ function near.record(worker, rules)
         redis.call("ZADD", key.holders(hint), call.now, worker)
         redis.call("HSET", key.worker(worker), "hints", 1)
         if redis.call("ZCARD", key.hints(worker)) > protocol.MOST_HINTS then
-            redis.call("ZREM", key.holders(redis.call("ZPOPMIN", key.hints(worker))[1]), worker)
+            local oldest = redis.call("ZRANGE", key.hints(worker), 0, 0)[1]
+            redis.call("ZREM", key.hints(worker), oldest)
+            redis.call("ZREM", key.holders(oldest), worker)
         end
     end
 end
@@ -95,7 +97,7 @@ end
 -- RETURNS the workers that hold the hint of job `id`, a table: worker -> true; of very many the newest ones.
 function near.holders(id)
     local hint, found = near.hint_of(id), {}
-    for _, worker in ipairs(hint and redis.call("ZREVRANGE", key.holders(hint), 0, protocol.MOST_HOLDERS - 1) or {}) do
+    for _, worker in ipairs(hint and redis.call("ZRANGE", key.holders(hint), -protocol.MOST_HOLDERS, -1) or {}) do
         found[worker] = true
     end
     return found

@@ -30,7 +30,7 @@ end
 function placement.settings_have_changed()
     local words = placement.words()
     if words ~= redis.call("HGET", key.type_rules, placement.FIELD) then
-        type_rules.write_field(placement.FIELD, words)
+        hooks.say_to_claims(placement.FIELD, words)
     end
 end
 

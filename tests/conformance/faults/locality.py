@@ -7,7 +7,7 @@ _REPAIRED = f"{_LOCALITY}::test_near_lanes_and_holders_that_somebody_deleted_are
 _DELETED_LANE = f"{_LOCALITY}::test_a_near_head_whose_lane_somebody_deleted_is_no_job"
 
 FAULTS = (
-    Fault("placing/near", '"ZPOPMIN", key.hints(worker))[1]), worker)', '"ZPOPMIN", key.hints(worker))[1]), "")'),
+    Fault("placing/near", '            redis.call("ZREM", key.holders(oldest), worker)\n', ""),
     Fault("placing/near", "> protocol.MOST_HINTS then", "> protocol.MOST_HINTS + 1 then"),
     Fault("placing/near", 'is_new and "locality_misses" or', "is_new and"),
     Fault("placing/near", '        redis.call("ZREM", key.holders(hint), worker)\n', ""),

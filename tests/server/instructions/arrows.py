@@ -64,16 +64,12 @@ class Fleet:
         workers: int = 1,
         slots: int,
         of_tenants: dict[str, str] | None = None,
-        hints: int = 0,
     ) -> None:
         self.scheduler = Scheduler(client, Keys())
         if of_tenants:
             self.scheduler.configure(of_tenants)
         self.types = [f"type{number}" for number in range(types)]
         self.priorities, self.slots, self.has_tenants = priorities, slots, of_tenants is not None
-        self.hints = hints
-        if hints:
-            self.scheduler.configure({"locality_bonus": "80"})
         self._numbers = count()
         self._sequence = 0
         self.publish(pending)
@@ -89,7 +85,6 @@ class Fleet:
     def _job(self, number: int) -> NewJob:
         """Return a job: with priorities, one of four is on demand."""
         rules = f"key=tenant%3At{number % 100} quota=settings" if self.has_tenants else ""
-        rules = f"near=model{number % self.hints}" if self.hints else rules
         return NewJob(
             marked(f"job{number:06}", rules),
             self.types[number % len(self.types)],
@@ -170,13 +165,6 @@ def several_types(client: redis.Redis) -> Arrows:
     yield Arrow("release, 3 types, 11 priorities", fleet.release)
 
 
-def hints(client: redis.Redis) -> Arrows:
-    """Jobs with ten hints, which get a bonus, and one worker, which holds them all."""
-    fleet = Fleet(client, pending=PENDING, slots=1, hints=10)
-    yield Arrow("publish with a hint", fleet.publish)
-    yield Arrow("release with a hint", fleet.release)
-
-
 def idle(client: redis.Redis) -> Arrows:
     """Workers with free slots."""
     fleet = Fleet(client, workers=math.ceil((WARM_UP + SMALL_CALLS) / SLOTS), slots=SLOTS)
@@ -196,5 +184,5 @@ def busy(client: redis.Redis) -> Arrows:
 
 
 FLEETS: dict[str, Callable[[redis.Redis], Arrows]] = {
-    each.__name__: each for each in (one_type, several_types, tenants, hints, idle, busy)
+    each.__name__: each for each in (one_type, several_types, tenants, idle, busy)
 }
