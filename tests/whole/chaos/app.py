@@ -38,8 +38,8 @@ TENANTS = {"acme": 2, "small": 1, "free": None, "batch": None}
 
 
 def quota_of(most: int | None) -> Tenant:
-    """Return the quota of a tenant with this maximum: each has the minimum of a slot that it may have."""
-    return Tenant(max=most, min=1 if most is None else min(1, most))
+    """Return the quota of a tenant with this maximum: each has a minimum of two slots, or of as many as it may have."""
+    return Tenant(max=most, min=2 if most is None else min(2, most))
 
 
 #: Prefix, pattern and number of keys that few jobs have each: a limit changes for more of them than one call goes
@@ -52,7 +52,7 @@ WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
 
 #: Stops of running jobs: how long another tenant waits before, and the time that a task has then, s; how often a job
 #: is stopped at most.
-DELAY_S, GRACE_S, MOST_STOPS = 0.3, 0.6, 3
+DELAY_S, GRACE_S, MOST_STOPS = 0.1, 0.6, 3
 
 #: Interval, s, of the calls that recur.
 STALE_S = 2.0
