@@ -55,6 +55,7 @@ class App:
     *conf_refused*: the error, if Celery cannot read the app's settings; nothing else is known then. *renames*: the new
     names of settings with old names, if that is the reason. *cluster*: whether the broker's URL is that of a cluster;
     *results_in_cluster*: whether results are to go there, or to another cluster. *ingests*: ``affinity_ingest``.
+    *preemptible*: tasks whose jobs may be stopped -> whether they have a tenant without their calls saying so.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -93,6 +94,7 @@ class App:
     hinted: tuple[str, ...] = ()
     conf_refused: str | None = None
     renames: Mapping[str, str] = field(default_factory=dict)
+    preemptible: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -145,13 +147,20 @@ class Answer:
 
 @dataclass(frozen=True)
 class Member:
-    """A worker that is alive according to the server. *stalled*: the worker's event loop stands still."""
+    """A worker that is alive according to the server. *stalled*: the worker's event loop stands still.
+
+    *stops*: the tasks that the worker can stop for another tenant; None: all.
+    """
 
     id: str
     name: str
     types: tuple[str, ...]
     last_heartbeat_s: float = 0.0
     stalled: bool = False
+    stops: frozenset[str] | None = None
+
+    def can_stop(self, task: str) -> bool:
+        return self.stops is None or task in self.stops
 
 
 @dataclass(frozen=True)

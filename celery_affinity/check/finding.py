@@ -84,6 +84,8 @@ LEVELS = {
     "tenants-promised-too-much": Level.WARNING,
     "tenant-misspelt": Level.WARNING,
     "hints-without-effect": Level.NOTE,
+    "preemptible-without-tenant": Level.NOTE,
+    "preemptible-not-stopped": Level.NOTE,
     "stock-messages": Level.ERROR,
     "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,

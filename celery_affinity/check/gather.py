@@ -20,7 +20,8 @@ from ..errors import AffinityError
 from ..observe import sentences
 from ..observe.keyed import in_use
 from ..observe.status import Report, Status
-from ..rules.redis_keys import SCHEMA
+from ..rules.protocol import FORCE
+from ..rules.redis_keys import SCHEMA, decode
 from ..rules.rows import number_of, text_of
 from ..rules.settings import Settings
 from ..rules.shared_settings import complete
@@ -181,7 +182,7 @@ def _fleet(
 ) -> Fleet:
     conf = _conf(app)
     report = Report(reader, conf.max_pending)
-    before = _members(report.status())
+    before = _members(reader, report.status())
     try:
         answers, not_asked = _answers(app, connection, reader, answers_within_s), None
     except (ResponseError, OperationalError) as exc:
@@ -190,7 +191,7 @@ def _fleet(
         answers, not_asked = (), str(exc)
     status = report.status()
     # Members of both reports count, since a worker may have come or gone in between.
-    members = {**before, **_members(status)}
+    members = {**before, **_members(reader, status)}
     settings = complete(reader.hash("settings"))
     ticked_us = reader.fields("clock", ["ticked"]).get("ticked")
     pending = {each.type: each.pending for each in status.types if each.pending}
@@ -237,11 +238,18 @@ def _full(status: Status) -> Iterator[Full]:
             yield Full(each.type, each.pending, each.bound.most, each.bound.full, tuple(pauses))
 
 
-def _members(status: Status) -> dict[str, Member]:
+def _members(reader: Reader, status: Status) -> dict[str, Member]:
+    stops = reader.ask([("hget", reader.key("worker", each.id), "stops") for each in status.workers])
     return {
-        each.id: Member(each.id, each.name, tuple(each.types), each.last_heartbeat_s, each.stalled)
-        for each in status.workers
+        each.id: Member(each.id, each.name, tuple(each.types), each.last_heartbeat_s, each.stalled, _stopped(words))
+        for each, words in zip(status.workers, stops, strict=True)
     }
+
+
+def _stopped(words: Any) -> frozenset[str] | None:
+    """Return the tasks that a worker can stop, by its row; None for all."""
+    said = text_of(words or b"")
+    return None if said == FORCE else frozenset(map(decode, said.split()))
 
 
 def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> tuple[Answer, ...]:

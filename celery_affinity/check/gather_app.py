@@ -32,6 +32,7 @@ from ..transport.channel import Channel, SentinelChannel
 from ..transport.transport import Transport
 from ..versions import versions
 from .facts import App, Backend, Name
+from .gather_preemptible import preemptible
 
 #: Options that kombu's connection and transport read by themselves.
 _OPTIONS_OF_CONNECTIONS = (
@@ -105,6 +106,7 @@ def gather_app(app: Celery) -> App:
         versions=versions(),
         hiredis=bool(HIREDIS_AVAILABLE),
         merges_twice=dict(_merges_twice(app, own)),
+        preemptible=dict(preemptible(app, own)),
         bounds=tuple(own.max_pending),
         reserves=tuple(reserves.typed(own.reserve) or {} if isinstance(own.reserve, str) else own.reserve),
         limits=tuple(key_limits.typed(own.limits) or {} if isinstance(own.limits, str) else own.limits),

@@ -9,8 +9,8 @@ the first that says something counts.
 5. a name pattern in ``affinity_task_rules``.
 
 With a tenant, the rules also say whether the job may be stopped for another tenant's: the call does, or else the first
-try, or the task. False in the call, for a kind of key, takes that of the kind away, whoever says it. A text as
-``exclusive=``, ``tenant=`` or ``merge_key=`` of a call is the key itself. Any other key is a template, or made by a
+try, the task, or its name. False in the call, for a kind of key, takes that of the kind away, whoever says it. A text
+as ``exclusive=``, ``tenant=`` or ``merge_key=`` of a call is the key itself. Any other key is a template, or made by a
 function: the call's arguments fill it, by the names that the task has for them; where the task is not at hand, keyword
 arguments alone have names. Callbacks and the later steps of a chain inherit the tenant alone (`passed_on`).
 """
@@ -103,9 +103,8 @@ def decide(
     if asked.merge is not None:
         raise only_tasks_merge(asked.merge)
     named, kept = rules_by_name(task_name, settings), _kept(left)
-    preemptible = _may_be_stopped(
-        task_name, task, options, (asked.preemptible, _kept_preemptible(left), own.preemptible)
-    )
+    others = (asked.preemptible, _kept_preemptible(left), own.preemptible, named.preemptible)
+    preemptible = _may_be_stopped(task_name, task, options, others)
     merge = own.merge or named.merge or (_BOUNDS if task is None else None)
     said: dict[str, Rule | Merge | Locality | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
     said[Locality.option] = _hint(options, asked, kept)
@@ -210,7 +209,7 @@ def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], setti
     if not named.has_rules:
         return ""
     parts = _in_order({option: getattr(named, option) for option in RULES})
-    rule = RuleMaker(task_name, _arguments_of(task), parts, False)
+    rule = RuleMaker(task_name, _arguments_of(task), parts, False, bool(named.preemptible))
     return rule.text(*read(task_name, message))
 
 

@@ -74,6 +74,8 @@ def _wrong_keys(app: Celery) -> Iterator[Wrong]:
                     yield Wrong(f"{PREFIX}task_rules", found, False)
             if found := acked_too_early({"affinity": own}, bool(task.acks_late)):
                 yield Wrong(f"task {name}", found, False)
+            elif own.preemptible is None and (found := acked_too_early({"affinity": named}, bool(task.acks_late))):
+                yield Wrong(f"{PREFIX}task_rules of task {name}", found, False)
             if found := merge_functions.wrong(own.merge or named.merge):
                 yield Wrong(f"task {name}" if own.merge else f"{PREFIX}task_rules", found, False)
 

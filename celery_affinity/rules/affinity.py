@@ -154,7 +154,7 @@ def as_affinity(value: object) -> Affinity:
 
 def affinity_of_pattern(value: object) -> Affinity:
     """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ..., "rate": ..., "tenant": ...,
-    "merge": ..., "locality": ...}``, some of them, or {} for none. Raises OptionError.
+    "preemptible": ..., "merge": ..., "locality": ...}``, some of them, or {} for none. Raises OptionError.
     """
     if isinstance(value, Affinity):
         value = {name: said for name in _FIELDS if (said := getattr(value, name)) is not None}
@@ -162,11 +162,11 @@ def affinity_of_pattern(value: object) -> Affinity:
         value = {value.option: value}
     elif value is None:
         value = {}
-    if not isinstance(value, Mapping) or not value.keys() <= {*RULES}:
+    if not isinstance(value, Mapping) or not value.keys() <= {*RULES, "preemptible"}:
         raise refuse(
             "a rule of a name",
-            "{'exclusive': ...}, {'rate': ...}, {'tenant': ...}, {'merge': ...}, {'locality': ...}, some of them "
-            "together, or {}",
+            "{'exclusive': ...}, {'rate': ...}, {'tenant': ...}, {'preemptible': ...}, {'merge': ...}, "
+            "{'locality': ...}, some of them together, or {}",
             value,
         )
     return Affinity(**{**value, Merge.option: merge_in_settings(value.get(Merge.option))})

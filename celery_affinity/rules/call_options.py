@@ -196,7 +196,7 @@ OPTIONS: dict[str, Option] = {
         "Whether the running job may be stopped, and run again later, for a tenant below its minimum.",
         "True or False; True needs `acks_late`",
         check_preemptible,
-        _usual("preemptible"),
+        (*_usual("preemptible"), ("name", "affinity_task_rules")),
         "not stopped",
         field="rules",
         shown="keys",

@@ -153,8 +153,9 @@ class Settings:
     )
     """Task name pattern -> rules, for producers that do not have the tasks' code. The first matching pattern counts.
 
-    A value has some of ``exclusive``, ``rate``, ``tenant`` and ``merge``, as in an `Affinity`, such as ``{"exclusive":
-    "city:{city}"}``. Functions of ``merge`` are dotted names. ``{}`` means no rules.
+    A value has some of ``exclusive``, ``rate``, ``tenant``, ``preemptible``, ``locality`` and ``merge``, as in an
+    `Affinity`, such as ``{"exclusive": "city:{city}"}``. Functions of ``merge`` are dotted names. ``{}`` means no
+    rules.
     """
     recurring: Mapping[str, Recurring] = field(
         default_factory=dict, metadata={"check": checks.recurring_calls, "in_redis": None, "at_run_time": False}

@@ -196,6 +196,8 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     app = new_app(server.url, affinity_rarity="free")
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf")
+    for worker, stops in (("one", "force"), ("two", "shop.draw shop.store%20all")):
+        fleet.scheduler.client.hset(Keys().key("worker", worker), "stops", stops)
     fleet.scheduler.heartbeat("two", turns=False)
     fleet.publish("waits", "drawing")
     fleet.publish("later", "pdf", delay_s=60)
@@ -212,6 +214,9 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     assert "'free' in this app.conf, and 'capacity'" in said["settings-differ"]
     assert "affinity_max_deliveries is 7" in said["settings-changed"]
     assert "nobody-ticks" not in said
+    members = {each.name: each for each in gather(app, answers_within_s=0.2).fleet.members}
+    assert members["one@host"].stops is None
+    assert members["two@host"].stops == {"shop.draw", "shop.store all"}
     fleet.scheduler.client.delete(Keys().key("clock"))
     assert "never" in next(f.what for f in check(gather(app, answers_within_s=0.2)) if f.id == "nobody-ticks")
 

@@ -119,6 +119,24 @@ def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):
     }
 
 
+def test_tasks_that_may_be_stopped_and_whether_they_have_a_tenant(new_app):
+    app = new_app(
+        task_acks_late=True,
+        task_routes={"shop.routed": {"preemptible": True, "tenant": "batch"}},
+        affinity_task_rules={"shop.named": {"preemptible": True}, "shop.bare": {"tenant": "batch"}},
+    )
+    for name, affinity in (
+        ("shop.bare", Affinity(preemptible=True)),
+        ("shop.named", None),
+        ("shop.not", Affinity(tenant="batch", preemptible=False)),
+        ("shop.own", Affinity(tenant="batch", preemptible=True)),
+        ("shop.routed", None),
+    ):
+        app.task(nothing, name=name, shared=False, affinity=affinity)
+    expected = {"shop.bare": True, "shop.named": False, "shop.own": True, "shop.routed": True}
+    assert gather_app(app).preemptible == expected
+
+
 CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"
 
 

@@ -47,6 +47,7 @@ def results(**found):
 
 
 STOCK = Answer("stock@h", ("pdf", "other"), ours=False)
+CANNOT_STOP = replace(FLEET, slots=2, minima={"acme": 1}, members=(replace(ONE, stops=frozenset({"shop.draw"})),))
 OWN_NOT_SERVED = {"pdf": ("task shop.render",), "drawing": ("task shop.draw",)}
 
 HINTED = app(hinted=("task shop.answer",))
@@ -124,6 +125,9 @@ CASES = [
     ("tenant-misspelt", fleet(tenants_misspelt={"acmee": "acme"}), "for 'acmee', of whom no job waits or runs"),
     ("hints-without-effect", replace(HINTED, fleet=replace(HINTED.fleet, settings=NEITHER)),
         "Jobs of task shop.answer have hints (locality=), which change nothing: affinity_locality_bonus is 0, and"),
+    ("preemptible-without-tenant", app(preemptible={"shop.render": False}), "Task shop.render says preemptible=True,"),
+    ("preemptible-not-stopped", replace(app(preemptible={"shop.render": True}), fleet=CANNOT_STOP),
+        "is not stopped on one@h: no task"),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
     ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),

@@ -90,3 +90,24 @@ def test_jobs_with_a_tenant_say_it_and_no_others(app, rules_of):
     (rules,) = rules_of(merges.delay)
     assert rules.startswith("merge=all")
     assert rules.endswith(f"{TENANT} preemptible=1")
+
+
+def test_names_of_tasks_say_it(app, rules_of):
+    app.conf.affinity_task_rules = {"shop.r*": {"tenant": "acme", "preemptible": True}, "shop.*": {"preemptible": True}}
+    task = app.task(name="shop.render", shared=False, acks_late=True)(nothing)
+    assert rules_of(task.delay) == [f"{TENANT} preemptible=1"]
+    assert rules_of(lambda: task.apply_async(preemptible=False)) == [TENANT]
+    assert rules_of(lambda: app.send_task("shop.remote")) == [f"{TENANT} preemptible=1"]
+    assert rules_of(lambda: app.send_task("shop.store")) == [None]
+    never = app.task(name="shop.rest", shared=False, acks_late=True, preemptible=False)(nothing)
+    assert rules_of(never.delay) == [TENANT]
+
+
+def test_a_name_of_a_task_that_is_acked_early_is_refused(app):
+    app.conf.affinity_task_rules = {"shop.*": {"tenant": "acme", "preemptible": True}}
+    app.task(name="shop.render", shared=False)(nothing)
+    app.task(name="shop.rest", shared=False, preemptible=False)(nothing)
+    with refused(f"affinity_task_rules of task shop.render: {NEEDS}"):
+        check_app(app)
+    with refused(f"call of task shop.render: {NEEDS}"):
+        app.tasks["shop.render"].delay()

@@ -307,3 +307,13 @@ def test_the_key_of_a_name_counts_for_what_others_send(jobs, redis_client, app, 
     assert rules == {"one": b"key=job%3Ajob limit=1", "first-protocol": b"key=job%3Ajob limit=1", "no-key": None}
     assert {task for task, job_id in found.items() if job_id.endswith("!")} == {"one", "first-protocol"}
     assert "is scheduled without its key in affinity_task_rules" in caplog.text
+
+
+def test_the_name_of_a_task_says_whether_what_others_send_may_be_stopped(jobs, redis_client, app, monkeypatch):
+    named = Settings(task_rules={f"{APP}.*": {"tenant": "acme", "preemptible": True}})
+    monkeypatch.setitem(of_app._SETTINGS, app, named)
+    redis_client.lpush("pdf", wire("one"))
+    move(jobs, app)
+    client, keys = jobs.scheduler.client, jobs.scheduler.keys
+    job_id = client.get(keys.key("task", "one")).decode()
+    assert client.hget(keys.key("job", job_id), "rules") == b"key=tenant%3Aacme quota=settings preemptible=1"

@@ -28,6 +28,7 @@ AFFINITY = {
 OF_NAMES = {
     "key": lambda value: {"exclusive": value},
     "tenant": lambda value: {"tenant": value},
+    "preemption": lambda value: {"preemptible": value},
     "hint": lambda value: {"locality": value},
     "merge key": lambda value: {"merge": Merge(value, keep="last")},
 }
@@ -57,7 +58,8 @@ def publish(valkey, redis_client):
         for setting, value in options_of(option, values, "name").items():
             app.conf[setting] = {"shop.*": OF_NAMES[option](value) if option in OF_NAMES else value}
         if option == "preemption":  # jobs with a tenant say it
-            app.conf.update(task_acks_late=True, affinity_task_rules={"shop.*": {"tenant": "acme"}})
+            named = (app.conf.get("affinity_task_rules") or {}).get("shop.*", {})
+            app.conf.update(task_acks_late=True, affinity_task_rules={"shop.*": {"tenant": "acme", **named}})
         own = options_of(option, values, "task")
         if option == "merge key" and not own and not app.conf.get("affinity_task_rules"):
             own = {"affinity": AFFINITY[option]("other")}  # a call may say a key only where calls merge

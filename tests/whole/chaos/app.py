@@ -18,9 +18,10 @@ from celery.backends.redis import RedisBackend
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
-from celery_affinity import Affinity, Exclusive, Merge, Rate, Tenant
+from celery_affinity import Affinity, Exclusive, Merge, Preempted, Rate, Tenant, preempted
 from celery_affinity.client.first_try import rules_in
 from celery_affinity.client.stamp import PROPERTY, job_id, moment
+from celery_affinity.rules.keyed.key_rules import tenant_in
 from celery_affinity.rules.marks import of_keys
 from celery_affinity.rules.redis_keys import decode
 from celery_affinity.rules.rule_texts import keys_in
@@ -33,12 +34,12 @@ TYPES = ("pdf", "excel", "index", "mail")
 RULES = (Exclusive("one"), Exclusive("ordered", keep_order=True), Exclusive("pair", limit=2), Rate("5/s", "rate"))
 
 #: The tenants of some of the jobs -> how many slots each may have; None: any number.
-TENANTS = {"acme": 2, "small": 1, "free": None}
+TENANTS = {"acme": 2, "small": 1, "free": None, "batch": None}
 
 
 def quota_of(most: int | None) -> Tenant:
-    """Return the quota of a tenant with this maximum: each has the minimum of a slot that it may have."""
-    return Tenant(max=most, min=1 if most is None else min(1, most))
+    """Return the quota of a tenant with this maximum: each has a minimum of two slots, or of as many as it may have."""
+    return Tenant(max=most, min=2 if most is None else min(2, most))
 
 
 #: Prefix, pattern and number of keys that few jobs have each: a limit changes for more of them than one call goes
@@ -48,6 +49,10 @@ MANY, OF_MANY, HOW_MANY = "many:", "many:*", 400
 #: Worker timeout, heartbeat interval and timeout of a reply, s: so short that a death is noticed within a storm. The
 #: timeout of a reply is shorter still.
 WORKER_TIMEOUT_S, HEARTBEAT_S, REPLY_TIMEOUT_S = 5.0, 1.0, 1.0
+
+#: Stops of running jobs: how long another tenant waits before, and the time that a task has then, s; how often a job
+#: is stopped at most.
+DELAY_S, GRACE_S, MOST_STOPS = 0.1, 0.6, 3
 
 #: Interval, s, of the calls that recur.
 STALE_S = 2.0
@@ -99,6 +104,10 @@ app.conf.update(
     worker_hijack_root_logger=True,
     affinity_tenants={name: quota_of(most) for name, most in TENANTS.items()},
     affinity_tenant_turns="share",
+    affinity_preemption_delay=DELAY_S,
+    affinity_preemption_grace=GRACE_S,
+    affinity_preemption_exempt=1,
+    affinity_preemption_max=MOST_STOPS,
     affinity_recurring={
         since: {"task": "tests.whole.chaos.app.recurs", "args": (since,), "stale_after": STALE_S, "since": since}
         for since in ("enqueue", "end")
@@ -136,6 +145,8 @@ def _note_intended(headers=None, properties=None, routing_key="", body=None, **_
     if name == "recurs":
         _intended[id(headers)] = "fired", job  # or not: the server takes it if it is still due
         return
+    if tenant := properties.get("tenant") or tenant_in(rules_in(properties[PROPERTY])):  # the option, or a retry's
+        facts["tenant"] = tenant
     if name == "step":
         facts["token"] = body[0][1]
     for name, header in (("due", "eta"), ("expires", "expires")):
@@ -245,6 +256,20 @@ def early(self, seconds):
 def late(self, seconds):
     with _noted(self.request):
         time.sleep(seconds)
+
+
+@app.task(bind=True, acks_late=True, reject_on_worker_lost=True, affinity=Affinity(preemptible=True))
+def stoppable(self, seconds):
+    """Stop when asked to, or go on until the end, or until the worker ends it by force."""
+    until, is_asked = time.monotonic() + seconds, False
+    with _noted(self.request, preemptible=1) as run:
+        while time.monotonic() < until:
+            if not is_asked and preempted():
+                is_asked = True
+                ledger.note("asked", run)
+                if random.random() < 0.6:
+                    raise Preempted
+            time.sleep(0.02)
 
 
 @app.task(bind=True, acks_late=True, reject_on_worker_lost=True, max_retries=2, backend=_backend)

@@ -82,7 +82,7 @@ class Book:
     def _on_intended(self, event: Event) -> None:
         job = self.job(event.subject)
         job.task, job.name, job.intended = event.facts["task"], event.facts["name"], event.at
-        job.type = event.facts.get("type", "")
+        job.type, job.tenant = event.facts.get("type", ""), event.facts.get("tenant", "")
         job.redis_id = event.facts.get("redis", event.subject)
         job.due = float(event.facts.get("due", 0))
         job.expires = float(event.facts.get("expires", inf))
@@ -104,8 +104,12 @@ class Book:
         run = Run(event.facts["run"], event.pid, int(event.facts["worker"]), event.at)
         run.keys, run.fence = event.facts.get("keys", "").split(), int(event.facts.get("fence", 0))
         run.priority, run.mode = int(event.facts.get("priority", 0)), event.facts.get("mode", "queued")
+        run.preemptible = "preemptible" in event.facts
         self._runs[run.id] = run
         return run
+
+    def _on_asked(self, event: Event) -> None:
+        self._runs[event.subject].asked = event.at
 
     def _on_end(self, event: Event) -> None:
         run = self._runs[event.facts["run"]]
@@ -260,7 +264,8 @@ class Book:
         limits = {**(typed(event.subject) or {}), **highest(event.facts.get("reserve", "none"))}
         limits |= {f"tenant:{name}": quota.max for name, quota in quotas.items() if quota.max is not None}
         began, before, after = float(event.facts["began"]), int(event.facts["before"]), int(event.facts["fence"])
-        self.changes.append(Change(began, before, after, limits))
+        minima = {name: quota.min for name, quota in quotas.items()}
+        self.changes.append(Change(began, before, after, limits, minima, event.at))
 
     # -- windows
 

@@ -88,6 +88,7 @@ class Campaign:
                 jobs / 2 / (0.8 * seconds),
                 long=storm.long,
                 merging=storm.merging,
+                stoppable=storm.stoppable,
                 clock_offset_s=offset,
             )
         on.wait(1)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from math import inf
 
+#: How a run may end that is to stop, by itself or by force.
+STOPPED_ENDS = ("", "Preempted", "SystemExit", "GreenletExit")
+
 
 @dataclass(slots=True)
 class Run:
@@ -16,6 +19,9 @@ class Run:
     outcome: str = ""
     keys: list[str] = field(default_factory=list)
     fence: int = 0
+    preemptible: bool = False
+    asked: float = inf
+    """When its task saw that it was to stop."""
     priority: int = 0
     mode: str = "queued"
     calls: tuple[str, ...] = ()
@@ -24,6 +30,11 @@ class Run:
     """Tokens that such a run was given."""
     task: str = ""
     """Task id of the call whose message such a run is: Celery's tracer stores the end of this call."""
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether it ended, if it did, since it was to stop."""
+        return self.asked < inf and self.outcome in STOPPED_ENDS
 
 
 @dataclass(slots=True)
@@ -64,6 +75,7 @@ class Job:
     refused: str = ""
     refused_at: float = inf
     type: str = ""
+    tenant: str = ""
     due: float = 0.0
     expires: float = inf
     failed: str = ""
@@ -72,7 +84,7 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        return any(run.end < inf for run in self.runs)
+        return any(run.end < inf and not run.was_stopped for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +119,12 @@ class Pause:
 class Change:
     """Limits, by pattern, in force for claims above a fence that is *before* at least, and *after* at most.
 
-    *began*: when the server was asked for the change.
+    *began*: when the server was asked for the change. *noted*: when it had surely answered. *minima*: of tenants.
     """
 
     began: float
     before: int
     after: int
     limits: dict[str, int]
+    minima: dict[str, int] = field(default_factory=dict)
+    noted: float = inf

@@ -24,6 +24,7 @@ class Figures:
     calls: int = 0
     merged_runs: int = 0
     recurring: int = 0
+    stops: int = 0
     refused: int = 0
     violations: int = 0
     kills: Counter[str] = field(default_factory=Counter)
@@ -43,6 +44,7 @@ class Figures:
         self.calls += verdict.calls
         self.merged_runs += verdict.merged_runs
         self.recurring += verdict.recurring
+        self.stops += verdict.stops
         self.refused += verdict.refused
         self.violations += len(verdict.violations)
         for mine, others in (
@@ -83,6 +85,7 @@ def as_markdown(result: dict) -> str:
         f"{total['accepted']:,} jobs accepted, {total['runs']:,} runs ({total['keyed']:,} with a key, "
         f"{total['limited']:,} under a limit of their type, or a reserve), {total['calls']:,} calls that merge in "
         f"{total['merged_runs']:,} runs, {total['recurring']:,} recurring calls, {total['pauses']} pauses, "
+        f"{total['stops']:,} runs asked to stop for another tenant, "
         f"{sum(total['kills'].values())} kills "
         f"({_listed(total['kills'])}), {total['violations']} violations."
     )
@@ -111,6 +114,7 @@ def in_a_line(outcome: Outcome) -> str:
         f"faults: {_listed(outcome.faults)}",
         f"{verdict.keyed} runs with a key, {verdict.limited} under a limit or reserve, {verdict.pauses} pauses",
         f"{verdict.calls} calls that merge in {verdict.merged_runs} runs, {verdict.recurring} recurring calls",
+        f"{verdict.stops} runs asked to stop",
         f"overlaps: {_listed(verdict.overlaps)}",
         f"again: {_listed(verdict.again)}",
         f"lost: {_listed(verdict.lost)}",

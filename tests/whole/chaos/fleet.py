@@ -184,14 +184,22 @@ class Fleet:
         self.twins.append(self._worker(_member(name)))
 
     def publish(
-        self, seed: str, jobs: int, rate: float, *, long: int = 3, merging: int = 0, clock_offset_s: int = 0
+        self,
+        seed: str,
+        jobs: int,
+        rate: float,
+        *,
+        long: int = 3,
+        merging: int = 0,
+        stoppable: int = 0,
+        clock_offset_s: int = 0,
     ) -> None:
         """Start a publisher; *long*: its share of jobs that take a second or so, in percent; *merging*: that of bursts
-        of calls that merge.
+        of calls that merge; *stoppable*: that of long jobs that may be stopped.
         """
         self._batches += 1
         command = [sys.executable, "-m", "tests.whole.chaos.publisher"]
-        command += [f"{seed}-{self._batches}", str(jobs), str(rate), str(long), str(merging)]
+        command += [f"{seed}-{self._batches}", str(jobs), str(rate), str(long), str(merging), str(stoppable)]
         env = {**self._env, "BROKER_URL": self._url_of("publishers"), "CLOCK_OFFSET_S": str(clock_offset_s)}
         self.publishers.append(Process("publisher", command, env))
 

@@ -29,6 +29,7 @@ from .reasons import (
 )
 from .recurring import judge_recurring
 from .remains import Remains
+from .stops import judge_stops
 
 #: Time, s, by which a job with an ETA may start early: both ends read their clocks in several steps.
 EARLY_S = 0.05
@@ -39,9 +40,9 @@ class Verdict:
     """The outcome of one storm. *again*, *lost*: how often each noted fault explains a repetition, or a loss.
 
     *keyed*: runs of jobs with a key. *limited*: runs under a limit of their type, or a reserve. *pauses*: how many were
-    looked at. *calls*, *merged_runs*: calls of tasks that merge, and their runs. *recurring*: calls that
-    the server made since none came. *overlaps*: how often each fault explains that there were too many runs of one key,
-    type or class.
+    looked at. *calls*, *merged_runs*: calls of tasks that merge, and their runs. *recurring*: calls that the server
+    made since none came. *stops*: runs that were asked to stop for another tenant. *overlaps*: how often each fault
+    explains that there were too many runs of one key, type or class.
     """
 
     accepted: int = 0
@@ -52,6 +53,7 @@ class Verdict:
     calls: int = 0
     merged_runs: int = 0
     recurring: int = 0
+    stops: int = 0
     refused: int = 0
     again: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
@@ -77,7 +79,9 @@ def judge(book: Book, remains: Remains) -> Verdict:
     verdict.limited, found_of_types = judge_types(jobs, book, verdict.overlaps)
     verdict.pauses, found_in_pauses = judge_pauses(jobs, book)
     verdict.recurring, found_of_recurring = judge_recurring(book, remains)
+    verdict.stops, found_of_stops = judge_stops(jobs, book, remains)
     verdict.violations += [*found_of_calls, *found, *found_of_types, *found_in_pauses, *found_of_recurring]
+    verdict.violations += found_of_stops
     verdict.violations += [*remains.leaks, *book.complaints]
     for noted in (book.complaints, book.pauses, book.changes):
         noted.clear()

@@ -12,10 +12,10 @@ from math import inf
 from celery_affinity import Exclusive
 from celery_affinity.rules.reserves import Reserve
 
-from .app import MANY, OF_MANY, RULES, TENANTS, WORKER_TIMEOUT_S
+from .app import GRACE_S, MANY, OF_MANY, RULES, TENANTS, WORKER_TIMEOUT_S
 from .book import Book
 from .facts import Change, Job, Run
-from .reasons import ORPHAN_S, why_again
+from .reasons import FORCED_S, ORPHAN_S, why_again
 from .reserves import of_name, serves
 
 _LIMITS = {rule.key: rule.limit for rule in RULES if isinstance(rule, Exclusive)} | {OF_MANY: 1}
@@ -102,7 +102,7 @@ def _too_many_at_once(
     *limited*: the runs that *name* limits, by id, beside all *runs*; None: all of them.
     """
     runs.sort(key=lambda run: run.fence)
-    ends = [_ended(run, book) for run in runs]
+    ends = [ended(run, book) for run in runs]
     for nth, run in enumerate(runs):
         limit = limit_of(name, run, book) if limited is None or run.id in limited else inf
         if limit == inf:
@@ -128,10 +128,11 @@ def _too_many_starts(key: str, runs: list[Run], since: float, book: Book) -> Ite
             return
 
 
-def _ended(run: Run, book: Book) -> float:
+def ended(run: Run, book: Book) -> float:
     """Return when a run was over: its end, or that of its process."""
     own, workers = book.deaths.get(run.pid, inf), book.deaths.get(run.worker, inf)
-    return min(run.end, own, max(run.start, workers + ORPHAN_S))
+    by_force = run.asked + GRACE_S + FORCED_S if run.end == inf else inf
+    return min(run.end, own, max(run.start, workers + ORPHAN_S), by_force)
 
 
 def _told(run: Run) -> str:

@@ -1,4 +1,7 @@
-"""One of the publishers: ``python -m tests.whole.chaos.publisher SEED JOBS JOBS_A_SECOND LONG MERGING``, these in %."""
+"""One of the publishers: ``python -m tests.whole.chaos.publisher SEED JOBS JOBS_A_SECOND LONG MERGING STOPPABLE``.
+
+The last three are shares, in %.
+"""
 
 import random
 import sys
@@ -10,7 +13,7 @@ from celery_affinity import Exclusive
 
 from . import app as app_module
 from . import merged_tasks
-from .app import BODY, HOW_MANY, MANY, RULES, TENANTS, TYPES, app, early, late, ledger, part, retrying, total
+from .app import BODY, HOW_MANY, MANY, RULES, TENANTS, TYPES, app, early, late, ledger, part, retrying, stoppable, total
 from .merged_tasks import Token, step, whole
 
 #: Share, %, of each kind of call; long calls come on top, as many as the storm wants.
@@ -32,7 +35,7 @@ MERGE_KEYS, BURST, DEADLY = 5, 12, 2
 ONE_WAITS_IN, WAITS_S = 100, 10.0
 
 
-def main(seed: str, jobs: int, rate: float, long: int, merging: int) -> None:
+def main(seed: str, jobs: int, rate: float, long: int, merging: int, may_stop: int) -> None:
     rng = random.Random(seed)
     began = time.monotonic()
     waited_for = []
@@ -45,7 +48,7 @@ def main(seed: str, jobs: int, rate: float, long: int, merging: int) -> None:
                     burst = burst or _burst(rng)
                     result = _call(rng, producer, *burst.pop(), f"{seed}-{number}", merging)
                 else:
-                    result = _publish(rng, producer, long)
+                    result = _publish(rng, producer, long, may_stop)
                 if number % ONE_WAITS_IN == 0:
                     waited_for.append(result)
             except Exception as exc:  # the error that a caller sees; the judge says whether rightly
@@ -66,9 +69,9 @@ def _wait_for(result) -> None:
         ledger.note("waited", result.id, asked=asked, error=type(exc).__name__)
 
 
-def _publish(rng: random.Random, producer, long: int):
+def _publish(rng: random.Random, producer, long: int, may_stop: int):
     """Return the result of a call, as its task's own backend has it."""
-    kind = rng.choices([*SHARES, "long"], [*SHARES.values(), long])[0]
+    kind = rng.choices([*SHARES, "long", "stoppable"], [*SHARES.values(), long, may_stop])[0]
     seconds = rng.choice((0.0, 0.002, 0.005, 0.01, 0.02))
     options = {
         "affinity": rng.choice(TYPES),
@@ -84,13 +87,17 @@ def _publish(rng: random.Random, producer, long: int):
             options |= {other.option: other for other in RULES[-2:] if other.option != rule.option}
             if rule == Exclusive(rule.key) and rng.random() < 0.5:
                 options["exclusive"] = rule.key  # a text is the narrower key, which comes first
-    if rng.random() * 100 < OF_A_TENANT:
-        options["tenant"] = rng.choice([*TENANTS])
-    task = {"early": early, "late": late, "retry": retrying}.get(kind) or rng.choice((early, late))
+    if kind == "stoppable" or rng.random() * 100 < OF_A_TENANT:
+        options["tenant"] = rng.choice(("free", "batch") if kind == "stoppable" else [*TENANTS])
+    task = {"early": early, "late": late, "retry": retrying, "stoppable": stoppable}.get(kind) or rng.choice(
+        (early, late)
+    )
     if kind == "eta":
         options["countdown"] = rng.uniform(0.1, 4)
     elif kind == "long":
         seconds = rng.uniform(0.3, 1.5)
+    elif kind == "stoppable":
+        seconds = rng.uniform(0.5, 4)
     elif kind == "expires":  # at once if a slot is free, or never: some jobs are due only after they have expired
         options |= {"countdown": rng.choice((0, rng.uniform(0.1, 2))), "expires": rng.uniform(0.2, 3)}
     if kind == "chord":
@@ -137,4 +144,4 @@ def _call(rng: random.Random, producer, task, key: int, type_: str, name: str, m
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), *map(int, sys.argv[4:7]))

@@ -2,7 +2,7 @@
 
 from math import inf
 
-from .app import WORKER_TIMEOUT_S
+from .app import GRACE_S, WORKER_TIMEOUT_S
 from .book import RETURNS_S, TELLS_S, Book
 from .facts import Job, Run, Window
 
@@ -23,8 +23,17 @@ SEEN_S = 5.0 + TELLS_S
 PIPE_S = 0.1
 
 
+#: Why a job runs again whose run another tenant's job took the slot of. It explains no loss.
+STOPPED = "it was stopped for another tenant"
+
+#: Time, s, from the end of the grace until a process that is to stop has surely ended.
+FORCED_S = 5.0
+
+
 def is_stopped(run: Run, book: Book) -> bool:
-    """Whether a run ended like a run that its worker stops: another worker had the job by then."""
+    """Whether a run ended like a run that its worker stops: it was to, or another worker had the job by then."""
+    if run.was_stopped:
+        return True
     return run.outcome in ("SystemExit", "GreenletExit") and why_again(run, book) == "its worker was fenced"
 
 
@@ -46,7 +55,18 @@ def why_again(run: Run, book: Book) -> str | None:
     left = book.left.get(run.worker, inf)
     if run.start <= left and any(w.meets(left, left + 15) for w in troubles_of(run, book) if w.what != "block"):
         return "its worker left during an outage"
-    return None
+    return STOPPED if _is_to_stop(run, book) else None
+
+
+def _is_to_stop(run: Run, book: Book) -> bool:
+    """Whether *run* stopped since it was to, or was stopped by force, also between its end and the word of it.
+
+    A process that is suspended when it is to stop may be ended before it can note anything.
+    """
+    if run.asked == inf:
+        is_silent = run.preemptible and run.end == inf
+        return is_silent and any(window.meets(run.start, inf) for window in troubles_of(run, book))
+    return run.was_stopped or run.asked + GRACE_S - TELLS_S <= run.end <= run.asked + GRACE_S + FORCED_S
 
 
 def _is_its_own(run: Run, window: Window) -> bool:
@@ -82,7 +102,8 @@ def troubles_of(run: Run, book: Book) -> list[Window]:
 
 
 def disturbed(job: Job, book: Book) -> str | None:
-    return next((why for run in job.runs if (why := why_again(run, book))), None)
+    """Return the noted fault that met a run of *job*; a stop for another tenant is none."""
+    return next((why for run in job.runs if (why := why_again(run, book)) not in (None, STOPPED)), None)
 
 
 def has_succeeded(job: Job, book: Book) -> bool:

@@ -64,7 +64,8 @@ class Remains:
 
     *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
     *into*: the batches of calls that have merged. *values*: the results of such calls. *fired*: number of recurring
-    calls that the server has made. *at*: when all this was read.
+    calls that the server has made. *deliveries*, *preemptions*: how often jobs that were stopped for other tenants were
+    given out once more, and stopped. *at*: when all this was read.
     """
 
     states: dict[str, str] = field(default_factory=dict)
@@ -73,6 +74,8 @@ class Remains:
     into: dict[str, str] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    deliveries: dict[str, int] = field(default_factory=dict)
+    preemptions: dict[str, int] = field(default_factory=dict)
     leaks: list[str] = field(default_factory=list)
     fired: int | None = None
     at: float = 0.0
@@ -146,7 +149,7 @@ def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
     for names in _chunks(client.scan_iter(Keys().key("job", "*"), count=1000)):
         with client.pipeline(transaction=False) as pipe:
             for name in names:
-                pipe.hmget(name, "state", "reason", "ended", "into").ttl(name)
+                pipe.hmget(name, "state", "reason", "ended", "into", "deliveries", "preemptions").ttl(name)
             replies = pipe.execute()
         jobs = zip(names, replies[::2], replies[1::2], strict=True)
         # SCAN may name a key twice: the second time the key has been deleted.
@@ -157,13 +160,15 @@ def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
 
 
 def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: int) -> bool:
-    """Note the facts of a job: *row* has its state, reason and end. Return whether the job will be forgotten soon."""
-    state, reason, ended, into = row
+    """Note the facts of a job, of its *row*. Return whether the job will be forgotten soon."""
+    state, reason, ended, into, deliveries, preemptions = row
     job = _id(name.decode().rpartition(":")[2])
     if state is None:
         remains.leaks.append(f"half of a job: {name!r}")
         return False
     remains.states[job] = state.decode()
+    if preemptions:
+        remains.deliveries[job], remains.preemptions[job] = int(deliveries or 0), int(preemptions)
     if state == b"dead":
         remains.reasons[job] = (reason or b"none").decode()
     if state == b"merged":

@@ -12,7 +12,8 @@ from .faults import Fault
 class Storm:
     """*what*: a description for the table. *pause_s*: between two strikes, at least and at most. *replicated*: with a
     replica. *long*: share, %, of jobs that take a second or so: with many, jobs that come back have to wait. *merging*:
-    share, %, of bursts of calls that merge; from 10 on some of the processes that tell callers die at it.
+    share, %, of bursts of calls that merge; from 10 on some of the processes that tell callers die at it. *stoppable*:
+    share, %, of long jobs that may be stopped for tenants below their minimum.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Storm:
     replicated: bool = False
     long: int = 3
     merging: int = 0
+    stoppable: int = 0
 
 
 STORMS = (
@@ -158,6 +160,18 @@ STORMS = (
         long=9,
     ),
     Storm(
+        "tenants below their minimum",
+        "slots full of long jobs that may be stopped for other tenants, whose quotas change; while workers and pool "
+        "processes are killed, connections cut and scripts flushed",
+        (
+            *(operating.change_quota,) * 8,
+            *(faults.kill_worker, faults.kill_pool_process, faults.pause_worker),
+            *(faults.kill_clients, faults.cut_link, faults.flush_functions),
+        ),
+        (0.3, 1.0),
+        stoppable=6,
+    ),
+    Storm(
         "merged calls",
         "bursts of calls that merge, of tasks that take the first, the last or all of them, fold, split and retry; "
         "pool processes die while they tell callers, workers, dispatchers and servers are killed, the results' server "
@@ -204,6 +218,7 @@ STORMS = (
             *(operating.pause_something, operating.change_limit, operating.change_quota, operating.change_reserve) * 3,
         ),
         (0.3, 0.9),
+        stoppable=1,
     ),
     Storm(
         "mixed, replicated",
@@ -216,6 +231,7 @@ STORMS = (
         ),
         (0.8, 2),
         replicated=True,
+        stoppable=1,
     ),
 )
 
