@@ -25,7 +25,17 @@ from celery.app.task import Task
 from ..errors import OptionError, refuse
 from ..rules.affinity import NEEDS_LATE_ACKS, RULES, Affinity, check_preemptible, only_tasks_merge
 from ..rules.call_options import KEYS
-from ..rules.keyed.key_rules import Exclusive, Rate, Rule, TenantKey, narrowness, of_text, rule_of_call, tenant
+from ..rules.keyed.key_rules import (
+    Exclusive,
+    Rate,
+    Rule,
+    TenantKey,
+    keeps_order,
+    narrowness,
+    of_text,
+    rule_of_call,
+    tenant,
+)
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.locality import Locality, hint_of_call
 from ..rules.merging import Merge, merge_key
@@ -123,10 +133,14 @@ def decide(
 def _in_order(parts: Mapping[str, Rule | Merge | Locality | str | None]) -> tuple[Rule | Merge | Locality | str, ...]:
     """Return *parts* of rules in the order in which a job has them: how it merges, its hint, the narrower key, the
     other key, and the tenant: a job that waits for its key holds up no other jobs of its tenant.
+
+    A key that is kept for retries goes before the rate: at the rate, another job that waits for the key would stand
+    before the retry.
     """
     keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge | Locality)]
     before = (parts[name] or "" for name in (Merge.option, Locality.option))
-    return *before, *sorted(keys, key=narrowness, reverse=True), parts[TenantKey.option] or ""
+    keys.sort(key=lambda rule: (keeps_order(rule), narrowness(rule)), reverse=True)
+    return *before, *keys, parts[TenantKey.option] or ""
 
 
 def _kept(left: object) -> dict[str, str]:

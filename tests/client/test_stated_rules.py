@@ -227,6 +227,18 @@ def test_a_job_passes_the_narrower_key_first_and_a_retry_likewise(app, new_task,
     assert rules(app) == found
 
 
+def test_a_key_that_is_kept_for_retries_goes_before_any_rate(app, new_task):
+    """At the rate another job that waits for the key would stand before the retry, and neither would ever start."""
+    ordered = Exclusive("all", keep_order=True)
+    task = new_task(Affinity(rate=Rate("1/s", "{city}"), exclusive=ordered))
+    task.delay("HH")
+    ((_, found, message),) = jobs(app)
+    assert found == "key=all limit=1 order=1 key=rate%3AHH rate=1/1000000"
+    with running(task, message), pytest.raises(Retry):
+        task.retry(countdown=0)
+    assert rules(app) == found
+
+
 def test_a_beat_entry_says_it(app, exclusive):
     options = {"exclusive": Exclusive("heartbeat:{city}", 2)}
     app.conf.beat_schedule = {"nightly": {"task": "proj.reroute", "schedule": 60, "args": ("HH",), "options": options}}

@@ -138,6 +138,11 @@ class TenantKey(Named):
         return f"key={name} quota={BY_SETTINGS}"
 
 
+def keeps_order(rule: "Rule | str") -> bool:
+    """Return whether the key of *rule*, or of a part of rules as jobs have them, is kept for a job that is retried."""
+    return rule.endswith(" order=1") if isinstance(rule, str) else isinstance(rule, Exclusive) and rule.keep_order
+
+
 def narrowness(rule: "Rule | str") -> float:
     """Return a number by which keys are compared: that of a key that fewer jobs share is higher, as far as can be told.
 

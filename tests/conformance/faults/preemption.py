@@ -80,7 +80,7 @@ FAULTS = (
     Fault("preemption/vacating", "            stops:note(stop.id, victims.key_of(stop.id))\n", "", _OWN_MINIMUM),
     # Which job.
     Fault("preemption/victims", "- (stops.lost[its_key] or 0)\n", "\n", _OWN_MINIMUM),
-    Fault("preemption/victims", "- tenants.min_of(its_key)", "", _OWN_MINIMUM),
+    Fault("preemption/victims", "- tenants.min_of(tenants.name_of(its_key))", "", _OWN_MINIMUM),
     Fault("preemption/victims", "if not (worker and started_us and", "if not (worker and", _WHO_NOT),
     Fault("preemption/victims", " or acked or", " or", _WHO_NOT),
     Fault("preemption/victims", "times >= settings.preemption_max or", "", _THREE_TIMES),

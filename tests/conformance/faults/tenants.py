@@ -46,7 +46,7 @@ FAULTS = (
     Fault("keyed/key_steps", "        if not belongs_into_lane then\n", "        if true then\n"),
     Fault("keyed/keyed", "tenants.min_of(name) == 0", "true"),
     Fault("keyed/keyed", "key.held(its_key))) > 2)", "key.held(its_key))) > 1)"),
-    Fault("keyed/unbounded", 'redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)', ""),
+    Fault("keyed/unbounded", 'redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)', ""),
     Fault("keyed/unbounded", "lanes.add(id, type, lane, enqueued, heads)", ""),
     Fault("keyed/unbounded", '    redis.call("ZREM", sublane, id)\n', ""),
     Fault("keyed/unbounded", 'redis.call("ZADD", key.held(its_key), fence, id)', ""),

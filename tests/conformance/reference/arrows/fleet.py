@@ -23,7 +23,7 @@ def join(
     slots: int,
     other: int,
     app: str,
-    stops: str,
+    stops: str = "",
     settings: Mapping[str, str],
     now_us: int,
     priority: int = 0,
