@@ -41,7 +41,7 @@ from .vocabulary import (
 from .working import Working
 
 #: Between the stages of `repair`, whose places are positions in a page, or numbers of members.
-STAGE = 10**15
+STAGE = 10**14
 
 
 class Stories(Publishing, Working, Serving, Ending, Stopping, RecurringCalls):

@@ -10,6 +10,7 @@ import pytest
 from celery_affinity import lua
 from celery_affinity.lua.library import ARROWS
 from tests.conformance.reference.reference import Reference
+from tests.conformance.stories import STAGE
 
 REFERENCE, LUA = Path(__file__).parent / "reference", Path(str(files(lua)))
 #: Arrows without a twin in the reference, whose state is never spoiled.
@@ -79,3 +80,11 @@ def test_the_arrows_are_in_files_by_subject_and_nothing_else_is_there():
 @pytest.mark.parametrize("arrow", sorted({*ARROWS} - WITHOUT_REFERENCE))
 def test_an_arrow_is_in_the_table_of_contents(arrow):
     assert hasattr(Reference, arrow)
+
+
+def test_the_place_at_which_a_repair_goes_on_is_an_exact_number():
+    """Lua's numbers are exact up to 2^53: a place that is rounded would have a repair go round for ever."""
+    text = (LUA / "arrows/repair.lua").read_text()
+    assert text.count("{ fix_") == 11
+    assert (text.count("{ fix_") + 1) * STAGE < 2**53
+    assert f"local STAGE, PAGE = {STAGE}, " in text

@@ -8,8 +8,8 @@ local MOST_LOOKS = 60 -- keys that a call looks at, each with some two commands
 local MOST_KEYS = 2000 -- keys of rules that one repair looks at: there may be very many, and each has its turn
 local MOST_IN_A_PAGE = 24 -- members or fields that are read at once
 -- `first` is the number of a stage times STAGE, and where the stage goes on: a position in a sorted set; or the cursor
--- of a page of a hash times PAGE, and a position in that page.
-local STAGE, PAGE = 1000000000000000, 1000000
+-- of a page of a hash times PAGE, and a position in that page. All are below 2^53, up to which numbers are exact.
+local STAGE, PAGE = 100000000000000, 100000
 
 -- Has `fix` look at members of the sorted set `name` and their scores, from position `at` on: of all, or of the `most`
 -- whose turn it is. RETURNS where to go on, nil if those were all.
