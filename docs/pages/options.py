@@ -8,6 +8,9 @@ from .markdown import MADE, table
 #: it, and by which option. The last is the value if none does.
 PLACES = {option.decides: (*option.places, option.otherwise) for option in OPTIONS.values()}
 
+#: Options whose places stand below the table: a sixth column is too wide.
+BELOW = ("tenant", "preemption", "hint")
+
 BEFORE = """# Options of calls and tasks
 
 {options}
@@ -38,6 +41,8 @@ MIDDLE = """
 - **key**: `rate=` counts like `exclusive=`. `False` in the call means no key. A key in the `affinity=` of `retry` counts more than the first
   try.
 - **tenant**: {tenant}. `False` in the call means no tenant. **parent**: the task that publishes the call while it runs.
+- **preemption** (`preemptible`): {preemption}.
+- **hint** (`locality`): {hint}.
 - **A route** that sets priority, mode or merge key counts again at each retry.
 - **A task's children** are not retries, whatever headers they get.
 - **A handler** of `before_task_publish` that sets `properties["affinity"]` has the last word.
@@ -107,17 +112,18 @@ Of the patterns that match, the first in this order counts:
 
 
 def page() -> str:
-    shown = {option: places for option, places in PLACES.items() if option != "tenant"}  # a sixth column is too wide
+    shown = {option: places for option, places in PLACES.items() if option not in BELOW}
     ranks = [str(rank) for rank in range(1, max(map(len, shown.values())))]
     columns = [[*map(_cell, places), *[""] * (len(ranks) - len(places)), else_] for *places, else_ in shown.values()]
     rows = zip([*ranks, "otherwise"], *columns, strict=True)
-    return (
-        MADE + BEFORE.format(options=_options()) + table(("", *shown), rows) + MIDDLE.replace("{tenant}", _of_tenant())
-    )
+    below = MIDDLE
+    for option in BELOW:
+        below = below.replace(f"{{{option}}}", _in_a_row(option))
+    return MADE + BEFORE.format(options=_options()) + table(("", *shown), rows) + below
 
 
-def _of_tenant() -> str:
-    *places, else_ = PLACES["tenant"]
+def _in_a_row(option: str) -> str:
+    *places, else_ = PLACES[option]
     return ", then ".join(map(_cell, places)) + f"; otherwise {else_}"
 
 

@@ -11,22 +11,12 @@ from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
-
-PDF = "pdf"
-
-
-def of(tenant):
-    """Return the rules of a job of *tenant*."""
-    return f"key=tenant%3A{tenant} quota=settings"
+from ..support.tenants import PDF, of, quotas
 
 
 @pytest.fixture
 def fleet(redis_client):
     return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
-
-
-def quotas(fleet, text):
-    fleet.scheduler.configure({"tenants": text})
 
 
 def flood(fleet, *tenants, jobs=4):

@@ -7,7 +7,7 @@ from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
-from .test_tenants import PDF, of, quotas
+from ..support.tenants import PDF, of, quotas
 
 LANE = (PDF, "queued.0")
 

@@ -1,0 +1,12 @@
+"""Jobs of tenants, and their quotas, as the tests of arrows have them."""
+
+PDF = "pdf"
+
+
+def of(tenant):
+    """Return the rules of a job of *tenant*."""
+    return f"key=tenant%3A{tenant} quota=settings"
+
+
+def quotas(fleet, text):
+    fleet.scheduler.configure({"tenants": text})
