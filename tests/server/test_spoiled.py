@@ -32,6 +32,8 @@ LEFT = {
 
 #: The jobs of these tests have no hints: `test_locality` spoils what is known of those.
 LEFT |= {"hints", "holders", "near_heads", "near_lane"}
+#: Nor may they be stopped: `test_preemption` spoils what is known of stops.
+LEFT |= {"preemptible", "giving", "vacating"}
 
 
 def _delete(client, key, kind):
