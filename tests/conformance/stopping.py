@@ -54,14 +54,16 @@ class Stopping(Both):
     )
     def begin_to_need_slots(self, type_, slots, minimum, priorities, said, settings, turns, then):
         """All slots of a type have jobs that may be stopped; then a tenant comes below its minimum, and waits."""
+        worker = self._place_for(type_)
+        if worker is None:
+            return
         quotas = f"d=max:none,min:{minimum} b=max:none,min:1"
         self._configure({"tenants": quotas, "tenant_turns": turns, "limits": "", "reserve": ""} | _SOON | settings)
         for what in [*self.reference.pauses]:
             self._resume(what)
-        for worker in [each for each in self.reference.workers.values() if type_ in each.types]:
-            self._leave(worker.id)
+        for other in [each for each in self.reference.workers.values() if type_ in each.types]:
+            self._leave(other.id)
         self._purge(type_)
-        worker = next(each for each in WORKERS if each not in self.reference.workers)
         self._join(worker, (type_,), slots, 0, {})
         given = _first(self._ids(), lambda rules: is_preemptible(rules) and "tenant%3Ad " not in rules, 4)
         for number, (job_id, priority) in enumerate(zip(given, priorities, strict=True)):
@@ -79,6 +81,11 @@ class Stopping(Both):
             self.tick()
         for stop in [*self.reference.vacating.values()] if then == "stop" else ():
             self._answer(stop, "preempted 41000000", inline=False)
+
+    def _place_for(self, type_):
+        """Return a worker that may join once those that serve *type_* have left; None if all others are there."""
+        others = {each.id for each in self.reference.workers.values() if type_ not in each.types}
+        return next((each for each in WORKERS if each not in others), None)
 
     def _ids(self):
         return (f"d{next(self.job_numbers)}$" for _ in count())

@@ -134,6 +134,8 @@ def test_flower_shows_what_status_says(valkey, redis_client, load_app, tmp_path)
     grows = ("published_jobs", "started_", "ended_", "overtaking_", "profile_", "reserved_", "wait", "run_", "wanted_")
     assert {name: each for name, each in metrics.items() if not name[0].startswith(grows)} == expected | {
         ("up",): 1,
+        ("locality_hits_total",): 0,
+        ("locality_misses_total",): 0,
         ("keys_waiting",): 0,
         ("paused_keys",): 0,
         ("scheduled_jobs",): before["scheduled"],
