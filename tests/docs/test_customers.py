@@ -4,9 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from examples.comparing import record
 
 
+@pytest.mark.slow  # three fleets, one after the other
 def test_the_work_is_done_and_told_on_one_page(valkey, tmp_path, monkeypatch):
     monkeypatch.setenv("REDIS_URL", valkey.url)
     words = ["--sides", "quotas", "--seconds", "2", "--out", str(tmp_path)]

@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from celery_affinity.lab import trace_file
 from examples.lab import plan
 from examples.lab.__main__ import DOCUMENTS, changed
@@ -11,6 +13,7 @@ from examples.lab.asking import Change
 from examples.pipeline import documents
 
 
+@pytest.mark.slow  # half a minute: two fleets, and a replay between them
 def test_predicted_and_measured_waits_are_on_one_page(valkey, tmp_path, monkeypatch):
     monkeypatch.setenv("REDIS_URL", valkey.url)
     words = ["--seconds", "3", "--out", str(tmp_path)]

@@ -78,6 +78,7 @@ def error(data, release):
     return f"{before}schema {data},{after.replace('schema 3 only', f'schema {release} only')}"
 
 
+@pytest.mark.slow  # two releases, each with processes of its own
 def test_the_way_forth_and_back(releases):
     old, new = releases
     old_worker = old.worker("old")
@@ -109,6 +110,7 @@ def test_the_way_forth_and_back(releases):
     assert new.result("waits") == "waits", "a worker of the new release runs what waits there"
 
 
+@pytest.mark.slow  # two releases, each with processes of its own
 def test_an_old_release_beside_data_of_a_new_one(releases):
     old, new = releases
     worker = new.worker("new")
