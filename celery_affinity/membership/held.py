@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..clock import SECOND_US
+from ..rules.protocol import PREEMPTED
 
 #: Outcomes of a message. After the last three the job is pending again. UNSETTLED counts as a delivery, RETURNED and
 #: PREEMPTED, of a task that was stopped for another tenant's, as none.
-ACKED, REJECTED, UNSETTLED, RETURNED, PREEMPTED = "acked", "rejected", "unsettled", "returned", "preempted"
+ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
 
 #: The outcomes after which the job is pending again.
 WAITS_AGAIN = (UNSETTLED, RETURNED, PREEMPTED)

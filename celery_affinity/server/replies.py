@@ -8,7 +8,7 @@ from ..clock import SECOND_US
 from ..errors import QueueFull
 from ..rules import lanes, new_job, redis_keys
 from ..rules.new_job import NewJob
-from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED
+from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED, WAS_PREEMPTED
 from ..rules.rows import number_of, text_of
 from .connections.kept import Reply
 
@@ -16,9 +16,6 @@ logger = logging.getLogger(__name__)
 
 #: Number of digits of the largest number that Redis counts to.
 LONGEST_FENCE = 19
-
-#: What the last fact of a claim begins with whose job was stopped for another tenant's; its number follows.
-_PREEMPTED = "preempted:"
 
 
 class Claim(NamedTuple):
@@ -51,7 +48,7 @@ class Claim(NamedTuple):
         job_id, fence, type_, deliveries, enqueued, *further = facts.decode().split(" ")
         if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= LONGEST_FENCE and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
-        preemptions = int(further.pop().removeprefix(_PREEMPTED)) if further and further[-1][:1] == "p" else 0
+        preemptions = int(further.pop().removeprefix(WAS_PREEMPTED)) if further and further[-1][:1] == "p" else 0
         if len(further) > 2:
             raise ValueError("it has more facts than there are")
         expires = further[0] if further else "-"

@@ -14,7 +14,8 @@ from celery.exceptions import WorkerTerminate
 from celery.platforms import EX_FAILURE
 from celery.worker.state import active_requests, task_ready
 
-from ..membership.held import PREEMPTED, RETURNED
+from ..membership.held import RETURNED
+from ..rules.protocol import PREEMPTED
 from . import pools
 from .claimed_request import ClaimedRequest
 

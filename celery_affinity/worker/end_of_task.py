@@ -29,9 +29,10 @@ from redis.exceptions import RedisError
 from ..callers.chord_parts import ChordIsClaimedError, count_what_is_stored
 from ..callers.failure import error_of, is_ignored, words
 from ..client.accepted_work import tells_an_end
-from ..membership.held import ACKED, EXPIRED, FAILED, IGNORED, PREEMPTED, RETURNED, REVOKED, job_in
+from ..membership.held import ACKED, EXPIRED, FAILED, IGNORED, RETURNED, REVOKED, job_in
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
+from ..rules.protocol import PREEMPTED
 from ..server.received import LOST
 from . import runs
 from .cancelled_request import CancelledRequest

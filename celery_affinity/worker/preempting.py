@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from celery.worker import state
 from redis.exceptions import RedisError
 
-from ..membership.held import PREEMPTED, UNSETTLED, Held, tag_of
+from ..membership.held import UNSETTLED, Held, tag_of
 from ..membership.membership import Membership
-from ..rules.protocol import PREEMPT_SIGN
+from ..rules.protocol import PREEMPT_SIGN, PREEMPTED
 from . import preempted
 from .slots import PoolSlots
 

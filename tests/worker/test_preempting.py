@@ -6,7 +6,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from celery_affinity.membership.held import ACKED, PREEMPTED, Held, tag_of
+from celery_affinity.membership.held import ACKED, Held, tag_of
+from celery_affinity.rules.protocol import PREEMPTED
 from celery_affinity.worker import preempted
 from celery_affinity.worker.preempted import MOST_MARKED, Marks
 from celery_affinity.worker.slots import PoolSlots
