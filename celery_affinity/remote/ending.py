@@ -13,6 +13,7 @@ from ..callers.chord_parts import ChordIsClaimedError
 from ..callers.failure import words
 from ..callers.sharing import DOWN
 from ..rules.ahead import NOTHING
+from ..rules.protocol import PREEMPTED
 from ..server.arguments import End
 from ..server.scheduler import Scheduler
 from . import counting
@@ -111,6 +112,8 @@ def _end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str
     if not scheduler.heartbeat(worker.id, turns=True):  # telling may take long
         raise unknown(worker.id)
     state, said = outcome.state_after, outcome.in_words
+    if outcome.state == PREEMPTED:
+        said += f" {max(0, scheduler.reader.now_us() - its.row.claimed_us)}"
     try:
         if not outcome.runs_again:
             tell(scheduler, app, worker.name, its, outcome, is_repeated=before is not None)

@@ -17,7 +17,8 @@ from celery import Celery
 
 from ..client.of_app import settings_of
 from ..errors import OptionError, refuse
-from ..rules import redis_keys
+from ..rules import redis_keys, worker_priority
+from ..rules.protocol import FORCE
 from ..rules.rows import text_of
 from ..rules.settings import Settings
 from ..rules.shared_settings import shared
@@ -74,15 +75,29 @@ class JoinedWorker:
     namesake: bool
 
 
-def join(scheduler: Scheduler, app: Celery, name: str, types: Sequence[str], slots: int) -> JoinedWorker:
-    """Enter a worker, one more each time. Raises OptionError."""
+def join(
+    scheduler: Scheduler,
+    app: Celery,
+    name: str,
+    types: Sequence[str],
+    slots: int,
+    priority: int = 0,
+    stops: bool = False,
+) -> JoinedWorker:
+    """Enter a worker, one more each time. *priority*: among equally specialised workers (``affinity_placement``).
+
+    *stops*: whether it stops jobs when it is asked to, for a tenant below its minimum. Raises OptionError.
+    """
     settings = settings_of(app)
-    _check(settings, name, types, slots)
+    _check(settings, name, types, slots, priority)
     secret = secrets.token_urlsafe(24)
     new = Incarnation(uuid.uuid4().hex, _digest(secret), name, tuple(dict.fromkeys(types)), slots)
     # First: a join that fails leaves a row that expires, and no worker that nobody can speak for.
     scheduler.client.set(_key(scheduler, new.id), json.dumps(asdict(new)), ex=_KEPT_S)
-    joined = scheduler.join(Joining(new.id, name, new.types, slots, app=app.main or ""), shared(settings))
+    joining = Joining(
+        new.id, name, new.types, slots, app=app.main or "", stops=FORCE if stops else "", priority=priority
+    )
+    joined = scheduler.join(joining, shared(settings))
     in_force = {each.name: each.value for each in runtime_settings.read(scheduler, settings)}
     timeout_s = float(str(in_force["worker_timeout"]))
     return JoinedWorker(new.id, secret, settings.heartbeat_interval, timeout_s, joined.namesake is not None)
@@ -126,13 +141,15 @@ def is_one(scheduler: Scheduler, name: str) -> bool:
     return known is not None and bool(scheduler.client.exists(_key(scheduler, text_of(known))))
 
 
-def _check(settings: Settings, name: str, types: Sequence[str], slots: int) -> None:
+def _check(settings: Settings, name: str, types: Sequence[str], slots: int, priority: int) -> None:
     if not (0 < len(name) <= LONGEST_NAME and name.isprintable() and name == name.strip()):
         raise refuse(
             "name", f"a text of 1 to {LONGEST_NAME} printable characters, without blanks at its ends", name[:300]
         )
     if not 1 <= slots <= MOST_SLOTS:
         raise refuse("slots", f"a whole number from 1 to {MOST_SLOTS:,}", slots)
+    if (accepted := worker_priority.check(priority)) is not None:
+        raise refuse("priority", accepted, priority)
     if not 1 <= len(types) <= MOST_TYPES:
         raise OptionError(f"types must be a list of 1 to {MOST_TYPES} types, got: {len(types):,}")
     for each in types:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from celery.utils.serialization import create_exception_cls
 
 from ..callers.failure import words
+from ..rules.protocol import PREEMPTED
 from ..rules.rows import text_of
 from ..server.scheduler import Scheduler
 from .claims import StaleClaimError
@@ -15,7 +16,7 @@ from .claims import StaleClaimError
 _KEPT_S = 3600
 
 #: What a worker says of an end -> the state of the job after it.
-STATES = {"done": "done", "failed": "failed", "revoked": "revoked", "returned": "pending"}
+STATES = {"done": "done", "failed": "failed", "revoked": "revoked", "returned": "pending", PREEMPTED: "pending"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class ErrorSaid:
 class Outcome:
     """An end. *state*: one of `STATES`. *requeue*: a failure of which no caller hears: the job runs again.
 
-    A failure that is requeued counts as a delivery. A job that is returned, since it was not begun, counts none.
+    A failure that is requeued counts as a delivery. A job that is returned, since it was not begun, counts none; nor
+    does one that was stopped because the server asked for that.
     """
 
     state: str
@@ -46,7 +48,7 @@ class Outcome:
 
     @property
     def runs_again(self) -> bool:
-        return self.requeue or self.state == "returned"
+        return self.requeue or self.state in ("returned", PREEMPTED)
 
     @property
     def state_after(self) -> str:

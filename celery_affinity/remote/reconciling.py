@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..clock import SECOND_US
-from ..rules.protocol import TICK_SIGN
+from ..rules.protocol import PREEMPT_SIGN, TICK_SIGN
 from ..server.arguments import ClaimReport
 from ..server.replies import LONGEST_FENCE
 from ..server.scheduler import Scheduler
 from . import claims, incarnation
 from .incarnation import Incarnation
-
-#: First word of the sign, as `preempt ID FENCE GRACE_MS`, by which the server wants a job's slot for another job.
-PREEMPT_SIGN = "preempt"
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,14 @@
 
 
 class RemoteWorker:
-    """A worker that has joined by *ask*, a function that sends a request: method, path, options of httpx."""
+    """A worker that has joined by *ask*, a function that sends a request: method, path, options of httpx.
 
-    def __init__(self, ask, *types, slots=1, name="node"):
+    *more*: that it says of itself.
+    """
+
+    def __init__(self, ask, *types, slots=1, name="node", **more):
         self.ask = ask
-        joined = ask("POST", "/api/workers", json={"name": name, "types": list(types), "slots": slots})
+        joined = ask("POST", "/api/workers", json={"name": name, "types": list(types), "slots": slots, **more})
         assert joined.status_code == 201, joined.text
         self.joined = joined.json()
         self.id = self.joined["id"]

@@ -271,6 +271,39 @@ def test_signs_of_the_server_are_obeyed_or_passed_by(node, send, redis_client):
     assert redis_client.llen(inbox) == 0
 
 
+def test_a_job_is_stopped_for_a_tenant_below_its_minimum_where_the_worker_heeds_that(web, app, redis_client):
+    task = app.tasks[f"{APP}.late"]
+    scheduler = Scheduler(redis_client, Keys())
+    scheduler.configure(
+        {"tenants": "beta=max:none,min:1", "preemption_delay_us": "0", "preemption_grace_us": "9000000"}
+    )
+    deaf, heeding = RemoteWorker(web, "pdf", name="deaf"), RemoteWorker(web, "pdf", name="heeds", stops=True)
+    for _ in range(2):
+        task.apply_async(("batch",), affinity=Affinity(tenant="acme", preemptible=True))
+    jobs = {each: each.job() for each in (deaf, heeding)}
+    for each, job in jobs.items():
+        assert each.start(job).status_code == 200
+    wanted = task.apply_async(("customer",), tenant="beta")
+    scheduler.tick()
+    job = jobs[heeding]
+    assert deaf.beat(jobs[deaf]).json() == {"stop": [], "gone": []}
+    stop = {"id": job["id"], "fence": job["fence"], "reason": "preempted", "grace_s": 9.0}
+    assert heeding.beat(job).json() == {"stop": [stop], "gone": []}
+    for _ in range(2):
+        assert heeding.end(job, "preempted").json()["state"] == "pending"
+    assert heeding.run(result="looked").status_code == 200
+    assert wanted.get(timeout=10) == "looked"
+    again = heeding.job()
+    assert (again["id"], again["deliveries"], row_of(redis_client, again)["preemptions"]) == (job["id"], 0, b"1")
+    assert heeding.end(again, "preempted").json()["state"] == "pending"
+    assert heeding.job()["deliveries"] == 1, "nobody had asked"
+
+
+def test_a_worker_says_its_priority(web, redis_client):
+    worker = RemoteWorker(web, "pdf", priority=3)
+    assert redis_client.hget(Keys().key("worker", worker.id), "priority") == b"3"
+
+
 # -- lives
 
 
@@ -366,6 +399,7 @@ def test_a_token_of_a_worker_runs_jobs_and_nothing_else(serve, redis_client):
         ({"name": "n", "types": "pdf"}, "types: "),
         ({"name": "n", "types": ["pdf"], "slots": 0}, "slots must be a whole number from 1 to 1,000, got: 0"),
         ({"name": "n", "types": ["pdf"], "slots": "2"}, "slots: "),
+        ({"name": "n", "types": ["pdf"], "priority": 1001}, "priority must be a whole number from -1000 to 1000"),
         ({"name": "n", "types": ["pdf"], "pool": "x"}, "pool: "),
     ],
 )

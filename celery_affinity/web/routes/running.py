@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from celery import Celery
@@ -33,12 +34,19 @@ _Wait = Annotated[float, Query(ge=0, le=_LONGEST_S)]
 
 
 class JoiningWorker(BaseModel):
-    """A worker that joins. *types*: those of whose jobs it gets up to *slots* at a time."""
+    """A worker that joins. *types*: those of whose jobs it gets up to *slots* at a time.
+
+    *priority*: among equally specialised workers, the lower the sooner (``affinity_placement``). *stops*: whether it
+    stops jobs, or gives them back, when a reply asks for that: then jobs of tasks with ``preemptible=True`` may be
+    stopped there for a tenant below its minimum.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
     name: str
     types: list[str]
     slots: int = 1
+    priority: int = 0
+    stops: bool = False
 
 
 class Heartbeat(BaseModel):
@@ -68,12 +76,13 @@ class EndOfJob(BaseModel):
     """The end of a job. *result*: of one that is done. *error*: of one that failed.
 
     *requeue*: a job that failed is to run again, which counts as a delivery; no caller is told. A job that is
-    *returned* was not begun: it runs again, and that counts as none.
+    *returned* was not begun: it runs again, and that counts as none. One that is *preempted* was stopped because a
+    reply asked for that: it runs again, and that counts as none either; without such a reply it counts as one.
     """
 
     model_config = ConfigDict(extra="forbid")
     fence: _Fence
-    state: Literal["done", "failed", "revoked", "returned"]
+    state: Literal["done", "failed", "revoked", "returned", "preempted"]
     result: Any = None
     error: ErrorOfJob | None = None
     requeue: bool = Field(False, strict=True)
@@ -104,9 +113,7 @@ def add(api: APIRouter, site: Site) -> None:
     )
     async def join(joining: JoiningWorker) -> Response:
         site.duty.begin()
-        return reply(
-            await site.with_scheduler(incarnation.join, site.app, joining.name, joining.types, joining.slots), 201
-        )
+        return reply(await site.with_scheduler(partial(incarnation.join, **joining.model_dump()), site.app), 201)
 
     @api.get(
         "/api/workers/{worker}/jobs",
