@@ -160,3 +160,20 @@ def test_what_a_task_states_of_a_key_stands_until_its_job_is_through(fleet):
     assert last.job_id == "1&"
     fleet.end("worker", last)
     assert fleet.scheduler.reader.hash("of_key", "rate%3Amail") == {}
+
+
+def test_a_retry_that_its_key_is_kept_for_is_not_held_up_by_a_job_that_waits_for_the_key(fleet):
+    """So clients write such a key before the rate; in the other order the two would wait for each other for ever."""
+    ordered = f"key=all limit=1 order=1 {MAIL}"
+    fleet.join("worker", PDF)
+    for job, task in (("first&", "one"), ("second&", "two")):
+        fleet.publish(job, PDF, task_id=task, rules=ordered)
+        fleet.scheduler.advance(1)
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("retry&", PDF, task_id="one", rules=ordered)
+    started = [*fleet.end("worker", claim)]
+    for _ in range(4):
+        pass_some_time(fleet, 1)
+        started += fleet.inbox("worker")
+        started += fleet.end("worker", started[-1]) if started else []
+    assert [each.job_id for each in started] == ["retry&", "second&"]
