@@ -31,6 +31,11 @@ def test_every_script_and_report_is_measured():
     assert not [what for what in measured if "key" in what], "a scale of one's own is measured alone"
 
 
+def test_hints_are_measured():
+    measured = _measured("--jobs", "2000", "--rounds", "2", "--workers", "5", "--hints", "20")
+    assert int(measured["release"][0]) > 50
+
+
 def test_merged_calls_are_measured_beside_plain_jobs():
     measured = _measured("--merging", "2000", "--calls", "2500")
     found = {re.sub(r" within [\d.]+ s", "", what): row for what, row in measured.items() if "key" in what}

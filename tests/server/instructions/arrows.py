@@ -11,6 +11,7 @@ import redis
 from celery_affinity.rules.marks import marked
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.new_job import NewJob
+from celery_affinity.rules.protocol import MOST_HINTS
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -51,7 +52,7 @@ class Held(NamedTuple):
 class Fleet:
     """So many alike workers of *slots* for all *types*, and *pending* jobs; the workers have their first jobs.
 
-    *of_tenants*: settings of tenants, which each job has one of a hundred of; None for jobs without tenants.
+    *rules*: of each job, in which ``{}`` stands for one of so many *names*. *settings*: those that differ.
     """
 
     def __init__(
@@ -63,13 +64,15 @@ class Fleet:
         pending: int = 0,
         workers: int = 1,
         slots: int,
-        of_tenants: dict[str, str] | None = None,
+        rules: str = "",
+        names: int = 1,
+        settings: dict[str, str] | None = None,
     ) -> None:
         self.scheduler = Scheduler(client, Keys())
-        if of_tenants:
-            self.scheduler.configure(of_tenants)
+        if settings:
+            self.scheduler.configure(settings)
         self.types = [f"type{number}" for number in range(types)]
-        self.priorities, self.slots, self.has_tenants = priorities, slots, of_tenants is not None
+        self.priorities, self.slots, self.rules, self.names = priorities, slots, rules, names
         self._numbers = count()
         self._sequence = 0
         self.publish(pending)
@@ -84,7 +87,7 @@ class Fleet:
 
     def _job(self, number: int) -> NewJob:
         """Return a job: with priorities, one of four is on demand."""
-        rules = f"key=tenant%3At{number % 100} quota=settings" if self.has_tenants else ""
+        rules = self.rules.format(number % self.names)
         return NewJob(
             marked(f"job{number:06}", rules),
             self.types[number % len(self.types)],
@@ -146,16 +149,26 @@ def tenants(client: redis.Redis) -> Arrows:
     """Jobs of a hundred tenants and one worker: without quotas, with maxima, and with shares; the ends of these take a
     time, and so cost what it says.
     """
-    fleet = Fleet(client, pending=PENDING, slots=1, of_tenants={})
+    of_tenants = {"pending": PENDING, "slots": 1, "rules": "key=tenant%3At{} quota=settings", "names": 100}
+    fleet = Fleet(client, **of_tenants)
     yield Arrow("publish of a tenant", fleet.publish)
     yield Arrow("release of a tenant", fleet.release)
     client.flushall()
-    fleet = Fleet(client, pending=PENDING, slots=1, of_tenants={"tenants": "*=max:20"})
+    fleet = Fleet(client, **of_tenants, settings={"tenants": "*=max:20"})
     yield Arrow("publish with a maximum", fleet.publish)
     yield Arrow("release with a maximum", fleet.release)
     client.flushall()
-    fleet = Fleet(client, pending=PENDING, slots=1, of_tenants={"tenant_turns": "share"})
+    fleet = Fleet(client, **of_tenants, settings={"tenant_turns": "share"})
     yield Arrow("publish with a share", fleet.publish)
+
+
+def hints(client: redis.Redis) -> Arrows:
+    """Jobs with ten hints and one worker, which soon holds all of them."""
+    fleet = Fleet(
+        client, pending=PENDING, slots=1, rules="near=h{}", names=MOST_HINTS, settings={"locality_bonus": "80"}
+    )
+    yield Arrow("publish with a hint", fleet.publish)
+    yield Arrow("release with a hint", fleet.release)
 
 
 def several_types(client: redis.Redis) -> Arrows:
@@ -184,5 +197,5 @@ def busy(client: redis.Redis) -> Arrows:
 
 
 FLEETS: dict[str, Callable[[redis.Redis], Arrows]] = {
-    each.__name__: each for each in (one_type, several_types, tenants, idle, busy)
+    each.__name__: each for each in (one_type, several_types, tenants, hints, idle, busy)
 }

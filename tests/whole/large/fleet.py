@@ -14,7 +14,7 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.marks import marked
 from celery_affinity.rules.metrics import field, sum_field
 from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_METRICS, MOST_RECORDED
+from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_HINTS, MOST_METRICS, MOST_RECORDED
 from celery_affinity.rules.recurring_call import RecurringCall
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
@@ -33,6 +33,10 @@ NOTHING, NOTHING_CALLS = "return 0", 10
 
 #: Number of commands that go out together while the queue is filled.
 BATCH = 1000
+
+
+#: Jobs that each worker of a crowd ends, so that it holds so many hints.
+HINTS_OF_ONE = MOST_HINTS
 
 
 class Times(NamedTuple):
@@ -60,22 +64,25 @@ class LargeFleet:
     """Many pending jobs, 11 priorities and both modes, and workers that serve 1 to 20 of the types.
 
     *keys*: number of exclusive keys that the jobs have in turn, those of one key alike; 0: they have none. *tenants*:
-    number of tenants with shares that the jobs have in turn; 0: they have none.
+    number of tenants with shares that the jobs have in turn; 0: they have none. *hints*: number of hints that the jobs
+    have at random, which a bonus and weights then count; 0: they have none.
     """
 
-    def __init__(self, client, types, priorities=11, seed=1, keys=0, tenants=0):
+    def __init__(self, client, types, priorities=11, seed=1, keys=0, tenants=0, hints=0):
         self.client = client
         self.scheduler = Counting(client, Keys())
         self.reader = Reader(client, Keys())
         self.types = [f"type{number}" for number in range(types)]
         self.served = self.types[:20]  # by one worker at most
-        self.priorities, self.keys, self.tenants = priorities, keys, tenants
+        self.priorities, self.keys, self.tenants, self.hints = priorities, keys, tenants, hints
         self.random = random.Random(seed)
         self.sequence = 0
         self._numbers, self._pages = count(), count(1)
         self.took_ms = {name: [] for name in ARROWS}
         if tenants:
             self.scheduler.configure({"tenant_turns": "share"})
+        if hints:
+            self.scheduler.configure({"locality_bonus": "80", "placement": "weighted"})
         self._nothing = client.script_load(NOTHING)
         self._nothing_calls, self._nothing_ms = 0, []
 
@@ -107,7 +114,8 @@ class LargeFleet:
         if self.tenants:
             return f"key=tenant%3At{next(self._numbers) % self.tenants} quota=settings", 0, False
         if not self.keys:
-            return "", self.random.randrange(self.priorities), self.random.choice([False, False, False, True])
+            hint = f"near=h{self.random.randrange(self.hints)}" if self.hints else ""
+            return hint, self.random.randrange(self.priorities), self.random.choice([False, False, False, True])
         number = next(self._numbers) % max(1, self.keys // len(self.types))
         return f"key={type_}-{number} limit=1", number % self.priorities, number % 4 == 0
 
@@ -120,7 +128,7 @@ class LargeFleet:
         self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), shared(Settings()))
 
     def crowd(self, workers):
-        """Have many small workers join, and each heartbeat once."""
+        """Have many small workers join, and each heartbeat once; with hints, each ends some jobs."""
         for number in range(workers):
             self.join(f"small{number}", self.random.sample(self.types, self.random.randint(1, 3)), 1)
             if number % 100 == 0:
@@ -128,6 +136,8 @@ class LargeFleet:
         for number in range(workers):
             held = [ClaimReport(*each, 1000) for each in self.claims(f"small{number}")]
             self.scheduler.sync(f"small{number}", held, slots=1, other=0, draining=False)
+            for _ in range(HINTS_OF_ONE if self.hints else 0):
+                self.release(f"small{number}")
             if number % 100 == 0:
                 self.note_times()
 
