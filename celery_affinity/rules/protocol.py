@@ -130,7 +130,7 @@ BATCH = "*"
 #: holders of a hint that are compared for one job, those who used it last.
 HINTED = "~"
 MOST_HINTS = 10
-MOST_HOLDERS = 100
+MOST_HOLDERS = 30
 
 #: Calls of one run, and bytes of their messages, at most, if a task says nothing of them; and what `rules` say of these
 #: bounds. A job's row, of which there may be very many, leaves that out.

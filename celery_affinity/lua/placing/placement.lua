@@ -103,9 +103,14 @@ end
 
 -- Adds those of `holders` that have a free slot, and one of `profiles`, to the workers of `found`.
 local function add_holders(found, holders, profiles)
+    local is_among = {}
+    for _, profile in ipairs(profiles) do
+        is_among[profile] = true
+    end
     for worker in pairs(holders) do
-        for _, profile in ipairs(profiles) do
-            found[worker] = found[worker] or tonumber(redis.call("ZSCORE", key.free(profile), worker) or nil)
+        local profile, free = unpack(redis.call("HMGET", key.worker(worker), "profile", "free"))
+        if not found[worker] and is_among[profile] and tonumber(free or 0) > 0 then
+            found[worker] = tonumber(redis.call("ZSCORE", key.free(profile), worker) or nil)
         end
     end
 end
