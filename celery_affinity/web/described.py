@@ -40,6 +40,9 @@ _MEANINGS: dict[int | str, str] = {
 }
 _ANYWHERE = (400, 401, 403, 503, "default")
 
+#: The reply to an error, by its name: a model for each status of each route would make a server's start take longer.
+_REPLY = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
+
 #: The scheme of the tokens, as FastAPI describes it; `security.Guard` checks them, before any route.
 BEARER = HTTPBearer(
     auto_error=False,
@@ -52,7 +55,8 @@ BEARER = HTTPBearer(
 
 def errors(*statuses: int | str) -> dict[int | str, dict[str, Any]]:
     """Return what FastAPI's ``responses`` takes for errors; without *statuses*, for those that can come anywhere."""
-    return {each: {"model": Error, "description": _MEANINGS[each]} for each in statuses or _ANYWHERE}
+    found = {each: {"description": _MEANINGS[each], **_REPLY} for each in statuses or _ANYWHERE}
+    return found if statuses else found | {"default": {"description": _MEANINGS["default"], "model": Error}}
 
 
 def replies(found: Any, *of_errors: int, status: int = 200, text: str = "The answer.") -> dict[int | str, Any]:

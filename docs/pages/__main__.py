@@ -2,6 +2,6 @@
 
 from . import all_of_them
 
-for path, text in all_of_them.made().items():
+for path, make in (all_of_them.PAGES | all_of_them.PICTURES).items():
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_text(make())

@@ -1,38 +1,32 @@
 """Which file is made by whom."""
 
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 
 from . import commands, errors, http, keys, log, metrics, options, python, settings, worker_protocol
 from .pictures import a_death, architecture, life_of_a_job, score_lines, specialist, terminal
 
 DOCS = Path(__file__).parents[1]
+_REFERENCE, _EXPLANATION = DOCS / "reference", DOCS / "explanation"
 
+PAGES: dict[Path, Callable[[], str]] = {
+    _REFERENCE / "settings.md": settings.page,
+    _REFERENCE / "options.md": options.page,
+    _REFERENCE / "commands.md": commands.page,
+    _REFERENCE / "metrics.md": metrics.page,
+    _REFERENCE / "errors.md": errors.page,
+    _REFERENCE / "keys.md": keys.page,
+    _REFERENCE / "log.md": log.page,
+    _REFERENCE / "http.md": http.page,
+    _REFERENCE / "worker-protocol.md": worker_protocol.page,
+    _REFERENCE / "python.md": python.page,
+}
 
-@cache
-def made() -> dict[Path, str]:
-    """Return the text of each file that is made."""
-    reference = DOCS / "reference"
-    return {
-        reference / "settings.md": settings.page(),
-        reference / "options.md": options.page(),
-        reference / "commands.md": commands.page(),
-        reference / "metrics.md": metrics.page(),
-        reference / "errors.md": errors.page(),
-        reference / "keys.md": keys.page(),
-        reference / "log.md": log.page(),
-        reference / "http.md": http.page(),
-        reference / "worker-protocol.md": worker_protocol.page(),
-        reference / "python.md": python.page(),
-        **{
-            DOCS / "explanation" / f"{name}.svg": draw()
-            for name, draw in (
-                ("architecture", architecture.draw),
-                ("life-of-a-job", life_of_a_job.draw),
-                ("score-lines", score_lines.draw),
-                ("specialist", specialist.draw),
-                ("a-death", a_death.draw),
-            )
-        },
-        DOCS / "how-to" / "top.svg": terminal.draw(),
-    }
+PICTURES: dict[Path, Callable[[], str]] = {
+    _EXPLANATION / "architecture.svg": architecture.draw,
+    _EXPLANATION / "life-of-a-job.svg": life_of_a_job.draw,
+    _EXPLANATION / "score-lines.svg": score_lines.draw,
+    _EXPLANATION / "specialist.svg": specialist.draw,
+    _EXPLANATION / "a-death.svg": a_death.draw,
+    DOCS / "how-to" / "top.svg": terminal.draw,
+}

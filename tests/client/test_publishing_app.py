@@ -155,7 +155,7 @@ def test_an_app_that_comes_later_publishes_by_its_own_settings(made, waits, valk
 def test_apps_come_and_go_and_leave_no_pools_behind(valkey, redis_client):
     pools.reset()
     gc.collect()
-    for _ in range(20):
+    for _ in range(5):
         app = make("by name", valkey.url)
         app.send_task("render")
         app.close()

@@ -1,8 +1,8 @@
 """Every arrow against the reference: random steps on a real server, and after each the whole state, compared.
 
 ``CONFORMANCE_STEPS`` is the number of steps, ``CONFORMANCE_SEED`` the seed: ``make conformance`` sets both. Without a
-number, Redis gets half of the steps of Valkey, since the functions are the same. A failure is made smaller before it is
-shown, unless ``CONFORMANCE_SHRINK`` is 0.
+number, Redis gets a third of the steps of Valkey, since the functions are the same. A failure is made smaller before it
+is shown, unless ``CONFORMANCE_SHRINK`` is 0.
 """
 
 import os
@@ -15,9 +15,9 @@ from .machine import STEPS_IN_A_RUN, Conformance
 from .walk import run
 from .wire import Wire
 
-USUAL_STEPS = 6000
+USUAL_STEPS = 4500
 STEPS = int(os.environ.get("CONFORMANCE_STEPS", USUAL_STEPS))
-SCRIPT_STEPS = STEPS if STEPS > 10_000 else STEPS // 6
+SCRIPT_STEPS = STEPS if STEPS > 10_000 else STEPS // 9
 SEED = int(os.environ.get("CONFORMANCE_SEED") or random.randrange(2**32))
 SHRINK = os.environ.get("CONFORMANCE_SHRINK") != "0"
 
@@ -28,8 +28,8 @@ SHRINK = os.environ.get("CONFORMANCE_SHRINK") != "0"
 )
 def test_the_server_does_what_the_reference_does(redis_client, by_script, steps):
     """*by_script*: as on a server that refuses functions, where the text is run anew by each call, and takes longer."""
-    if steps == USUAL_STEPS and "valkey_version" not in redis_client.info("server"):
-        steps //= 2
+    if STEPS == USUAL_STEPS and "valkey_version" not in redis_client.info("server"):
+        steps //= 3
     tally = Counter()
     print(f"\nSEED={SEED}")
     with Wire(redis_client, by_script=by_script) as wire:

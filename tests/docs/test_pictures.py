@@ -12,14 +12,13 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.slot import choose
-from docs.pages.all_of_them import DOCS, made
+from docs.pages.all_of_them import DOCS, PICTURES
 from docs.pages.pictures import specialist
 from docs.pages.pictures.terminal import SHOWN
 
 from ..support.clocked import ClockedReader, ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 
-PICTURES = sorted(path for path in made() if path.suffix == ".svg")
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -55,7 +54,7 @@ def test_a_versatile_worker_is_free_for_what_only_it_can_do():
         assert len(specialist.runs(each)) == len(specialist.JOBS)
 
 
-@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(PICTURES), ids=lambda path: path.name)
 def test_a_picture_can_be_read_by_all(path):
     picture = ElementTree.parse(path).getroot()
     assert picture.findtext(f"{SVG}title")

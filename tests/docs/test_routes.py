@@ -22,6 +22,9 @@ from examples.routes.sides import COMPARED, SIDES, WORK
 from ..support.made_once import made_once
 from ..support.processes import ROOT
 
+#: Four fleets, one after the other: a minute of work. The example's rules, merging and planner have tests of their own.
+pytestmark = pytest.mark.slow
+
 FLOODED = sorted(set(all_cities()) - {work.AT_REST})
 
 

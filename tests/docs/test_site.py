@@ -11,11 +11,10 @@ import pytest
 from celery import Celery
 
 from celery_affinity.cli import affinity
-from docs.pages.all_of_them import made
+from docs.pages import all_of_them
 
 from ..support.processes import ROOT
 
-MADE = made()
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _COMMAND = re.compile(r"^\$ celery (?:-A \S+ )?affinity (.*)$", re.MULTILINE)
@@ -31,9 +30,10 @@ def code(page, language):
             yield re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", MADE, ids=name)
+@pytest.mark.parametrize("path", [*all_of_them.PAGES, *all_of_them.PICTURES], ids=name)
 def test_what_is_made_from_the_code_is_up_to_date(path):
-    assert path.read_text() == MADE[path], "run make docs"
+    make = (all_of_them.PAGES | all_of_them.PICTURES)[path]
+    assert path.read_text() == make(), "run make docs"
 
 
 def test_the_site_is_made_without_a_warning_and_has_every_page(site):

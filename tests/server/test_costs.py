@@ -321,6 +321,7 @@ def test_repair_looks_at_some_jobs_with_keys_at_a_time(scheduler):
     assert len(set(calls)) == len(calls) > 900 / protocol.MOST_KEYS, "each goes on where the one before ended"
 
 
+@pytest.mark.slow_on_redis
 @pytest.mark.parametrize(("served", "waiting"), [(0, 1100), (1100, 1100), (1100, 100)])
 def test_repair_goes_through_very_many_types_some_at_a_time(scheduler, redis_client, served, waiting):
     """The server says how many types there are in a page of a hash: all of them, if it is a small one."""

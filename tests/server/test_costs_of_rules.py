@@ -179,6 +179,7 @@ def busy(fleet):
     return claim
 
 
+@pytest.mark.slow_on_redis
 def test_a_key_over_very_many_lanes_changes_some_of_them_in_a_call(fleet):
     fleet.join("worker", *TYPES_OF_KEY)
     jobs = publish_to_many_lanes(fleet)

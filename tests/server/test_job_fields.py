@@ -223,6 +223,7 @@ def mark_for(rules):
     return hint + ("+" + of_keys if "merge=" in rules else of_keys or ("" if hint else "!"))
 
 
+@pytest.mark.slow_on_redis
 def test_client_and_script_refuse_the_same_and_of_that_nothing_is_written(redis_client):
     number, refused = 0, set()
     for field in CHECKED:

@@ -56,6 +56,7 @@ def pair(server, tmp_path):
         yield Pair(stack, tmp_path, server._executable)
 
 
+@pytest.mark.slow_on_redis
 @pytest.mark.parametrize("rounds", in_time(3, 20))
 def test_a_planned_switch_over_ends_no_worker_and_loses_no_job(pair, server, tmp_path, rounds):
     with closing(Pools(APP, pair, tmp_path, POOLS, RESULT_URL=server.url, HEARTBEAT_INTERVAL="1")) as pools:

@@ -20,7 +20,11 @@ ENDS = "tests.support.apps.ends"
 OURS = "celery_affinity:Transport"
 
 
-@pytest.mark.parametrize("results", ["on the broker's server", "elsewhere"])
+#: A server of results alone that is away is in the tests of outages of merged calls, too.
+ELSEWHERE = pytest.param("elsewhere", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("results", ["on the broker's server", ELSEWHERE])
 def test_a_result_backend_that_is_away_for_a_while_stops_no_pool(tmp_path, results):
     with (
         EmbeddedServer(directory=tmp_path / "broker", options=("--appendonly", "yes")) as broker,
