@@ -17,7 +17,7 @@ from ...remote.handing_out import HandedOut
 from ...remote.incarnation import Incarnation, JoinedWorker
 from ...remote.listening import NOBODY
 from ...remote.outcome import ErrorSaid, Outcome
-from ...remote.reconciling import Beaten, ClaimNumber, Stop
+from ...remote.reconciling import Beaten, ClaimNumber, JobToStop
 from ...server.replies import LONGEST_FENCE
 from ...server.scheduler import Scheduler
 from ..described import replies
@@ -93,7 +93,7 @@ class JobsForWorker:
     """*jobs* for a worker, and jobs that it is to *stop*."""
 
     jobs: list[HandedOut] = field(default_factory=list)
-    stop: list[Stop] = field(default_factory=list)
+    stop: list[JobToStop] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
