@@ -100,7 +100,7 @@ class Recorder:
         self._facts["recorded_at"] = _moment(begun.since_us)
 
     def _until(self, is_over: Callable[[], object], within_s: float) -> bool:
-        """Read what comes until *is_over*, *within_s* at most. Return whether it was. The server may be away."""
+        """Read what comes until *is_over*, *within_s* at most. Return whether it was. The server may be down."""
         ends_s = now_s() + within_s
         while True:
             with suppress(RedisError, OSError):

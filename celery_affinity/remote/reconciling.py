@@ -31,14 +31,14 @@ class JobToStop:
 
 
 @dataclass(frozen=True)
-class Beaten:
+class HeartbeatReply:
     """The reply to a heartbeat. *gone*: jobs that are not the worker's any more: their ends would be refused."""
 
     stop: list[JobToStop] = field(default_factory=list)
     gone: list[ClaimNumber] = field(default_factory=list)
 
 
-def beat(scheduler: Scheduler, worker: Incarnation, running: Sequence[ClaimNumber]) -> tuple[Beaten, bool]:
+def heartbeat(scheduler: Scheduler, worker: Incarnation, running: Sequence[ClaimNumber]) -> tuple[HeartbeatReply, bool]:
     """Compare, and return the reply; and whether a tick is wanted. Raises UnknownWorkerError.
 
     Claims that the worker does not name, and that are older than a heartbeat, are pending again.
@@ -66,7 +66,7 @@ def beat(scheduler: Scheduler, worker: Incarnation, running: Sequence[ClaimNumbe
     signs = claims.take_signs(scheduler, worker.id)
     revoked = claims.revoked(scheduler.reader, own)
     stop = [JobToStop(each.row.job_id, int(each.row.fence), "revoked") for each in own if each.row.job_id in revoked]
-    return Beaten([*stop, *stops_in(signs)], gone), wants_a_tick(signs)
+    return HeartbeatReply([*stop, *stops_in(signs)], gone), wants_a_tick(signs)
 
 
 def stops_in(signs: Sequence[Sequence[str]]) -> list[JobToStop]:
