@@ -298,9 +298,13 @@ def _times(job):
     return found
 
 
+def _written(value):
+    return "" if value is None else encode(str(value))
+
+
 def _job_hash(job):
     found = {
-        **{field: encode(getattr(job, name)) for name, field in KEPT if job.calls is None or name in OF_A_BATCH},
+        **{field: _written(getattr(job, name)) for name, field in KEPT if job.calls is None or name in OF_A_BATCH},
         "lane": lane(job),
         "enqueued": str(job.enqueued_us),
         **({} if job.has_merged else {"deliveries": str(job.deliveries)}),
