@@ -1,4 +1,4 @@
-"""The few figures that a user of the scheduler asks for first, in a user's words."""
+"""The few numbers that a user of the scheduler asks for first, in a user's words."""
 
 from collections.abc import Sequence
 

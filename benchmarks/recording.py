@@ -60,7 +60,7 @@ def measured(bench: Bench, subjects: Sequence[Recorded], rounds: int, tasks: int
 
 
 def _turns(bench: Bench, variant: Variant, tasks: int) -> list[tuple[bool, dict[str, float]]]:
-    """Return the figures of the turns of one drain, with and without in turn: as many of both."""
+    """Return the numbers of the turns of one drain, with and without in turn: as many of both."""
     bench.restock(variant, tasks)
     bench.ledger.clear()
     scheduler = Scheduler(bench.client, Keys())
@@ -84,7 +84,7 @@ def _turns(bench: Bench, variant: Variant, tasks: int) -> list[tuple[bool, dict[
 
 
 def _turn(bench: Bench, meter: Meter, scheduler: Scheduler, is_recorded: bool) -> tuple[dict[str, float], int]:
-    """Return the figures of a turn, and the number of claims that were recorded meanwhile."""
+    """Return the numbers of a turn, and the number of claims that were recorded meanwhile."""
     ends_s, rows, after = time.monotonic() + _TURN_S, 0, "-"
     if is_recorded:
         recordings.begin(scheduler, "bench", for_s=60, kept_s=0, instead=True)

@@ -1,4 +1,4 @@
-"""The figures as text: a table of goals, and one for each part."""
+"""The numbers as text: a table of goals, and one for each part."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -37,7 +37,7 @@ def goal_rows(found: Sequence[Outcome]) -> list[tuple[str, ...]]:
 
 
 def part_rows(part: Part) -> list[tuple[str, ...]]:
-    """Return the medians of a part, its header first; of the first figure also the ratio, and its range.
+    """Return the medians of a part, its header first; of the first number also the ratio, and its range.
 
     So too the ratio of the first CPU time: it moves less when other processes take the machine's cores.
     """

@@ -1,4 +1,4 @@
-"""The measured values: part -> subject -> figure -> its value in each round."""
+"""The measured values: part -> subject -> number -> its value in each round."""
 
 import statistics
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Named:
 
 @dataclass
 class Part:
-    """The figures of each subject by its name, and what each is compared with."""
+    """The numbers of each subject by its name, and what each is compared with."""
 
     figures: dict[str, Figures] = field(default_factory=dict)
     beside: dict[str, str | None] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Part:
         self.beside.update(other.beside)
 
     def names(self) -> list[str]:
-        """Return the names of all figures."""
+        """Return the names of all numbers."""
         return list(dict.fromkeys(name for figures in self.figures.values() for name in figures))
 
     def rounds(self, subject: str, figure: str) -> list[float]:
@@ -57,7 +57,7 @@ class Part:
         return _median(self.rounds(subject, figure))
 
     def ratios(self, subject: str, to: str | None, figure: str) -> list[float]:
-        """Return the ratio of each round: its two figures were measured within seconds of each other."""
+        """Return the ratio of each round: its two numbers were measured within seconds of each other."""
         pairs = zip(self.rounds(subject, figure), self.rounds(to or "", figure), strict=False)
         return [ours / theirs for ours, theirs in pairs if theirs]
 
@@ -74,10 +74,10 @@ def _median(values: list[float]) -> float | None:
 
 
 def figure(part: str, name: str, subject: str) -> Callable[[Results], float | None]:
-    """Return what finds the median of a figure in results."""
+    """Return what finds the median of a number in results."""
     return lambda results: results[part].median(subject, name) if part in results else None
 
 
 def ratio(part: str, name: str, subject: str, to: str) -> Callable[[Results], float | None]:
-    """Return what finds the ratio of a figure of *subject* to that of another in results."""
+    """Return what finds the ratio of a number of *subject* to that of another in results."""
     return lambda results: results[part].ratio(subject, to, name) if part in results else None

@@ -106,7 +106,7 @@ async def _asked(meter: Meter, host: str, port: int, jobs: int, seconds: float) 
     counts = await asyncio.gather(*(_ask(host, port, numbers, until_s) for _ in range(_CLIENTS)))
     after = meter.read()
     rate = sum(counts) / (after.seconds - before.seconds)
-    # CPU time comes in ticks of the clock: of a run too short for one, the figure is the least that it can be.
+    # CPU time comes in ticks of the clock: of a run too short for one, the number is the least that it can be.
     core_s = max(after.worker_cpu_s - before.worker_cpu_s, 1 / os.sysconf("SC_CLK_TCK"))
     return {"rate": rate, "rate_of_a_core": sum(counts) / core_s}
 

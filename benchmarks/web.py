@@ -15,7 +15,7 @@ td:first-child, th:first-child { text-align: left; }
 .ok { color: #15803d; } .missed { color: #c2410c; } .not { color: #6b7280; }
 """
 
-#: Part -> the figures that are drawn, and in what they are.
+#: Part -> the numbers that are drawn, and in what they are.
 _DRAWN = {
     "publish": {"rate": "messages a second", "client_us": "CPU time of the client, µs a message"},
     "drain": {"rate": "tasks a second", "worker_us": "CPU time of the worker, µs a task"},

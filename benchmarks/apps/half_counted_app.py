@@ -1,4 +1,4 @@
-"""The app of `celery_app`, for a worker that adds up figures of types for every other turn of tasks."""
+"""The app of `celery_app`, for a worker that adds up metrics of types for every other turn of tasks."""
 
 from functools import wraps
 

@@ -1,7 +1,7 @@
 """Parts of chords that may have been counted: the process that counted a part died before it could say so.
 
 Whoever counts the last part of a chord publishes the body. Celery 5.7 has that process claim the chord first, and
-ignores the last part while a claim lasts, even the claim of a process that died: for some 20 s.
+ignores the last part while a claim lasts, even the claim of a process that died: for about 20 s.
 """
 
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ from redis.utils import HIREDIS_AVAILABLE
 
 from ..client import misspelt, recurring
 from ..client.of_app import is_ours, rules_by_name, settings_of, type_by_name
-from ..client.options_in_app import options_in_annotations, options_in_beat, options_in_routes
+from ..client.options_in_app import options_in_annotations, options_in_beat_schedule, options_in_routes
 from ..client.wrong_in_app import wrong_in, wrong_with_app
 from ..errors import AffinityError, OptionError
 from ..rules import reserves
@@ -144,8 +144,8 @@ def _not_recurring(app: Celery) -> Iterator[str]:
 def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
     """Return misspelt options of tasks, routes, annotations and beat_schedule entries. Other errors go to *refused*."""
     scheduled = "*" in own.queues
-    beat = (wrong_in(where, options, scheduled=scheduled) for where, options in options_in_beat(app.conf))
-    found = [*wrong_with_app(app), *chain.from_iterable(beat)]
+    entries = (wrong_in(where, options, scheduled=scheduled) for where, options in options_in_beat_schedule(app.conf))
+    found = [*wrong_with_app(app), *chain.from_iterable(entries)]
     refused.extend(str(each) for each in found if not each.misspelt)
     return [str(each) for each in found if each.misspelt]
 
@@ -227,7 +227,7 @@ def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: lis
 def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the options in task_routes and in beat_schedule entries, each with its place."""
     yield from options_in_routes(app.conf)
-    yield from options_in_beat(app.conf)
+    yield from options_in_beat_schedule(app.conf)
 
 
 def _type_of_options(options: Mapping[str, Any], where: str, refused: list[str]) -> str | None:

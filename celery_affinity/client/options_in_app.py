@@ -1,4 +1,4 @@
-"""Where an app's configuration has options of calls and tasks: routes, annotations, entries of beat."""
+"""Where an app's configuration has options of calls and tasks: routes, annotations, entries of `beat_schedule`."""
 
 import fnmatch
 from collections.abc import Iterator, Mapping
@@ -34,7 +34,7 @@ def options_in_annotations(conf: Conf, name: str | None = None) -> Iterator[tupl
                 yield f"task_annotations {task!r}", options
 
 
-def options_in_beat(conf: Conf) -> Iterator[tuple[str, Options]]:
+def options_in_beat_schedule(conf: Conf) -> Iterator[tuple[str, Options]]:
     """Yield the options of the entries of ``beat_schedule``, each after its place in words."""
     for name, entry in (conf.beat_schedule or {}).items():
         options = entry.get("options") if isinstance(entry, Mapping) else getattr(entry, "options", None)

@@ -4,8 +4,8 @@ Celery's current app is a guess: each thread has one, the app that was made or s
 two places that belong to one app, in any thread, greenlet or process:
 
 - ``app.amqp.send_task_message``, a function of each app's own. ``delay``, ``apply_async``, ``send_task``, signatures,
-  canvas, retries and beat all call it, with whatever producer; ``before_task_publish`` is sent from within, and does
-  not name the app.
+  canvas, retries and celery beat all call it, with whatever producer; ``before_task_publish`` is sent from within, and
+  does not name the app.
 - a connection that the app made (``app.connection()``, its pools), for code that publishes with kombu alone.
 
 Both are made by methods of Celery's classes, which are wrapped (`celery_methods.apps`).

@@ -45,7 +45,7 @@ _REPAIRS_EVERY_S = REPAIRED_EVERY_US / SECOND_US
 #: Pause, s, after a tick that the server did not answer.
 _PAUSE_AFTER_ERROR_S = 1.0
 
-#: Time, s, after which moving messages counts as hanging, and the log says so: some hundred take 0.2 s.
+#: Time, s, after which moving messages counts as hanging, and the log says so: a few hundred take 0.2 s.
 _MOVES_WITHIN_S = 30.0
 
 #: Longest wait, s, of `stop` for messages being moved. Each message is moved whole or not at all.
@@ -94,7 +94,7 @@ class Dispatcher:
         self._ticking.start()
 
     def stop(self) -> None:
-        """Tick no more. Waits some seconds at most, and logs what still runs then."""
+        """Tick no more. Waits a few seconds at most, and logs what still runs then."""
         self._ticking.stop()
         self._announcer.stop()
         self._recurring.stop()

@@ -40,7 +40,7 @@ _QUEUES_IN_A_TICK = 100
 #: Pause, s, before a list that cannot be moved (no right to it, another program's key) is tried again.
 _LEFT_ALONE_S = 600.0
 
-#: Messages, at most, that are moved after one tick, in some 0.2 s: due jobs must not wait for a long backlog.
+#: Messages, at most, that are moved after one tick, in about 0.2 s: due jobs must not wait for a long backlog.
 _MOST_AFTER_A_TICK = 500
 
 #: Size of a message, bytes, above which its list is read one message at a time: the server holds a whole reply at once.
@@ -80,7 +80,7 @@ class Ingest:
         return [name for name in self._queue_of if self._left_alone.get(name, 0.0) <= now_s]
 
     def move(self, scheduler: Scheduler, lists: list[str]) -> bool:
-        """Move messages of *lists* (see the method `lists`), some 500 at most. Return whether more may be left."""
+        """Move messages of *lists* (see the method `lists`), about 500 at most. Return whether more may be left."""
         moved = 0
         while lists and moved < _MOST_AFTER_A_TICK:
             counts = {name: self._move_some(scheduler, name) for name in lists}

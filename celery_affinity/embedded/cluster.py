@@ -14,7 +14,7 @@ from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
 from .server import HOST, EmbeddedServer, EmbeddedServerError, _free_port
 
-#: Time, ms, after which nodes take a silent node for down: a replica takes over within some 2 s.
+#: Time, ms, after which nodes take a silent node for down: a replica takes over within about 2 s.
 NODE_TIMEOUT_MS = 600
 
 #: Longest wait, s, for what nodes have to tell each other; pause, s, between two looks; longest wait, s, for a reply.

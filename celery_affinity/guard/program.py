@@ -216,7 +216,7 @@ class Watch:
             os._exit(1)  # a guard that sends no heartbeat is of no use; the worker starts another
 
     def _heartbeat(self) -> None:
-        """Beat at each interval, and at once when the worker's event loop stands still or turns again."""
+        """Send a heartbeat at each interval, and at once when the worker's event loop stands still or turns again."""
         worker, interval_s = self._worker, self._charge["interval_s"]
         arrows = Arrows(self._charge, _BEAT_TIMEOUT_S)
         said_it_turns = True

@@ -20,7 +20,7 @@ from .trace import OUTCOMES, PENDING, RETURNED, RUNNING, Trace, TracedJob, Trace
 _WORDS = 12
 
 
-class Waiting(NamedTuple):
+class Unclaimed(NamedTuple):
     """A job that no worker had claimed as the trace ended, or that ended so. *ended_us*: None while it waits."""
 
     job_id: str
@@ -178,7 +178,7 @@ class Assembly:
 
     # -- the trace
 
-    def trace(self, begin_us: int, end_us: int, waiting: Iterable[Waiting], **facts: Any) -> Trace:
+    def trace(self, begin_us: int, end_us: int, waiting: Iterable[Unclaimed], **facts: Any) -> Trace:
         """Return the trace from *begin_us* to *end_us*. *facts*: the other values of a `Trace`."""
         names = self._names()
         jobs = sorted(
@@ -193,7 +193,7 @@ class Assembly:
         )
 
     def _jobs(
-        self, begin_us: int, end_us: int, waiting: Iterable[Waiting], names: Mapping[str, str]
+        self, begin_us: int, end_us: int, waiting: Iterable[Unclaimed], names: Mapping[str, str]
     ) -> Iterator[TracedJob]:
         again_us: dict[str, int] = {}  # when a job came back
         settled = set()
@@ -300,7 +300,7 @@ def _traced(claim: _Claim, fence: int, since_us: int, begin_us: int, end_us: int
     )
 
 
-def _traced_waiting(job: Waiting, since_us: int, begin_us: int) -> TracedJob:
+def _traced_waiting(job: Unclaimed, since_us: int, begin_us: int) -> TracedJob:
     return TracedJob(
         type=sys.intern(job.type),
         enqueued_us=job.enqueued_us - begin_us,

@@ -20,7 +20,7 @@ from .weighing import Weight, since_us
 Numbers = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-#: Numbers that one step of an evaluation holds at most, by type: some 64 MB.
+#: Numbers that one step of an evaluation holds at most, by type: about 64 MB.
 _AT_ONCE = 4_000_000
 
 

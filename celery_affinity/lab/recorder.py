@@ -27,7 +27,7 @@ from ..server import recordings
 from ..server.recordings import Recording
 from ..server.scheduler import Scheduler
 from ..versions import versions
-from .assembling import Assembly, Waiting
+from .assembling import Assembly, Unclaimed
 from .hashing import NO_RULES, Hashes
 from .trace import EXPIRED, PENDING, REVOKED, Trace
 
@@ -100,7 +100,7 @@ class Recorder:
         self._facts["recorded_at"] = _moment(begun.since_us)
 
     def _until(self, is_over: Callable[[], object], within_s: float) -> bool:
-        """Read what comes until *is_over*, *within_s* at most. Return whether it was. The server may be away."""
+        """Read what comes until *is_over*, *within_s* at most. Return whether it was. The server may be down."""
         ends_s = now_s() + within_s
         while True:
             with suppress(RedisError, OSError):
@@ -147,7 +147,7 @@ class Recorder:
 
     def _end(self, for_us: int) -> Trace:
         end_us = min(self._now_us(), self._assembly.begun_us(self._since_us) + for_us)
-        waiting: list[Waiting] = []
+        waiting: list[Unclaimed] = []
         with suppress(KeyboardInterrupt):
             waiting = self._waiting(end_us)
             self._until(lambda: not self._behind(end_us), 2 * self._interval_s + _PATIENCE_S)
@@ -170,7 +170,7 @@ class Recorder:
                 "a worker that runs an older version of celery_affinity does not record"
             )
 
-    def _trace(self, since_us: int, end_us: int, waiting: list[Waiting]) -> Trace:
+    def _trace(self, since_us: int, end_us: int, waiting: list[Unclaimed]) -> Trace:
         begin_us = min(self._assembly.begun_us(since_us), end_us)
         trace = self._assembly.trace(begin_us, end_us, waiting, **self._facts)
         if trace.lost:
@@ -202,9 +202,9 @@ class Recorder:
 
     # -- what was never claimed
 
-    def _waiting(self, end_us: int) -> list[Waiting]:
+    def _waiting(self, end_us: int) -> list[Unclaimed]:
         """Return the jobs that wait, and of those that ended unclaimed the ones that are still known."""
-        found: list[Waiting] = []
+        found: list[Unclaimed] = []
         with suppress(RedisError, OSError):
             found += self._listed("pending", PENDING, end_us)
             keep_us = complete(self._reader.fields("settings", ["keep_us"]))["keep_us"]
@@ -213,7 +213,7 @@ class Recorder:
                 found += self._listed("expired", EXPIRED, end_us)
         return found
 
-    def _listed(self, state: str, outcome: str, end_us: int) -> Iterator[Waiting]:
+    def _listed(self, state: str, outcome: str, end_us: int) -> Iterator[Unclaimed]:
         cursor: str | None = None
         while True:
             page = page_of(self._reader, Filter(state=state), MOST, cursor)
@@ -224,7 +224,7 @@ class Recorder:
                     continue
                 keyed = self._hashes.keyed(row.rules, row.task) if row.rules else NO_RULES
                 ended_us = None if is_open else row.ended_us
-                yield Waiting(row.job_id, row.type, row.enqueued_us, row.lane.name, keyed, outcome, ended_us)
+                yield Unclaimed(row.job_id, row.type, row.enqueued_us, row.lane.name, keyed, outcome, ended_us)
             cursor = page.cursor
             if cursor is None:
                 return

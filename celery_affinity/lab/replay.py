@@ -15,7 +15,7 @@ from .overtaking import beyond_bound
 from .scenario import Scenario, of_trace
 from .schedule import Run, Schedule
 from .trace import Trace
-from .waits import Report
+from .waits import WaitReport
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Replay:
     first_difference: Why | None
     still_waiting: int
     still_waiting_replayed: int
-    recorded: Report
-    replayed: Report
+    recorded: WaitReport
+    replayed: WaitReport
     beyond_bound: int
 
 

@@ -1,4 +1,4 @@
-"""What happens in a scenario, in its order: the two engines differ only in who decides, a `Fleet`.
+"""What happens in a scenario, in its order: the two engines differ only in who decides, a `SimulatedFleet`.
 
 At one time, µs, jobs end first, in the order of their claims; then comes a tick, if the fleet has one due; then workers
 join and begin to leave; then jobs arrive. A worker that leaves takes no further job, ends those that it runs, and is
@@ -23,7 +23,7 @@ _MOST_TICKS_IN_VAIN = 1_000
 NEVER = 1 << 62
 
 
-class Fleet(Protocol):
+class SimulatedFleet(Protocol):
     """Who decides. *worker*, *position*: places in the scenario. Methods return the claims that follow, in order."""
 
     def join(self, worker: int, now_us: int) -> Sequence[Claimed]: ...
@@ -48,7 +48,7 @@ class Fleet(Protocol):
 class Timeline:
     """A scenario under way. `run` makes its schedule."""
 
-    def __init__(self, scenario: Scenario, fleet: Fleet) -> None:
+    def __init__(self, scenario: Scenario, fleet: SimulatedFleet) -> None:
         self._scenario, self._fleet = scenario, fleet
         self._runs: list[Run] = []
         self._ends: list[tuple[int, int, int, int]] = []  # when, number of the claim, worker, position

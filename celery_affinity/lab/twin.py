@@ -18,8 +18,8 @@ from .known_rules import limits_of_types, unknown_rule
 from .scenario import Scenario
 from .schedule import Schedule
 from .timeline import NEVER, Claimed, Timeline
-from .twin_keys import Keys
-from .twin_lanes import Lane, Lanes
+from .twin_keys import TwinKeys
+from .twin_lanes import Lanes, TwinLane
 from .twin_slots import Slots
 
 
@@ -59,13 +59,13 @@ class Twin:
         self._keys = self._keys_of(scenario, found, types)
         self._now_us = -NEVER
 
-    def _keys_of(self, scenario: Scenario, settings: Mapping[str, str], types: Sequence[str]) -> Keys | None:
+    def _keys_of(self, scenario: Scenario, settings: Mapping[str, str], types: Sequence[str]) -> TwinKeys | None:
         """Return the keys of the jobs; None if no job has one: most fleets have none, and then none is asked for."""
         said = KeySettings(settings["limits"], settings["tenants"])
         key_of = [next(iter(said.of(each)), None) for each in scenario.arrivals]
         if not any(key_of):
             return None
-        return Keys(
+        return TwinKeys(
             key_of,
             self._lanes,
             patience_us=int(settings["key_patience_us"]),
@@ -102,7 +102,7 @@ class Twin:
         self._lanes.add(position)
         return ()
 
-    def _arrive_with_key(self, keys: Keys, position: int, now_us: int) -> Sequence[Claimed]:
+    def _arrive_with_key(self, keys: TwinKeys, position: int, now_us: int) -> Sequence[Claimed]:
         """A job that came back is fresh no more: its key is as others have said since, and a tick has it wait."""
         type_, is_fresh = self._lanes.type_of(position), self._lanes.is_fresh(position, now_us)
         types = set() if is_fresh and self._lanes.waiting[type_] else {type_}
@@ -156,7 +156,7 @@ class Twin:
                 claims.append(self._claim(lane, now_us, alone))
             types, alone, fresh = waiting, -1, -1  # a call of an arrow moves no more: `claim` goes on
 
-    def _claim(self, lane: Lane, now_us: int, alone: int) -> Claimed:
+    def _claim(self, lane: TwinLane, now_us: int, alone: int) -> Claimed:
         worker = alone if alone >= 0 else self._slots.best(lane.type)
         position = self._lanes.pop(lane)
         self._occupy(worker, lane.type, now_us)
@@ -164,7 +164,7 @@ class Twin:
             self._keys.hold(position, now_us)
         return worker, (position,)
 
-    def _first(self, types: Sequence[int], now_us: int, counts: bool, alone: int) -> Lane | None:
+    def _first(self, types: Sequence[int], now_us: int, counts: bool, alone: int) -> TwinLane | None:
         """Return the lane whose first job goes first of those that a free slot fits; None if none does."""
         slots = self._slots
         if alone >= 0:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ..rules.rule_texts import StatedRate
 from .timeline import NEVER
-from .twin_lanes import Lane, Lanes
+from .twin_lanes import Lanes, TwinLane
 
 #: What jobs may hold of a key: so many at a time, or so many starts in a period.
 Limit = int | StatedRate
@@ -29,7 +29,7 @@ class _SubLane:
         self.standing = -1
 
 
-class Key:
+class TwinKey:
     """A key: *held* by so many jobs, or, of a rate, all of whose starts are free again at *free_us*."""
 
     __slots__ = ("free_us", "had_us", "held", "limit", "sublanes", "turn")
@@ -38,12 +38,12 @@ class Key:
         self.limit = limit
         self.held = 0
         self.free_us = _EVER
-        self.sublanes: dict[Lane, _SubLane] = {}
+        self.sublanes: dict[TwinLane, _SubLane] = {}
         self.turn: tuple[int, int] | None = None  # type, and until when
         self.had_us: dict[int, int] = {}  # type -> when it had the key last, or its turn
 
 
-class Keys:
+class TwinKeys:
     """All keys, by position of the arrivals that have them: *key_of*, None for none.
 
     *names*: of types, encoded, by which ties go. *may_have_turn*: whether a slot serves a type, and no rule holds it
@@ -61,7 +61,7 @@ class Keys:
     ) -> None:
         self._key_of, self._lanes = key_of, lanes
         self._patience_us, self._names, self._may_have_turn = patience_us, names, may_have_turn
-        self._keys: dict[str, Key] = {}
+        self._keys: dict[str, TwinKey] = {}
         self._due: dict[str, int] = {}
         self._by_time: list[tuple[int, str]] = []  # what was in _due, a heap: entries that are no more go when first
 
@@ -73,7 +73,7 @@ class Keys:
     def enter(self, position: int, now_us: int, *, is_fresh: bool) -> set[int]:
         """Have the job of *position* wait. What is stated of a key by the job that was published last counts."""
         name, limit = self._of(position)
-        key = self._keys.setdefault(name, Key(limit))
+        key = self._keys.setdefault(name, TwinKey(limit))
         if is_fresh or not (key.sublanes or key.held):
             key.limit = limit
         lane, rank = self._lanes.lane_of(position), self._lanes.rank_of(position)
@@ -125,7 +125,7 @@ class Keys:
 
     # -- which jobs stand
 
-    def _renewed(self, name: str, key: Key, now_us: int, *, gains: bool) -> set[int]:
+    def _renewed(self, name: str, key: TwinKey, now_us: int, *, gains: bool) -> set[int]:
         """Have those jobs of a key stand that it has room for. Return the types of those that come into their lanes.
 
         Not *gains*: nobody fills slots with these. Then a rate that lets no job start goes on so until a tick.
@@ -150,7 +150,7 @@ class Keys:
             its.standing = wanted
         return gained if gains else set()
 
-    def _remove(self, key: Key, lane: Lane) -> None:
+    def _remove(self, key: TwinKey, lane: TwinLane) -> None:
         """Remove the job that stands in *lane*: the first of its sub-lane."""
         its = key.sublanes[lane]
         heapq.heappop(its.ranks)
@@ -158,14 +158,14 @@ class Keys:
         if not its.ranks:
             del key.sublanes[lane]
 
-    def _forget(self, name: str, key: Key) -> None:
+    def _forget(self, name: str, key: TwinKey) -> None:
         self._due.pop(name, None)
         if not key.held:
             key.had_us.clear()
 
     # -- room
 
-    def _room(self, name: str, key: Key, now_us: int, *, gains: bool) -> int:
+    def _room(self, name: str, key: TwinKey, now_us: int, *, gains: bool) -> int:
         """Return how many jobs more may hold a key, or start now; else a tick looks at a rate when the next one may."""
         rate = key.limit
         if not isinstance(rate, StatedRate):
@@ -180,7 +180,7 @@ class Keys:
             self._look_at(name, free_us - rate.period_us + rate.interval_us)
         return room
 
-    def _free_at(self, key: Key, rate: StatedRate, now_us: int) -> int:
+    def _free_at(self, key: TwinKey, rate: StatedRate, now_us: int) -> int:
         return min(key.free_us, now_us + rate.period_us)
 
     def _look_at(self, name: str, at_us: int) -> None:
@@ -190,12 +190,12 @@ class Keys:
 
     # -- turns
 
-    def _end_turn(self, name: str, key: Key) -> None:
+    def _end_turn(self, name: str, key: TwinKey) -> None:
         """A turn ends, and nobody fills the slots of others that may have room now: a tick does at once."""
         key.turn = None
         self._look_at(name, _EVER)
 
-    def _end_turn_in_vain(self, name: str, key: Key, now_us: int, *, gains: bool) -> None:
+    def _end_turn_in_vain(self, name: str, key: TwinKey, now_us: int, *, gains: bool) -> None:
         assert key.turn is not None, "asked by the caller"
         type_, until_us = key.turn
         if until_us > now_us and any(lane.type == type_ for lane in key.sublanes):
@@ -206,7 +206,7 @@ class Keys:
         if not gains:
             self._look_at(name, _EVER)
 
-    def _give_turn(self, key: Key, its_type: int, now_us: int) -> None:
+    def _give_turn(self, key: TwinKey, its_type: int, now_us: int) -> None:
         """A job of *its_type* freed a key: it is the turn of the type that has waited longest, if that was too long."""
         waits = [
             (

@@ -10,7 +10,7 @@ from ..rules.score import MICRO, Weights
 from .scenario import Arrival
 
 
-class Lane:
+class TwinLane:
     """Jobs of one type, mode and priority that may start: a heap of ranks, places in the order of age.
 
     *standing*: the terms of their score that never change, in micro-points. *withdrawn*: ranks in the heap, but never
@@ -37,22 +37,22 @@ class Lanes:
         self._rank_of = array("q", bytes(8 * len(by_age)))
         for rank, position in enumerate(by_age):
             self._rank_of[position] = rank
-        self._lanes: dict[tuple[int, int], Lane] = {}
+        self._lanes: dict[tuple[int, int], TwinLane] = {}
         self._lane_of = [self._made(each, number_of, weights) for each in arrivals]
         self._weight, self._of_demand = _whole(weights.age), _whole(weights.on_demand_age)
         self._cap_us = weights.on_demand_age_cap_us
-        self.waiting: list[list[Lane]] = [[] for _ in number_of]
+        self.waiting: list[list[TwinLane]] = [[] for _ in number_of]
 
-    def _made(self, arrival: Arrival, number_of: Mapping[str, int], weights: Weights) -> Lane:
+    def _made(self, arrival: Arrival, number_of: Mapping[str, int], weights: Weights) -> TwinLane:
         name = number_of[arrival.type], number(arrival.on_demand, arrival.priority)
         if name not in self._lanes:
-            self._lanes[name] = Lane(name[0], arrival.on_demand, arrival.priority, weights)
+            self._lanes[name] = TwinLane(name[0], arrival.on_demand, arrival.priority, weights)
         return self._lanes[name]
 
     def type_of(self, position: int) -> int:
         return self._lane_of[position].type
 
-    def lane_of(self, position: int) -> Lane:
+    def lane_of(self, position: int) -> TwinLane:
         return self._lane_of[position]
 
     def rank_of(self, position: int) -> int:
@@ -68,7 +68,7 @@ class Lanes:
     def add(self, position: int) -> None:
         self.put(self._lane_of[position], self._rank_of[position])
 
-    def put(self, lane: Lane, rank: int) -> None:
+    def put(self, lane: TwinLane, rank: int) -> None:
         if not lane.ranks:
             self.waiting[lane.type].append(lane)
         if rank in lane.withdrawn:
@@ -76,36 +76,36 @@ class Lanes:
         else:
             heapq.heappush(lane.ranks, rank)
 
-    def first(self, lane: Lane) -> int:
+    def first(self, lane: TwinLane) -> int:
         """Return the position of the first job of *lane*."""
         return self._position_at[lane.ranks[0]]
 
-    def pop(self, lane: Lane) -> int:
+    def pop(self, lane: TwinLane) -> int:
         """Remove the first job of *lane*. Return its position."""
         position = self._position_at[lane.ranks[0]]
         self._pop(lane)
         return position
 
-    def withdraw(self, lane: Lane, rank: int) -> None:
+    def withdraw(self, lane: TwinLane, rank: int) -> None:
         """Remove a job from *lane*, wherever it stands there."""
         if rank == lane.ranks[0]:
             self._pop(lane)
         else:
             lane.withdrawn.add(rank)
 
-    def _pop(self, lane: Lane) -> None:
+    def _pop(self, lane: TwinLane) -> None:
         heapq.heappop(lane.ranks)
         while lane.withdrawn and lane.ranks and lane.ranks[0] in lane.withdrawn:
             lane.withdrawn.remove(heapq.heappop(lane.ranks))
         if not lane.ranks:
             self.waiting[lane.type].remove(lane)
 
-    def oldest(self, types: Sequence[int]) -> Lane | None:
+    def oldest(self, types: Sequence[int]) -> TwinLane | None:
         """Return the lane of *types* with the oldest first job."""
         lanes = (lane for type_ in types for lane in self.waiting[type_])
         return min(lanes, key=lambda lane: lane.ranks[0], default=None)
 
-    def best(self, types: Sequence[int], rarity: Sequence[int], now_us: int) -> Lane | None:
+    def best(self, types: Sequence[int], rarity: Sequence[int], now_us: int) -> TwinLane | None:
         """Return the lane of *types* whose first job has the highest score; ties go to the older job.
 
         *rarity*: that term of each type, by its number. All else is `rules.score.score`.

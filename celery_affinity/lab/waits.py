@@ -40,7 +40,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class Report:
+class WaitReport:
     """The waits of a schedule, and the use of its slots. *tenants* has the jobs that have one."""
 
     all: Waits
@@ -50,12 +50,12 @@ class Report:
     slots: Sequence[Use]
 
 
-def report(schedule: Schedule, counted: Container[int] | None = None) -> Report:
+def report(schedule: Schedule, counted: Container[int] | None = None) -> WaitReport:
     """Return the report of *schedule*. *counted*: numbers of the jobs that have a wait; None: all that were claimed."""
     waits = of_jobs(schedule)
     if counted is not None:
         waits = {number: each if number in counted else None for number, each in waits.items()}
-    return Report(
+    return WaitReport(
         summary(waits.values()),
         _by(schedule, waits, lambda job: job.type),
         _by(schedule, waits, lambda job: "on demand" if job.on_demand else "queued"),

@@ -9,7 +9,7 @@ from .engines import Engine, scheduled
 from .gains import Gain
 from .scenario import Scenario
 from .schedule import Schedule
-from .waits import Report
+from .waits import WaitReport
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class WhatIf:
     """*gains*: of the jobs that both schedules have, who gains most first."""
 
     engine: str
-    before: Report
-    after: Report
+    before: WaitReport
+    after: WaitReport
     gains: Sequence[Gain]
 
 

@@ -14,7 +14,7 @@ from ..server.reader import Reader
 MOST_SHOWN = 5_000
 _SIGNATURES = 20
 
-#: Largest number of recurring calls that are read for one figure: those that are due first.
+#: Largest number of recurring calls that are read for one metric: those that are due first.
 MOST_RECURRING_READ = 1_000
 
 #: Fields of the hash of a recurring call, in the order of `_row`.

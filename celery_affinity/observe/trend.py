@@ -1,4 +1,4 @@
-"""Whether queues grow: what waits, has come and has ended, in comparison with some minutes ago.
+"""Whether queues grow: what waits, has come and has ended, in comparison with a few minutes ago.
 
 A process that ticks notes the numbers of each type once a minute (`dispatcher/trend_notes`).
 """

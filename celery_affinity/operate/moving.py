@@ -42,14 +42,14 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MoveResult:
     """What came of a move. *found*: each job as it was before. *warning*: what may be wrong with the type; or None."""
 
     found: list[WasFound]
     warning: str | None
 
 
-def move(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: Move) -> Outcome:
+def move(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: Move) -> MoveResult:
     """Have those of *job_ids* that wait be as *wish* says, with the time at which they were enqueued.
 
     Raises OptionError for a type that *app* does not schedule.
@@ -62,7 +62,7 @@ def move(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: Move) 
     if wish.type is not None and not moved.served and any(each.waits for each in moved.found):
         served = {decode(unmarked(type_)) for type_ in scheduler.reader.capacity()}
         warning = f"no live worker serves type {wish.type!r}{did_you_mean(wish.type, served)}"
-    return Outcome(moved.found, warning)
+    return MoveResult(moved.found, warning)
 
 
 def _as_scripts_count(scheduler: Scheduler, priority: int) -> int:

@@ -33,7 +33,7 @@ class StaleClaimError(Exception):
     """The claim is its worker's no more."""
 
 
-class Held(NamedTuple):
+class RemoteClaim(NamedTuple):
     """A job that a worker holds. *stamps*: by which it can be revoked. *primary*: of a batch, the call that is run."""
 
     row: JobRow
@@ -69,7 +69,7 @@ class Came:
             drop("the inbox", item, exc)
 
 
-def held(reader: Reader, job_ids: Sequence[str]) -> list[Held]:
+def held(reader: Reader, job_ids: Sequence[str]) -> list[RemoteClaim]:
     """Return the rows of jobs, in their order; the row of an unknown job has the state ""."""
     rows = reader.ask([("hmget", reader.key("job", job_id), list(_FIELDS)) for job_id in job_ids])
     found = []
@@ -77,7 +77,7 @@ def held(reader: Reader, job_ids: Sequence[str]) -> list[Held]:
         raw = {name: value for name, value in zip(_FIELDS, row, strict=True) if value is not None}
         expires = text_of(raw.get("expires", b""))
         found.append(
-            Held(
+            RemoteClaim(
                 parsed(job_id, raw),
                 int(expires) if expires.isdecimal() and len(expires) <= LONGEST_FENCE else None,
                 tuple(text_of(raw.get("stamps", b"")).split()),
@@ -88,7 +88,7 @@ def held(reader: Reader, job_ids: Sequence[str]) -> list[Held]:
     return found
 
 
-def claim_of(reader: Reader, job_id: str, fence: int) -> Held:
+def claim_of(reader: Reader, job_id: str, fence: int) -> RemoteClaim:
     """Return the job that a worker holds with this fencing number. Raises StaleClaimError."""
     its = None
     if len(job_id) <= LONGEST_ID:
@@ -155,7 +155,7 @@ def all_of(scheduler: Scheduler, worker: str, starting: str = "") -> list[ClaimR
     return [ClaimReport(*each, 0 if each[0] == starting else -1) for each in numbers]
 
 
-def revoked(reader: Reader, jobs: Sequence[Held]) -> set[str]:
+def revoked(reader: Reader, jobs: Sequence[RemoteClaim]) -> set[str]:
     """Return the ids of those *jobs* that somebody has revoked, as ``find_by.is_revoked`` says it."""
     names = [(each, "revoked", encode(each.row.task_id)) for each in jobs if each.row.task_id]
     names += [(each, "revoked_stamp", stamp) for each in jobs for stamp in each.stamps]

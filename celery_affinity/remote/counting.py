@@ -8,13 +8,13 @@ from redis.exceptions import RedisError
 from ..rules import metrics
 from ..server.arguments import TypeSums
 from ..server.scheduler import Scheduler
-from .claims import Held
+from .claims import RemoteClaim
 from .incarnation import Incarnation
 
 logger = logging.getLogger(__name__)
 
 
-def count(scheduler: Scheduler, worker: Incarnation, its: Held, state: str) -> None:
+def count(scheduler: Scheduler, worker: Incarnation, its: RemoteClaim, state: str) -> None:
     """Count a job that ended with *state*. An error keeps nobody from work: the job is not counted then.
 
     Two ends of one worker that two processes tell at the same moment may count as one.

@@ -17,7 +17,7 @@ from ..rules.protocol import PREEMPTED
 from ..server.arguments import End
 from ..server.scheduler import Scheduler
 from . import counting
-from .claims import Held, StaleClaimError, all_of, claim_of, revoked, stale
+from .claims import RemoteClaim, StaleClaimError, all_of, claim_of, revoked, stale
 from .handing_out import ONCE
 from .incarnation import Incarnation, find, unknown
 from .outcome import Note, Outcome
@@ -128,7 +128,7 @@ def _end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str
     return Ended(job_id, fence, state)
 
 
-def _holder(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str) -> tuple[Held, Incarnation]:
+def _holder(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str) -> tuple[RemoteClaim, Incarnation]:
     """Return the claim, and the worker that holds it. Raises what `end` does."""
     its = claim_of(scheduler.reader, job_id, fence)
     worker = find(scheduler, its.row.worker)
@@ -138,13 +138,13 @@ def _holder(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: 
     return its, worker
 
 
-def _ended_meanwhile(scheduler: Scheduler, its: Held) -> str | None:
+def _ended_meanwhile(scheduler: Scheduler, its: RemoteClaim) -> str | None:
     if its.expires_us is not None and its.expires_us <= scheduler.reader.now_us():
         return "expired"
     return "revoked" if revoked(scheduler.reader, [its]) else None
 
 
-def _acks(scheduler: Scheduler, worker: Incarnation, its: Held) -> bool:
+def _acks(scheduler: Scheduler, worker: Incarnation, its: RemoteClaim) -> bool:
     """Ack a job. Return whether it is the worker's."""
     acked: list[int] = []
     scheduler.tell_ends(
@@ -153,7 +153,7 @@ def _acks(scheduler: Scheduler, worker: Incarnation, its: Held) -> bool:
     return acked == [1]
 
 
-def _check_may_run_again(its: Held, outcome: Outcome) -> None:
+def _check_may_run_again(its: RemoteClaim, outcome: Outcome) -> None:
     if outcome.runs_again and its.row.acked:
         field = "requeue must be false" if outcome.requeue else "state must be done, failed or revoked"
         raise NotAcceptedError(

@@ -69,14 +69,14 @@ class _Waiting:
 class _Line:
     """A thread, and the workers that wait there."""
 
-    def __init__(self, opened: Callable[[], Scheduler], beats_every_s: float) -> None:
-        self._opened, self._beats_every_s = opened, beats_every_s
+    def __init__(self, opened: Callable[[], Scheduler], heartbeat_every_s: float) -> None:
+        self._opened, self._heartbeat_every_s = opened, heartbeat_every_s
         self.waiting: dict[str, _Waiting] = {}
         self.lock = threading.Lock()
         self.has_ended = False
         self._id = uuid.uuid4().hex
         self._strays: list[tuple[str, bytes]] = []
-        self._beat_s = time.monotonic()
+        self._heartbeat_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="affinity-web-listening", daemon=True)
 
     def start(self) -> None:
@@ -122,8 +122,8 @@ class _Line:
             else:
                 one.settle(reply[1], stray)
         self._give_back(scheduler)
-        if time.monotonic() - self._beat_s > self._beats_every_s:
-            self._beat(scheduler)
+        if time.monotonic() - self._heartbeat_s > self._heartbeat_every_s:
+            self._send_heartbeats(scheduler)
 
     def _stray(self, worker: str) -> Callable[[bytes], object]:
         return lambda item: self._strays.append((worker, item))
@@ -137,8 +137,8 @@ class _Line:
                 scheduler.requeue(worker, [(job_id, fence)], counted=False)
             del self._strays[0]
 
-    def _beat(self, scheduler: Scheduler) -> None:
-        self._beat_s = time.monotonic()
+    def _send_heartbeats(self, scheduler: Scheduler) -> None:
+        self._heartbeat_s = time.monotonic()
         with self.lock:
             waiting = list(self.waiting.values())
         known = scheduler.heartbeats([each.worker for each in waiting])
@@ -161,8 +161,8 @@ class _Line:
 class Listening:
     """Waits for the inboxes of any number of workers, on one event loop. *opened* returns a scheduler of its own."""
 
-    def __init__(self, opened: Callable[[], Scheduler], beats_every_s: float) -> None:
-        self._opened, self._beats_every_s = opened, beats_every_s
+    def __init__(self, opened: Callable[[], Scheduler], heartbeat_every_s: float) -> None:
+        self._opened, self._heartbeat_every_s = opened, heartbeat_every_s
         self._lines: list[_Line] = []
         self._of: dict[str, _Line] = {}
 
@@ -179,7 +179,7 @@ class Listening:
                     return line, one.item
         if len(self._lines) >= _MOST_THREADS:
             raise TooManyError(f"{_MOST_OF_ONE * _MOST_THREADS:,} workers wait in this process already")
-        line = _Line(self._opened, self._beats_every_s)
+        line = _Line(self._opened, self._heartbeat_every_s)
         line.waiting[worker] = one
         self._lines.append(line)
         self._of[worker] = line

@@ -21,7 +21,7 @@ class ClaimNumber:
 
 
 @dataclass(frozen=True)
-class Stop:
+class JobToStop:
     """A job that is to stop. *reason*: "revoked", or "preempted": another job is to have the slot in *grace_s*."""
 
     id: str
@@ -31,14 +31,14 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Beaten:
+class HeartbeatReply:
     """The reply to a heartbeat. *gone*: jobs that are not the worker's any more: their ends would be refused."""
 
-    stop: list[Stop] = field(default_factory=list)
+    stop: list[JobToStop] = field(default_factory=list)
     gone: list[ClaimNumber] = field(default_factory=list)
 
 
-def beat(scheduler: Scheduler, worker: Incarnation, running: Sequence[ClaimNumber]) -> tuple[Beaten, bool]:
+def heartbeat(scheduler: Scheduler, worker: Incarnation, running: Sequence[ClaimNumber]) -> tuple[HeartbeatReply, bool]:
     """Compare, and return the reply; and whether a tick is wanted. Raises UnknownWorkerError.
 
     Claims that the worker does not name, and that are older than a heartbeat, are pending again.
@@ -65,17 +65,17 @@ def beat(scheduler: Scheduler, worker: Incarnation, running: Sequence[ClaimNumbe
     gone = [each for each in running if (each.id, str(each.fence)) not in of_own]
     signs = claims.take_signs(scheduler, worker.id)
     revoked = claims.revoked(scheduler.reader, own)
-    stop = [Stop(each.row.job_id, int(each.row.fence), "revoked") for each in own if each.row.job_id in revoked]
-    return Beaten([*stop, *stops_in(signs)], gone), wants_a_tick(signs)
+    stop = [JobToStop(each.row.job_id, int(each.row.fence), "revoked") for each in own if each.row.job_id in revoked]
+    return HeartbeatReply([*stop, *stops_in(signs)], gone), wants_a_tick(signs)
 
 
-def stops_in(signs: Sequence[Sequence[str]]) -> list[Stop]:
+def stops_in(signs: Sequence[Sequence[str]]) -> list[JobToStop]:
     """Return the jobs that *signs* of the server say are to stop. What is not known here is passed by."""
     found = []
     for sign in signs:
         match sign:
             case [kind, job_id, fence, grace_ms] if kind == PREEMPT_SIGN and _is_number(fence) and _is_number(grace_ms):
-                found.append(Stop(job_id, int(fence), "preempted", int(grace_ms) * 1000 / SECOND_US))
+                found.append(JobToStop(job_id, int(fence), "preempted", int(grace_ms) * 1000 / SECOND_US))
     return found
 
 

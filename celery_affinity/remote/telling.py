@@ -16,12 +16,14 @@ from ..client.of_app import settings_of
 from ..rules.marks import is_batch
 from ..server.replies import Caller, Ending
 from ..server.scheduler import Scheduler
-from .claims import Held
+from .claims import RemoteClaim
 from .outcome import Outcome
 
 
 @tells_an_end
-def tell(scheduler: Scheduler, app: Celery, hostname: str, its: Held, outcome: Outcome, *, is_repeated: bool) -> None:
+def tell(
+    scheduler: Scheduler, app: Celery, hostname: str, its: RemoteClaim, outcome: Outcome, *, is_repeated: bool
+) -> None:
     """Tell the callers of a job how it ended. *is_repeated*: some may know it; who has an end keeps it.
 
     Raises what Celery's code, a backend or the broker raises; ChordIsClaimedError if this is to be repeated later.
@@ -43,7 +45,7 @@ def tell(scheduler: Scheduler, app: Celery, hostname: str, its: Held, outcome: O
     _send_signal(app, its, outcome, end)
 
 
-def tell_unrun(scheduler: Scheduler, app: Celery, hostname: str, its: Held, how: str) -> None:
+def tell_unrun(scheduler: Scheduler, app: Celery, hostname: str, its: RemoteClaim, how: str) -> None:
     """Tell the caller of a job that it is "revoked", or has "expired"."""
     row = its.row
     ending = Ending(row.job_id, how, row.type, row.task_id, row.task)
@@ -57,7 +59,7 @@ def _end_of(outcome: Outcome) -> Succeeded | Failed:
     return Failed(outcome.error.exception, outcome.error.traceback)
 
 
-def _send_signal(app: Celery, its: Held, outcome: Outcome, end: Succeeded | Failed) -> None:
+def _send_signal(app: Celery, its: RemoteClaim, outcome: Outcome, end: Succeeded | Failed) -> None:
     task = app.tasks[its.row.task]
     if isinstance(end, Failed):
         said = {"exception": end.error, "args": None, "kwargs": None, "traceback": None, "einfo": None}

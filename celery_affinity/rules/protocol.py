@@ -5,10 +5,10 @@ Lua has them in the table ``protocol``, which is generated.
 
 # -- how much one call of an arrow does
 
-#: Largest number of jobs that one call moves, so that no arrow runs for more than 5 ms: a move takes some 0.1 ms.
+#: Largest number of jobs that one call moves, so that no arrow runs for more than 5 ms: a move takes about 0.1 ms.
 MOST_MOVES = 10
 
-#: Bytes of messages after which a call moves no more, since a move takes some 2 ms for each MB. The message that
+#: Bytes of messages after which a call moves no more, since a move takes about 2 ms for each MB. The message that
 #: exceeds the number is moved still.
 MOST_BYTES = 1_000_000
 
@@ -235,10 +235,10 @@ SMALLEST_BUCKET_US = 3906.25
 #: Number of the largest bucket but one, whose longest time is 12 days: bucket 0 is the smallest.
 LARGEST_BUCKET = 28
 
-#: Fields of metrics that one call of `count` adds to: each takes some 3 µs.
+#: Fields of metrics that one call of `count` adds to: each takes about 3 µs.
 MOST_METRICS = 300
 
-#: Claims that one call of `record` takes, and such calls that the server keeps of one recording, at most: some 100 MB.
+#: Claims that one call of `record` takes, and such calls that the server keeps of one recording, at most: about 100 MB.
 MOST_RECORDED = 100
 MOST_PAGES = 10_000
 
@@ -310,7 +310,7 @@ MOST_ALIKE = 20
 #: Texts of one kind whose meanings the functions keep from call to call: types, names of tasks, lanes.
 MOST_KEPT = 1000
 
-#: Fleets on one server, and types of each, of which the functions keep which head goes first: some 1 KB for a type.
+#: Fleets on one server, and types of each, of which the functions keep which head goes first: about 1 KB for a type.
 MOST_FLEETS = 20
 MOST_COMPARISONS = 10_000
 

@@ -13,7 +13,7 @@ Check = Callable[[object], str | None]
 #: Value of ``affinity_lookahead``: by how long tasks take.
 AUTO = "auto"
 
-#: Some 3,000 years: in µs it has fewer digits than a number that arrows read.
+#: About 3,000 years: in µs it has fewer digits than a number that arrows read.
 _LONGEST_HALF_LIFE_S = 10**11
 
 

@@ -20,7 +20,7 @@ ArrowCall = tuple[Arrow, list[Argument]]
 
 Item = TypeVar("Item")
 
-#: Largest number of jobs in one call of `publish`, which takes some 20 µs for each, and places `MOST_MOVES` at most.
+#: Largest number of jobs in one call of `publish`, which takes about 20 µs for each, and places `MOST_MOVES` at most.
 TOGETHER = 25
 
 

@@ -42,5 +42,5 @@ class Together:
                     future.set_exception(exc)
             return
         for (_, future), job in zip(some, found, strict=True):
-            if not future.done():  # else its client went away
+            if not future.done():  # else its client closed its connection
                 future.set_result(job)

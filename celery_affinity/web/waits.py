@@ -15,7 +15,7 @@ from .threads import BusyError
 _PAUSE_S, _MOST = 0.2, 1000
 
 
-class Waits:
+class WaitsForJobs:
     """Wait for jobs of *site*."""
 
     def __init__(self, site: Site) -> None:

@@ -36,7 +36,7 @@ _HOLDS_A_KEY_S = 1.0
 _TAKES_BEFORE_S = 0.9 * _HOLDS_A_KEY_S
 
 
-class Limits:
+class RateLimits:
     """The token buckets of *consumer*: each way in and out of them leads through here."""
 
     def __init__(self, consumer: "Consumer", members: Membership, following: Following) -> None:

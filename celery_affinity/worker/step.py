@@ -28,7 +28,7 @@ from . import introduction, patches
 from .event_loop import Loop
 from .following import Following
 from .host import WorkerHost
-from .rate_limits import Limits
+from .rate_limits import RateLimits
 from .slots import PoolSlots
 from .strays import Strays
 
@@ -50,7 +50,7 @@ class AffinityStep(bootsteps.StartStopStep):
         self.membership: Membership | None = None
         self._host = WorkerHost(consumer)
         self._following: Following | None = None
-        self._limits: Limits | None = None
+        self._limits: RateLimits | None = None
         self._channel: AffinityChannel | None = None
         self._is_introduced = False
         self._returned_before: int | None = None
@@ -95,7 +95,7 @@ class AffinityStep(bootsteps.StartStopStep):
             members.capacity.priority = self._priority
         self._following = host.following = Following(consumer, members, host, self.slots)
         host.strays = Strays(consumer, members.reporting)
-        self._limits = Limits(consumer, members, self._following)
+        self._limits = RateLimits(consumer, members, self._following)
         patches.patch(consumer, members, host)
         if self.slots.blocks_the_loop:
             self._following.watch_the_loop()
@@ -198,7 +198,7 @@ class AffinityStep(bootsteps.StartStopStep):
         return self._following
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RateLimits:
         assert self._limits is not None, "started"
         return self._limits
 

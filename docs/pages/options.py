@@ -1,6 +1,6 @@
 """The page of the options of tasks and calls: which place counts first. A test publishes by these tables."""
 
-from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS
+from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS, Option
 
 from .markdown import MADE, table
 
@@ -8,22 +8,25 @@ from .markdown import MADE, table
 #: it, and by which option. The last is the value if none does.
 PLACES = {option.decides: (*option.places, option.otherwise) for option in OPTIONS.values()}
 
-#: Options whose places stand below the table: a sixth column is too wide.
-BELOW = ("tenant", "preemption", "hint")
+#: What has a column of the table: a sixth column is too wide, so the places of all else stand below.
+COLUMNS = ("type", "priority", "mode", "key", "merge key")
+
+#: What is added below the table.
+NOTES = {"tenant": "`False` in the call means no tenant. **parent**: the task that publishes the call while it runs."}
 
 BEFORE = """# Options of calls and tasks
 
 {options}
-- **A task** says type, priority, mode, key and tenant in its `affinity`, such as `affinity=Affinity("pdf", priority=5)`; `merge` only there. Priority and
-  mode may also be options of the decorator, or attributes of the class, of their own.
+- **A task** says its options in its `affinity`, such as `affinity=Affinity("pdf", priority=5)`; `merge` only there. Options whose places (below)
+  name the task with an option of their own may also be options of the decorator, or attributes of the class.
 - **Inherited** is what a first try, a task with links, or a workflow has said, unless the retry, the link or the step says something else.
   Calls that a task publishes while it runs inherit its tenant, unless `affinity_inherit_tenant = False`.
 - **Over HTTP** means `options` of `POST /api/jobs`.
 
 ## Precedence
 
-A task's type, priority, mode (queued or on demand), key, tenant and merge key may be set in several places: in the call, by a route, by the task, by a
-pattern of task names. Each column lists the places of one option in order: the first place that sets the option counts.
+An option may be set in several places: in the call, by a route, by the task, by a pattern of task names. Each column lists the places of one option
+in order: the first place that sets the option counts. Mode means queued or on demand.
 
 """
 
@@ -40,9 +43,7 @@ MIDDLE = """
   set. Then it counts more than the task's `affinity`.
 - **key**: `rate=` counts like `exclusive=`. `False` in the call means no key. A key in the `affinity=` of `retry` counts more than the first
   try.
-- **tenant**: {tenant}. `False` in the call means no tenant. **parent**: the task that publishes the call while it runs.
-- **preemption** (`preemptible`): {preemption}.
-- **hint** (`locality`): {hint}.
+{below}
 - **A route** that sets priority, mode or merge key counts again at each retry.
 - **A task's children** are not retries, whatever headers they get.
 - **A handler** of `before_task_publish` that sets `properties["affinity"]` has the last word.
@@ -71,8 +72,8 @@ The type of a job is the name of its queue. Several places may name a queue; the
 
 ## Misspelt options
 
-Celery accepts any name as an option, so a misspelt option would have no effect and cause no error. A name that is nearly `affinity`, `on_demand`
-or `priority` (`affinty`, `ondemand`) raises an `OptionError`, which names the task or the route and the likely meaning. An impossible value
+Celery accepts any name as an option, so a misspelt option would have no effect and cause no error. A name that is nearly that of an
+option (`affinty`, `ondemand`; not that of `rate`, which is too short) raises an `OptionError`, which names the task or the route and the likely meaning. An impossible value
 (`affinity="a,b"`, `priority=11`) raises an `OptionError`, too. When:
 
 - **A task's options** are checked at the decorator or at `register_task`, if celery_affinity is imported by then (the `celery` command imports it)
@@ -112,19 +113,19 @@ Of the patterns that match, the first in this order counts:
 
 
 def page() -> str:
-    shown = {option: places for option, places in PLACES.items() if option not in BELOW}
+    shown = {option: places for option, places in PLACES.items() if option in COLUMNS}
     ranks = [str(rank) for rank in range(1, max(map(len, shown.values())))]
     columns = [[*map(_cell, places), *[""] * (len(ranks) - len(places)), else_] for *places, else_ in shown.values()]
     rows = zip([*ranks, "otherwise"], *columns, strict=True)
-    below = MIDDLE
-    for option in BELOW:
-        below = below.replace(f"{{{option}}}", _in_a_row(option))
-    return MADE + BEFORE.format(options=_options()) + table(("", *shown), rows) + below
+    below = "\n".join(_in_a_row(name, option) for name, option in OPTIONS.items() if option.decides not in COLUMNS)
+    return MADE + BEFORE.format(options=_options()) + table(("", *shown), rows) + MIDDLE.replace("{below}", below)
 
 
-def _in_a_row(option: str) -> str:
-    *places, else_ = PLACES[option]
-    return ", then ".join(map(_cell, places)) + f"; otherwise {else_}"
+def _in_a_row(name: str, option: Option) -> str:
+    said_by = "" if name == option.decides else f" (`{name}`)"
+    places = ", then ".join(map(_cell, option.places))
+    note = f" {NOTES[option.decides]}" if option.decides in NOTES else ""
+    return f"- **{option.decides}**{said_by}: {places}; otherwise {option.otherwise}.{note}"
 
 
 def _options() -> str:

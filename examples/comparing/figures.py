@@ -1,8 +1,8 @@
-"""Figures, and how they are said: percentiles, seconds, one side beside the other."""
+"""Numbers, and how they are said: percentiles, seconds, one side beside the other."""
 
 import math
 
-#: Two figures that differ by less than this part, or by so many seconds, are called the same.
+#: Two numbers that differ by less than this part, or by so many seconds, are called the same.
 SAME = 0.10
 SAME_S = 0.02
 

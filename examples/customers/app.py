@@ -42,7 +42,7 @@ if SIDE == "quotas":
 
 
 def describe(name, args, kwargs):
-    """Return a job's type and its customer, for the figures."""
+    """Return a job's type and its customer, for the numbers."""
     return name.partition(".")[0], args[1]
 
 

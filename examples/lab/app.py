@@ -25,7 +25,7 @@ app.conf.update(
 
 
 def describe(name, args, kwargs):
-    """Return a job's type and its document, for the figures."""
+    """Return a job's type and its document, for the numbers."""
     return name.partition(".")[0], Path(args[0]).name
 
 

@@ -68,6 +68,6 @@ def work_s(trace: Trace) -> float:
     return sum(each.took_us for each in of_trace(trace).arrivals) / SECOND_US
 
 
-def waits_longest(found: waits.Report) -> str:
+def waits_longest(found: waits.WaitReport) -> str:
     """Return the type of which 5 % of the jobs wait longest."""
     return max(found.types, key=lambda each: found.types[each].p95_s or 0.0)

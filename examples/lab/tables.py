@@ -7,13 +7,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from celery_affinity.lab.optimum import Optimum
-from celery_affinity.lab.waits import Report, Waits
+from celery_affinity.lab.waits import WaitReport, Waits
 from examples.comparing.figures import SAME_S, seconds
 
 _NONE = Waits(0, 0)
 
 
-def of_waits(before: Report, after: Report, names: tuple[str, str], title: str) -> Table:
+def of_waits(before: WaitReport, after: WaitReport, names: tuple[str, str], title: str) -> Table:
     """Return the waits of all jobs, by type and by mode: half of them up to, 95 % up to, the longest."""
     table = _table(title, "jobs", *(f"{part} {name}" for part in ("p50", "p95", "max") for name in names))
     for who, one, other in _rows(before, after):
@@ -22,7 +22,7 @@ def of_waits(before: Report, after: Report, names: tuple[str, str], title: str) 
     return table
 
 
-def of_prediction(predicted: Report, measured: Report) -> Table:
+def of_prediction(predicted: WaitReport, measured: WaitReport) -> Table:
     """Return the predicted waits beside those that were measured, with the difference as a part of the latter."""
     columns = (f"{part} {name}" for part in ("p50", "p95") for name in ("predicted", "measured", "off by"))
     table = _table("Predicted and measured: waits, s, after the change", "jobs", *columns)
@@ -54,7 +54,7 @@ def off_by(predicted_s: float | None, measured_s: float | None) -> float | None:
     return (predicted_s - measured_s) / measured_s
 
 
-def _rows(before: Report, after: Report) -> Iterator[tuple[str, Waits, Waits]]:
+def _rows(before: WaitReport, after: WaitReport) -> Iterator[tuple[str, Waits, Waits]]:
     yield "all", before.all, after.all
     for ours, theirs in ((before.types, after.types), (before.modes, after.modes)):
         for name in dict.fromkeys((*ours, *theirs)):

@@ -110,7 +110,7 @@ def search(path: Path, text: str, limit: int = 8) -> list[Hit]:
 
 
 def size(path: Path) -> list[int]:
-    """Return how many documents, parts and columns of figures the index holds."""
+    """Return how many documents, parts and columns of numbers the index holds."""
     with _database(path) as database:
         tables = ("documents", "parts", "figures")
         return [database.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]

@@ -24,7 +24,7 @@ FIND_SOON: Options = {} if STOCK else {"affinity": Affinity("index", priority=5)
 def pipeline(path: str, mode: str) -> chain:
     """Return the chain for one document: read it, then index it."""
     extract = extract_pdf if path.lower().endswith(".pdf") else extract_excel
-    # The header is for the figures alone: on stock Celery too they must tell the modes apart.
+    # The header is for the numbers alone: on stock Celery too they must tell the modes apart.
     options = {"headers": {"mode": mode}} | (ON_DEMAND if mode == "on_demand" else {})
     return extract.s(path).set(**options) | index_document.s().set(**options, **FIND_SOON)
 

@@ -1,4 +1,4 @@
-"""Tells what came out: tables, and sentences that follow from the figures."""
+"""Tells what came out: tables, and sentences that follow from the numbers."""
 
 import math
 
@@ -83,7 +83,7 @@ def _share(run: Run, type_: str, worker: str) -> str:
 
 
 def sentences(runs: list[Run]) -> list[str]:
-    """Return what a person should notice, in plain words; each figure is what was measured, better or worse."""
+    """Return what a person should notice, in plain words; each number is what was measured, better or worse."""
     ours, stock = runs
     said = [
         _users(ours.first_waits("on_demand"), stock.first_waits("on_demand")),

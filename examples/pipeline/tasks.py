@@ -12,7 +12,7 @@ from examples.pipeline.documents import Document, UnreadableError, read_excel, r
 
 
 def describe(name, args, kwargs):
-    """Return a job's type and its document, for the figures."""
+    """Return a job's type and its document, for the numbers."""
     path = args[0] if isinstance(args[0], str) else args[0]["path"]
     return name.partition(".")[0], Path(path).name
 

@@ -1,4 +1,4 @@
-"""What merging changed, beside one run for each change: a table, and sentences that follow from the figures."""
+"""What merging changed, beside one run for each change: a table, and sentences that follow from the numbers."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -100,7 +100,7 @@ def came_within_s(run: Run) -> float:
 
 
 def sentences(single: Run, merged: Run) -> list[str]:
-    """Return what a person should notice, in plain words; each figure is what was measured, better or worse."""
+    """Return what a person should notice, in plain words; each number is what was measured, better or worse."""
     if not runs_of(merged):
         return []
     return [_few_runs(single, merged), _callers(merged), _cost(single, merged), _users(single, merged), _again(merged)]

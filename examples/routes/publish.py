@@ -62,7 +62,7 @@ def stream(requests: list[work.Request]) -> None:
 
 def publish(request: work.Request) -> AsyncResult:
     options = ALL.get(SIDE, {}) | (USER.get(SIDE, {}) if request.mode == "on_demand" else {})
-    # The header is for the figures alone: on stock Celery too they must tell the modes apart.
+    # The header is for the numbers alone: on stock Celery too they must tell the modes apart.
     return plan_city.apply_async((request.city, [request.change]), headers={"mode": request.mode}, **options)
 
 

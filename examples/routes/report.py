@@ -1,4 +1,4 @@
-"""Tells what came out: two tables, and sentences that follow from the figures."""
+"""Tells what came out: two tables, and sentences that follow from the numbers."""
 
 import os
 from collections.abc import Iterable
@@ -82,7 +82,7 @@ def cities_table(run: Run) -> Table:
 
 
 def sentences(runs: list[Run]) -> list[str]:
-    """Return what a person should notice, in plain words; each figure is what was measured, better or worse."""
+    """Return what a person should notice, in plain words; each number is what was measured, better or worse."""
     said = [
         _under_the_flood(runs),
         _at_rest(runs),

@@ -44,7 +44,7 @@ def only_one(city: str) -> AbstractContextManager[object]:
 
 
 def describe(name, args, kwargs):
-    """Return the city of a call and its change, for the figures."""
+    """Return the city of a call and its change, for the numbers."""
     city, changes = args
     if not changes:  # a recurring call
         return city, "planned again"

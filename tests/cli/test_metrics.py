@@ -1,4 +1,4 @@
-"""``celery affinity metrics``: the figures over HTTP, without an extra."""
+"""``celery affinity metrics``: the metrics over HTTP, without an extra."""
 
 import os
 import re

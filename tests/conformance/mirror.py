@@ -37,6 +37,9 @@ METRICS = key("metrics", "")
 TURNS = key("turns", "", "", "").removesuffix("::")
 SHARES = (key("tags"), key("credits"))
 
+#: Those of the next fields that a batch has as well.
+OF_A_BATCH = ("type", "task_id", "task_name")
+
 #: Fields of a job that are in its hash unchanged; encoding leaves the names of tasks here alone.
 KEPT = [(name, field.kept) for name, field in FIELDS.items() if field.kept]
 
@@ -295,9 +298,13 @@ def _times(job):
     return found
 
 
+def _written(value):
+    return "" if value is None else encode(str(value))
+
+
 def _job_hash(job):
     found = {
-        **{field: encode(getattr(job, name)) for name, field in KEPT},
+        **{field: _written(getattr(job, name)) for name, field in KEPT if job.calls is None or name in OF_A_BATCH},
         "lane": lane(job),
         "enqueued": str(job.enqueued_us),
         **({} if job.has_merged else {"deliveries": str(job.deliveries)}),

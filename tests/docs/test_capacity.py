@@ -1,4 +1,4 @@
-"""The figures of the page on capacity are computed."""
+"""The numbers of the page on capacity are computed."""
 
 import re
 from math import factorial

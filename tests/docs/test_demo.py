@@ -85,7 +85,7 @@ def cells(text, *first):
     return [row for row in rows if tuple(row[: len(first)]) == first]
 
 
-# -- the figures
+# -- the numbers
 
 
 def test_both_sides_get_the_same_work(demo):

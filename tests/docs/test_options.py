@@ -7,35 +7,29 @@ from kombu import pools
 from kombu.utils.json import loads
 
 from celery_affinity import Affinity, Merge
-from celery_affinity.rules.call_options import FIRST_TRY, PARENT
+from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS, PARENT, PLAIN
+from celery_affinity.rules.job_fields import FIELDS
+from celery_affinity.rules.redis_keys import decode
 from celery_affinity.rules.rule_texts import is_preemptible
 from docs.pages.options import PLACES
 
 from ..support.messages import running
 
-#: How an `Affinity` sets an option.
-AFFINITY = {
-    "type": Affinity,
-    "priority": lambda value: Affinity(priority=value),
-    "mode": lambda value: Affinity(on_demand=value),
-    "key": lambda value: Affinity(exclusive=value),
-    "tenant": lambda value: Affinity(tenant=value),
-    "preemption": lambda value: Affinity(preemptible=value),
-    "hint": lambda value: Affinity(locality=value),
-    "merge key": lambda value: Affinity(merge=Merge(value, keep="last")),
-}
-#: What `affinity_task_rules` has of an option.
-OF_NAMES = {
-    "key": lambda value: {"exclusive": value},
-    "tenant": lambda value: {"tenant": value},
-    "preemption": lambda value: {"preemptible": value},
-    "hint": lambda value: {"locality": value},
-    "merge key": lambda value: {"merge": Merge(value, keep="last")},
-}
+#: What an option decides -> its name; of those that decide the same, the first one.
+NAMES = {option.decides: name for name, option in reversed(OPTIONS.items())}
+
+#: Plain options that the job's hash has in a field of their own -> this field.
+FIELDS_OF = {option.decides: kept for option in PLAIN.values() if (kept := FIELDS[option.field].kept)}
 ROWS = [
     pytest.param(option, [place for place in places[:-1] if place != PARENT], id=option)
     for option, places in PLACES.items()
 ]
+
+
+def in_affinity(option, value):
+    """Return what an `Affinity`, or a value of `affinity_task_rules`, has of an option, by name."""
+    name = {"affinity": "type", "merge_key": "merge"}.get(NAMES[option], NAMES[option])
+    return {name: Merge(value, keep="last") if name == "merge" else value}
 
 
 def render():
@@ -48,7 +42,7 @@ def publish(valkey, redis_client):
 
     def options_of(option, values, who):
         said = {by: value for (whose, by), value in values.items() if whose == who}
-        return {by: AFFINITY[option](value) if by == "affinity" else value for by, value in said.items()}
+        return {by: Affinity(**in_affinity(option, value)) if by == "affinity" else value for by, value in said.items()}
 
     def publish(option, values, first_try=None):
         pools.reset()
@@ -56,13 +50,13 @@ def publish(valkey, redis_client):
         app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
         app.conf.task_routes = {"shop.render": options_of(option, values, "route")}
         for setting, value in options_of(option, values, "name").items():
-            app.conf[setting] = {"shop.*": OF_NAMES[option](value) if option in OF_NAMES else value}
+            app.conf[setting] = {"shop.*": in_affinity(option, value) if setting == "affinity_task_rules" else value}
         if option == "preemption":  # jobs with a tenant say it
             named = (app.conf.get("affinity_task_rules") or {}).get("shop.*", {})
             app.conf.update(task_acks_late=True, affinity_task_rules={"shop.*": {"tenant": "acme", **named}})
         own = options_of(option, values, "task")
         if option == "merge key" and not own and not app.conf.get("affinity_task_rules"):
-            own = {"affinity": AFFINITY[option]("other")}  # a call may say a key only where calls merge
+            own = {"affinity": Affinity(**in_affinity(option, "other"))}  # a call may say a key only where calls merge
         task = app.task(name="shop.render", shared=False, **own)(render)
         call = options_of(option, values, "call")
         if first_try is None:
@@ -80,6 +74,7 @@ def publish(valkey, redis_client):
         rules = text.partition("=")[2].partition(" ")[0].removeprefix("tenant%3A")
         found = {"type": row["type"], "priority": int(priority), "mode": mode == "demand", "key": rules}
         found["preemption"] = is_preemptible(text)
+        found |= {each: decode(row.get(field, "")) for each, field in FIELDS_OF.items()}
         return found.get(option, rules), message
 
     return publish
@@ -89,9 +84,8 @@ def valued(option, places):
     """Return a value for each place; of two values in all, the first place has another than all that follow."""
     if option == "priority":
         return {place: number for number, place in enumerate(places, 1)}
-    return {
-        place: number == 0 if option in ("mode", "preemption") else f"v{number}" for number, place in enumerate(places)
-    }
+    is_yes_or_no = OPTIONS[NAMES[option]].accepted.startswith("True or False")
+    return {place: number == 0 if is_yes_or_no else f"v{number}" for number, place in enumerate(places)}
 
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")

@@ -60,7 +60,7 @@ def ours(routes):
 
 
 def cells(text, first):
-    """Return the figures of the table's row that begins with this cell."""
+    """Return the numbers of the table's row that begins with this cell."""
     rows = [[cell.strip() for cell in line.strip("│ ").split("│")] for line in text.splitlines() if "│" in line]
     [found] = [row for row in rows if row[0] == first]
     return found[1:]

@@ -144,7 +144,7 @@ def test_a_users_change_goes_first_with_those_it_merged_with_and_each_caller_has
         assert book == run.book(job.type)
 
 
-# -- figures, of records made for it
+# -- numbers, of records made for it
 
 
 def job(number, city, published, began=None, planned=None, changes=(), mode="queued"):

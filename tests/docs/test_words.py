@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import defaultdict
 
 import click
 import pytest
@@ -26,6 +27,7 @@ ALLOWED = ("goes away with",)
 
 PACKAGE = ROOT / "celery_affinity"
 PAGES = [str(each.relative_to(ROOT)) for each in sorted((ROOT / "docs").rglob("*.md"))]
+_WRITTEN_AS_CODE = re.compile(r"`[^`]+`")
 _CODE = re.compile(r"^( *)```.*?^ *```$|`[^`]+`", re.MULTILINE | re.DOTALL)
 
 
@@ -50,6 +52,18 @@ def commands(command, names=("celery affinity",)):
     yield " ".join(names), command
     for name in command.list_commands(None) if isinstance(command, click.Group) else ():
         yield from commands(command.get_command(None, name), (*names, name))
+
+
+def explained():
+    """Yield each docstring and comment of the package, with its place."""
+    for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.lua")]):
+        source = path.read_text()
+        if path.suffix == ".lua":
+            texts = [(each.start(), each[0]) for each in re.finditer(r"--.*(?:\n-- .*)*", source)]
+        else:
+            texts = [(each.start(), each[0]) for each in re.finditer(r'^ *"""[\s\S]*?"""|#[: ].*', source, re.M)]
+        for start, text in texts:
+            yield f"{path.relative_to(ROOT)}:{source.count(chr(10), 0, start) + 1}", text.replace("``", "`")
 
 
 def raised():
@@ -87,6 +101,23 @@ def test_no_error_and_no_finding_has_one():
     texts = dict(raised())
     assert len(texts) > 150
     assert {place: words for place, text in texts.items() if (words := found(text))} == {}
+
+
+def test_no_docstring_and_no_comment_has_one():
+    texts = dict(explained())
+    assert len(texts) > 3_000
+    assert {place: words for place, text in texts.items() if (words := found(_WRITTEN_AS_CODE.sub("`", text)))} == {}
+
+
+def test_no_two_classes_have_one_name():
+    """A name that is read anywhere in the package means one class; a private one is of its module."""
+    places = defaultdict(list)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    assert len(places) > 300
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
 def test_no_output_of_a_command_has_one():

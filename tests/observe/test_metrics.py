@@ -1,4 +1,4 @@
-"""The figures for Prometheus, and the page that lists them."""
+"""The metrics for Prometheus, and the page that lists them."""
 
 import re
 

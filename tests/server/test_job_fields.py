@@ -166,6 +166,9 @@ def test_each_field_is_one_of_a_job(job, called):
     assert not missing, f"{job} lacks {missing}"
 
 
+OTHERWISE = {name: field.otherwise for name, field in FIELDS.items() if field.otherwise is not None}
+
+
 def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
     assert said(
         NewJob(
@@ -182,6 +185,7 @@ def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
             rules="key=a limit=1",
         )
     ) == {
+        **OTHERWISE,
         "id": "i1",
         "type": "a%20b",
         "mode": "demand",
@@ -197,8 +201,7 @@ def test_what_a_job_says_stands_in_the_place_that_the_table_gives_it():
 
 
 def test_what_a_job_does_not_say_is_as_the_table_has_it():
-    otherwise = {name: field.otherwise for name, field in FIELDS.items() if field.otherwise is not None}
-    assert said(NewJob("i1", "pdf", "m")) == {"id": "i1", "type": "pdf", **otherwise, "message": "m"}
+    assert said(NewJob("i1", "pdf", "m")) == {"id": "i1", "type": "pdf", **OTHERWISE, "message": "m"}
 
 
 def test_a_job_has_what_the_table_says_is_kept(redis_client):

@@ -1,4 +1,4 @@
-"""Figures of types: published, waited, ran, ended; and what they cost."""
+"""Metrics of types: published, waited, ran, ended; and what they cost."""
 
 import pytest
 

@@ -16,7 +16,7 @@ from .processes import Process, wait_until
 
 PREFIX = "celery_affinity_"
 
-#: Texts in place of a figure that Flower does not get: "N/A" in 2.1, a dash in 2.2.
+#: Texts in place of a number that Flower does not get: "N/A" in 2.1, a dash in 2.2.
 UNKNOWN = "-"
 COLUMNS = ("messages", "unacked", "ready", "consumers", "idle since")
 

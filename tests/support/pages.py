@@ -1,4 +1,4 @@
-"""Pages of the docs: the code on them, and the figures that a program writes into them."""
+"""Pages of the docs: the code on them, and the numbers that a program writes into them."""
 
 import re
 import shlex
@@ -23,7 +23,7 @@ def commands(block):
 
 
 def write_block(page: Path, name: str, text: str) -> None:
-    """Replace the text between the markers *name* of *page*: figures, which nobody writes by hand."""
+    """Replace the text between the markers *name* of *page*: numbers, which nobody writes by hand."""
     begin, end = f"<!-- {name}: begin, written by make {name} -->", f"<!-- {name}: end -->"
     before = page.read_text()
     if begin not in before or end not in before:

@@ -15,7 +15,7 @@ from celery_affinity.membership.membership import Membership
 from celery_affinity.membership.recalled import Recalled
 from celery_affinity.server.replies import Claim
 from celery_affinity.worker.following import Following
-from celery_affinity.worker.rate_limits import Limits
+from celery_affinity.worker.rate_limits import RateLimits
 
 from .members import Pool, reporting_of
 
@@ -62,7 +62,7 @@ class Worker:
         self.host = SimpleNamespace(loop=Mock(), wake=Mock())
         self.following = Following(self.limited, members, self.host, pool)
         self.following.begin(SimpleNamespace(consume=self.consume, burying=self.burying))
-        self.slots, self.limits = slots, Limits(self.limited, members, self.following)
+        self.slots, self.limits = slots, RateLimits(self.limited, members, self.following)
         self.numbers = count(1)
 
     def claim(self, type_):

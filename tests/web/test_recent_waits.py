@@ -1,4 +1,4 @@
-"""Waits of the last minutes, from figures that only grow."""
+"""Waits of the last minutes, from metrics that only grow."""
 
 from celery_affinity.observe.type_metrics import TypeMetrics
 from celery_affinity.rules.metrics import times_of

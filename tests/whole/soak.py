@@ -113,7 +113,7 @@ class Soak:
         return sum(later) / len(later)
 
     def window(self, minute: int) -> Window:
-        """Return the figures of a minute, from now on."""
+        """Return the numbers of a minute, from now on."""
         self._ledger.read()
         began_s = time.monotonic()
         time.sleep(WINDOW_S)
@@ -142,7 +142,7 @@ def _family(process: psutil.Process) -> list[psutil.Process]:
 
 
 def growth(windows: list[Window]) -> list[str]:
-    """Return the figures that grew from the second minute (ended jobs are known for one) to the last."""
+    """Return the numbers that grew from the second minute (ended jobs are known for one) to the last."""
     first, last = windows[min(2, len(windows) - 1)], windows[-1]
     found = [
         f"{name} grew from {before:.1f} to {after:.1f}"

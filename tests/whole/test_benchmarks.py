@@ -1,4 +1,4 @@
-"""The benchmarks, at a size for every run: each task runs once and all figures are reported; speed does not count."""
+"""The benchmarks, at a size for every run: each task runs once and all numbers are reported; speed does not count."""
 
 import json
 import re

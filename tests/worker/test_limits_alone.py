@@ -9,7 +9,7 @@ from kombu.utils.limits import TokenBucket
 
 from celery_affinity.membership.held import RETURNED, Held
 from celery_affinity.membership.recalled import Recalled
-from celery_affinity.worker.rate_limits import Limits
+from celery_affinity.worker.rate_limits import RateLimits
 
 from ..support.worker_alone import Request, Worker, consumer_with
 
@@ -32,7 +32,7 @@ class Bucket:
             give_back=self.give_back,
             recalled=Recalled(),
         )
-        Limits(self.consumer, members, SimpleNamespace(room=lambda: self.room))
+        RateLimits(self.consumer, members, SimpleNamespace(room=lambda: self.room))
         for tag in self.claims:
             self.consumer._limit_task(Request(tag, holds_a_key=tag in with_keys), self.bucket, 1)
 

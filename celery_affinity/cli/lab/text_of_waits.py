@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from ...lab.waits import Report, Use, Waits
+from ...lab.waits import Use, WaitReport, Waits
 from ..words import duration, table
 
 _NONE = Waits(0, 0)
 
 
-def tables(before: Report, after: Report, names: tuple[str, str], unclaimed: str = "never started") -> str:
+def tables(before: WaitReport, after: WaitReport, names: tuple[str, str], unclaimed: str = "never started") -> str:
     """Return the waits by type, mode and tenant, then the use of slots. *names*: of the two reports.
 
     *unclaimed*: heads the numbers of jobs without a wait.
@@ -48,7 +48,7 @@ def seconds(wait_s: float | None) -> str:
     return f"{wait_s * 1000:.0f} ms" if wait_s < 0.1 else duration(wait_s)
 
 
-def _uses(before: Report, after: Report) -> list[Sequence[str]]:
+def _uses(before: WaitReport, after: WaitReport) -> list[Sequence[str]]:
     ours, theirs = ({each.types: each for each in report.slots} for report in (before, after))
     return [_use(types, ours.get(types), theirs.get(types)) for types in dict.fromkeys((*ours, *theirs))]
 

@@ -3,7 +3,7 @@
 -- others may join if nothing else is open. The primary, whose message the worker has, stays, and so do calls that have
 -- ended.
 -- RETURNS {calls, more}; calls: how many went; -1 if the batch is not the caller's. more: as `fill` returns it.
--- Cost: O(calls given), some 5 µs for each, and that of `fill`.
+-- Cost: O(calls given), about 5 µs for each, and that of `fill`.
 
 -- Moves calls from `batch` into the batch `part`. RETURNS the lane of that, its enqueue time, and the bytes of its
 -- messages.

@@ -4,7 +4,7 @@
 -- which pending jobs may have been found. what: what was found, by arrows since the last call as well.
 -- Cost: some commands at 0, which read all profiles; then that of MOST_LOOKS keys, and those of one worker, profile,
 -- type, key or recurring call. O(workers) if sums are made because an arrow failed or they do not agree.
-local MOST_LOOKS = 60 -- keys that a call looks at, each with some two commands
+local MOST_LOOKS = 60 -- keys that a call looks at, each with about two commands
 local MOST_KEYS = 2000 -- keys of rules that one repair looks at: there may be very many, and each has its turn
 local MOST_IN_A_PAGE = 24 -- members or fields that are read at once
 -- `first` is the number of a stage times STAGE, and where the stage goes on: a position in a sorted set; or the cursor

@@ -8,7 +8,7 @@
 -- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
 function arrows.tick(ARGV)
     garbage.in_small_portions()
-    -- ARGV[1..]: lists of stock Celery, some hundred at most
+    -- ARGV[1..]: lists of stock Celery, a few hundred at most
 
     local settings = settings_in_force.read()
     local types = {}

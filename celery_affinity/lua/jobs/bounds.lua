@@ -1,7 +1,7 @@
 -- bounds: at most so many jobs of a type wait (`affinity_max_pending`). A publish says the bounds of its types, and
 -- what happens to a job beyond one: "refuse": all jobs of the call are refused, before any is written; "drop-oldest",
 -- "drop-newest": a job is dropped, and its caller told.
--- Cost: some ten commands for a type; some thirty for a job that is dropped.
+-- Cost: about ten commands for a type; about thirty for a job that is dropped.
 
 -- RETURNS the keys of all lanes of `type`, and of what is kept back from them, that have jobs.
 local function lanes_of(type)

@@ -3,7 +3,7 @@
 -- A key may have very many sub-lanes. In one call of an arrow jobs come to stand in the lanes of MOST_OPENED of them at
 -- most, and leave the lanes of twice as many; the next tick goes on. A job that stands though its key has no room any
 -- more does not start: see `keyed.may_start`.
--- Cost: some ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two.
+-- Cost: about ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two.
 
 -- Has `renew_all` renew a key.
 function key_standing.renew_soon(its_key)

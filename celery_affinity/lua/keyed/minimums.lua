@@ -3,7 +3,7 @@
 -- first lane is the lane of a type named "key:first:" and the type, and key `first_heads` has the heads of these by
 -- type, as key `heads` has those of all. Field "!first" of key `type_rules` says that there are any: a claim without
 -- them need not look.
--- Cost: some three commands for each job that comes into a first lane or leaves it; O(log n).
+-- Cost: about three commands for each job that comes into a first lane or leaves it; O(log n).
 local FIRST, ANY = "key:first:", "!first"
 
 -- RETURNS the type whose lanes are the first lanes of `type`.

@@ -11,7 +11,7 @@
 -- Key `tags`: tenant -> tag; member "!" has the clock. What a tenant without jobs has used counts as long as the clock
 -- is behind its tag. Jobs that belong to no tenant go by age: a turn is only looked for when the oldest job of a lane
 -- has a tenant. Tags, clock, credit and turns are those of an era (`tenants`).
--- Cost: some ten commands for each claim and each end; O(log tenants).
+-- Cost: about ten commands for each claim and each end; O(log tenants).
 local CLOCK = "!"
 
 -- RETURNS the key of the tenant of job `id`, if tenants go by shares, and the job has one; else nil.

@@ -1,7 +1,7 @@
 -- merging: calls of one task that say the same merge key, and wait together, are one run. A call that finds another one
 -- like it makes a batch of the two, which has a row of its own, and waits, is claimed and comes back as a job does;
 -- further calls join the batch. Calls join only what waits and was never delivered: that is open for them (`callers`).
--- Cost: some ten commands for a call that joins, two for one that does not; O(log n) in pending jobs.
+-- Cost: about ten commands for a call that joins, two for one that does not; O(log n) in pending jobs.
 
 -- RETURNS whether a call's own row keeps its rules, which its batch says as well: there may be very many calls. The
 -- first calls do: a batch whose row is lost is made again of them.

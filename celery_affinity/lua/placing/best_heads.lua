@@ -2,7 +2,7 @@
 -- are two such groups, the "slow" heads of queued jobs and of on-demand jobs that have reached the cap, and the "fast"
 -- heads of on-demand jobs that have not. So what a comparison of all heads found out is kept, and holds for these heads
 -- (one text), these settings, and until a fast head reaches the cap, or the clock is set back.
--- Cost: to compare 22 heads costs some 20 times as much as to go by an earlier comparison.
+-- Cost: to compare 22 heads costs about 20 times as much as to go by an earlier comparison.
 local NONE, NEVER = -1 / 0, -1
 
 local fleets = kept.cache(protocol.MOST_FLEETS) -- prefix of a fleet's keys -> type -> the comparison of its heads

@@ -4,7 +4,7 @@
 -- where their data is. Of each lane the jobs with a hint are in a near lane, beside their lane, and key `near_heads`
 -- has of each hint the heads of these, as key `heads` has those of a type; the name of such a lane is "type:lane".
 -- Field `hints` of a worker's row has its hints as words, sorted, so that a release reads one text.
--- Cost: some four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
+-- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
 local PLACE = "key:near:"
 local LOOKS = 3 -- after so many near heads that are in no lane, since somebody deleted that, a choice does without
 

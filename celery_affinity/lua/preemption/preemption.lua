@@ -4,7 +4,7 @@
 -- says that the job was `preempted`, or how else it ended. Then the job waits again, and its slot goes to the tenant,
 -- whose jobs go before all others (`minimums`). For whom, say `preemptors`; which job, says `victims`.
 -- Cost: nothing of jobs that may not be stopped. A tick reads the orders, and, if somebody may need slots and jobs may
--- be stopped, some hundred rows of these at most.
+-- be stopped, a few hundred rows of these at most.
 
 -- RETURNS how many claimed jobs of a tenant may be stopped; nil for none.
 function preemption.number_of(its_key)

@@ -1,5 +1,5 @@
--- derived: the one way in which a repair mends. Most of what Redis has follows from the rows of jobs and workers, from
--- claims, lanes and settings: the other files of this folder say what follows from what. Here an entry of a key is
+-- derived: the one way in which a repair fixes data. Most of what Redis has follows from the rows of jobs and workers,
+-- from claims, lanes and settings: the other files of this folder say what follows from what. Here an entry of a key is
 -- compared with what it should be; one that differs is recorded, and written anew.
 
 local MOST_MENDED = 1000 -- members of one sorted set
@@ -11,7 +11,7 @@ function derived.begin()
     derived.looks, derived.has_kind = 0, {}
 end
 
--- Records a find. RETURNS whether it is to be mended: not if this call only says what it finds.
+-- Records a find. RETURNS whether it is to be fixed: not if this call only says what it finds.
 function derived.found(what)
     if call.found then
         call.found[#call.found + 1] = what

@@ -20,7 +20,7 @@ class Dispatching(Runner):
     def tick(self, lists: Sequence[str] = ()) -> Ticked:
         """Make all jobs pending that are due, or that dead workers held.
 
-        *lists*: stock Celery's lists in which to look for messages, some hundred at most.
+        *lists*: stock Celery's lists in which to look for messages, a few hundred at most.
         """
         due = recovered = dead = 0
         while True:

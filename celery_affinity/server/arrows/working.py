@@ -115,7 +115,7 @@ class Working(Runner):
         return returned
 
     def sync(self, worker: str, claims: Iterable[ClaimReport], *, slots: int, other: int, draining: bool) -> Synced:
-        """Beat, and say which *claims* the worker holds."""
+        """Send a heartbeat, and say which *claims* the worker holds."""
         known, ticker, more, asked, void, revision, now_us, returned = self._run(
             arrow("sync"),
             worker=worker,

@@ -1,4 +1,4 @@
-"""How long jobs waited and ran lately: what metrics that only grow have grown by since some minutes ago."""
+"""How long jobs waited and ran lately: what metrics that only grow have grown by since a few minutes ago."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from typing import Any
 from ...observe.type_metrics import TypeMetrics
 from ...rules.metrics import Times
 
-#: Shortest time, s, between two looks that are kept: each has some hundred numbers a type.
+#: Shortest time, s, between two looks that are kept: each has a few hundred numbers a type.
 _BETWEEN_S = 10.0
 
 

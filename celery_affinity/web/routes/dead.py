@@ -19,7 +19,7 @@ _Limit = Annotated[int, Query(ge=1, le=1000)]
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedLetters:
     """The ids of the jobs that were published again."""
 
     replayed: list[str]
@@ -58,14 +58,14 @@ def add(api: APIRouter, site: Site) -> None:
         "/api/dead/{id:path}/replay",
         summary="Run a dead letter again",
         status_code=202,
-        responses=replies(Replayed, 404, 409, status=202),
+        responses=replies(ReplayedLetters, 404, 409, status=202),
     )
     async def replay(id: str) -> Response:
         replayed, found = await site.with_scheduler(_replay, id)
         _there(found, id)
         if not replayed:
             raise RefusedError(409, "its message is gone")
-        return reply(Replayed(replayed), 202)
+        return reply(ReplayedLetters(replayed), 202)
 
     @api.delete("/api/dead/{id:path}", summary="Delete a dead letter for ever", responses=replies(Dropped, 404))
     async def drop(id: str) -> Response:

@@ -45,5 +45,5 @@ def add(api: APIRouter, site: Site) -> None:
         try:
             found = await site.with_scheduler(_metrics_of, site.bounds)
         except (BrokerDownError, BusyError):
-            found = None  # the figure `up` says so
+            found = None  # the metric `up` says so
         return Response(as_text(found), media_type=CONTENT_TYPE)

@@ -21,7 +21,7 @@ from ..described import Error, errors, replies, with_more
 from ..replies import RefusedError, reply
 from ..site import Site
 from ..values import check
-from ..waits import Waits
+from ..waits import WaitsForJobs
 
 _Limit = Annotated[int, Query(ge=1, le=MOST)]
 _Wait = Annotated[float, Query(ge=0, le=60)]
@@ -37,7 +37,7 @@ class Moving(BaseModel):
 
 
 def add(api: APIRouter, site: Site) -> None:
-    waits = Waits(site)
+    waits = WaitsForJobs(site)
     changed = replies(Change, 404, 409, status=202)
     asked = with_more("AskedJob", Job, explanation=explain.Explanation | None, values=Values | None)
 

@@ -45,7 +45,7 @@ class Question(BaseModel):
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayedTrace:
     """A trace of *length_s*, and its *replay*. *lost*: claims that workers could not write down.
 
     *limits*: of types, in force as it was recorded.
@@ -75,7 +75,7 @@ def add(api: APIRouter, site: Site) -> None:
     @api.get(
         "/api/lab/traces/{name}/replay",
         summary="What a trace recorded, and what comes of it when it is scheduled again",
-        responses=replies(Replayed, 404, 409),
+        responses=replies(ReplayedTrace, 404, 409),
     )
     async def replay(name: str) -> Response:
         return reply(await site.traces.ask(name, kept.replayed))
@@ -94,17 +94,17 @@ class _Kept:
 
     def __init__(self) -> None:
         self._version: object = None
-        self._found: Replayed | None = None
+        self._found: ReplayedTrace | None = None
 
-    def replayed(self, found: Loaded, steps: Iterator[object]) -> Replayed:
+    def replayed(self, found: Loaded, steps: Iterator[object]) -> ReplayedTrace:
         if self._found is None or self._version != found.version:
             self._found, self._version = _replayed(found, steps), found.version
         return self._found
 
 
-def _replayed(found: Loaded, steps: Iterator[object]) -> Replayed:
+def _replayed(found: Loaded, steps: Iterator[object]) -> ReplayedTrace:
     trace = found.trace
-    return Replayed(
+    return ReplayedTrace(
         name=found.version[0],
         recorded_at=trace.recorded_at,
         length_s=trace.length_us / 1e6,

@@ -20,7 +20,7 @@ from ..site import Site
 from ..values import check
 from .jobs import Moving, wish_of
 
-#: Largest number of jobs on which a request acts, and of pages of 1,000 jobs that it reads of a state: some 2 s and
+#: Largest number of jobs on which a request acts, and of pages of 1,000 jobs that it reads of a state: about 2 s and
 #: 5 s, of the 10 s after which a request is given up.
 _MOST, _MOST_PAGES = 5_000, 50
 

@@ -17,7 +17,7 @@ from ...remote.handing_out import HandedOut
 from ...remote.incarnation import Incarnation, JoinedWorker
 from ...remote.listening import NOBODY
 from ...remote.outcome import ErrorSaid, Outcome
-from ...remote.reconciling import Beaten, ClaimNumber, Stop
+from ...remote.reconciling import ClaimNumber, HeartbeatReply, JobToStop
 from ...server.replies import LONGEST_FENCE
 from ...server.scheduler import Scheduler
 from ..described import replies
@@ -93,7 +93,7 @@ class JobsForWorker:
     """*jobs* for a worker, and jobs that it is to *stop*."""
 
     jobs: list[HandedOut] = field(default_factory=list)
-    stop: list[Stop] = field(default_factory=list)
+    stop: list[JobToStop] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -135,17 +135,17 @@ def add(api: APIRouter, site: Site) -> None:
     @api.post(
         "/api/workers/{worker}/heartbeat",
         summary="Say that a worker lives, and which jobs it has; the reply says which to stop",
-        responses=replies(Beaten, 404),
+        responses=replies(HeartbeatReply, 404),
     )
-    async def heartbeat(worker: str, worker_secret: _Secret, beat: Heartbeat) -> Response:
+    async def heartbeat(worker: str, worker_secret: _Secret, said: Heartbeat) -> Response:
         found = await site.with_scheduler(incarnation.find, worker)
         found.check(worker_secret)
         site.duty.begin()
-        running = [ClaimNumber(*each) for each in beat.running]
-        beaten, wants_a_tick = await site.with_scheduler(reconciling.beat, found, running)
+        running = [ClaimNumber(*each) for each in said.running]
+        answer, wants_a_tick = await site.with_scheduler(reconciling.heartbeat, found, running)
         if wants_a_tick:
             site.duty.tick()
-        return reply(beaten)
+        return reply(answer)
 
     @api.delete(
         "/api/workers/{worker}",
@@ -206,7 +206,7 @@ def _taken(
 
 
 async def _waited(site: Site, request: Request, worker: Incarnation, wait_s: float) -> JobsForWorker:
-    """Return jobs as soon as there are some, and none after *wait_s*, or if the client goes away."""
+    """Return jobs as soon as there are some, and none after *wait_s*, or if the client closes its connection."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
     gone = asyncio.ensure_future(_disconnected(request))

@@ -10,7 +10,7 @@ RECORDED = Path(__file__).with_name("recorded.json")
 #: By how much an arrow's instructions may differ from what is recorded. Measured again, they differ by 1 % at most.
 ALLOWED = 0.02
 
-#: By how many commands a call may differ: some arrows write figures once in a while, by the clock.
+#: By how many commands a call may differ: some arrows write metrics once in a while, by the clock.
 ALLOWED_COMMANDS = 0.5
 
 _TO_RECORD = "If that is what the change is worth, record it: make instructions ARGS=--record"

@@ -106,7 +106,7 @@ def first_in_line():
 
 
 def measure_merging(keys, calls):
-    """Return the figures of merged calls beside plain jobs, each kind in a database of its own."""
+    """Return the numbers of merged calls beside plain jobs, each kind in a database of its own."""
     with first_in_line() as server:
         base = server.url.rpartition("/")[0]
         with redis.Redis.from_url(f"{base}/0") as plain, redis.Redis.from_url(f"{base}/1") as merged:
