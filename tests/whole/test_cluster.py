@@ -21,12 +21,12 @@ STANDS_STILL_S = 5
 
 
 @pytest.fixture
-def on(cluster, valkey, redis_client, tmp_path):
-    """Return a function that starts workers of some pools on the cluster, with results on another server."""
+def on(cluster, tmp_path):
+    """Return a function that starts workers of some pools on the cluster, with results there as well."""
     started = []
 
     def start(*pools, module=APP, **env):
-        started.append(closing(PoolsOnACluster(module, cluster, valkey, tmp_path, pools, **env)))
+        started.append(closing(PoolsOnACluster(module, cluster, tmp_path, pools, **env)))
         return started[-1].__enter__()
 
     yield start
@@ -150,9 +150,9 @@ def cluster_of_redis(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cluster_of_redis(cluster_of_redis, valkey, tmp_path):
+def test_a_cluster_of_redis(cluster_of_redis, tmp_path):
     cluster = cluster_of_redis
-    with closing(PoolsOnACluster(APP, cluster, valkey, tmp_path, ["prefork", "threads"])) as pools:
+    with closing(PoolsOnACluster(APP, cluster, tmp_path, ["prefork", "threads"])) as pools:
         for pool in pools.workers:
             live(pools, pool)
         storm = Storm(pools)
@@ -171,7 +171,7 @@ def test_all_pools_work_on_a_cluster(on, cluster):
 
 @pytest.mark.slow
 def test_calls_merge_on_a_cluster(on):
-    """The callers of a run are found on the cluster, and told on another server."""
+    """The callers of a run are found, and told, on the cluster."""
     pools = on("threads", module="tests.support.apps.merging")
     pools.app.conf.affinity_task_rules = {
         "fold": Affinity(merge=Merge("{city}", fold="tests.support.apps.merging.union", wait=0.5))
