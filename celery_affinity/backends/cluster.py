@@ -1,7 +1,8 @@
 """Results on a cluster: Celery's own backend for Redis, on connections that lead to the node with its keys.
 
 All keys have one hash tag, so one node has all results: transactions, scripts, MGET and messages of ends mean there
-what they mean on one server. The tag is not the fleet's, whose node is likely another one.
+what they mean on one server. The tag is not that of jobs, and in a cluster of three primaries leads to another node
+than the namespace ``affinity``.
 """
 
 import re
@@ -72,7 +73,7 @@ class ClusterBackend(RedisBackend):
     def _add_global_keyprefix(self) -> None:
         super()._add_global_keyprefix()
         own = self.task_keyprefix.removesuffix(RedisBackend.task_keyprefix)  # of ``global_keyprefix``
-        self.tag = f"{{{own}celery-results}}"
+        self.tag = f"{{{own}celery-result}}"
         for name in ("task_keyprefix", "group_keyprefix", "chord_keyprefix"):
             setattr(self, name, f"{self.tag}:{getattr(RedisBackend, name)}")
 

@@ -69,13 +69,13 @@ def test_all_keys_are_on_one_node(cluster, app):
     backend.add_to_chord("group", None)
     owner = cluster.owner_of(backend.tag)
     assert len(owner.ask("KEYS", "*")) == 22
-    assert {key_slot(key.encode()) for key in owner.ask("KEYS", "*")} == {key_slot(b"celery-results")}
+    assert {key_slot(key.encode()) for key in owner.ask("KEYS", "*")} == {key_slot(b"celery-result")}
 
 
 def test_a_prefix_makes_another_tag(new_app, cluster):
     app = new_app(cluster.url, result_backend_transport_options={"global_keyprefix": "shop"})
-    assert app.backend.get_key_for_task("x") == b"{shop_celery-results}:celery-task-meta-x"
-    assert app.backend.get_key_for_group("x", ".j") == b"{shop_celery-results}:celery-taskset-meta-x.j"
+    assert app.backend.get_key_for_task("x") == b"{shop_celery-result}:celery-task-meta-x"
+    assert app.backend.get_key_for_group("x", ".j") == b"{shop_celery-result}:celery-taskset-meta-x.j"
 
 
 def test_results_are_compressed_expire_and_are_forgotten(cluster, new_app):
