@@ -6,6 +6,7 @@ One setting installs it, in publishers and workers: ``app.conf.broker_transport 
 from importlib import import_module as _import
 from typing import TYPE_CHECKING
 
+from . import backends as _backends  # tells Celery of them
 from .client import stamping as _stamping  # has each call of Celery's say its options
 from .client.celery_methods import calls as _calls  # changes Celery's classes
 from .client.celery_methods import canvas as _canvas  # has Celery's canvas keep the mode of its call
@@ -87,7 +88,7 @@ __all__ = [
     "stop",
 ]
 __version__ = "0.1.0.dev0"
-del _calls, _canvas, _context, _stamping, _worker
+del _backends, _calls, _canvas, _context, _stamping, _worker
 
 
 def __getattr__(name: str) -> object:

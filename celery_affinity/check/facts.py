@@ -54,8 +54,9 @@ class App:
     *hinted*: tasks, and patterns of names of tasks, whose jobs have hints of locality.
     *conf_refused*: the error, if Celery cannot read the app's settings; nothing else is known then. *renames*: the new
     names of settings with old names, if that is the reason. *cluster*: whether the broker's URL is that of a cluster;
-    *results_in_cluster*: whether results are to go there, or to another cluster. *ingests*: ``affinity_ingest``.
-    *preemptible*: tasks whose jobs may be stopped -> whether they have a tenant without their calls saying so.
+    *results_on_a_node*: whether results are to go to one node of a cluster, as to a server. *ingests*:
+    ``affinity_ingest``. *preemptible*: tasks whose jobs may be stopped -> whether they have a tenant without their
+    calls saying so.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -77,7 +78,7 @@ class App:
     guard: bool = True
     tls_unverified: bool = False
     cluster: bool = False
-    results_in_cluster: bool = False
+    results_on_a_node: bool = False
     ingests: bool = True
     backend: Backend | None = None
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

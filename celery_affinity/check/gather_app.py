@@ -100,7 +100,7 @@ def gather_app(app: Celery) -> App:
         and _is_none({**broker.ssl, **given_ssl}.get("ssl_cert_reqs")),
         cluster=broker is not None and broker.scheme in urls.CLUSTER,
         ingests=own.ingest,
-        results_in_cluster=_is_in_cluster(app.conf.result_backend, url),
+        results_on_a_node=_is_on_a_node(app.conf.result_backend, url),
         backend=_backend(app, broker),
         declared=declared,
         versions=versions(),
@@ -330,12 +330,13 @@ def _backend(app: Celery, broker: urls.BrokerURL | None) -> Backend | None:
     return Backend(urls.masked(url), float(seconds) if seconds else None)
 
 
-def _is_in_cluster(backend: object, broker: str) -> bool:
-    """Return whether the result backend is on a node of the broker's cluster, or says that it is on one."""
+def _is_on_a_node(backend: object, broker: str) -> bool:
+    """Return whether Celery takes a node of a cluster, the broker's or another, for the server of results."""
     if not isinstance(backend, str) or "://" not in backend:
         return False
     nodes = {_place(re.sub(r"^\w+[+-]cluster:", "redis:", each)) for each in broker.split(";") if "cluster://" in each}
-    return url_to_parts(backend).scheme.endswith(("+cluster", "-cluster")) or _place(backend) in nodes
+    scheme = url_to_parts(backend).scheme
+    return scheme.endswith("+cluster") or (not scheme.endswith("-cluster") and _place(backend) in nodes)
 
 
 def _place(url: str) -> tuple[str, int] | str | None:

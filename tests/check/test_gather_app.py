@@ -147,17 +147,18 @@ CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"
         ("redis://two", True),
         ("redis://three", False),
         ("redis+cluster://three", True),
-        ("redis-cluster://three", True),
+        ("redis-cluster://three", False),
+        ("redis-cluster://one:7000", False),
         ("db+sqlite:///results", False),
         (None, False),
     ],
 )
-def test_results_on_a_cluster_are_found(new_app, backend, is_there):
+def test_results_on_a_node_of_a_cluster_are_found(new_app, backend, is_there):
     found = gather_app(new_app(broker_url=CLUSTER, result_backend=backend))
-    assert (found.cluster, found.results_in_cluster, found.url_refused) == (True, is_there, None)
+    assert (found.cluster, found.results_on_a_node, found.url_refused) == (True, is_there, None)
     assert "secret" not in found.broker
 
 
 def test_a_server_is_no_cluster(new_app):
     found = gather_app(new_app(broker_url="redis://one:7000/0", result_backend="redis://one:7000/0"))
-    assert (found.cluster, found.results_in_cluster) == (False, False)
+    assert (found.cluster, found.results_on_a_node) == (False, False)

@@ -83,7 +83,7 @@ CASES = [
     ("server-too-old", server(kind="redis", version=(6, 2, 14)), "redis 6.2.14"),
     ("server-untested", server(kind="valkey", version=(7, 2)), "valkey 7.2"),
     ("cluster", server(cluster=True), "names this node alone"),
-    ("cluster-results", Facts(replace(APP, cluster=True, results_in_cluster=True)), "no result backend for one"),
+    ("cluster-results", Facts(replace(APP, results_on_a_node=True)), "takes for a server of its own"),
     ("cluster-no-replica", on_cluster(replace(APP, ingests=False), replicas=0), "nobody takes over"),
     ("cluster-lists", on_cluster(APP, replicas=1), "stock Celery cannot publish there"),
     ("replica", server(replica=True), "replica"),

@@ -174,11 +174,11 @@ class Pools:
 
 
 class PoolsOnACluster(Pools):
-    """Their jobs are in the cluster, and their results on the server *results*."""
+    """Their jobs and their results are in the cluster."""
 
-    def __init__(self, app_module, cluster, results, tmp_path, pools, **env):
-        super().__init__(app_module, cluster, tmp_path, pools, RESULT_URL=results.url, **env)
-        self.app.conf.result_backend = results.url
+    def __init__(self, app_module, cluster, tmp_path, pools, **env):
+        super().__init__(app_module, cluster, tmp_path, pools, RESULT_URL=cluster.url, **env)
+        self.app.conf.result_backend = cluster.url
 
     def _client(self):
         return self._server.client()

@@ -21,12 +21,12 @@ STANDS_STILL_S = 5
 
 
 @pytest.fixture
-def on(cluster, valkey, redis_client, tmp_path):
-    """Return a function that starts workers of some pools on the cluster, with results on another server."""
+def on(cluster, tmp_path):
+    """Return a function that starts workers of some pools on the cluster, with results there as well."""
     started = []
 
     def start(*pools, module=APP, **env):
-        started.append(closing(PoolsOnACluster(module, cluster, valkey, tmp_path, pools, **env)))
+        started.append(closing(PoolsOnACluster(module, cluster, tmp_path, pools, **env)))
         return started[-1].__enter__()
 
     yield start
@@ -150,9 +150,9 @@ def cluster_of_redis(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cluster_of_redis(cluster_of_redis, valkey, tmp_path):
+def test_a_cluster_of_redis(cluster_of_redis, tmp_path):
     cluster = cluster_of_redis
-    with closing(PoolsOnACluster(APP, cluster, valkey, tmp_path, ["prefork", "threads"])) as pools:
+    with closing(PoolsOnACluster(APP, cluster, tmp_path, ["prefork", "threads"])) as pools:
         for pool in pools.workers:
             live(pools, pool)
         storm = Storm(pools)
@@ -171,7 +171,7 @@ def test_all_pools_work_on_a_cluster(on, cluster):
 
 @pytest.mark.slow
 def test_calls_merge_on_a_cluster(on):
-    """The callers of a run are found on the cluster, and told on another server."""
+    """The callers of a run are found, and told, on the cluster."""
     pools = on("threads", module="tests.support.apps.merging")
     pools.app.conf.affinity_task_rules = {
         "fold": Affinity(merge=Merge("{city}", fold="tests.support.apps.merging.union", wait=0.5))
@@ -179,6 +179,32 @@ def test_calls_merge_on_a_cluster(on):
     calls = [{"city": "Oslo", "changes": [number]} for number in range(5)]
     results = [pools.app.send_task("fold", kwargs=call, queue="threads") for call in calls]
     assert [sorted(result.get(timeout=20)) for result in results] == [list(range(5))] * 5
+    header = [pools.app.signature("fold", kwargs=call, queue="threads") for call in calls]
+    parts = chord(header)(pools.app.signature("fold", ("Bergen", [7]), queue="threads", immutable=True))
+    assert parts.get(timeout=20) == [7]  # each call of the one run was counted as a part
+
+
+@pytest.mark.slow
+def test_results_outlast_their_primary(on, cluster):
+    """The node that has the results dies while chords and groups are under way; jobs are on another one."""
+    pools = on("prefork", "threads")
+
+    def call(number, pool, *args):
+        return pools.app.signature(f"{APP}.late", (f"{pool}-{number}", *args), queue=pool, immutable=True)
+
+    dead, found = [], []
+    for number in range(20):
+        for pool in pools.workers:
+            header = [call(f"{number}.{part}", pool, 0.1) for part in range(3)]
+            found += [chord(header)(call(f"{number}.body", pool)), group(header)()]
+        if number == 10:
+            dead.append(cluster.owner_of(pools.app.backend.tag))
+            assert dead[0] is not cluster.owner
+            dead[0].kill()
+    values = [result.get(timeout=60) for result in found]
+    assert all(values)
+    assert len(values) == 80
+    cluster.revive(dead[0])
 
 
 @pytest.mark.slow

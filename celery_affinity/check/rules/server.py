@@ -78,11 +78,12 @@ def cluster(facts: Facts) -> Iterator[Finding]:
 
 
 def cluster_results(facts: Facts) -> Iterator[Finding]:
-    if facts.app.cluster and facts.app.results_in_cluster:
+    if facts.app.results_on_a_node:
         yield Finding(
             "cluster-results",
-            "result_backend names a cluster, and Celery has no result backend for one: results cannot be stored.",
-            "Give results a server of their own that is no cluster, or a database (db+postgresql:// and others).",
+            "result_backend names a node of a cluster, which Celery takes for a server of its own: the node refuses "
+            "what other nodes have, and results are lost.",
+            "Write redis-cluster:// or rediss-cluster:// in result_backend.",
         )
 
 

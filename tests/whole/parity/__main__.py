@@ -20,7 +20,12 @@ def main() -> int:
     tests = suite.fetched(options.output)
     print(f"parity: both sides run, their logs are in {options.output} ...", flush=True)
     with ThreadPoolExecutor(len(TRANSPORTS)) as threads:  # tests wait, for the most part
-        runs = {side: threads.submit(run, side, tests, options.output, options.tests) for side in TRANSPORTS}
+        runs = {
+            side: threads.submit(
+                run, side, tests, options.output, options.tests, on_cluster=options.cluster and side == "ours"
+            )
+            for side in TRANSPORTS
+        }
         sides = {side: each.result() for side, each in runs.items()}
     for side, outcomes in sides.items():
         print(f"  {side}: {_counted(outcomes)}")
@@ -55,6 +60,7 @@ def _counted(outcomes: dict[str, Outcome]) -> str:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.whole.parity", description="More options go to pytest.")
     parser.add_argument("--output", type=Path, default=Path("build/parity"))
+    parser.add_argument("--cluster", action="store_true", help="ours has its jobs and results on a cluster")
     options, tests = parser.parse_known_args()
     options.output = options.output.resolve()
     options.tests = tests or ["t/integration"]

@@ -1,15 +1,16 @@
-"""One run of the tests on one side, stock or ours, each with a server of its own."""
+"""One run of the tests on one side, stock or ours, each with a server of its own, or ours with a cluster."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded import EmbeddedCluster, EmbeddedServer
 
 TRANSPORTS = {"stock": None, "ours": "celery_affinity:Transport"}
 
@@ -23,7 +24,21 @@ class Outcome(NamedTuple):
     why: str
 
 
-def run(side: str, suite: Path, output: Path, tests: Sequence[str]) -> dict[str, Outcome]:
+class Place(NamedTuple):
+    """Where a side's jobs and results are, and a server for what the tests themselves note."""
+
+    url: str
+    server: EmbeddedServer
+
+
+@contextmanager
+def _place(on_cluster: bool) -> Iterator[Place]:
+    with ExitStack() as stack:
+        server = stack.enter_context(EmbeddedServer())
+        yield Place(stack.enter_context(EmbeddedCluster()).url if on_cluster else server.url, server)
+
+
+def run(side: str, suite: Path, output: Path, tests: Sequence[str], *, on_cluster: bool = False) -> dict[str, Outcome]:
     """Run *tests* of *suite*; return the outcome of each. The log and the outcomes are kept in *output*."""
     output.mkdir(parents=True, exist_ok=True)
     outcomes = output / f"{side}.jsonl"
@@ -38,11 +53,11 @@ def run(side: str, suite: Path, output: Path, tests: Sequence[str]) -> dict[str,
         *chain.from_iterable(("-p", each) for each in plugins),
         *tests,
     ]
-    with EmbeddedServer() as server, (output / f"{side}.log").open("wb") as log:
+    with _place(on_cluster) as place, (output / f"{side}.log").open("wb") as log:
         subprocess.run(
             command,
             cwd=suite,
-            env=_environment(side, server, outcomes),
+            env=_environment(side, place, outcomes),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -51,16 +66,16 @@ def run(side: str, suite: Path, output: Path, tests: Sequence[str]) -> dict[str,
     return _read(outcomes)
 
 
-def _environment(side: str, server: EmbeddedServer, outcomes: Path) -> dict[str, str]:
+def _environment(side: str, place: Place, outcomes: Path) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("CELERY_", "PARITY_"))}
     paths = [str(_INJECTED), str(_ROOT), env.get("PYTHONPATH", "")]
     env.update(
         PYTHONPATH=os.pathsep.join(filter(None, paths)),
         PATH=os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]]),  # the tests call `celery`
-        TEST_BROKER=server.url,
-        TEST_BACKEND=server.url,
+        TEST_BROKER=place.url,
+        TEST_BACKEND=place.url,
         REDIS_HOST="127.0.0.1",
-        REDIS_PORT=str(server.port),
+        REDIS_PORT=str(place.server.port),
         PARITY_OUTCOMES=str(outcomes),
         PARITY_TRANSPORT=TRANSPORTS[side] or "",
     )
