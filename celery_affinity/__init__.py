@@ -24,6 +24,7 @@ from .errors import (
 )
 from .rules.affinity import Affinity
 from .rules.bounds import Bound
+from .rules.cohorts import Cohort
 from .rules.keyed.key_rules import Exclusive, Rate
 from .rules.merging import Call, Merge
 from .rules.tenants import Tenant
@@ -61,6 +62,7 @@ __all__ = [
     "AffinityError",
     "Bound",
     "Call",
+    "Cohort",
     "Exclusive",
     "Explanation",
     "Job",

@@ -112,7 +112,7 @@ def _server(reader: Reader, client: Any) -> Server:
     after_s = time.time()
     schema = reader.ask_one("get", reader.key("schema"))
     known: dict[str, Any] = {
-        "schema": text_of(schema) if schema is not None else None,
+        "schema": text_of(schema).partition(" ")[0] if schema is not None else None,
         "clock_here_s": _outside(server_s, before_s, after_s) * -1,
     }
     try:

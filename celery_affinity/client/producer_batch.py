@@ -37,7 +37,10 @@ class BatchChannel(Protocol):
 
     pool: redis.ConnectionPool
     scheduler: Scheduler
+    routes: object | None
 
+    def scheduler_for(self, type_: str) -> Scheduler: ...
+    def publish(self, *jobs: NewJob) -> list[Published]: ...
     def basic_publish(self, message: Message, **options: object) -> object: ...
     def conn_or_acquire(self) -> AbstractContextManager[redis.Redis]: ...
 
@@ -94,6 +97,8 @@ class PublishBatch:
 
     def _send_jobs(self) -> None:
         self._sent, self._jobs = self._jobs, []
+        if self.channel.routes is not None:
+            return  # `_confirm` sends, each job to its cohort
         scheduler = self.channel.scheduler
         scheduler.client.give_back()
         with suppress(redis.RedisError, OSError):  # the connection was idle for too long: `_confirm` sends again
@@ -106,7 +111,7 @@ class PublishBatch:
         if not self._sent:
             return
         try:
-            published = self._received() or self.channel.scheduler.publish(*self._sent)
+            published = self._received() or self.channel.publish(*self._sent)
         except (redis.RedisError, OSError) as exc:
             self._jobs, self._sent = self._sent + self._jobs, []
             raise BatchPublishError(
@@ -117,7 +122,7 @@ class PublishBatch:
         for job, each in zip(sent, published, strict=True):
             each.check(job)
             if not each.served:  # a handler of the log may publish in this batch: its lists are in order by now
-                unserved_warning.warn(job.type, self.channel.scheduler)
+                unserved_warning.warn(job.type, self.channel.scheduler_for(job.type))
 
     def _received(self) -> list[Published]:
         """Return the replies for the jobs that were sent; an empty list if there are none."""

@@ -254,10 +254,11 @@ def _send(task: Any, producer: Any, jobs: list[NewJob], published: int, ids: Tas
     policy = {**conf.task_publish_retry_policy, **(options.get("retry_policy") or {})} if retry else {"max_retries": 0}
 
     def send() -> None:
-        for job, each in zip(jobs, producer.channel.scheduler.publish(*jobs), strict=True):
+        scheduler = producer.channel.scheduler_for(jobs[0].type)  # one task's calls, which have one type
+        for job, each in zip(jobs, scheduler.publish(*jobs), strict=True):
             each.check(job)
             if not each.served:
-                unserved_warning.warn(job.type, producer.channel.scheduler)
+                unserved_warning.warn(job.type, scheduler)
 
     try:
         producer.connection.ensure(producer, send, **policy)()

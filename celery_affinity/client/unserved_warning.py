@@ -62,7 +62,7 @@ def _served(scheduler: Scheduler) -> set[str]:
 
 
 def _place(scheduler: Scheduler) -> tuple[object, ...]:
-    """Return the place of a scheduler's jobs: server, database, prefix and namespace."""
+    """Return the place of a scheduler's jobs: server, database, prefix, namespace and cohort."""
     pool, keys = scheduler.client.connection_pool, scheduler.keys
     server = [pool.connection_kwargs.get(name) for name in ("host", "port", "path", "db")]
-    return (*server, getattr(pool, "service_name", None), keys.global_keyprefix, keys.namespace)
+    return (*server, getattr(pool, "service_name", None), keys.global_keyprefix, keys.namespace, keys.cohort)

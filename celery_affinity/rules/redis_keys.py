@@ -19,6 +19,9 @@ SCHEMA = 2
 #: The text that stands instead of a job's id where a task has several jobs.
 SEVERAL = b"+"
 
+#: Transport option by which this package's connections to a cohort are told from those of the broker.
+COHORT = "affinity_cohort"
+
 #: name -> (template after the base, Redis type, content). One ``%s`` for each argument.
 KEYS: dict[str, tuple[str, str, str]] = {
     "job": ("job:%s", "hash", "the fields of a job, without its message"),
@@ -229,7 +232,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "nudges": ("nudges:%s", "list", "worker -> a sign that it may read unscheduled queues again"),
     "fence": ("fence", "string", "the last fencing number"),
     "clock": ("clock", "hash", "time of the last tick, and the time from which silence counts, µs"),
-    "schema": ("schema", "string", "the number of the schema"),
+    "schema": ("schema", "string", "the number of the schema; then, in `default`, revision and map of the cohorts"),
     "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
     "conf": ("conf", "hash", "scheduling settings of the app.conf that changed last: a reset restores them"),
     "conf_of": ("conf_of:%s", "hash", "app -> scheduling settings that its app.conf had last: kept for a month"),
@@ -340,7 +343,9 @@ class Keys:
         As for kombu, None is no prefix.
         """
         given: Mapping[str, Any] = options  # `__post_init__` refuses what is no text
-        return cls(given.get("global_keyprefix") or "", given.get("namespace", cls.namespace))
+        return cls(
+            given.get("global_keyprefix") or "", given.get("namespace", cls.namespace), given.get(COHORT, cls.cohort)
+        )
 
     @property
     def base(self) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import OptionError, SettingError
 from . import bounds, heartbeats, reserves, worker_priority
+from . import cohorts as cohort_rules
 from . import setting_checks as checks
 from . import tenants as quotas
 from .affinity import Affinity, affinity_of_pattern
@@ -163,6 +164,13 @@ class Settings:
     """Name -> recurring call: it is made when no matching call has become pending for ``stale_after`` seconds."""
     queues: Sequence[str] = _setting(("*",), checks.queues)
     """Patterns of the queues to schedule: all queues by default. Unlisted queues keep Celery's stock behaviour."""
+    cohorts: Mapping[str, cohort_rules.Cohort] = field(
+        default_factory=dict, metadata={"check": cohort_rules.check, "in_redis": None, "at_run_time": False}
+    )
+    """Name -> the types that are scheduled apart from all others, on a server or a cluster's shard of their own.
+
+    ``{"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url="redis://other")}``. Types of no cohort are in ``default``.
+    """
     ingest: bool = _setting(True, checks.yes_or_no)
     """Whether workers take over and schedule messages that stock producers send to a scheduled queue."""
 
@@ -201,6 +209,7 @@ class Settings:
         object.__setattr__(
             self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
         )
+        object.__setattr__(self, "cohorts", cohort_rules.as_map(self.cohorts))
         object.__setattr__(self, "recurring", {name: _call(name, said) for name, said in self.recurring.items()})
         if heartbeats.is_too_short(self.worker_timeout, self.heartbeat_interval):
             raise SettingError(
@@ -211,6 +220,14 @@ class Settings:
     def schedules(self, queue: str) -> bool:
         """Return whether *queue* (a type) is scheduled."""
         return _matches(queue, tuple(self.queues))
+
+    @property
+    def cohort_map(self) -> cohort_rules.Patterns:
+        return cohort_rules.map_of(self.cohorts)
+
+    def cohort_of(self, type_: str) -> str:
+        """Return the name of the cohort of *type_*. Raises SettingError if two cohorts match it."""
+        return cohort_rules.cohort_of(type_, self.cohort_map) if self.cohorts else cohort_rules.DEFAULT
 
 
 def _rule(pattern: str, value: object) -> Affinity:

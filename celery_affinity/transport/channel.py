@@ -4,6 +4,7 @@ Messages that are no tasks (remote control and its replies, events) take kombu's
 steps: `connections`; `inbox` and `qos`, with which a worker reads; and this module, for publishing and for queues.
 """
 
+import logging
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ from .inbox import InboxChannel
 
 if TYPE_CHECKING:
     from ..client.producer_batch import PublishBatch
+
+
+logger = logging.getLogger(__name__)
 
 
 class AffinityChannel(InboxChannel):
@@ -72,10 +76,11 @@ class AffinityChannel(InboxChannel):
         if batch is not None:
             batch.add_job(job)
             return
-        (published,) = self.scheduler.publish(job)
+        scheduler = self.scheduler_for(job.type)
+        (published,) = scheduler.publish(job)
         published.check(job)
         if not published.served:
-            unserved_warning.warn(job.type, self.scheduler)
+            unserved_warning.warn(job.type, scheduler)
 
     def create_publish_batch(self, max_size: int) -> "PublishBatch":
         """Return the collector of the messages of a ``Producer.batch``, which is published *max_size* at a time."""
@@ -86,30 +91,43 @@ class AffinityChannel(InboxChannel):
     def _put_fanout(self, exchange: str, message: Message, routing_key: str, **kwargs: Any) -> None:
         revoked = revokes.read(exchange, message)
         if revoked is not None:
-            self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
+            self._revoke(revoked)
         if PROPERTY in message["properties"]:  # a broadcast task
             message = as_stock(exchange, exchange, message)
         super()._put_fanout(exchange, message, routing_key, **kwargs)
 
+    def _revoke(self, revoked: revokes.Revoked) -> None:
+        """End the pending jobs that a broadcast revokes, in all cohorts; those on servers that are down are warned of.
+
+        The workers that get the broadcast remember the revoke, and refuse a task that comes later.
+        """
+        self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
+        routes = self.routes
+        for name in () if routes is None else routes.names:
+            try:
+                routes.channel_of(name).scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
+            except (redis.RedisError, OSError) as exc:
+                logger.warning("The server of cohort %r does not answer: nothing is revoked there: %s", name, exc)
+
     # -- queues
 
     def _pending(self, queue: str) -> int:
-        return self.scheduler.reader.pending(queue)
+        return self.scheduler_for(queue).reader.pending(queue)
 
     def _size(self, queue: str) -> int:
         return int(super()._size(queue)) + self._pending(queue)
 
     def _purge(self, queue: str) -> int:
-        return int(super()._purge(queue)) + self.scheduler.purge(queue)
+        return int(super()._purge(queue)) + self.scheduler_for(queue).purge(queue)
 
     def _delete(self, queue: str, exchange: str, *args: Any, **kwargs: Any) -> None:
         super()._delete(queue, exchange, *args, **kwargs)
         if not revokes.is_mailbox(queue) and self.typeof(exchange).type != "fanout":  # neither kind holds a job
-            self.scheduler.purge(queue)
+            self.scheduler_for(queue).purge(queue)
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
         # kombu's own method asks for keys without their prefix. A list that exists has a message.
-        return bool(self._size(queue) or self.scheduler.reader.has_scheduled(queue))
+        return bool(self._size(queue) or self.scheduler_for(queue).reader.has_scheduled(queue))
 
     def queue_declare(self, queue: str | None = None, passive: bool = False, **kwargs: Any) -> Any:
         """Declare a queue. A passive declaration counts scheduled jobs too: stock Celery has them in the queue's list.
@@ -119,12 +137,12 @@ class AffinityChannel(InboxChannel):
         declared = super().queue_declare(queue, passive=passive, **kwargs)
         if not passive:
             return declared
-        scheduled = self.scheduler.reader.scheduled_count(declared.queue)
+        scheduled = self.scheduler_for(declared.queue).reader.scheduled_count(declared.queue)
         return declared._replace(message_count=declared.message_count + scheduled)
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **kwargs: Any) -> None:
         """Delete a queue with the jobs that wait there. *if_empty*: keep a queue in which jobs wait."""
-        if not if_empty or not self.scheduler.reader.has_scheduled(queue):
+        if not if_empty or not self.scheduler_for(queue).reader.has_scheduled(queue):
             super().queue_delete(queue, if_unused=if_unused, if_empty=if_empty, **kwargs)
 
 

@@ -3,12 +3,15 @@
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from ..rules.cohorts import DEFAULT, shown
+from ..rules.new_job import NewJob
 from ..rules.redis_keys import Keys
 from ..server import instance
 from ..server.connections.in_flight import InFlight
@@ -16,7 +19,9 @@ from ..server.connections.kept import KeptClient
 from ..server.connections.lasting import lasting
 from ..server.connections.renewed import hear_of_new_logins, streams
 from ..server.passing import passes, refuses_writes
+from ..server.replies import Published
 from ..server.scheduler import Scheduler
+from .cohorts import Routes, routes_of
 
 if TYPE_CHECKING:
     from kombu.transport.redis import Channel as _StockChannel
@@ -97,15 +102,56 @@ class ConnectedChannel(_StockChannel):
         pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
             scheduler = Scheduler(KeptClient(pool), self.keys)
-            instance.check_schema(scheduler.client, scheduler.keys)
+            self._check_schema(scheduler)
             self._scheduler = scheduler
         return self._scheduler
 
     def scheduler_of_its_own(self) -> Scheduler:
         """Return a scheduler on connections that outlive the channel: other threads use it while the channel closes."""
         scheduler = Scheduler(KeptClient(self._pool_of_its_own()), self.keys)
-        instance.check_schema(scheduler.client, scheduler.keys)
+        self._check_schema(scheduler)
         return scheduler
+
+    def _check_schema(self, scheduler: Scheduler) -> None:
+        routes = self.routes
+        instance.check_schema(scheduler.client, scheduler.keys, "" if routes is None else shown(routes.map))
+
+    # -- cohorts
+
+    @cached_property
+    def routes(self) -> Routes | None:
+        """The ways to the app's cohorts; None for an app without any, and on a channel of one cohort."""
+        return routes_of(self.connection.client, self.keys)
+
+    def scheduler_for(self, type_: str) -> Scheduler:
+        """Return the scheduler of the cohort of *type_*."""
+        routes, default = self.routes, self.scheduler  # which refuses a process with another map
+        if routes is None or (name := routes.cohort_of(type_)) == DEFAULT:
+            return default
+        return routes.channel_of(name).scheduler
+
+    def publish(self, *jobs: NewJob) -> list[Published]:
+        """Publish jobs, each in its cohort, and return what became of them, in order."""
+        if self.routes is None:
+            return self.scheduler.publish(*jobs)
+        places = [self.scheduler_for(job.type) for job in jobs]
+        published: dict[int, Published] = {}
+        for scheduler in dict.fromkeys(places):
+            its = [at for at, place in enumerate(places) if place is scheduler]
+            published.update(zip(its, scheduler.publish(*(jobs[at] for at in its)), strict=True))
+        return [published[at] for at in range(len(jobs))]
+
+    def schedulers(self) -> Iterator[tuple[str, Scheduler]]:
+        """Yield each cohort's name and scheduler. Raises the error of a cohort whose server is down when it comes."""
+        yield self.keys.cohort, self.scheduler
+        routes = self.routes
+        if routes is not None:
+            yield from ((name, routes.channel_of(name).scheduler) for name in routes.names)
+
+    def close(self) -> None:
+        if routes := self.__dict__.pop("routes", None):
+            routes.close()
+        super().close()
 
     def in_flight_of_its_own(self) -> InFlight:
         """Return a connection for arrows whose replies the event loop does not wait for."""

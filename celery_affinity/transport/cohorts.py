@@ -1,0 +1,79 @@
+"""The ways from a channel to the cohorts of its app: a connection and a channel for each, side by side."""
+
+from typing import TYPE_CHECKING
+
+from celery import Celery
+from kombu import Connection
+
+from ..client import publishing_app
+from ..client.of_app import settings_of
+from ..errors import SettingError, TransportError
+from ..rules.cohorts import DEFAULT, Cohort, Patterns, cohort_of
+from ..rules.redis_keys import COHORT, Keys
+
+if TYPE_CHECKING:
+    from .channel import AffinityChannel
+
+
+class Routes:
+    """The channels of *cohorts* of *app*, opened when they are used first. *broker*: the connection of `default`."""
+
+    def __init__(self, app: Celery, broker: Connection, cohorts: dict[str, Cohort], patterns: Patterns) -> None:
+        self.map = patterns
+        self._app, self._broker, self._cohorts = app, broker, cohorts
+        self._channels: dict[str, AffinityChannel] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the cohorts beside `default`."""
+        return list(self._cohorts)
+
+    def cohort_of(self, type_: str) -> str:
+        return cohort_of(type_, self.map)
+
+    def channel_of(self, name: str) -> "AffinityChannel":
+        """Return the channel of a cohort beside `default`. Raises the errors of a server that does not answer."""
+        channel = self._channels.get(name)
+        if channel is None:
+            channel = self._channels[name] = self._open(name)
+        return channel
+
+    def connection_to(self, name: str) -> Connection:
+        """Return a new connection to a cohort, which is not open yet."""
+        url = self._cohorts[name].url if name != DEFAULT else None
+        # Not `clone`, which a connection of a pool does not have.
+        connection = (
+            Connection(**dict(self._broker._info(resolve=False)))
+            if url is None
+            else self._app.connection_for_write(url)
+        )
+        connection.transport_options = {**connection.transport_options, COHORT: name}
+        return connection
+
+    def _open(self, name: str) -> "AffinityChannel":
+        connection = self.connection_to(name)
+        channel = connection.channel()
+        if not hasattr(channel, "scheduler_for"):
+            raise TransportError(f"url of cohort {name!r} must begin with a scheme of broker_url, such as redis://")
+        return channel  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close the connections to all cohorts beside `default`."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.connection.client.release()
+
+
+def routes_of(connection: Connection, keys: Keys) -> Routes | None:
+    """Return the ways to the cohorts of the app that made *connection*; None if there are none beside `default`.
+
+    *keys*: those of the connection's channel. A channel of another cohort than `default` leads nowhere else.
+    """
+    if keys.cohort != DEFAULT:
+        return None
+    app = publishing_app.that_made(connection)
+    try:
+        settings = settings_of(app)
+    except SettingError:
+        return None  # who publishes, or works, says so
+    return Routes(app, connection, dict(settings.cohorts), settings.cohort_map) if settings.cohorts else None

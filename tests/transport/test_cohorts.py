@@ -1,0 +1,158 @@
+"""Calls go to the cohort of their type, on its own keys or on its own server; another map of cohorts is refused."""
+
+import pytest
+import redis
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from celery_affinity import Cohort, SettingError, publish_many
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server import instance
+from celery_affinity.server.reader import Reader
+from celery_affinity.transport.reach import channel_of, connect, scheduler_of
+
+ON_ONE_SERVER = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"])}
+
+
+@pytest.fixture(scope="module")
+def other():
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
+def other_client(other):
+    with redis.Redis.from_url(other.url) as client:
+        yield client
+        client.flushall()
+
+
+@pytest.fixture
+def make_app(valkey, redis_client):
+    apps = []
+
+    def make(cohorts=None, **conf):
+        app = Celery("cohorts", broker=valkey.url, set_as_current=False)
+        app.conf.update(broker_transport="celery_affinity:Transport", task_publish_retry=False, **conf)
+        if cohorts is not None:
+            app.conf.affinity_cohorts = cohorts
+        apps.append(app)
+        return app
+
+    yield make
+    for app in apps:
+        app.close()
+
+
+@pytest.fixture
+def on_two_servers(make_app, other):
+    return make_app({"ml": Cohort(["gpu*"]), "eu": {"types": ["eu.*"], "url": other.url}})
+
+
+def pending(client, cohort, type_):
+    return Reader(client, Keys(cohort=cohort)).pending(type_)
+
+
+def send(app, type_, **options):
+    return app.send_task("proj.work", queue=type_, **options)
+
+
+def test_a_call_is_in_the_keys_of_its_cohort_and_on_its_server(on_two_servers, redis_client, other_client):
+    for type_ in ("pdf", "gpu.big", "gpu.big", "eu.pdf"):
+        send(on_two_servers, type_)
+    assert pending(redis_client, "default", "pdf") == 1
+    assert pending(redis_client, "ml", "gpu.big") == 2
+    assert pending(other_client, "eu", "eu.pdf") == 1
+    assert pending(redis_client, "default", "gpu.big") == pending(redis_client, "default", "eu.pdf") == 0
+    assert not other_client.keys("*{affinity:default}*")
+
+
+def test_many_calls_at_once_and_a_batch_go_to_their_cohorts(on_two_servers, redis_client, other_client):
+    @on_two_servers.task(affinity="eu.pdf")
+    def render(page): ...
+
+    publish_many(render, [(page,) for page in range(3)])
+    assert pending(other_client, "eu", "eu.pdf") == 3
+    with on_two_servers.producer_pool.acquire() as producer:
+        if hasattr(producer, "batch"):
+            with producer.batch():
+                for type_ in ("pdf", "eu.pdf", "gpu"):
+                    send(on_two_servers, type_, producer=producer)
+            found = [pending(redis_client, "default", "pdf"), pending(redis_client, "ml", "gpu")]
+            assert [*found, pending(other_client, "eu", "eu.pdf")] == [1, 1, 4]
+
+
+def test_queues_are_counted_and_purged_in_their_cohorts(on_two_servers, other_client):
+    send(on_two_servers, "eu.pdf")
+    send(on_two_servers, "eu.pdf", countdown=100)
+    with on_two_servers.connection_for_write() as connection:
+        channel = connection.default_channel
+        assert channel.queue_declare("eu.pdf", passive=True).message_count == 2
+        assert channel.queue_purge("eu.pdf") == 2
+    assert pending(other_client, "eu", "eu.pdf") == 0
+
+
+def test_a_revoke_ends_the_pending_jobs_of_all_cohorts(on_two_servers, redis_client, other_client):
+    calls = [send(on_two_servers, type_) for type_ in ("pdf", "gpu", "eu.pdf")]
+    on_two_servers.control.revoke([each.id for each in calls])
+    assert pending(redis_client, "default", "pdf") == pending(redis_client, "ml", "gpu") == 0
+    assert pending(other_client, "eu", "eu.pdf") == 0
+
+
+def test_a_type_of_two_cohorts_is_refused_when_it_is_published(make_app, redis_client):
+    app = make_app({"ml": Cohort(["gpu*"]), "eu": Cohort(["*.eu"])})
+    with pytest.raises(SettingError, match=r"type 'gpu.eu' matches"):
+        send(app, "gpu.eu")
+    assert not redis_client.keys("*job:*")
+
+
+def test_a_cohort_whose_server_is_down_stands_alone(make_app, redis_client):
+    with EmbeddedServer() as server:
+        app = make_app({"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url=server.url)})
+        send(app, "eu.pdf")
+        server.kill()
+        with pytest.raises(OperationalError):
+            send(app, "eu.pdf")
+        send(app, "pdf")
+        call = send(app, "gpu")
+        app.control.revoke(call.id)
+        assert pending(redis_client, "default", "pdf") == 1
+        assert pending(redis_client, "ml", "gpu") == 0
+        server.start()
+        send(app, "eu.pdf")
+
+
+def test_a_process_with_another_map_is_refused_with_both_maps(make_app, redis_client):
+    send(make_app(ON_ONE_SERVER), "pdf")
+    send(make_app({**ON_ONE_SERVER}), "gpu")
+    accepted = r"affinity_cohorts must be the map of the fleet, 'eu=eu.\* ml=gpu\*' \(revision 1\), got: "
+    with pytest.raises(SettingError, match=accepted + r"'ml=gpu\*'"):
+        send(make_app({"ml": Cohort(["gpu*"])}), "pdf")
+    with pytest.raises(SettingError, match=accepted + "'no cohorts'"):
+        send(make_app(), "pdf")
+    assert redis_client.get(Keys().key("schema")) == b"2 1 eu=eu.* ml=gpu*"
+
+
+def test_a_fleet_without_cohorts_refuses_a_process_with_some_until_the_map_is_adopted(make_app, redis_client):
+    send(make_app(), "pdf")
+    app = make_app(ON_ONE_SERVER)
+    with pytest.raises(SettingError, match=r"'no cohorts' \(revision 0\), got: 'eu=eu.\* ml=gpu\*'"):
+        send(app, "gpu")
+    assert instance.adopt_cohorts(redis_client, Keys(), "eu=eu.* ml=gpu*") == 1
+    send(app, "gpu")
+    assert instance.adopt_cohorts(redis_client, Keys(), "") == 2
+    send(make_app(), "pdf")
+    with pytest.raises(SettingError, match=r"'no cohorts' \(revision 2\)"):
+        send(make_app(ON_ONE_SERVER), "gpu")
+
+
+def test_who_uses_no_cohort_sends_the_commands_that_it_sent_before(make_app, valkey, redis_client):
+    app = make_app()
+    with scheduler_of(app) as scheduler, app.connection_or_acquire() as connection:
+        connect(connection)
+        channel = channel_of(connection, app.conf.broker_transport)
+        assert channel.routes is None
+        assert channel.scheduler_for("gpu") is channel.scheduler
+        assert scheduler.keys.cohort == "default"
+    assert redis_client.get(Keys().key("schema")) == b"2"
