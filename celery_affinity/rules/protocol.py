@@ -144,6 +144,7 @@ MOST_STAMPS = 100
 MOST_STAMP_BYTES = 20_000
 
 #: Words of field ``!`` of key ``heads``: there are pauses or limits of types; there are reserves, and maybe those too.
+#: Where neither is, the field may say how workers are preferred (``lua/placing/placement.lua``).
 HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
 
