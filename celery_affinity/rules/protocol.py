@@ -74,6 +74,9 @@ MOST_GIVING = 10
 MOST_GIVING_LOOKED_AT = 50
 MOST_VICTIMS = 50
 
+#: Claims that a tick looks at to learn which of them are ahead of the slots of their workers.
+MOST_AHEAD_LOOKED_AT = 500
+
 #: Stops that are under way together: a tick looks at each of them.
 MOST_VACATING = 200
 
