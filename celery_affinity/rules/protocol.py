@@ -74,6 +74,9 @@ MOST_GIVING = 10
 MOST_GIVING_LOOKED_AT = 50
 MOST_VICTIMS = 50
 
+#: Claims that a tick looks at to learn which of them are ahead of the slots of their workers.
+MOST_AHEAD_LOOKED_AT = 500
+
 #: Stops that are under way together: a tick looks at each of them.
 MOST_VACATING = 200
 
@@ -144,6 +147,7 @@ MOST_STAMPS = 100
 MOST_STAMP_BYTES = 20_000
 
 #: Words of field ``!`` of key ``heads``: there are pauses or limits of types; there are reserves, and maybe those too.
+#: Where neither is, the field may say how workers are preferred (``lua/placing/placement.lua``).
 HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
 

@@ -557,7 +557,7 @@ def _expect_type_rules(reference, entry):
     preferred = placing.words(reference)
     if preferred:
         entry(["type_rules"], "!placing", preferred)
-        entry(["heads"], "!", "rules")
+        entry(["heads"], "!", "rules" if rules else preferred)
     reserve = reference.settings.values.get("reserve", "")
     if reserve.strip():
         entry(["type_rules"], "!", reserve)
@@ -592,4 +592,5 @@ def _expect_heads(reference, state, entry, standing):
     for job in first:
         entry(["first_lane", encode(job.type), lane(job)], job.id, job.enqueued_us)
         entry(["type_rules"], "!first", "1")
-        state[key("heads")].setdefault("!", "rules")
+        if state[key("heads")].get("!") != "reserves":
+            entry(["heads"], "!", "rules")

@@ -183,6 +183,18 @@ def test_a_near_head_whose_lane_somebody_deleted_is_no_job(fleet):
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("near_heads"))
 
 
+def test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    assert client.hget(key("heads"), "!") == client.hget(key("type_rules"), "!placing")
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    publish(fleet, "near", "m")
+    client.delete(key("type_rules"))
+    client.hset(key("type_rules"), "pdf", "paused")
+    assert [each.job_id for each in fleet.end("worker", claim)] == ["near~"]
+
+
 # -- the bound
 
 jobs = st.lists(

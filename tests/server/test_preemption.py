@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.protocol import MOST_PREEMPTORS, MOST_VACATING, MOST_VICTIMS
 from celery_affinity.rules.redis_keys import Keys
 
@@ -380,12 +381,40 @@ def test_a_job_that_a_reserve_keeps_back_in_any_case_stops_no_other(fleet):
     assert len(fleet.ordered()) == 1
 
 
-def test_a_worker_that_holds_jobs_ahead_of_its_slots_frees_none(fleet):
+def test_a_worker_with_fewer_slots_than_running_jobs_frees_none(fleet):
     fleet.has("one", PDF)
     fleet.run("one", "a1$")
     fleet.redis.hset(fleet.key("worker", "one"), "other", 1)
     fleet.waits("b1$")
     assert fleet.ordered() == []
+
+
+def test_jobs_ahead_of_the_slots_are_asked_back_where_a_job_is_stopped(fleet):
+    fleet.has("one", PDF)
+    (first,) = fleet.run("one", "a1$")
+    for job in ("a2$", "a3$", "a4$"):
+        fleet.publish(job, PDF, rules=of("acme"))
+    running, *ahead = fleet.end("one", first, may_hold=Ahead(jobs=2))
+    fleet.started("one", [running])
+    fleet.waits("b1$")
+    assert fleet.ordered() == ["a2$"]
+    assert [each[:2] for each in fleet.signs("one")] == [["preempt", "a2$"], ["back", "2"]]
+    for claim in ahead:
+        assert fleet.end("one", claim, outcome="returned") == []
+    assert [each.job_id for each in fleet.end("one", running, outcome="preempted 1")] == ["b1$"]
+
+
+def test_jobs_ahead_are_asked_back_once_for_all_that_are_stopped_there(fleet):
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:2"})
+    fleet.has("one", PDF, slots=2)
+    first, second = fleet.run("one", "a1$", "a2$")
+    for job in ("a3$", "a4$", "a5$"):
+        fleet.publish(job, PDF, rules=of("acme"))
+    running, *ahead = fleet.end("one", first, may_hold=Ahead(jobs=2))
+    fleet.started("one", [running, second])
+    fleet.waits("b1$", "b2$")
+    assert fleet.ordered() == ["a2$", "a3$"]
+    assert [each[0] for each in fleet.signs("one")].count("back") == 1
 
 
 def test_without_a_minimum_or_a_job_that_may_be_stopped_a_tick_reads_no_more_than_before(fleet):

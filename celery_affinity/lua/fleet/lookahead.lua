@@ -62,7 +62,7 @@ local function has_on_demand(waiting)
 end
 
 -- Asks `holder` for `number` jobs of `types` that have not started.
-local function ask_back(holder, number, types)
+function lookahead.ask_back(holder, number, types)
     local sign = "\n" .. protocol.BACK_SIGN .. " " .. number .. " " .. table.concat(types, " ")
     redis.call("LPUSH", key.inbox(holder), sign)
 end
@@ -80,7 +80,7 @@ function lookahead.fill(worker, row, types, may_hold, settings, reply)
     local waiting = candidates.of(types, view, settings)
     if view.gives_way and has_on_demand(waiting) then
         if beyond > 0 then
-            ask_back(worker, beyond, types)
+            lookahead.ask_back(worker, beyond, types)
         end
         return
     end
@@ -115,7 +115,7 @@ function lookahead.ask(worker, types, free)
         if holder then
             redis.call("HDEL", key.ahead, types[i])
             if holder ~= worker and redis.call("EXISTS", key.worker(holder)) == 1 then
-                ask_back(holder, free, types)
+                lookahead.ask_back(holder, free, types)
                 return
             end
         end

@@ -89,27 +89,39 @@ function claims.is_unread(worker, id)
     return redis.call("LREM", key.inbox(worker), 1, payload) == 1, #payload
 end
 
--- What is read of a job that ends if it has rules, or more is to be forgotten of it.
+local HINTED = 126 -- the byte of "~"
+
+-- What is read of a job that ends if it has rules other than a hint, or more is to be forgotten of it.
 local MORE = { "type", "stamps", "expires", "limited", "rules", "name" }
 
 -- Removes a claim that has ended, if the fencing number is the claim's own. The caller recounts the worker's free
 -- slots.
--- RETURNS what is known of the job, or nil; its type only if the job has rules, or more is to be forgotten of it.
+-- RETURNS what is known of the job, or nil; its type only if the job has other rules than a hint, or more is to be
+-- forgotten of it.
 function claims.remove(worker, id, fence)
     local has_rules = string.find(id, hooks.any_mark, -1) ~= nil
-    local row = has_rules and redis.call("HMGET", key.job(id), "fence", "acked", "task", "more", unpack(MORE))
-        or redis.call("HMGET", key.job(id), "fence", "acked", "task", "more")
+    local has_hint_alone = has_rules and string.byte(id, -1) == HINTED
+    local row
+    if not has_rules then
+        row = redis.call("HMGET", key.job(id), "fence", "acked", "task", "more")
+    elseif has_hint_alone then
+        row = redis.call("HMGET", key.job(id), "fence", "acked", "task", "more", "rules")
+    else
+        row = redis.call("HMGET", key.job(id), "fence", "acked", "task", "more", unpack(MORE))
+    end
     local own_fence, acked, task, has_more = row[1], row[2], row[3], row[4]
     local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
     if not is_own or redis.call("HDEL", key.claims(worker), id) == 0 then
         return nil
     end
     local known = { has_row = own_fence, acked = acked == "1", task = task, has_more = has_more }
-    if has_more or has_rules then
+    if has_hint_alone and not has_more then
+        known.rules = row[5]
+    elseif has_more or has_rules then
         local is_limited
         known.has_more = has_more or hooks.by_mark[marks.of(id)] ~= nil -- of one that merges, another may be the task's
         known.type, known.stamps, known.expires, is_limited, known.rules, known.name =
-            unpack(has_rules and { unpack(row, 5, 10) } or redis.call("HMGET", key.job(id), unpack(MORE)))
+            unpack(#row == 10 and { unpack(row, 5, 10) } or redis.call("HMGET", key.job(id), unpack(MORE)))
         hooks.free(id, known.type, is_limited, known.rules, known.name)
     end
     return known

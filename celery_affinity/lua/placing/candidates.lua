@@ -87,15 +87,15 @@ local function best(waiting)
     return job, goes_by_age
 end
 
--- Removes `job` from its lane, which is about to be claimed. `has_rules`: whether its id has a mark.
+-- Removes `job` from its lane, which is about to be claimed. `has_rules`: whether its id has a mark. RETURNS whether it
+-- was there: what is none of the heads may not be, since somebody deleted it.
 local function pop(waiting, job, has_rules)
     local type = job.type
     if has_rules then
         hooks.leaves_lane(job.id, type, job.lane, job.near)
     end
-    if not job.place then -- it is none of the heads
-        redis.call("ZREM", key.lane(type, job.lane), job.id)
-        return
+    if not job.place then
+        return redis.call("ZREM", key.lane(type, job.lane), job.id) == 1
     end
     local before = waiting.heads[type]
     local after = lanes.pop(job, before)
@@ -103,6 +103,7 @@ local function pop(waiting, job, has_rules)
     if waiting.choice then
         waiting.choice:popped(job, before)
     end
+    return true
 end
 
 -- `job` was claimed: a limit of its type, or a reserve for its class, counts it.
@@ -140,14 +141,17 @@ end
 -- `choice`: chooses among several lanes, once there are several. `hints`: those of the only worker whose slots are
 -- filled, if jobs that have them get a `bonus`.
 function candidates.of(types, view, settings)
-    local waiting, heads, has_type_rules = lanes.heads(types)
+    local waiting, heads, word = lanes.heads(types)
     local left = ""
     if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
         waiting, left = some_of(waiting, heads)
     end
     local limit_of, kept_back, first_heads, preferred = {}, nil, nil, nil
-    if has_type_rules then
-        waiting, limit_of, kept_back, first_heads, preferred = hooks.open(waiting, heads, settings, view.is_ahead)
+    if word then
+        preferred = hooks.preferred(word)
+        if not preferred then
+            waiting, limit_of, kept_back, first_heads, preferred = hooks.open(waiting, heads, settings, view.is_ahead)
+        end
         view = kept_back and view.of_all and view:of_all() or view -- jobs may wait beside any free slot
         view.weights = preferred and preferred.weights
     end
@@ -169,6 +173,7 @@ end
 
 local function pop_only_one(waiting)
     waiting.job = nil
+    return true
 end
 
 local function nothing() end

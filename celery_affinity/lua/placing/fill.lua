@@ -70,8 +70,8 @@ function fill.from(waiting, caller, view, fresh)
         if may_start then
             local mark = marks.of(id)
             local rule = hooks.by_mark[mark]
-            waiting:pop(job, is_ruled or rule or mark == protocol.HINTED)
-            if rule then
+            may_start = waiting:pop(job, is_ruled or rule or mark == protocol.HINTED)
+            if may_start and rule then
                 run, run_expires = rule.choose(id, job.type)
             end
         end

@@ -209,8 +209,8 @@ function lanes.fields(name, types, more)
     return values
 end
 
--- RETURNS those of `types` that have a pending job, each once; a table: type -> its heads; and whether there are rules
--- of types.
+-- RETURNS those of `types` that have a pending job, each once; a table: type -> its heads; and what field "!" says of
+-- rules of types.
 function lanes.heads(types)
     local waiting, heads = {}, {}
     local values = #types > 0 and lanes.fields(key.heads, types, "!") or {}

@@ -6,7 +6,6 @@
 -- Field `hints` of a worker's row has its hints as words, sorted, so that a release reads one text.
 -- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
 local PLACE = "key:near:"
-local LOOKS = 3 -- after so many near heads that are in no lane, since somebody deleted that, a choice does without
 
 -- RETURNS the type whose lanes are the near lanes of `hint`.
 function near.place_of(hint)
@@ -117,19 +116,20 @@ end
 local function none() end
 
 -- RETURNS the oldest job with one of the worker's hints of each near lane that its slots fit, a list of jobs. near: the
--- hint of the job, and the heads of this hint.
-local function oldest_near(waiting)
+-- hint of the job, and the heads of this hint. `texts`: the heads of each hint of the worker.
+local function oldest_near(waiting, texts)
     local found, of_place = {}, {}
-    for nth, heads in ipairs(redis.call("HMGET", key.near_heads, unpack(waiting.hints))) do
+    for nth, heads in ipairs(texts) do
         for place, enqueued, id in heads and lanes.each(heads) or none do
-            local job = of_place[place]
+            local job, enqueued_us = of_place[place], tonumber(enqueued)
             if job == nil then
                 local type, lane = near.parts_of(place)
-                job = type and waiting.heads[type] and waiting.view:any_free(type) and { type = type, lane = lane }
+                job = type and waiting.heads[type] and waiting.view:any_free(type) and { type = type, lane = lane, near = {} }
                 of_place[place], found[#found + 1] = job or false, job or nil
             end
-            if job and (not job.id or score.is_older(tonumber(enqueued), id, tonumber(job.enqueued), job.id)) then
-                job.enqueued, job.id, job.near = enqueued, id, { hint = waiting.hints[nth], heads = heads }
+            if job and (not job.id or score.is_older(enqueued_us, id, job.enqueued_us, job.id)) then
+                job.enqueued, job.enqueued_us, job.id = enqueued, enqueued_us, id
+                job.near.hint, job.near.heads = waiting.hints[nth], heads
             end
         end
     end
@@ -148,34 +148,44 @@ local function first_of(waiting, jobs, settings)
     for _, job in ipairs(jobs) do
         local points = points_of(waiting, job, settings)
         if not best or points > most or (points == most
-            and score.is_older(tonumber(job.enqueued), job.id, tonumber(best.enqueued), best.id)) then
+            and score.is_older(job.enqueued_us, job.id, best.enqueued_us, best.id)) then
             best, most = job, points
         end
     end
     return best, most
 end
 
--- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself.
-function near.better(waiting, job)
-    local settings = settings_in_force.for_a_claim()
-    for _ = 1, LOOKS do
-        local best, most = first_of(waiting, oldest_near(waiting), settings)
-        if not best then
-            return job
-        elseif best.id == job.id then
-            job.near = best.near
-            return job
+-- RETURNS whether `job`, the oldest of its lane, is a near head, and notes in it of which hint.
+local function is_near(waiting, job, texts)
+    local head = marks.has_hint(job.id) and job.type .. ":" .. job.lane .. " " .. job.enqueued .. " " .. job.id
+    for nth, heads in ipairs(head and texts or {}) do
+        if heads == head or heads and #heads > #head and string.find(" " .. heads .. " ", " " .. head .. " ", 1, true) then
+            job.near = { hint = waiting.hints[nth], heads = heads }
+            return true
         end
-        local points = points_of(waiting, job, settings)
-        most = most + math.floor(waiting.bonus * 1000000)
-        if points > most or (points == most
-            and score.is_older(tonumber(job.enqueued), job.id, tonumber(best.enqueued), best.id)) then
-            return job
-        elseif candidates.find_place(waiting, best)
-            or redis.call("ZSCORE", key.lane(best.type, best.lane), best.id) then
-            return best
-        end
-        leave(best.near.hint, best.id, best.type .. ":" .. best.lane, best.near.heads)
     end
-    return job
+    return false
+end
+
+-- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself: then it goes
+-- before all others that have the bonus as well. The other job may be in no lane, since somebody deleted that.
+function near.better(waiting, job)
+    local texts = redis.call("HMGET", key.near_heads, unpack(waiting.hints))
+    if is_near(waiting, job, texts) then
+        return job
+    end
+    local jobs = oldest_near(waiting, texts)
+    if #jobs == 0 then
+        return job
+    end
+    local settings = settings_in_force.for_a_claim()
+    local best, most = first_of(waiting, jobs, settings)
+    local points = points_of(waiting, job, settings)
+    most = most + math.floor(waiting.bonus * 1000000)
+    if points > most or (points == most
+        and score.is_older(tonumber(job.enqueued), job.id, best.enqueued_us, best.id)) then
+        return job
+    end
+    candidates.find_place(waiting, best)
+    return best
 end

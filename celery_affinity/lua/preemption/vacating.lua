@@ -7,10 +7,14 @@ local function sign_of(stop)
     return "\n" .. protocol.PREEMPT_SIGN .. " " .. stop.id .. " " .. stop.fence .. " " .. stop.grace_ms
 end
 
--- Orders the stop of `victim` for the tenant `its_key` and its jobs of `type`.
+-- Orders the stop of `victim` for the tenant `its_key` and its jobs of `type`. Jobs that its worker holds ahead of its
+-- slots would get the slot: these are asked back.
 function vacating.order(victim, its_key, type, settings)
     local stop = { id = victim.id, fence = victim.fence, grace_ms = math.floor(settings.preemption_grace_us / 1000) }
     redis.call("RPUSH", key.inbox(victim.worker), sign_of(stop))
+    if victim.number_ahead > 0 then
+        lookahead.ask_back(victim.worker, victim.number_ahead, workers.split(victim.types))
+    end
     redis.call("HSET", key.vacating, stop.id, table.concat(
         { stop.fence, victim.worker, its_key, type, call.now, stop.grace_ms }, " "))
     redis.call("HSET", key.job(stop.id), "stop", stop.fence .. " " .. its_key)

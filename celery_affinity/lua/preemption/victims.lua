@@ -1,7 +1,8 @@
 -- victims: which running jobs may be stopped for another tenant, and which of these first. A job must say so
 -- (`preemptible=True`), run on a worker that can stop it, and be of a tenant above its minimum, also after the stop and
 -- all that are under way. The job of the lowest priority goes first, queued before on demand, then the one that started
--- last. A job that has not started, since it is ahead of the slots of its worker or has lent its own, frees none.
+-- last. A job that has not started, since it is ahead of the slots of its worker or has lent its own, frees none. Where
+-- a job is stopped, those ahead go back (`vacating.order`).
 -- No slot is vacated twice within `preemption_exempt`: of a worker, no job is stopped that started after another was
 -- stopped there so lately; nor is a job that was stopped before, so early in a further run, or more often than
 -- `preemption_max`.
@@ -100,15 +101,32 @@ local function exempt_since(text, settings)
     return first_us
 end
 
+-- RETURNS whether `worker` holds so many jobs that have not started: it can give them back. A call looks at
+-- MOST_AHEAD_LOOKED_AT claims, or at those of one worker more.
+local function holds_ahead(stops, worker, number)
+    local found = 0
+    if stops.looked_at < protocol.MOST_AHEAD_LOOKED_AT then
+        local ids = redis.call("HKEYS", key.claims(worker))
+        stops.looked_at = stops.looked_at + #ids
+        for _, id in ipairs(ids) do
+            found = redis.call("HEXISTS", key.job(id), "started") == 0 and found + 1 or found
+        end
+    end
+    return found >= number
+end
+
 -- RETURNS what the row of a worker says, a table. types: whose jobs would get a slot that comes free, "" for none;
--- stops: which tasks it can stop; exempt_us: see `exempt_since`.
-local function read_worker(worker, settings)
+-- stops: which tasks it can stop; exempt_us: see `exempt_since`; number_ahead: of jobs that it holds ahead of its slots.
+local function read_worker(stops, worker, settings)
     local row = free_slots.row(worker, "types", "stops", "preempted")
-    local types, stops, preempted = unpack(row, 7, 9)
-    -- A job that the worker holds ahead would get the slot.
-    local frees_slots = types and stops and row[free_slots.PROFILE] and free_slots.takes_jobs(row)
-        and free_slots.left(worker, row) >= 0
-    return { types = frees_slots and types or "", stops = stops, exempt_us = exempt_since(preempted, settings) }
+    local types, its_stops, preempted = unpack(row, 7, 9)
+    local takes_jobs = types and its_stops and row[free_slots.PROFILE] and free_slots.takes_jobs(row)
+    local number_ahead = takes_jobs and math.max(0, -free_slots.left(worker, row)) or 0
+    local frees_slots = takes_jobs and (number_ahead == 0 or holds_ahead(stops, worker, number_ahead))
+    return {
+        types = frees_slots and types or "", stops = its_stops, exempt_us = exempt_since(preempted, settings),
+        number_ahead = number_ahead,
+    }
 end
 
 -- RETURNS whether a worker that `stops` such tasks can stop that of job `id`.
@@ -130,22 +148,25 @@ local function frees(each, type, stops, settings)
     if stops.spare[each.its_key] <= 0 then
         return false
     end
-    local its = stops.workers[each.worker] or read_worker(each.worker, settings)
+    local its = stops.workers[each.worker] or read_worker(stops, each.worker, settings)
     stops.workers[each.worker] = its
     return texts.has_word(its.types, type) and each.started_us < its.exempt_us and can_stop(its.stops, each.id)
 end
 
--- RETURNS the job to be stopped next for a slot that serves `type`; nil if there is none. `stops`: as `vacating.settle`
+-- RETURNS the job to be stopped next for a slot that serves `type`; nil if there is none. types, number_ahead: of its
+-- worker; the number is 0 for the next job of the same worker. `stops`: as `vacating.settle`
 -- returns it, with what is read here once in a call.
 function victims.next_of(stops, type, settings)
     if not stops.spare then
-        stops.spare, stops.workers, stops.has_none = spare_of(stops), {}, {}
+        stops.spare, stops.workers, stops.has_none, stops.looked_at = spare_of(stops), {}, {}, 0
         stops.candidates = candidates_of(stops, settings)
     end
     for nth, each in ipairs(stops.has_none[type] and {} or stops.candidates) do
         if frees(each, type, stops, settings) then
             table.remove(stops.candidates, nth)
             stops.spare[each.its_key] = stops.spare[each.its_key] - 1
+            local its = stops.workers[each.worker]
+            each.types, each.number_ahead, its.number_ahead = its.types, its.number_ahead, 0
             return each
         end
     end

@@ -82,8 +82,7 @@ local function fix_type_rules()
         local its_words = type_rules.in_words(rule)
         return its_words ~= "" and its_words
     end, wanted)
-    derived.one("hash", key.heads, "!", redis.call("HEXISTS", key.type_rules, "!") == 1 and protocol.HAS_RESERVES
-        or redis.call("EXISTS", key.type_rules) == 1 and protocol.HAS_TYPE_RULES)
+    derived.one("hash", key.heads, "!", type_rules.word())
     derived.one("string", key.recount, nil, function(found)
         return found or is_counting and "0"
     end)

@@ -69,13 +69,10 @@ function type_changes.reserve(before, now)
     end
     if string.find(now or "", "%S") then
         redis.call("HSET", key.type_rules, "!", now)
-        redis.call("HSET", key.heads, "!", protocol.HAS_RESERVES)
+        type_rules.say_in_heads()
         redis.call("SET", key.recount, 0)
     elseif redis.call("HDEL", key.type_rules, "!") == 1 then
-        redis.call("HDEL", key.heads, "!")
-        if redis.call("EXISTS", key.type_rules) == 1 then
-            redis.call("HSET", key.heads, "!", protocol.HAS_TYPE_RULES)
-        end
+        type_rules.say_in_heads()
     end
     gain_all()
 end

@@ -1,7 +1,8 @@
 -- type_rules: what holds back a whole type: a pause, or a limit of how many of its jobs run at a time. The jobs of the
 -- type wait in their lanes; a claim leaves out a type that is closed: it is paused, or as many of its jobs run.
 -- Key `type_rules` says that of types and of "*", all types; its field "!" has the reserves (`reserves`). Field "!" of
--- key `heads` says that there are any of these: so a claim, which reads heads anyway, need not look.
+-- key `heads` says that there are any of these: so a claim, which reads heads anyway, need not look. So does a preference
+-- of workers (`placement`) of which a claim has to know.
 
 -- RETURNS what a field of key `type_rules` says, a table: limit: a number, nil for none; is_full: as many jobs run;
 -- is_counted: the jobs from before the limit are still being counted; is_paused.
@@ -27,12 +28,39 @@ function type_rules.in_words(rule)
     return rule.limit and words or string.sub(words, 2) -- without a limit a type is neither full nor counted
 end
 
--- Says in key `heads` whether there are any, once fields of key `type_rules` `have_come` or `have_gone`.
-local function say_in_heads(have_come, have_gone)
-    if have_come and redis.call("HEXISTS", key.heads, "!") == 0 then
-        redis.call("HSET", key.heads, "!", protocol.HAS_TYPE_RULES)
-    elseif have_gone and redis.call("EXISTS", key.type_rules) == 0 then
+-- RETURNS what field "!" of key `heads` says; false for nothing. Of a preference alone it says the words themselves: a
+-- claim, which reads them there, need not look.
+function type_rules.word()
+    local reserve, preferred = unpack(redis.call("HMGET", key.type_rules, "!", placement.FIELD))
+    if reserve then
+        return protocol.HAS_RESERVES
+    end
+    local number = redis.call("HLEN", key.type_rules)
+    return number == 1 and preferred or number > 0 and protocol.HAS_TYPE_RULES
+end
+
+-- Says so in key `heads`.
+function type_rules.say_in_heads()
+    local word = type_rules.word()
+    if word then
+        redis.call("HSET", key.heads, "!", word)
+    else
         redis.call("HDEL", key.heads, "!")
+    end
+end
+
+-- RETURNS whether field "!" of key `heads` says that there are pauses, limits or reserves: else it says nothing, or
+-- words for `placement.read`.
+function type_rules.holds_back(word)
+    return word == protocol.HAS_TYPE_RULES or word == protocol.HAS_RESERVES
+end
+
+-- Says so if that may change, since fields of key `type_rules` `have_come` or `have_gone`.
+local function fields_changed(have_come, have_gone)
+    local may_change = have_come and not type_rules.holds_back(redis.call("HGET", key.heads, "!"))
+        or have_gone and redis.call("HLEN", key.type_rules) < 2
+    if may_change then
+        type_rules.say_in_heads()
     end
 end
 
@@ -52,15 +80,15 @@ function type_rules.write_all(rules, was_closed)
         end
     end
     many.call("HDEL", key.type_rules, gone)
-    say_in_heads(many.call("HSET", key.type_rules, fields) > 0, #gone > 0)
+    fields_changed(many.call("HSET", key.type_rules, fields) > 0, #gone > 0)
 end
 
 -- Writes a field of key `type_rules` that is not of a type; false: deletes it.
 function type_rules.write_field(name, value)
     if value then
-        say_in_heads(redis.call("HSET", key.type_rules, name, value) == 1, false)
+        fields_changed(redis.call("HSET", key.type_rules, name, value) == 1 or name == placement.FIELD, false)
     else
-        say_in_heads(false, redis.call("HDEL", key.type_rules, name) == 1)
+        fields_changed(false, redis.call("HDEL", key.type_rules, name) == 1)
     end
 end
 

@@ -6,6 +6,7 @@ _LOCALITY = "tests/server/test_locality.py"
 _REPAIRED = f"{_LOCALITY}::test_near_lanes_and_holders_that_somebody_deleted_are_made_again"
 _REPAIRED_ROW = f"{_LOCALITY}::test_hints_that_somebody_wrote_into_a_worker_s_row_are_made_again"
 _DELETED_LANE = f"{_LOCALITY}::test_a_near_head_whose_lane_somebody_deleted_is_no_job"
+_ONE_LOOK = f"{_LOCALITY}::test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone"
 
 FAULTS = (
     Fault("placing/near", '            redis.call("ZREM", key.holders(oldest), worker)\n', ""),
@@ -17,9 +18,17 @@ FAULTS = (
     Fault("placing/near", '    redis.call("UNLINK", key.hints(worker))\n', ""),
     Fault("placing/near", "most = most + math.floor(waiting.bonus * 1000000)", "most = most + 0"),
     Fault("placing/near", "math.floor(waiting.bonus * 1000000)", "math.floor(waiting.bonus) * 1000000"),
-    Fault("placing/near", "        if not best then\n", "        if true then\n"),
+    Fault("placing/near", "    if #jobs == 0 then\n", "    if true then\n"),
+    Fault("placing/near", "if is_near(waiting, job, texts) then", "if is_near(waiting, job, texts) or texts then"),
+    Fault("placing/near", "hint = waiting.hints[nth], heads = heads }", "hint = waiting.hints[1], heads = heads }"),
+    Fault("placing/near", "local points = points_of(waiting, job, settings)\n    most", "local points = 0\n    most"),
     Fault("placing/near", "if not best or points > most or", "if not best or points < most or"),
-    Fault("placing/near", "        leave(best.near.hint, best.id", "        tostring(best.id", _DELETED_LANE),
+    Fault("placing/candidates", "job.lane), job.id) == 1", "job.lane), job.id) ~= 2", _DELETED_LANE),
+    Fault("placing/candidates", "        if not preferred then\n", "        if true then\n", _ONE_LOOK),
+    Fault("types/type_rules", "number == 1 and preferred or", "preferred or"),
+    Fault("types/type_rules", "key.type_rules) < 2", "key.type_rules) < 1"),
+    Fault("types/type_rules", "== 1 or name == placement.FIELD, false)", "== 1, false)"),
+    Fault("jobs/claims", "        known.rules = row[5]\n", ""),
     Fault("placing/candidates", "        hooks.leaves_lane(job.id, type, job.lane, job.near)\n", ""),
     Fault("placing/fill", " or mark == protocol.HINTED)", ")"),
     Fault("jobs/hooks", "        hooks.enters_lane(id, type, lane, enqueued)\n        lanes.add", "        lanes.add"),

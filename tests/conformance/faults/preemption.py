@@ -22,7 +22,9 @@ _LEFT = _TESTS + "nothing_is_left_of_an_order_however_the_claim_ends"
 _THREE_TIMES = _TESTS + "a_job_is_stopped_three_times_at_most_and_a_minute_after_its_start_at_the_earliest"
 _IN_A_SLOT = _TESTS + "another_job_in_a_slot_that_was_vacated_is_not_stopped_for_a_minute_either"
 _RESERVE = _TESTS + "a_job_that_a_reserve_keeps_back_in_any_case_stops_no_other"
-_AHEAD = _TESTS + "a_worker_that_holds_jobs_ahead_of_its_slots_frees_none"
+_FEWER_SLOTS = _TESTS + "a_worker_with_fewer_slots_than_running_jobs_frees_none"
+_AHEAD = _TESTS + "jobs_ahead_of_the_slots_are_asked_back_where_a_job_is_stopped"
+_AHEAD_ONCE = _TESTS + "jobs_ahead_are_asked_back_once_for_all_that_are_stopped_there"
 _OLDEST = _TESTS + "a_tick_begins_with_the_tenants_that_have_waited_longest"
 _SO_MANY = _TESTS + "so_many_stops_are_under_way_together_and_no_more"
 _SPOILED = _TESTS + "an_order_that_somebody_spoiled_goes_and_stops_nobody"
@@ -91,7 +93,10 @@ FAULTS = (
     Fault("preemption/victims", "one.on_demand < other.on_demand", "one.on_demand > other.on_demand", _ORDER),
     Fault("preemption/victims", "one.priority < other.priority", "one.priority > other.priority", _ORDER),
     Fault("preemption/victims", "settings.priority_reversed == 1 and", "false and", _REVERSED),
-    Fault("preemption/victims", "free_slots.left(worker, row) >= 0", "true", _AHEAD),
+    Fault("preemption/victims", "    return found >= number\n", "    return true\n", _FEWER_SLOTS),
+    Fault("preemption/victims", "    return found >= number\n", "    return false\n", _AHEAD),
+    Fault("preemption/victims", "its.types, its.number_ahead, 0", "its.types, its.number_ahead, 1", _AHEAD_ONCE),
+    Fault("preemption/vacating", "if victim.number_ahead > 0 then", "if false then", _AHEAD),
     Fault("preemption/victims", "texts.decoded(word) == name", "word == name", _ENCODED),
     Fault("base/texts", "string.char(tonumber(digits, 16))", '""', _ENCODED),
     Fault("preemption/victims", "and can_stop(its.stops, each.id)", "", _WHO_NOT),

@@ -25,7 +25,7 @@ def fill(cohort: Cohort, worker: Worker, may_hold: Ahead, now_us: int, inline: l
     types = {type_ for type_ in worker.types if type_rules.open(cohort, type_)}
     if may_hold.costs and any(job.on_demand for job in keyed.standing(cohort, types)):
         if beyond:
-            _ask_back(worker, beyond, worker.types)
+            ask_back(worker, beyond, worker.types)
         return
     costs = may_hold.costs or dict.fromkeys(types, 1)
     room = may_hold.work_us if may_hold.costs else may_hold.jobs - beyond
@@ -64,11 +64,11 @@ def ask(cohort: Cohort, worker: Worker) -> None:
     for type_ in sorted(worker.types & cohort.ahead.keys(), key=encode):
         holder = cohort.workers.get(cohort.ahead.pop(type_))
         if holder and holder is not worker:
-            _ask_back(holder, worker.free, worker.types)
+            ask_back(holder, worker.free, worker.types)
             return
 
 
-def _ask_back(holder: Worker, number: int, types: Set[str]) -> None:
+def ask_back(holder: Worker, number: int, types: Set[str]) -> None:
     """Ask *holder* for *number* jobs of *types* that have not started."""
     holder.inbox.append(f"\nback {number} {' '.join(sorted(map(encode, types)))}")
 

@@ -23,7 +23,7 @@ from celery_affinity.rules.rule_texts import is_preemptible
 from celery_affinity.rules.slot import free_slots
 from celery_affinity.rules.tenants import min_of
 
-from . import keyed, placing, type_rules
+from . import keyed, lookahead, placing, type_rules
 from .model import Cohort, Job, Stop, Worker
 
 # -- The end of a claim that might be stopped, or was.
@@ -79,6 +79,7 @@ def tick(cohort: Cohort, now_us: int) -> None:
     stops = settle(cohort, since_us, now_us)
     giving = _giving(cohort, stops)
     candidates = _candidates(cohort, giving, now_us)
+    asked: set[str] = set()
     for key in find(cohort, since_us, now_us):
         wanted, missing = _wanted(cohort, key, since_us, now_us)
         missing -= stops.number_for(key)
@@ -90,6 +91,10 @@ def tick(cohort: Cohort, now_us: int) -> None:
                 if victim is None:
                     break
                 order(cohort, victim, key, type_, now_us)
+                worker = cohort.workers[victim.worker or ""]
+                if _number_ahead(worker) and worker.id not in asked:
+                    asked.add(worker.id)
+                    lookahead.ask_back(worker, _number_ahead(worker), worker.types)
                 stops.add(key, type_)
                 giving[tenant_of(victim)] -= 1
                 candidates.remove(victim)
@@ -218,12 +223,16 @@ def _frees(cohort: Cohort, job: Job, type_: str, now_us: int) -> bool:
     worker = cohort.workers[job.worker or ""]
     if not worker.takes_jobs or type_ not in worker.types:
         return False
-    if free_slots(worker.slots, worker.other, len(worker.claims)) < 0:
-        return False
+    if sum(cohort.jobs[each].started_us is None for each in worker.claims) < _number_ahead(worker):
+        return False  # it has fewer slots than running jobs
     if worker.stops != FORCE and encode(job.task_name) not in worker.stops.split():
         return False
     since_us = now_us - int(cohort.settings.get("preemption_exempt_us"))
     return not any(since_us < at_us <= (job.started_us or 0) for at_us in worker.preempted_us)
+
+
+def _number_ahead(worker: Worker) -> int:
+    return max(0, -free_slots(worker.slots, worker.other, len(worker.claims)))
 
 
 def _claimed(cohort: Cohort) -> list[Job]:

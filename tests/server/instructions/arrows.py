@@ -164,9 +164,8 @@ def tenants(client: redis.Redis) -> Arrows:
 
 def hints(client: redis.Redis) -> Arrows:
     """Jobs with ten hints and one worker, which soon holds all of them."""
-    fleet = Fleet(
-        client, pending=PENDING, slots=1, rules="near=h{}", names=MOST_HINTS, settings={"locality_bonus": "80"}
-    )
+    of_hints = {"rules": "near=h{}", "names": MOST_HINTS, "settings": {"locality_bonus": "80"}}
+    fleet = Fleet(client, pending=PENDING, slots=MOST_HINTS, **of_hints)
     yield Arrow("publish with a hint", fleet.publish)
     yield Arrow("release with a hint", fleet.release)
 
