@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection, Iterable
 
 from celery_affinity.rules.keyed.key_limits import limit_set, rate_set
-from celery_affinity.rules.protocol import AT_ONCE_US, MOST_SUBLANES, MOST_KEYS, MOST_MOVES, TENANT_PREFIX, TICK_US
+from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, MOST_SUBLANES, TENANT_PREFIX, TICK_US
 from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
 from celery_affinity.rules.tenants import max_of, min_of
@@ -219,7 +219,7 @@ def _least_of(cohort: Cohort, key: str) -> int:
 
 
 def is_unbounded(cohort: Cohort, key: str) -> bool:
-    """Return whether no job need wait for *key*, that of a tenant: as many as wait and hold it may hold it in any order.
+    """Return whether no job need wait for *key*, that of a tenant: all that wait and hold it may hold it in any order.
 
     With a maximum they are counted only in a few sub-lanes.
     """

@@ -294,7 +294,7 @@ class Cohort:
     sublanes: set[SubLane] = field(default_factory=set)
     """Where jobs wait for their keys, as when these were renewed last."""
     unbounded: dict[SubLane, int] = field(default_factory=dict)
-    """Those of tenants of which no job had to wait when they began, nor since -> the maximum: each of their jobs stands."""
+    """Those of tenants of which no job has had to wait since they began -> the maximum: each of their jobs stands."""
     first_keys: set[str] = field(default_factory=set)
     """Keys of tenants that held fewer slots than their minimum when they were renewed last: their jobs go first."""
     gone_on: set[tuple[str, str]] = field(default_factory=set)
