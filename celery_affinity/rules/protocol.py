@@ -40,6 +40,9 @@ MOST_TURNS = 50
 #: that job goes, since a key has none.
 MOST_OPENED = 50
 
+#: Sub-lanes of a tenant's key whose jobs are counted, as each job comes, so that none of few is kept back.
+MOST_SUBLANES = 4
+
 #: Jobs of each kind, pending and scheduled, that one call of `purge` deletes at most; and as how many jobs one counts
 #: that has a key, or a call of a batch.
 MOST_PURGED = 50

@@ -7,6 +7,7 @@ Both are a dictionary by key, in the same spelling, so that two states are equal
 
 import json
 import re
+import sys
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
@@ -467,8 +468,9 @@ def _expect_keys(reference, entry, standing):
         its_keys = waits_for.get(job.id, [])
         for its_key in its_keys:
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)
-            if keyed.sublane_of(its_key, job) in reference.unbounded:
-                entry(["of_key", its_key], its_lane, "*")
+            most = reference.unbounded.get(keyed.sublane_of(its_key, job))
+            if most is not None:
+                entry(["of_key", its_key], its_lane, "*" if most == sys.maxsize else f"*{most}")
                 entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
                 continue
             words = first.setdefault((its_key, its_lane), f"{job.enqueued_us} {job.id}")

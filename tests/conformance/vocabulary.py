@@ -221,6 +221,7 @@ a_setting = draw.sampled_from(
         ("limits", ""),
         ("tenants", "a=max:2 b=max:0"),
         ("tenants", "a=max:1 *=max:2,weight:3"),
+        ("tenants", "a=max:4 *=max:6"),
         ("tenants", "a=max:none,weight:2 b=max:3,weight:5"),
         ("tenants", "*=max:1 a=max:none"),
         ("tenants", "a=max:none,min:1 d=max:2,min:2,weight:4"),

@@ -396,7 +396,7 @@ def test_with_a_half_life_the_tenant_that_has_used_least_goes(valkey, redis_clie
     [
         ("", {}, 9, 17),
         (of("a"), {}, 12, 24),
-        (of("a"), {"tenants": "*=max:20"}, 15, 31),
+        (of("a"), {"tenants": "*=max:20"}, 15, 25),
         (of("a"), SHARES, 16, 42),
         (of("a"), SHARES | {"tenant_half_life_us": "3600000000"}, 14, 41),
     ],

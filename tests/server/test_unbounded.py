@@ -43,6 +43,65 @@ def test_all_jobs_are_in_their_lane_until_something_bounds_the_tenant(fleet):
     assert fleet.jobs("worker") == ["a000$", "a001$"]
 
 
+def test_as_many_jobs_as_the_maximum_are_in_their_lane_and_one_more_keeps_back_all_but_the_first(fleet):
+    quotas(fleet, "a=max:3")
+    flood(fleet, 3)
+    assert numbers(fleet) == (3, 0)
+    fleet.publish("a9$", PDF, rules=of("a"))
+    assert numbers(fleet) == (1, 3)
+    fleet.join("worker", PDF, slots=9)
+    assert fleet.jobs("worker") == ["a000$", "a001$", "a002$"]
+
+
+def test_jobs_that_run_count_and_so_do_those_of_other_lanes(fleet):
+    quotas(fleet, "a=max:3")
+    fleet.join("worker", PDF)
+    flood(fleet, 2)
+    fleet.publish("a8$", PDF, rules=of("a"), priority=9)
+    assert numbers(fleet) == (1, 0)
+    fleet.publish("a9$", PDF, rules=of("a"))
+    assert numbers(fleet) == (1, 1)
+
+
+@pytest.mark.parametrize(("most", "number"), [(9, 4), (2, 1), ("none", 4)])
+def test_another_maximum_counts_at_once(fleet, most, number):
+    quotas(fleet, "a=max:4")
+    flood(fleet, 4)
+    quotas(fleet, f"a=max:{most}")
+    assert numbers(fleet) == (number, 4 - number)
+    fleet.publish("a9$", PDF, rules=of("a"))
+    fleet.join("worker", PDF, slots=9)
+    assert len(fleet.jobs("worker")) == (2 if most == 2 else 5)
+
+
+def test_a_maximum_that_goes_up_and_down_again_is_never_exceeded(fleet):
+    quotas(fleet, "a=max:2")
+    flood(fleet, 2)
+    quotas(fleet, "a=max:5")
+    flood(fleet, 3, tenant="a-")
+    for number in range(3):
+        fleet.publish(f"a1{number}$", PDF, rules=of("a"))
+    quotas(fleet, "a=max:2")
+    fleet.join("worker", PDF, slots=9)
+    assert len([each for each in fleet.jobs("worker") if "-" not in each]) == 2
+
+
+def test_who_was_deleted_from_the_holders_counts_again(fleet, redis_client):
+    """Meanwhile jobs came that were not too many."""
+    quotas(fleet, "a=max:3")
+    flood(fleet, 3)
+    fleet.join("worker", PDF, slots=2)
+    redis_client.delete(fleet.scheduler.keys.key("held", "tenant%3Aa"))
+    for number in range(2):
+        fleet.publish(f"a9{number}$", PDF, rules=of("a"))
+    assert numbers(fleet) == (3, 0)
+    assert fleet.scheduler.repair()
+    fleet.scheduler.tick()
+    assert numbers(fleet) == (1, 2)
+    fleet.join("another", PDF, slots=9)
+    assert len(fleet.jobs("worker") + fleet.jobs("another")) == 3
+
+
 @pytest.mark.parametrize("bound", [{"tenants": "a=max:9,min:1"}, {"tenant_turns": "share"}], ids=" ".join)
 def test_a_minimum_or_shares_bound_it_likewise(fleet, bound):
     flood(fleet, 4)

@@ -1,8 +1,5 @@
 -- key_rows: what Redis says of a key and of the rules of its jobs, read once in a call of an arrow.
 
--- What the key's hash has of a sub-lane of a tenant that nothing bounds (`unbounded`).
-key_rows.UNBOUNDED = "*"
-
 -- RETURNS a table with what this call has read. known: key -> what `read` returned, kept up to date with what the call
 -- writes. of_job, task, since: job id -> its keys, the name of its task, and
 -- when it came (`shares`). are_some_paused: whether anything is paused.
@@ -68,9 +65,9 @@ local function add_field(its, name, value)
     local type, lane = string.match(name, "^(%S+) (%S+)$")
     if type and string.sub(name, 1, 1) == "+" then
         its.unkept[string.sub(name, 2)] = tonumber(value)
-    elseif type and value == key_rows.UNBOUNDED then
+    elseif type and unbounded.is_one(value) then
         its.sublanes[name] = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = true }
-        its.waits, its.are_some_unbounded = true, true
+        its.waits, its.unbounded = true, value
     elseif type then
         local enqueued, first, standing, is_first, turn = string.match(value, "^(%S+) (%S+) ?(%S*) ?(!?)~?(%d*)$")
         its.sublanes[name] = {
@@ -91,29 +88,14 @@ local function add_field(its, name, value)
     end
 end
 
--- RETURNS whether nothing bounds a key, which is that of a tenant.
-local function is_unbounded(its)
-    return its.tenant and not its.is_paused and tenants.is_unbounded(its.tenant)
-end
-
--- Bounds all sub-lanes of a key that are unbounded.
-local function bound_all(its_key, its)
-    local names = {}
-    for name, sublane in pairs(its.sublanes) do
-        names[#names + 1] = sublane.is_unbounded and name or nil
-    end
-    for _, name in ipairs(names) do
-        unbounded.bound(its_key, its, name)
-    end
-end
-
 -- RETURNS a table of what Redis says of a key:
 -- tenant: the name of the tenant whose key it is, false for another key.
 -- sublanes: "type lane" -> a table: type and lane; first, enqueued: its first job, and when that was enqueued;
 --   standing: the job that stands in the lane, "" for none; is_first: whether it goes first (`minimums`); turn: the era
 --   in which it has a turn (`shares`), nil for none; is_changed: whether this is still to be written; has_more: whether
 --   a job waits behind the first one, nil if that is not known; is_unbounded: whether all its jobs are in the lane,
---   and then it has no first job (`unbounded`), and nothing bounds the key.
+--   and then it has no first job (`unbounded`).
+-- unbounded: what the hash has of the sub-lanes that are unbounded, nil if none is.
 -- unkept: "type lane" -> how many of the first jobs of a sub-lane that was unbounded are still to be kept back.
 -- waits: whether any job waits for the key. held: how many jobs hold it, nil until `key_rows.held` is asked. is_paused.
 -- stated: task -> the limit or rate that its jobs state.
@@ -139,8 +121,8 @@ function key_rows.read(its_key)
             add_field(its, fields[i], fields[i + 1])
         end
         keys.known[its_key] = its
-        if its.are_some_unbounded and not is_unbounded(its) then
-            bound_all(its_key, its)
+        if its.unbounded then
+            unbounded.check(its_key, its)
         end
     end
     return its
@@ -162,18 +144,20 @@ end
 -- into its lane.
 function key_rows.add(its_key, its, id, type, lane, enqueued)
     local name = type .. " " .. lane
-    redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)
     if not its.waits then
         redis.call("ZADD", key.waiting_keys, "NX", keyed.revision(), its_key)
         its.waits = true
     end
     local sublane = its.sublanes[name]
-    if not sublane then
-        local is_free = is_unbounded(its)
-        sublane = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = is_free,
-            is_changed = is_free }
+    local is_new = not sublane
+    if is_new then
+        sublane = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = false }
         its.sublanes[name] = sublane
     end
+    if its.tenant and (is_new or its.unbounded) then
+        unbounded.come(its_key, its, is_new and sublane)
+    end
+    redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)
     if sublane.is_unbounded then
         return true
     elseif its.unkept[name] then
@@ -264,7 +248,7 @@ function key_rows.write_sublanes(its_key, its)
     for name, sublane in pairs(its.sublanes) do
         if sublane.is_changed then
             fields[#fields + 1] = name
-            fields[#fields + 1] = sublane.is_unbounded and key_rows.UNBOUNDED or sublane.enqueued .. " " ..
+            fields[#fields + 1] = sublane.is_unbounded and its.unbounded or sublane.enqueued .. " " ..
                 sublane.first .. key_rows.standing_text(sublane.standing, sublane.is_first, sublane.turn)
             sublane.is_changed = false
         end

@@ -133,6 +133,12 @@ local function send_back(id, its_key)
     end
 end
 
+-- RETURNS whether a job that waits for a key there may start, whoever else does.
+local function is_unbounded(its, type, lane)
+    local sublane = its.sublanes[type .. " " .. lane]
+    return sublane ~= nil and sublane.is_unbounded
+end
+
 -- RETURNS whether job `id`, which is in its lane, may start: not if one of its keys has no room for it, since a limit
 -- was lowered just now or a tick is to go on with the key.
 function keyed.may_start(id, type, lane)
@@ -140,7 +146,8 @@ function keyed.may_start(id, type, lane)
         return true
     end
     for _, stated in ipairs(key_rows.keys_of(id)) do
-        if not has_room_for(id, stated.key, key_rows.read(stated.key)) then
+        local its = key_rows.read(stated.key)
+        if not (is_unbounded(its, type, lane) or has_room_for(id, stated.key, its)) then
             send_back(id, stated.key)
             return false
         end

@@ -62,11 +62,14 @@ function tenants.min_of(name)
     return quota_of(name).min
 end
 
--- RETURNS whether the settings bound nothing of tenant `name`: it has neither a maximum nor a minimum, and tenants go
--- by age.
-function tenants.is_unbounded(name)
+-- RETURNS how many jobs of tenant `name` may wait for its key and hold it, so that none of them need be kept back: its
+-- maximum; 0 if it has a minimum, or tenants go by shares.
+function tenants.most_unbounded(name)
     local quota = quota_of(name)
-    return quota.max == nil and quota.min == 0 and in_force().era == nil
+    if quota.min > 0 or in_force().era then
+        return 0
+    end
+    return quota.max or math.huge
 end
 
 -- RETURNS the weight of a tenant: by how much a time that its jobs have slots is divided.

@@ -1,39 +1,145 @@
--- unbounded: tenants of whose jobs nothing bounds the number: the settings give them neither a maximum nor a minimum,
--- tenants go by age, and the key is not paused. A sub-lane that begins then is unbounded: its jobs are all in their
--- lane as well, and none stands for the others. In the key's hash it has "*". So a claim takes the job out of the
+-- unbounded: tenants of which no job need be kept back: they have no minimum, go by age, are not paused, and either have
+-- no maximum, or not more of their jobs wait and hold their key together than that; only a job that comes changes this
+-- number. A sub-lane that begins then is unbounded: its jobs are all in their lane as well, and none stands for the
+-- others. In the key's hash it has "*", and the maximum for which this is so. So a claim takes the job out of the
 -- sub-lane and has it hold the key; there is nothing to renew.
--- Once something bounds the tenant, the key's next renewal bounds the sub-lane: its first job stands, and all others
--- are kept back, some in each call, the youngest first. Field "+type lane" of the key's hash says how many of its first
--- jobs are still to be kept back. Until then a claim that meets one finds out whether it may start, as of any job.
--- Cost: of a claim four commands, O(log n).
+-- Once a job comes that is one too many, or another maximum or a pause is found, all sub-lanes of the key are bounded:
+-- the first job of each stands, and all others are kept back, some in each call, the youngest first. Field "+type lane"
+-- of the key's hash says how many of its first jobs are still to be kept back. Until then a claim that meets one finds
+-- out whether it may start, as of any job.
+-- Cost: of a claim four commands, O(log n); of a job that comes, with a maximum, one for each sub-lane, of which a key
+-- has MOST_SUBLANES at most if they are to be counted.
 local MOST = 4 * protocol.MOST_OPENED -- jobs that a call keeps back
+local STAR = 42 -- the byte of "*"
+local IN_DOUBT = "*-" -- an unbounded sub-lane of a key whose jobs are to be counted
 
--- RETURNS what job `id` says of its key if that is the only one, and its sub-lane is unbounded, and nothing bounds it
--- now; else nil. A sub-lane that begins with the job is none yet.
-local function stated_by(id, type, lane)
+-- RETURNS whether `text` is what a key's hash has of an unbounded sub-lane.
+function unbounded.is_one(text)
+    return string.byte(text or "") == STAR
+end
+
+-- RETURNS what the hash has if `most` jobs may wait for the key and hold it.
+local function text_of(most)
+    return most == math.huge and "*" or "*" .. most
+end
+
+-- RETURNS how many jobs may wait for a key of a tenant and hold it while none is kept back.
+local function most_of(its)
+    return its.is_paused and 0 or tenants.most_unbounded(its.tenant)
+end
+
+-- RETURNS whether no more than `most` jobs wait for a key and hold it, with `more` that come.
+local function are_few(its_key, its, most, more)
+    if most == math.huge or most == 0 then
+        return most > 0
+    end
+    local places = {}
+    for _, sublane in pairs(its.sublanes) do
+        places[#places + 1] = key.sublane(its_key, sublane.type, sublane.lane)
+    end
+    local number = more + key_rows.held(its_key, its)
+    for nth = 1, #places <= protocol.MOST_SUBLANES and number <= most and #places or 0 do
+        number = number + redis.call("ZCARD", places[nth])
+    end
+    return #places <= protocol.MOST_SUBLANES and number <= most
+end
+
+-- Bounds the unbounded sub-lane `name` of a key.
+local function bound(its_key, its, name)
+    local sublane = its.sublanes[name]
+    local place = key.sublane(its_key, sublane.type, sublane.lane)
+    local first, enqueued = unpack(redis.call("ZRANGE", place, 0, 0, "WITHSCORES"))
+    if not first then -- somebody deleted it
+        key_rows.end_sublane(its_key, its, name)
+        return
+    end
+    sublane.first, sublane.enqueued, sublane.standing = first, enqueued, first
+    sublane.is_unbounded, sublane.is_changed = false, true
+    its.unkept[name] = redis.call("ZCARD", place)
+end
+
+-- Has the hash say `most` of all unbounded sub-lanes of a key, if so few jobs wait for it and hold it, with `more` that
+-- come; else bounds these. RETURNS whether they are so few. The caller renews the key.
+local function keep_to(its_key, its, most, more)
+    local is_free, names = are_few(its_key, its, most, more), {}
+    for name, sublane in pairs(its.sublanes) do
+        names[#names + 1] = sublane.is_unbounded and name or nil
+    end
+    local is_another = is_free and its.unbounded ~= text_of(most)
+    its.unbounded = is_free and text_of(most) or nil
+    for _, name in ipairs(names) do
+        if not is_free then
+            bound(its_key, its, name)
+        elseif is_another then
+            its.sublanes[name].is_changed = true
+        end
+    end
+    return is_free
+end
+
+-- A key was read: bounds its unbounded sub-lanes if another maximum, or a pause, says so.
+function unbounded.check(its_key, its)
+    local most = most_of(its)
+    if its.unbounded ~= text_of(most) then
+        keep_to(its_key, its, most, 0)
+    end
+end
+
+-- A repair has changed how many jobs wait for a key or hold it: has who reads it next count them.
+function unbounded.doubt(its_key)
+    local fields = redis.call("HGETALL", key.of_key(its_key))
+    for i = 1, #fields, 2 do
+        if unbounded.is_one(fields[i + 1]) then
+            redis.call("HSET", key.of_key(its_key), fields[i], IN_DOUBT)
+        end
+    end
+end
+
+-- A job is about to come into a sub-lane of a key. `sublane`: the one that begins with it, false for one that was there.
+function unbounded.come(its_key, its, sublane)
+    local is_free = keep_to(its_key, its, most_of(its), 1)
+    if sublane then
+        sublane.is_unbounded, sublane.is_changed = is_free, is_free
+    end
+end
+
+-- RETURNS what job `id` says of its key if that is the only one, its sub-lane is unbounded, and the key is not kept for
+-- a type; else nil. A sub-lane that begins with the job is none yet. `is_to_read`: whether the key is to be read.
+local function stated_by(id, type, lane, is_to_read)
     local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
-    if not (stated and stated.tenant and tenants.is_unbounded(stated.tenant)) then
+    local most = stated and stated.tenant and tenants.most_unbounded(stated.tenant) or 0
+    if most == 0 then
         return nil
     end
-    local its = key_rows.of_call().known[stated.key]
-    if its then
-        local sublane = its.sublanes[type .. " " .. lane]
-        return sublane and sublane.is_unbounded and not its.turn and stated or nil
+    if not (is_to_read and most < math.huge or key_rows.of_call().known[stated.key]) then
+        local text, turn = unpack(redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn"))
+        if text == text_of(most) or not unbounded.is_one(text) then
+            return text == text_of(most) and not turn and stated or nil
+        end
     end
-    local text, turn = unpack(redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn"))
-    return text == key_rows.UNBOUNDED and not turn and stated or nil
+    local its = key_rows.read(stated.key)
+    local sublane = its.sublanes[type .. " " .. lane]
+    return sublane and sublane.is_unbounded and not its.turn and stated or nil
+end
+
+-- RETURNS whether a key has room for a job that comes into its unbounded sub-lane `name`, and nothing is to be written
+-- of that.
+local function takes(its_key, its, name)
+    return not its.sublanes[name].is_changed and are_few(its_key, its, most_of(its), 1)
 end
 
 -- Adds a job, which has keys, to its unbounded sub-lane and to its lane. `heads`: those of its type, if they are known.
--- RETURNS whether it has such a sub-lane.
+-- RETURNS whether it has such a sub-lane, and it stays unbounded.
 function unbounded.enter(id, type, lane, enqueued, heads)
-    local stated = stated_by(id, type, lane)
-    if stated then
-        redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)
-        hooks.enters_lane(id, type, lane, enqueued)
-        lanes.add(id, type, lane, enqueued, heads)
+    local stated = stated_by(id, type, lane, true)
+    local its = stated and key_rows.of_call().known[stated.key]
+    if not stated or its and not takes(stated.key, its, type .. " " .. lane) then
+        return false
     end
-    return stated ~= nil
+    redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)
+    hooks.enters_lane(id, type, lane, enqueued)
+    lanes.add(id, type, lane, enqueued, heads)
+    return true
 end
 
 -- RETURNS whether job `id`, which is in its lane, is in an unbounded sub-lane, and has no other key: then it may start,
@@ -69,20 +175,6 @@ function unbounded.hold(id, type, lane, fence)
         key_standing.renew_all(false)
     end
     return true
-end
-
--- Bounds the unbounded sub-lane `name` of a key. The caller renews the key.
-function unbounded.bound(its_key, its, name)
-    local sublane = its.sublanes[name]
-    local place = key.sublane(its_key, sublane.type, sublane.lane)
-    local first, enqueued = unpack(redis.call("ZRANGE", place, 0, 0, "WITHSCORES"))
-    if not first then -- somebody deleted it
-        key_rows.end_sublane(its_key, its, name)
-        return
-    end
-    sublane.first, sublane.enqueued, sublane.standing = first, enqueued, first
-    sublane.is_unbounded, sublane.is_changed = false, true
-    its.unkept[name] = redis.call("ZCARD", place)
 end
 
 -- Keeps back some of the jobs of a sub-lane that was bounded, but for the one that stands. RETURNS how many of its

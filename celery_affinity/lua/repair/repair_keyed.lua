@@ -130,10 +130,10 @@ local function fix_written(its_key, type, lane, standing)
     local differs = derived.one("hash", key.of_key(its_key), name, function(found)
         local first, enqueued = unpack(derived.exists(sublane, "zset")
             and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES") or {})
-        if found == key_rows.UNBOUNDED and standing ~= false then
+        if unbounded.is_one(found) and standing ~= false then
             return first and found
         end
-        is_bounded = first and tenants.is_one(its_key) and (not found or found == key_rows.UNBOUNDED)
+        is_bounded = first and tenants.is_one(its_key) and (not found or unbounded.is_one(found))
         local job, is_first, turn = string.match(found or "", "^%d+ %S+ (%S+) ?(!?)~?(%d*)$")
         local is_its_own = not standing or standing == job
         is_first, turn = is_its_own and is_first == "!", is_its_own and turn ~= "" and turn or nil
@@ -175,6 +175,7 @@ end
 local function renew_soon(its_key)
     if not call.found then
         fix_fields(its_key)
+        unbounded.doubt(its_key)
         key_rows.of_call().known[its_key] = nil
         redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
     end
@@ -246,7 +247,7 @@ end
 local function fix_last(its_key, type, lane)
     local sublane = key.sublane(its_key, type, lane)
     local words = derived.fields(key.of_key(its_key), type .. " " .. lane)
-    if words == key_rows.UNBOUNDED and derived.exists(sublane, "zset") then
+    if unbounded.is_one(words) and derived.exists(sublane, "zset") then
         repair_keyed.fix_job(redis.call("ZRANGE", sublane, -1, -1)[1], sublane)
     end
 end

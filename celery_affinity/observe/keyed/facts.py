@@ -22,7 +22,7 @@ from ..job_row import JobRow, read_jobs
 #: its first job, the job that stands in the lane, "!" if that goes before all others, and "~" with the era of its turn;
 #: or "*": all its jobs are in the lane, since nothing bounds their tenant.
 _SUBLANE, _STATED = re.compile(r"(\S+) (\S+)"), re.compile(r"=(\S*)")
-_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !?(?:~[0-9]+)?)?|\*")
+_FIRST = re.compile(r"[0-9]+ \S+ ?(\S*)(?: !?(?:~[0-9]+)?)?|\*[0-9-]*")
 _TURN = re.compile(r"(\S+) [0-9]+ [0-9]+")
 
 

@@ -25,6 +25,7 @@ _LOST = _QUOTAS + "test_what_is_lost_of_first_places_is_made_again"
 _UNBOUNDED = "tests/server/test_unbounded.py::"
 _MANY = _UNBOUNDED + "test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others"
 _OLDER = _UNBOUNDED + "test_an_older_job_that_comes_meanwhile_hides_none_of_them"
+_IN_DOUBT = _UNBOUNDED + "test_who_was_deleted_from_the_holders_counts_again"
 _LOST_AGAIN = _UNBOUNDED + "test_what_is_lost_is_made_again"
 
 FAULTS = (
@@ -35,11 +36,11 @@ FAULTS = (
     Fault("keyed/key_room", "    if its.tenant then\n", "    if false then\n"),
     Fault("jobs/hooks", '        return (redis.call("HGET", key.settings, name) or "") ~= (value or "")\n', ""),
     # A tenant that nothing bounds.
-    Fault("keyed/tenants", "return quota.max == nil and quota.min == 0", "return quota.min == 0"),
-    Fault("keyed/tenants", "quota.max == nil and quota.min == 0 and", "quota.max == nil and"),
-    Fault("keyed/tenants", " and in_force().era == nil", ""),
-    Fault("keyed/key_rows", "its.tenant and not its.is_paused and", "its.tenant and"),
-    Fault("keyed/key_rows", "if its.are_some_unbounded and not is_unbounded(its) then", "if false then"),
+    Fault("keyed/tenants", "    return quota.max or math.huge\n", "    return math.huge\n"),
+    Fault("keyed/tenants", "if quota.min > 0 or in_force().era then", "if in_force().era then"),
+    Fault("keyed/tenants", "if quota.min > 0 or in_force().era then", "if quota.min > 0 then"),
+    Fault("keyed/key_rows", "        if its.unbounded then\n", "        if false then\n"),
+    Fault("keyed/key_rows", "if its.tenant and (is_new or its.unbounded) then", "if its.tenant and is_new then"),
     Fault("keyed/key_rows", "its.unkept[name] = its.unkept[name] + 1", "", _OLDER),
     Fault("keyed/key_rows", "    if sublane and sublane.is_unbounded then\n", "    if false then\n"),
     Fault("keyed/key_steps", "not (sublane.is_unbounded or sublane.standing == id)", "sublane.standing ~= id"),
@@ -52,7 +53,20 @@ FAULTS = (
     Fault("keyed/unbounded", 'redis.call("ZADD", key.held(its_key), fence, id)', ""),
     Fault("keyed/unbounded", "known.held + 1", "known.held"),
     Fault("keyed/unbounded", 'redis.call("EXISTS", sublane) == 0', "false"),
-    Fault("keyed/unbounded", "text == key_rows.UNBOUNDED and not turn", "text == key_rows.UNBOUNDED"),
+    Fault("keyed/unbounded", "return text == text_of(most) and not turn", "return text == text_of(most)"),
+    Fault("keyed/unbounded", "if text == text_of(most) or not", "if text ~= text_of(most) or not"),
+    Fault("keyed/unbounded", "return its.is_paused and 0 or", "return"),
+    Fault("keyed/unbounded", "more + key_rows.held(its_key, its)", "more"),
+    Fault("keyed/unbounded", 'number = number + redis.call("ZCARD", places[nth])', "number = number + 0"),
+    Fault("keyed/unbounded", "return #places <= protocol.MOST_SUBLANES and number", "return number"),
+    Fault(
+        "keyed/unbounded", "local is_another = is_free and its.unbounded ~= text_of(most)", "local is_another = false"
+    ),
+    Fault("keyed/unbounded", "keep_to(its_key, its, most, 0)", "keep_to(its_key, its, most, -1)"),
+    Fault("keyed/unbounded", "keep_to(its_key, its, most_of(its), 1)", "keep_to(its_key, its, most_of(its), 0)"),
+    Fault("keyed/unbounded", "are_few(its_key, its, most_of(its), 1)", "are_few(its_key, its, most_of(its), 0)"),
+    Fault("keyed/unbounded", "not its.sublanes[name].is_changed and are_few", "are_few"),
+    Fault("keyed/unbounded", 'redis.call("HSET", key.of_key(its_key), fields[i], IN_DOUBT)', "", _IN_DOUBT),
     Fault("keyed/unbounded", "sublane.is_unbounded and not its.turn", "sublane.is_unbounded"),
     Fault("keyed/unbounded", "keys.passes.id == id and", ""),
     Fault("keyed/unbounded", "key_steps.keep_back(id, sublane.type, sublane.lane, enqueued)", ""),

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection, Iterable
 
 from celery_affinity.rules.keyed.key_limits import limit_set, rate_set
-from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, TENANT_PREFIX, TICK_US
+from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, MOST_SUBLANES, TENANT_PREFIX, TICK_US
 from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
 from celery_affinity.rules.tenants import max_of, min_of
@@ -21,7 +21,8 @@ def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> N
     keys = keys_of(job)
     if not keys:
         return
-    if _is_alone_and_unbounded(cohort, job):
+    key = keys[0].key
+    if _is_alone_and_unbounded(cohort, job) and cohort.unbounded[sublane_of(key, job)] == limit_of(cohort, key):
         renew(cohort, set(), now_us, gains=True)
         return
     shares.come(cohort, job)
@@ -218,11 +219,17 @@ def _least_of(cohort: Cohort, key: str) -> int:
 
 
 def is_unbounded(cohort: Cohort, key: str) -> bool:
-    """Return whether nothing bounds how many jobs hold *key*, and in which order: it is that of a tenant."""
+    """Return whether no job need wait for *key*, that of a tenant: all that wait and hold it may hold it in any order.
+
+    With a maximum they are counted only in a few sub-lanes.
+    """
     if not key.startswith(TENANT_PREFIX) or f"key:{key}" in cohort.pauses:
         return False
-    has_quota = limit_of(cohort, key) < sys.maxsize or _least_of(cohort, key)
-    return not has_quota and cohort.settings.half_life_us is None
+    if _least_of(cohort, key) or cohort.settings.half_life_us is not None:
+        return False
+    most, waits = limit_of(cohort, key), waiting(cohort, key)
+    are_few = len({sublane_of(key, job) for job in waits}) <= MOST_SUBLANES
+    return most == sys.maxsize or (are_few and len(waits) + len(holders(cohort, key)) <= most)
 
 
 def sublane_of(key: str, job: Job) -> SubLane:
@@ -239,17 +246,17 @@ def _is_alone_and_unbounded(cohort: Cohort, job: Job) -> bool:
 
 
 def _bound(cohort: Cohort, key: str) -> None:
-    """Find out which sub-lanes of *key* are unbounded: those that began when nothing bounded it, until something does.
+    """Find out which sub-lanes of *key* are unbounded: those that began when it was, until it is not.
 
     All jobs of such a sub-lane are in their lane.
     """
     before = {each for each in cohort.sublanes if each[0] == key}
     now = {sublane_of(key, job) for job in waiting(cohort, key)}
     cohort.sublanes = (cohort.sublanes - before) | now
-    its = (cohort.unbounded & now) | (now - before)
-    cohort.unbounded = {each for each in cohort.unbounded if each[0] != key}
+    its = (cohort.unbounded.keys() & now) | (now - before)
+    cohort.unbounded = {each: most for each, most in cohort.unbounded.items() if each[0] != key}
     if is_unbounded(cohort, key):
-        cohort.unbounded |= its
+        cohort.unbounded |= dict.fromkeys(its, limit_of(cohort, key))
 
 
 def goes_first(cohort: Cohort, job: Job) -> bool:

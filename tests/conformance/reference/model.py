@@ -293,8 +293,8 @@ class Cohort:
     """Pending jobs that stood in their lanes when a key was renewed last."""
     sublanes: set[SubLane] = field(default_factory=set)
     """Where jobs wait for their keys, as when these were renewed last."""
-    unbounded: set[SubLane] = field(default_factory=set)
-    """Those of tenants that nothing bounded when they began, and since: each of their jobs stands."""
+    unbounded: dict[SubLane, int] = field(default_factory=dict)
+    """Those of tenants of which no job has had to wait since they began -> the maximum: each of their jobs stands."""
     first_keys: set[str] = field(default_factory=set)
     """Keys of tenants that held fewer slots than their minimum when they were renewed last: their jobs go first."""
     gone_on: set[tuple[str, str]] = field(default_factory=set)

@@ -146,9 +146,7 @@ def one_type(client: redis.Redis) -> Arrows:
 
 
 def tenants(client: redis.Redis) -> Arrows:
-    """Jobs of a hundred tenants and one worker: without quotas, with maxima, and with shares; the ends of these take a
-    time, and so cost what it says.
-    """
+    """Jobs of a hundred tenants and one worker: without quotas, with maxima above what waits and below, with shares."""
     of_tenants = {"pending": PENDING, "slots": 1, "rules": "key=tenant%3At{} quota=settings", "names": 100}
     fleet = Fleet(client, **of_tenants)
     yield Arrow("publish of a tenant", fleet.publish)
@@ -158,8 +156,13 @@ def tenants(client: redis.Redis) -> Arrows:
     yield Arrow("publish with a maximum", fleet.publish)
     yield Arrow("release with a maximum", fleet.release)
     client.flushall()
+    fleet = Fleet(client, **of_tenants, settings={"tenants": "*=max:3"})
+    yield Arrow("publish of a flood", fleet.publish)
+    yield Arrow("release of a flood", fleet.release)
+    client.flushall()
     fleet = Fleet(client, **of_tenants, settings={"tenant_turns": "share"})
     yield Arrow("publish with a share", fleet.publish)
+    yield Arrow("release with a share", fleet.release)
 
 
 def hints(client: redis.Redis) -> Arrows:

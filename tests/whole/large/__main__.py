@@ -38,7 +38,8 @@ class Scale:
     """The sizes to measure. *workers*: of one slot and one to three types each, besides two large ones.
 
     *keys*: number of exclusive keys of all these jobs; 0: they have none. *limit*: of each type; 0: it has none.
-    *tenants*: number of tenants with shares; 0: the jobs have none. *hints*: number of hints; 0: the jobs have none.
+    *tenants*: number of tenants with shares, or with *minimum* by age; 0: the jobs have none. *hints*: number of hints;
+    0: the jobs have none.
     """
 
     jobs: int = 1_000_000
@@ -48,13 +49,15 @@ class Scale:
     keys: int = 0
     limit: int = 0
     tenants: int = 0
+    minimum: int = 0
     hints: int = 0
 
     def __str__(self):
         workers = f", {self.workers:,} more workers that join and heartbeat" if self.workers else ""
         keys = f", {self.keys:,} exclusive key{'s' if self.keys > 1 else ''}" if self.keys else ""
         limit = f" with a limit of {self.limit:,} each" if self.limit else ""
-        tenants = f", {self.tenants:,} tenants with shares" if self.tenants else ""
+        quota = f"a minimum of {self.minimum} each" if self.minimum else "shares"
+        tenants = f", {self.tenants:,} tenants with {quota}" if self.tenants else ""
         hints = f", {self.hints:,} hints, of which each of these workers holds {HINTS_OF_ONE}" if self.hints else ""
         return f"{self.jobs:,} jobs of {self.types:,} types{limit}{keys}{tenants}{workers}{hints}"
 
@@ -67,6 +70,8 @@ SCALES = (
     Scale(jobs=10_000, types=1, keys=1),
     Scale(jobs=100_000, types=1000, limit=3),
     Scale(jobs=100_000, types=1, tenants=10_000),
+    Scale(jobs=100_000, types=1, tenants=10_000, minimum=1),
+    Scale(types=1, tenants=1_000_000),
     Scale(jobs=100_000, workers=5_000, hints=200),
 )
 
@@ -117,7 +122,8 @@ def measure_merging(keys, calls):
 def measure(scale):
     """Return the times of scripts, and of reports, by name, and those of a script that does nothing."""
     with first_in_line() as server, redis.Redis.from_url(server.url) as client:
-        fleet = LargeFleet(client, scale.types, keys=scale.keys, tenants=scale.tenants, hints=scale.hints)
+        tenants = {"tenants": scale.tenants, "minimum": scale.minimum}
+        fleet = LargeFleet(client, scale.types, keys=scale.keys, hints=scale.hints, **tenants)
         client.config_set("slowlog-max-len", 10_000)
         client.config_set("slowlog-log-slower-than", NOTED_FROM_US)
         fleet.limit_types(scale.limit)

@@ -64,11 +64,11 @@ class LargeFleet:
     """Many pending jobs, 11 priorities and both modes, and workers that serve 1 to 20 of the types.
 
     *keys*: number of exclusive keys that the jobs have in turn, those of one key alike; 0: they have none. *tenants*:
-    number of tenants with shares that the jobs have in turn; 0: they have none. *hints*: number of hints that the jobs
-    have at random, which a bonus and weights then count; 0: they have none.
+    number of tenants with shares, or with *minimum* each, that the jobs have in turn; 0: they have none. *hints*:
+    number of hints that the jobs have at random, which a bonus and weights then count; 0: they have none.
     """
 
-    def __init__(self, client, types, priorities=11, seed=1, keys=0, tenants=0, hints=0):
+    def __init__(self, client, types, priorities=11, seed=1, keys=0, tenants=0, minimum=0, hints=0):
         self.client = client
         self.scheduler = Counting(client, Keys())
         self.reader = Reader(client, Keys())
@@ -80,7 +80,8 @@ class LargeFleet:
         self._numbers, self._pages = count(), count(1)
         self.took_ms = {name: [] for name in ARROWS}
         if tenants:
-            self.scheduler.configure({"tenant_turns": "share"})
+            quotas = {"tenants": f"*=max:none,min:{minimum}"} if minimum else {"tenant_turns": "share"}
+            self.scheduler.configure(quotas)
         if hints:
             self.scheduler.configure({"locality_bonus": "80", "placement": "weighted"})
         self._nothing = client.script_load(NOTHING)
