@@ -1,7 +1,7 @@
 """The start of a task: it is given to the pool, and begins, only while no other worker can have its job.
 
-A worker may lose a job between its claim and its start: the server took the worker for dead. Then the task is not begun;
-if it has begun already, it is stopped where the pool can do that.
+A worker may lose a job between its claim and its start: the server took the worker for dead. Then the task is not
+begun; if it has begun already, it is stopped where the pool can do that.
 """
 
 import logging
