@@ -160,7 +160,7 @@ def as_stated(rate: str) -> str:
 
 
 def as_said(stated: str) -> str:
-    """Return what `as_stated` was given; *stated* itself if that made none."""
+    """Return ``100/m`` for ``100/60000000``: the reverse of `as_stated`. Another period is returned as it is."""
     starts, _, period_us = stated.partition("/")
     return next((f"{starts}/{period}" for period, us in _PERIODS_US.items() if str(us) == period_us), stated)
 
