@@ -7,7 +7,7 @@ import time
 from celery_affinity.clock import SECOND_US
 from celery_affinity.lab import judge, made_up, twin
 from celery_affinity.lab.overtaking import beyond_bound
-from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.scenario import scenario_of
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="look for claims beyond the overtaking bound as well")
     given = parser.parse_args()
     trace = made_up.unscheduled(given.jobs, load=given.load)
-    scenario, length_s = of_trace(trace), trace.length_us / SECOND_US
+    scenario, length_s = scenario_of(trace), trace.length_us / SECOND_US
     began_s, cpu_s = time.perf_counter(), time.process_time()
     schedule = (judge if given.judge else twin).schedule(scenario)
     took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s

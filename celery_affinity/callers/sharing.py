@@ -114,7 +114,10 @@ def _outcome_of(end: Succeeded | Failed) -> str:
 
 
 def _tell_all(scheduler: Scheduler, batch: Batch, tell: Callable[[Caller], None], *, outcome: str) -> bool:
-    """Tell every caller of *batch* by *tell*; end the calls of those told, with *outcome*. Return whether all were."""
+    """Call *tell* for each caller of *batch*, and end the calls of which it succeeds, with *outcome*.
+
+    Return whether it succeeded for all.
+    """
     knows_all = True
     for page in pages_of(scheduler, batch):
         told: list[str] = []

@@ -83,7 +83,7 @@ def _refusals(app: Celery) -> list[str]:
 
 
 def _wrong_in_decorator(options: Options, *, scheduled: bool, acks_late: bool | None) -> str | None:
-    of_retries, of_base = options.get("retry_kwargs"), _of_base(options)
+    of_retries, of_base = options.get("retry_kwargs"), _in_base(options)
     return (
         wrong(options, scheduled=scheduled, of_task=True)
         or wrong(of_base, scheduled=scheduled, of_task=True)
@@ -92,7 +92,7 @@ def _wrong_in_decorator(options: Options, *, scheduled: bool, acks_late: bool | 
     )
 
 
-def _of_base(options: Options) -> Options:
+def _in_base(options: Options) -> Options:
     base = options.get("base")
     return attributes(base) if isinstance(base, type) else {}
 
@@ -110,7 +110,7 @@ def _checking(
     *acks_late*: what counts for a task that does not say it; None: nobody knows yet.
     """
     found = _wrong_in_decorator(options, scheduled=scheduled, acks_late=acks_late) if options else None
-    says = {"affinity": options.get("affinity", _of_base(options).get("affinity"))} if options and not found else {}
+    says = {"affinity": options.get("affinity", _in_base(options).get("affinity"))} if options and not found else {}
     if found is None and not as_affinity(says.get("affinity")).has_rules:
         return decorate
 

@@ -32,14 +32,14 @@ from ..rules.keyed.key_rules import (
     TenantKey,
     keeps_order,
     narrowness,
-    of_text,
     rule_of_call,
+    rule_of_text,
     tenant,
 )
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.locality import Locality, hint_of_call
 from ..rules.merging import Merge, merge_key
-from ..rules.rule_texts import as_preemptible, hint_in, is_preemptible, joined, of_options, parts_of
+from ..rules.rule_texts import as_preemptible, hint_in, is_preemptible, joined, parts_of, texts_of_keys
 from . import revokes
 from .first_try import rules_in
 from .of_app import rules_by_name
@@ -149,7 +149,7 @@ def _kept(left: object) -> dict[str, str]:
     if kept is None:
         return {}
     merging, keys = parts_of(kept)
-    rate, exclusive, of_tenant = of_options(as_preemptible(keys, False))
+    rate, exclusive, of_tenant = texts_of_keys(as_preemptible(keys, False))
     hint = hint_in(kept)
     found = {Merge.option: merging, Locality.option: f"near={hint}" if hint else ""}
     found |= {Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
@@ -159,7 +159,7 @@ def _kept(left: object) -> dict[str, str]:
 def _kept_preemptible(left: object) -> bool | None:
     """Return whether the job of the first try may be stopped; None if it has left no rules, or none of a tenant."""
     kept = rules_in(left)
-    return is_preemptible(kept) if kept and of_options(parts_of(kept)[1])[2] else None
+    return is_preemptible(kept) if kept and texts_of_keys(parts_of(kept)[1])[2] else None
 
 
 def _may_be_stopped(
@@ -183,7 +183,7 @@ def _key_rule(option: str, options: Mapping[str, Any], asked: Affinity, kept: Ma
     value = options.get(option)
     given = rule_of_call(option, value)
     if given is not None:
-        return of_text(option, given) if isinstance(given, str) else given
+        return rule_of_text(option, given) if isinstance(given, str) else given
     if value is False:
         return ""
     of_call: Rule | None = getattr(asked, option)

@@ -19,7 +19,7 @@ from .settings_to_try import Tried, to_try
 from .shortfall import Reached, far_from, reached
 from .targets import Target
 from .unreachable import why_not
-from .waits import of_jobs, summary
+from .waits import summary, waits_by_job
 
 Engine = Callable[[Scenario], Schedule]
 
@@ -163,16 +163,16 @@ class _Search:
         """Return the fewest slots that are found to reach the targets: of one profile, or of several."""
         found: list[dict[Profile, int]] = []
         for each in self.profiles:
-            number = self.of_one(each, tried)
+            number = self.slots_of_one(each, tried)
             found += [] if number is None else [{each: number}]
         fewest = min((sum(each.values()) for each in found), default=_MOST_SLOTS + 1)
-        if fewest > 1 and (mixed := self.of_several(tried, fewest - 1)) is not None:
+        if fewest > 1 and (mixed := self.slots_of_several(tried, fewest - 1)) is not None:
             found.append(mixed)
         if not found:
             raise _NothingError
         return min(found, key=lambda each: (sum(each.values()), sum(map(len, each))))
 
-    def of_one(self, profile: Profile, tried: Tried) -> int | None:
+    def slots_of_one(self, profile: Profile, tried: Tried) -> int | None:
         """Return how many slots of *profile* alone reach the targets; None if more do not help any further."""
         now, number, before = far_from(self.targets, self.waits({}, tried)), 1, 0
         while (far := far_from(self.targets, self.waits({profile: number}, tried))) > 0:
@@ -183,7 +183,7 @@ class _Search:
                 return None
         return self.halved(partial(_with, {}, profile), before, number, tried)
 
-    def of_several(self, tried: Tried, most: int) -> dict[Profile, int] | None:
+    def slots_of_several(self, tried: Tried, most: int) -> dict[Profile, int] | None:
         """Return at most *most* slots that reach the targets, each added where it helps most; None without any."""
         slots: dict[Profile, int] = {}
         step = 1
@@ -226,7 +226,7 @@ class _Search:
                 raise _TooManyError
             schedule = self.schedule(with_slots(self.scenario, slots, tried.settings))
             self.known[key] = tuple(each.wait_s(schedule) for each in self.targets)
-            self.means[key] = summary(of_jobs(schedule).values()).mean_s or 0.0
+            self.means[key] = summary(waits_by_job(schedule).values()).mean_s or 0.0
         return self.known[key]
 
     def schedule(self, scenario: Scenario) -> Schedule:

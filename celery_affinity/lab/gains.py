@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from .scenario import Arrival
 from .schedule import Schedule
-from .waits import Waits, of_jobs, summary
+from .waits import Waits, summary, waits_by_job
 
 #: Smallest difference, µs, of two waits that counts as one.
 _NOTICED_US = 1_000
@@ -43,7 +43,7 @@ class Gain:
 
 def between(before: Schedule, after: Schedule) -> list[Gain]:
     """Return what changes for each kind of jobs: who gains most, by seconds of all jobs together, comes first."""
-    waits, its_waits = of_jobs(before), of_jobs(after)
+    waits, its_waits = waits_by_job(before), waits_by_job(after)
     both = waits.keys() & its_waits.keys()
     jobs = [each for each in before.scenario.arrivals if each.number in both]
     groups = grouped_pairs(jobs, waits, its_waits)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ..clock import SECOND_US
 from . import twin
-from .scenario import of_trace
+from .scenario import scenario_of
 from .trace import DONE, Trace, TracedJob, TracedWorker
 
 
@@ -84,7 +84,7 @@ def trace(count: int, *, load: float = 0.95, seed: int = 1) -> Trace:
     """Return a trace of *count* jobs that a fleet ran as the rules say: a replay makes all of its claims again."""
     made = unscheduled(count, load=load, seed=seed)
     jobs = list(made.jobs)
-    for fence, run in enumerate(twin.schedule(of_trace(made)).runs, 1):
+    for fence, run in enumerate(twin.schedule(scenario_of(made)).runs, 1):
         jobs[run.number] = replace(
             jobs[run.number],
             fence=fence,

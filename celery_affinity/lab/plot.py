@@ -41,7 +41,10 @@ text { fill: #e6edf3; }
 
 
 def svg(before_us: Iterable[int | None], after_us: Iterable[int | None], title: str) -> str:
-    """Return the plot of two lists of waits, µs. None: a job that was never claimed, which no curve gets to."""
+    """Return an SVG plot of how many jobs had waited for at most so long, before and after.
+
+    Waits in µs; None for a job that was never claimed: its curve ends below 100 %.
+    """
     before, after = list(before_us), list(after_us)
     longest_s = max([_SHORTEST_S * 10, *(us / SECOND_US for us in (*before, *after) if us is not None)])
     parts = [

@@ -12,7 +12,7 @@ from .candidates import Candidate
 from .engines import Engine, scheduled
 from .fidelity import Difference
 from .overtaking import beyond_bound
-from .scenario import Scenario, of_trace
+from .scenario import Scenario, scenario_of
 from .schedule import Run, Schedule
 from .trace import Trace
 from .waits import WaitReport
@@ -56,7 +56,7 @@ class Replay:
 
 def replay(trace: Trace, engine: Engine = "auto", progress: Iterable[object] | None = None) -> Replay:
     """Schedule what *trace* recorded. *progress*: stepped for each job that arrives. Raises UnknownRuleError."""
-    scenario = of_trace(trace)
+    scenario = scenario_of(trace)
     ours = recorded(trace, scenario)
     theirs, chosen = scheduled(scenario, engine, progress)
     claimed = {run.number for run in ours.runs}

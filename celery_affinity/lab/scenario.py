@@ -40,7 +40,7 @@ class Scenario:
     paused: tuple[str, ...] = ()
 
 
-def of_trace(trace: Trace) -> Scenario:
+def scenario_of(trace: Trace) -> Scenario:
     """Return the scenario of what *trace* recorded. Jobs whose end is not in the trace, or that no worker claimed, take
     the median of their type (of all jobs, if no job of the type ended); those that still ran as it ended run
     beyond its end.

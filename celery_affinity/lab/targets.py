@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import OptionError
 from .scenario import Arrival, Scenario
 from .schedule import Schedule
-from .waits import of_jobs
+from .waits import waits_by_job
 
 #: What a target may be about, beside the types of a trace.
 ALL, ON_DEMAND, QUEUED = "all", "on-demand", "queued"
@@ -35,7 +35,7 @@ class Target:
 
     def wait_s(self, schedule: Schedule) -> float:
         """Return the percentile of the waits: infinity if so many jobs were never claimed, 0 without such jobs."""
-        waits_us = of_jobs(schedule)
+        waits_us = waits_by_job(schedule)
         found = [waits_us[each.number] for each in schedule.scenario.arrivals if self.counts(each)]
         ordered = sorted(math.inf if wait_us is None else wait_us for wait_us in found)
         return ordered[max(0, math.ceil(self.percent / 100 * len(ordered)) - 1)] / 1e6 if ordered else 0.0

@@ -10,7 +10,7 @@ from .scenario import Arrival, Scenario
 from .schedule import Schedule
 from .targets import Target, has_jobs
 from .trace import TracedWorker
-from .waits import of_jobs
+from .waits import waits_by_job
 
 
 def why_not(scenario: Scenario, targets: Sequence[Target], schedule: Callable[[Scenario], Schedule]) -> list[str]:
@@ -42,7 +42,7 @@ def endless(scenario: Scenario) -> Scenario:
 def _reason(target: Target, made: Schedule) -> str:
     if target.below_s <= 0:
         return "no wait is below 0"
-    waits_us = of_jobs(made)
+    waits_us = waits_by_job(made)
     late = [
         each
         for each in made.scenario.arrivals

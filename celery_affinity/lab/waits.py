@@ -52,7 +52,7 @@ class WaitReport:
 
 def report(schedule: Schedule, counted: Container[int] | None = None) -> WaitReport:
     """Return the report of *schedule*. *counted*: numbers of the jobs that have a wait; None: all that were claimed."""
-    waits = of_jobs(schedule)
+    waits = waits_by_job(schedule)
     if counted is not None:
         waits = {number: each if number in counted else None for number, each in waits.items()}
     return WaitReport(
@@ -64,7 +64,7 @@ def report(schedule: Schedule, counted: Container[int] | None = None) -> WaitRep
     )
 
 
-def of_jobs(schedule: Schedule) -> dict[int, int | None]:
+def waits_by_job(schedule: Schedule) -> dict[int, int | None]:
     """Return how long each job waited, µs, by its number; None: it was never claimed."""
     since_us = {each.number: each.since_us for each in schedule.scenario.arrivals}
     found: dict[int, int | None] = dict.fromkeys(since_us)

@@ -86,7 +86,7 @@ class LetterFilter:
 def find(reader: Reader, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
     """Return the letters that *which* admits, the newest first, *limit* at most."""
     found, now_s = [], reader.now_us() / SECOND_US
-    for letter in _of_ids(reader, which.ids) if which.ids else _all(reader):
+    for letter in _with_ids(reader, which.ids) if which.ids else _all(reader):
         if which.admits(letter, now_s):
             found.append(letter)
             if len(found) == limit:
@@ -135,7 +135,7 @@ def _all(reader: Reader) -> Iterator[DeadLetter]:
         first += _PAGE
 
 
-def _of_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
+def _with_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
     of_tasks = [job_id for jobs in reader.jobs_of(ids) for job_id in jobs]
     jobs = list(dict.fromkeys([*ids, *of_tasks]))
     return _read(reader, list(dict.fromkeys(row.into or row.job_id for row in read_jobs(reader, jobs))))

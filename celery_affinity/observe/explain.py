@@ -16,7 +16,8 @@ from .job_row import read_jobs
 from .jobs import Job, settings_command, with_runs
 from .near import Near, near
 from .preemption import Stop, Stopped, stopped_last, stops, why_none
-from .waiting import Waiting, waiting_of
+from .waiting import Waiting
+from .why_it_waits import waiting_of
 
 #: Largest number of attempts to read a job that moves meanwhile.
 _TRIES = 5

@@ -211,7 +211,7 @@ def _next(reader: Reader, which: Filter, at: _At, most: int) -> tuple[list[tuple
         if "lanes" in name:
             places, chunk = _lanes(reader, name, which.type, at.chunk)
         elif which.stamp is not None:
-            places, chunk = _of_stamp(reader, which.stamp)
+            places, chunk = _places_of_stamp(reader, which.stamp)
         else:
             places, chunk = _one(reader, name)
         found = _by_score(reader, places, at, most)
@@ -231,7 +231,7 @@ def _one(reader: Reader, name: str) -> tuple[list[_Place], int]:
     return [_Place(name, reader.key(name))], 0
 
 
-def _of_stamp(reader: Reader, given: str) -> tuple[list[_Place], int]:
+def _places_of_stamp(reader: Reader, given: str) -> tuple[list[_Place], int]:
     name, _, value = given.partition("=")
     return [_Place("stamped", reader.key("stamped", f"{encode(name)}:{encode(value)}"))], 0
 

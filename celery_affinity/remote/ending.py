@@ -31,7 +31,7 @@ class NotAcceptedError(Exception):
 
 
 class UnderWayError(Exception):
-    """Another request tells this end, and has not come to its end."""
+    """Another request that reports this end of the job is still being handled."""
 
 
 @dataclass(frozen=True)

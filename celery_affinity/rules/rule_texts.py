@@ -108,7 +108,7 @@ def without_hint(text: str) -> str:
     return _HINT.sub("", text).lstrip() if "near=" in text else text
 
 
-def of_options(text: str) -> tuple[str, str, str]:
+def texts_of_keys(text: str) -> tuple[str, str, str]:
     """Return what *text* says of a rate, of an exclusive key, and of a tenant; "" for nothing."""
     found = {part.split(" ")[1].partition("=")[0]: part for part in _KEY_PART.findall(text)}
     return found.get("rate", ""), found.get("limit", ""), found.get("quota", "")

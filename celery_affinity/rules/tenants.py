@@ -141,12 +141,12 @@ def max_of(key: str, text: str) -> int | None:
 
 
 def min_of(key: str, text: str) -> int:
-    """Return the minimum of a tenant, 0 for none, as `max_of` does."""
+    """Return how many slots a tenant has at least while it has jobs; 0: no minimum. Arguments as of `max_of`."""
     return _of(key, text).min
 
 
 def weight_of(key: str, text: str) -> int:
-    """Return the weight of a tenant, as `max_of` does."""
+    """Return the weight of a tenant in shares. Arguments as of `max_of`."""
     return _of(key, text).weight
 
 

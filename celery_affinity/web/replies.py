@@ -73,7 +73,7 @@ def error(status: int, message: str, headers: dict[str, str] | None = None) -> R
 
 
 def reply_to_error(exc: Exception) -> Response:
-    """Return the reply that says *exc*."""
+    """Return the HTTP reply for an error: its status, and its text as JSON."""
     if isinstance(exc, RefusedError):
         return error(exc.status, str(exc))
     if isinstance(exc, (BrokerDownError, BusyError)):

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ..errors import SettingError, TraceError
 from ..lab import trace_file
-from ..lab.scenario import Scenario, of_trace
+from ..lab.scenario import Scenario, scenario_of
 from ..lab.trace import Trace
 from .replies import RefusedError
 from .threads import BusyError, Threads
@@ -116,7 +116,7 @@ class Traces:
                 raise RefusedError(409, str(exc).replace(file.path, name)) from exc
             except OSError as exc:
                 raise RefusedError(409, f"{name} cannot be read: {exc.strerror}") from exc
-            self._last = Loaded(version, trace, of_trace(trace))
+            self._last = Loaded(version, trace, scenario_of(trace))
         return self._last
 
 

@@ -15,7 +15,7 @@ from ..clock import SECOND_US, now_s
 from ..membership.held import is_claim, job_in
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
-from ..rules.rule_texts import of_options
+from ..rules.rule_texts import texts_of_keys
 from ..transport.consumed import WAIT
 from ..transport.inbox import Inbox
 from . import unclaimed
@@ -69,7 +69,7 @@ class ClaimedRequest(_Request):
     def holds_a_key(self) -> bool:
         """Whether the claim keeps other jobs of an exclusive key from being claimed."""
         rules = rules_in(self.request_dict["properties"].get(PROPERTY))
-        return bool(rules and of_options(rules)[1])
+        return bool(rules and texts_of_keys(rules)[1])
 
     def _check_what_celery_takes_on_trust(self) -> None:
         """Raise InvalidTaskError for values that would end the event loop later: Celery refuses the message then."""

@@ -9,20 +9,16 @@ billiard does in a prefork pool: the other pools would drop the error, and the s
 """
 
 import logging
-import signal
-from collections.abc import Callable
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from typing import Any
 
 import celery
-from billiard.common import TERM_SIGNAME
 from billiard.einfo import ExceptionInfo
 from billiard.exceptions import TimeLimitExceeded, WorkerLostError
 from celery.app.task import Task
 from celery.concurrency.base import BasePool
-from celery.exceptions import Reject, TaskRevokedError, WorkerShutdown, WorkerTerminate
+from celery.exceptions import Reject, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
-from celery.worker import state
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from redis.exceptions import RedisError
 
@@ -34,10 +30,8 @@ from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
 from ..rules.protocol import PREEMPTED
 from ..server.received import LOST
-from . import runs
-from .cancelled_request import CancelledRequest
-from .pools import forks
 from .preempted import Preempted
+from .started_request import NotBegunError, StartedRequest, starting_if_it_may
 
 logger = logging.getLogger(__name__)
 
@@ -45,23 +39,8 @@ logger = logging.getLogger(__name__)
 _LEAVES_REJECTED_PENDING = celery.VERSION[:2] < (5, 7)
 
 
-class NotBegunError(Reject):
-    """Raised in place of a task's body, which cannot begin now: the job waits again, and this counts as no delivery."""
-
-    def __init__(self, reason: str, requeue: bool = True) -> None:
-        super().__init__(reason, requeue)
-
-    def __str__(self) -> str:
-        return str(self.reason)
-
-
-class EndOfTask(CancelledRequest):
+class EndOfTask(StartedRequest):
     """A mixin for ``celery.worker.request.Request`` and for what users derive from it."""
-
-    _is_fenced = False
-
-    #: Whether the body must not begin: another worker may have got the job since the pool was given the task.
-    is_called_off = False
 
     #: The kind of revoke that was announced: `REVOKED` or `EXPIRED`; "" before that.
     _revoked_as = ""
@@ -72,19 +51,13 @@ class EndOfTask(CancelledRequest):
     #: Whether the ack is told with the end only.
     _is_acked_at_its_end = False
 
-    #: Function that says whether the pool still runs the task, or will; None before the task is given to the pool.
-    is_in_the_pool: Callable[[], bool] | None = None
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Wrap the methods that Celery generates in a subclass for each task."""
         super().__init_subclass__(**kwargs)
-        for name, wrap in (("on_success", _ending_on_success), ("execute_using_pool", _starting_if_it_may)):
+        for name, wrap in (("on_success", _ending_on_success), ("execute_using_pool", starting_if_it_may)):
             generated = cls.__dict__.get(name)
             if generated is not None:
                 setattr(cls, name, wrap(generated))
-
-    def execute_using_pool(self, pool: BasePool, **kwargs: Any) -> Any:
-        return self._give_to(pool, super().execute_using_pool, **kwargs)
 
     def _retry_worker_lost(self, *args: Any) -> Any:
         # A retry looks in the task's stack for the request to repeat. No task runs in this process: the stack is empty.
@@ -207,93 +180,9 @@ class EndOfTask(CancelledRequest):
         if not self._is_acked_at_its_end:
             super().acknowledge()
 
-    def on_accepted(self, pid: int, time_accepted: float) -> Any:
-        self._call_off_unless_it_may_start()  # the task may have waited for a thread, or a greenlet
-        if self.is_called_off:
-            return
-        try:
-            self._accept(pid, time_accepted)
-        except Exception:
-            logger.exception("Task %s[%s] starts, but this could not be announced", self.name, self.id)
-        except BaseException as exc:
-            if not forks(self._pool):
-                self._end(exc)  # the task does not run
-            raise
-
-    def _accept(self, pid: int, time_accepted: float) -> None:
-        try:
-            super().on_accepted(pid, time_accepted)
-        finally:
-            if self._reporting is not None:
-                self._reporting.started(self._tag)
-                self._call_off_unless_it_may_start()  # the event may have waited for a broker that was down
-                if self._reporting.claims.is_void(self._tag):
-                    self.fence()
-                elif state.should_terminate and forks(self._pool):
-                    # Celery cancels the tasks that it knows to run, and would wait for the end of this one.
-                    self.cancel(self._pool, emit_retry=not self.task.acks_late)
-
-    def _call_off_unless_it_may_start(self) -> None:
-        """Call the task off if it may not start any more, in pools where the body begins after this.
-
-        `runs` leaves out a body that is called off.
-        """
-        if self._reporting is None or forks(self._pool):
-            return
-        if state.should_terminate:
-            self.is_called_off = True
-            logger.info("Task %s[%s] is not started: the worker stops", self.name, self.id)
-        elif not self._reporting.may_start(self._tag):
-            self.is_called_off = True
-            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
-
-    def fence(self) -> None:
-        """Stop the task, where the pool can, and tell nothing of it: another worker has the job by now.
-
-        A task that has ended meanwhile is left alone.
-        """
-        if self not in active_requests:
-            return
-        self._is_fenced = True
-        try:
-            self._pool.terminate_job(self.worker_pid, getattr(signal, TERM_SIGNAME))
-        except NotImplementedError:
-            return  # threads and the solo pool run the task to its end
-        logger.warning("Task %s[%s] is stopped: another worker runs it by now", self.name, self.id)
-
     def end_unnoticed(self) -> None:
         """Free the slot of a task whose end nobody noticed. Nobody knows whether the task ended well."""
         self._end(WorkerLostError("its end went unnoticed, and it does not run in its worker"))
-
-    def _give_to(self, pool: BasePool, give: Callable[..., Any], **kwargs: Any) -> Any:
-        """Give the task to *pool* with *give*. A task that the pool does not take is rejected."""
-        self._pool = pool
-        self._give_up_unless_it_may_start()
-        self.is_in_the_pool = runs.while_given
-        try:
-            given = give(pool, **kwargs)
-        except TaskRevokedError:
-            raise
-        except WorkerTerminate:
-            if self._is_cancelled:
-                self.end_cut_short()
-            raise
-        except LOST:
-            self._end()  # the task never starts
-            raise
-        except Exception as exc:
-            logger.exception("Task %s[%s] cannot be given to the pool: it is rejected", self.name, self.id)
-            self.reject(requeue=False)
-            self._end(exc)
-            raise TaskRevokedError(self.id) from exc  # Celery goes on without the task
-        self.is_in_the_pool = runs.after_given(pool, self, given)
-        return given
-
-    def _give_up_unless_it_may_start(self) -> None:
-        if self._reporting is not None and not self._reporting.may_start(self._tag):
-            logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
-            task_ready(self)
-            raise TaskRevokedError(self.id)  # Celery goes on without the task
 
     def _end(self, failure: Any = None) -> None:
         """Free the slot. *failure*: an exception, bare or as Celery's hooks get it; None if the task ended well."""
@@ -346,14 +235,6 @@ def _failure_of(result: Any) -> Any:
         case (failed, error, _) if failed:
             return error
     return None
-
-
-def _starting_if_it_may(generated: Any) -> Any:
-    @wraps(generated)
-    def execute_using_pool(self: Any, pool: BasePool, **kwargs: Any) -> Any:
-        return self._give_to(pool, partial(generated, self), **kwargs)
-
-    return execute_using_pool
 
 
 @cache

@@ -30,7 +30,7 @@ from ..membership.held import claim_in
 from ..rules.marks import is_batch
 from ..rules.merging import Call, Merge
 from ..server.scheduler import Scheduler
-from .end_of_task import NotBegunError
+from .started_request import NotBegunError
 
 logger = logging.getLogger(__name__)
 

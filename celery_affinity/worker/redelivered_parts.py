@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from ..callers.chord_parts import ChordIsClaimedError, check_claim
 from ..membership.held import claim_in
-from .end_of_task import NotBegunError
+from .started_request import NotBegunError
 
 #: Name of the attribute of a task's function that is wrapped.
 _WRAPPED = "_celery_affinity_waits_for_its_chord"

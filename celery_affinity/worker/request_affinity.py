@@ -23,12 +23,13 @@ from .merged_run import calls_of
 class RequestAffinity:
     """The claim of the job that a task runs.
 
-    *fence*: its fencing number, which grows with every claim of the fleet: storage that remembers the highest one it
-    saw for a key can refuse what a worker still writes that was taken for dead. None if the task was not claimed: it
-    was called directly, or came by another transport or from a queue that is not scheduled. *key*: the exclusive key
-    that the message says, or else, after ``rate:``, that of a rate; None if it says none. *tenant*: the one on whose
-    behalf the job runs. *calls*: those that the run is made of, if more than one were merged, or the task keeps them
-    all. *preemptions*: number of times that the task was stopped before for another tenant's (`preempted`).
+    *fence*: its fencing number. Each claim of the fleet has a higher number than all before it, so storage can refuse a
+    write with a lower number than the highest it has seen: a worker sends it that was taken for dead. None if the task
+    was not claimed: it was called directly, or came by another transport or from a queue that is not scheduled. *key*:
+    the exclusive key of the job; if it has none, the key of its rate, after ``rate:``; None without any. *tenant*: the
+    one on whose behalf the job runs. *calls*: the calls that were merged into this run; empty for a single call, unless
+    the task merges with ``keep="all"``. *preemptions*: number of times that the task was stopped before, for a task of
+    another tenant (`preempted`).
     """
 
     fence: int | None = None

@@ -97,7 +97,9 @@ class Story:
         before, after = asking.what_if(trace, change)
         title = f"lab whatif {change.words}"
         table = tables.of_waits(waits.report(before), waits.report(after), ("before", "after"), f"{title}: waits, s")
-        drawing = plot.svg(waits.of_jobs(before).values(), waits.of_jobs(after).values(), f"waits with {change.words}")
+        drawing = plot.svg(
+            waits.waits_by_job(before).values(), waits.waits_by_job(after).values(), f"waits with {change.words}"
+        )
         (self.out / f"{id}.svg").write_text(drawing, encoding="utf-8")
         self.show(id, title, table, _image(drawing))
         return after

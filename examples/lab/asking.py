@@ -9,7 +9,7 @@ from celery_affinity.lab import replay as replays
 from celery_affinity.lab.advise import Advice, Advised, advise
 from celery_affinity.lab.engines import scheduled
 from celery_affinity.lab.optimum import Optimum, optimum
-from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.schedule import Schedule
 from celery_affinity.lab.trace import Trace
 
@@ -33,7 +33,7 @@ def replay(trace: Trace) -> replays.Replay:
 
 def what_if(trace: Trace, change: Change) -> tuple[Schedule, Schedule]:
     """`lab whatif`: the schedules without and with the change."""
-    scenario = of_trace(trace)
+    scenario = scenario_of(trace)
     changes = change_words.read(scenario, add=change.add, settings=change.settings)
     before, after, _ = whatif.both(scenario, changes)
     return before, after
@@ -41,12 +41,12 @@ def what_if(trace: Trace, change: Change) -> tuple[Schedule, Schedule]:
 
 def measured(trace: Trace) -> Schedule:
     """Return what was recorded, as a schedule."""
-    return replays.recorded(trace, of_trace(trace))
+    return replays.recorded(trace, scenario_of(trace))
 
 
 def advice(trace: Trace, target: str) -> Advised:
     """`lab advise`: the fewest slots, and settings, with which *target* would have been reached."""
-    scenario = of_trace(trace)
+    scenario = scenario_of(trace)
     wanted = targets.parse(target, {each.type for each in scenario.arrivals})
     return advise(scenario, [wanted], lambda changed: scheduled(changed).schedule)
 
@@ -60,12 +60,12 @@ def change_of(advice: Advice) -> Change:
 
 def distance(trace: Trace) -> Optimum:
     """`lab optimum`: how much less a scheduler could wait that knew all jobs beforehand."""
-    return optimum(trace, scheduled(of_trace(trace)).schedule)
+    return optimum(trace, scheduled(scenario_of(trace)).schedule)
 
 
 def work_s(trace: Trace) -> float:
     """Return how long all jobs had their slots, together, s."""
-    return sum(each.took_us for each in of_trace(trace).arrivals) / SECOND_US
+    return sum(each.took_us for each in scenario_of(trace).arrivals) / SECOND_US
 
 
 def waits_longest(found: waits.WaitReport) -> str:

@@ -26,6 +26,10 @@ ROWS = [
 ]
 
 
+def is_number(option):
+    return "whole number" in OPTIONS[NAMES[option]].accepted
+
+
 def in_affinity(option, value):
     """Return what an `Affinity`, or a value of `affinity_task_rules`, has of an option, by name."""
     name = {"affinity": "type", "merge_key": "merge"}.get(NAMES[option], NAMES[option])
@@ -74,7 +78,8 @@ def publish(valkey, redis_client):
         rules = text.partition("=")[2].partition(" ")[0].removeprefix("tenant%3A")
         found = {"type": row["type"], "priority": int(priority), "mode": mode == "demand", "key": rules}
         found["preemption"] = is_preemptible(text)
-        found |= {each: decode(row.get(field, "")) for each, field in FIELDS_OF.items()}
+        kept = {each: decode(row.get(field, "")) for each, field in FIELDS_OF.items()}
+        found |= {each: int(value) if value and is_number(each) else value for each, value in kept.items()}
         return found.get(option, rules), message
 
     return publish
@@ -82,7 +87,7 @@ def publish(valkey, redis_client):
 
 def valued(option, places):
     """Return a value for each place; of two values in all, the first place has another than all that follow."""
-    if option == "priority":
+    if is_number(option):
         return {place: number for number, place in enumerate(places, 1)}
     is_yes_or_no = OPTIONS[NAMES[option]].accepted.startswith("True or False")
     return {place: number == 0 if is_yes_or_no else f"v{number}" for number, place in enumerate(places)}

@@ -21,6 +21,7 @@ from celery_affinity.worker.cancelled_request import CancelledRequest
 from celery_affinity.worker.claimed_request import ClaimedRequest
 from celery_affinity.worker.end_of_task import EndOfTask
 from celery_affinity.worker.patches import PATCHED
+from celery_affinity.worker.started_request import StartedRequest
 
 from ..support import private_names
 
@@ -94,7 +95,7 @@ def test_what_the_transport_overrides_of_kombus_private_methods_is_on_the_page()
 
 
 def test_what_a_worker_changes_is_on_the_page():
-    mixed_in = {name for each in (EndOfTask, CancelledRequest, ClaimedRequest) for name in vars(each)}
+    mixed_in = {name for each in (EndOfTask, StartedRequest, CancelledRequest, ClaimedRequest) for name in vars(each)}
     request = {f"Request.{name}" for name in mixed_in if callable(getattr(EndOfTask, name, None))}
     request = {name for name in request if hasattr(Request, name.partition(".")[2])}
     commands = {name.replace("_stock_", "control.") for name in vars(remote_control) if name.startswith("_stock_")}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from celery_affinity.errors import OptionError
 from celery_affinity.lab.advise import advise, with_slots
 from celery_affinity.lab.resampled import resampled
-from celery_affinity.lab.scenario import Scenario, of_trace
+from celery_affinity.lab.scenario import Scenario, scenario_of
 from celery_affinity.lab.targets import Target, parse
 from celery_affinity.lab.trace import TracedWorker
 
@@ -24,7 +24,7 @@ def advised(scenario: Scenario, *targets: str, **more):
 
 def burst(number: int, took_s: int, slots: int, **more) -> Scenario:
     """Return jobs that come at the same time."""
-    return of_trace(trace(workers(("pdf", slots)), [(job("pdf", S, **more), took_s * S) for _ in range(number)]))
+    return scenario_of(trace(workers(("pdf", slots)), [(job("pdf", S, **more), took_s * S) for _ in range(number)]))
 
 
 def test_a_burst_needs_as_many_slots_as_its_time_has_room_for():
@@ -53,7 +53,7 @@ def test_slots_that_are_not_needed_could_go():
 
 def test_a_slot_goes_to_the_type_that_needs_it():
     jobs = [(job("pdf", n * S), 4 * S) for n in range(40)] + [(job("xls", n * S), S // 10) for n in range(40)]
-    found = advised(of_trace(trace(workers(("pdf", 3), ("xls", 1)), jobs)), "pdf:p95<1s", "xls:p95<1s")
+    found = advised(scenario_of(trace(workers(("pdf", 3), ("xls", 1)), jobs)), "pdf:p95<1s", "xls:p95<1s")
     assert found.advice[0].slots == [(("pdf",), 1)]
 
 
@@ -61,7 +61,7 @@ def test_settings_alone_are_advised_if_they_are_enough():
     """Old batch jobs are worth more than a new user's, until the weight of users' jobs is raised."""
     jobs = [(job("pdf", 0, priority=9), 2 * S) for _ in range(200)]
     jobs += [(job("pdf", (20 + 10 * n) * S, on_demand=True, priority=0), 2 * S) for n in range(10)]
-    found = advised(of_trace(trace(workers(("pdf", 2)), jobs)), "on-demand:p95<4s")
+    found = advised(scenario_of(trace(workers(("pdf", 2)), jobs)), "on-demand:p95<4s")
     assert found.advice[0].slots == []
     assert found.advice[0].settings.startswith("on_demand_weight ")
     assert found.advice[1].slots, "and slots that do without"
@@ -69,7 +69,7 @@ def test_settings_alone_are_advised_if_they_are_enough():
 
 def test_a_limit_that_keeps_jobs_back_is_taken_off():
     jobs = [(job("pdf", n * S), 3 * S) for n in range(30)]
-    found = advised(of_trace(trace(workers(("pdf", 4)), jobs, limits="type:pdf=1")), "pdf:p95<1s")
+    found = advised(scenario_of(trace(workers(("pdf", 4)), jobs, limits="type:pdf=1")), "pdf:p95<1s")
     # More slots do not help: no fleet reaches this, and the sentence says what does keep the jobs back.
     assert found.advice == ()
     assert "no fleet reaches this" in found.unreached[0]
@@ -81,24 +81,24 @@ def test_a_target_that_no_fleet_reaches_has_a_sentence():
     assert zero.endswith("With a free slot for each job its wait is 0 s: no wait is below 0")
     (nobody,) = advised(burst(3, 1, 1), "on-demand:p95<1s").unreached
     assert nobody == "on-demand:p95<1s: the trace has no such job"
-    paused = of_trace(trace(workers(("pdf", 1)), [(job("pdf", 0), S)]))
+    paused = scenario_of(trace(workers(("pdf", 1)), [(job("pdf", 0), S)]))
     (found,) = advised(Scenario(paused.workers, paused.arrivals, {}, ("pdf",)), "all:p50<1s").unreached
     assert "so many of its jobs are never claimed: the type 'pdf' was paused (1 of 1 such jobs)" in found
 
 
 def test_the_number_of_simulations_is_bounded():
-    found = advised(of_trace(flood(200)), "all:p99<10ms", most_simulations=30)
+    found = advised(scenario_of(flood(200)), "all:p99<10ms", most_simulations=30)
     assert found.simulations <= 30
     assert not found.complete
     ticks = iter(range(1_000))
-    found = advised(of_trace(flood(200)), "all:p99<10ms", most_simulations=40, progress=ticks)
+    found = advised(scenario_of(flood(200)), "all:p99<10ms", most_simulations=40, progress=ticks)
     assert next(ticks) == found.simulations
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.sampled_from(["flood", "diurnal", "heavy_tail"]), st.integers(1, 5), st.sampled_from([50, 95, 99]))
 def test_what_is_advised_reaches_the_targets_and_one_slot_less_of_a_profile_does_not(name, seed, percent):
-    scenario = of_trace(TRACES[name](60, seed))
+    scenario = scenario_of(TRACES[name](60, seed))
     found = advised(scenario, f"all:p{percent}<800ms", days=1)
     target = parse(f"all:p{percent}<800ms", ())
     for each in found.advice:
@@ -124,7 +124,7 @@ def test_slots_come_and_go_by_profile():
 
 
 def test_days_that_are_drawn_again_are_the_same_for_a_seed_and_keep_the_rhythm():
-    scenario = of_trace(TRACES["diurnal"](2_000, 1))
+    scenario = scenario_of(TRACES["diurnal"](2_000, 1))
     one, other = resampled(scenario, 1), resampled(scenario, 2)
     assert one == resampled(scenario, 1)
     assert one != other
@@ -160,7 +160,7 @@ def test_a_bad_target_is_refused_with_what_came(text):
 
 
 def test_jobs_that_are_never_claimed_count_as_endless_waits():
-    scenario = of_trace(trace(workers(("pdf", 1)), [(job("xls", 0), S), (job("pdf", 0), S)]))
+    scenario = scenario_of(trace(workers(("pdf", 1)), [(job("xls", 0), S), (job("pdf", 0), S)]))
     assert parse("all:p50<1s", ()).wait_s(simple_engine.schedule(scenario)) == 0
     assert parse("all:p51<1s", ()).wait_s(simple_engine.schedule(scenario)) == math.inf
     assert advised(scenario, "xls:p95<1s").advice[0].slots == [(("xls",), 1)]

@@ -15,7 +15,7 @@ from celery_affinity.lab.job_classes import classes_of
 from celery_affinity.lab.list_schedules import list_schedule
 from celery_affinity.lab.optimum import bounds, optimum, starts_of
 from celery_affinity.lab.price_bound import Market
-from celery_affinity.lab.scenario import Arrival, Scenario, of_trace
+from celery_affinity.lab.scenario import Arrival, Scenario, scenario_of
 from celery_affinity.lab.schedule import Schedule
 from celery_affinity.lab.slots_over_time import open_slots
 from celery_affinity.lab.trace import TracedWorker
@@ -34,7 +34,7 @@ FLEETS = (
 )
 
 
-def scenario_of(fleet: Sequence[TracedWorker], jobs: Sequence[tuple[str, int, int, int]]) -> Scenario:
+def scenario_with(fleet: Sequence[TracedWorker], jobs: Sequence[tuple[str, int, int, int]]) -> Scenario:
     """Return the scenario of jobs with a type, an arrival, s, a length, s, and a priority."""
     come = sorted(jobs, key=lambda each: each[1])
     arrivals = [
@@ -49,7 +49,7 @@ def scenarios(draw: st.DrawFn, most: int = 5) -> Scenario:
     fleet = draw(st.sampled_from(FLEETS))
     types = sorted({each for worker in fleet for each in worker.types})
     job = st.tuples(st.sampled_from(types), st.integers(0, 6), st.integers(1, 6), st.integers(0, 10))
-    return scenario_of(fleet, draw(st.lists(job, min_size=1, max_size=most)))
+    return scenario_with(fleet, draw(st.lists(job, min_size=1, max_size=most)))
 
 
 def best_of_all(scenario: Scenario, weight) -> float:
@@ -139,7 +139,7 @@ TEN += [("a", 3, 1, 5), ("b", 4, 1, 5), ("b", 4, 2, 5), ("a", 5, 4, 5), ("a", 6,
 
 @pytest.mark.parametrize("fleet", [workers(("a", 1), ("a b", 1)), workers(("a b", 2)), workers(("a", 1), ("b", 1))])
 def test_a_program_in_whole_numbers_is_between_the_bounds_of_ten_jobs(fleet):
-    scenario = scenario_of(fleet, TEN)
+    scenario = scenario_with(fleet, TEN)
     exact = exact_by_milp(scenario, 34)
     lower, listed = bounds(scenario, bins=128)
     assert max(lower.values()) <= exact + 1e-6
@@ -149,7 +149,7 @@ def test_a_program_in_whole_numbers_is_between_the_bounds_of_ten_jobs(fleet):
 
 def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
     """One slot; lengths 1, 2 and 3 s come together. Shortest first: waits of 0, 1 and 3 s."""
-    scenario = scenario_of(workers(("a", 1)), [("a", 0, 3, 5), ("a", 0, 1, 5), ("a", 0, 2, 5)])
+    scenario = scenario_with(workers(("a", 1)), [("a", 0, 3, 5), ("a", 0, 1, 5), ("a", 0, 2, 5)])
     lower, listed = bounds(scenario, bins=128)
     assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(4 / 3)
     assert lower["one fast slot"] == pytest.approx(4 / 3)
@@ -158,7 +158,7 @@ def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
 
 def test_a_short_job_that_comes_soon_gets_the_slot_that_is_kept_for_it():
     """A job of 100 s is there, one of 1 s comes after 2 s: the slot is kept, and the two wait 3 s and 0 s."""
-    scenario = scenario_of(workers(("a", 1)), [("a", 0, 100, 5), ("a", 2, 1, 5)])
+    scenario = scenario_with(workers(("a", 1)), [("a", 0, 100, 5), ("a", 2, 1, 5)])
     _, listed = bounds(scenario)
     assert [run.claimed_us // S for run in listed.runs] == [2, 3]
 
@@ -168,7 +168,7 @@ def test_a_list_keeps_to_keys_rates_and_limits_of_types():
         (job("b", 0, rate="r", rate_limit="1/m"), S)
     ] * 2
     jobs += [(job("c", 0), 3 * S)] * 3
-    scenario = of_trace(trace(workers(("a b c", 9)), jobs, limits="type:c=2"))
+    scenario = scenario_of(trace(workers(("a b c", 9)), jobs, limits="type:c=2"))
     listed = list_schedules.best(scenario, equally)
     starts = {"a": [], "b": [], "c": []}
     for run in listed.runs:
@@ -179,7 +179,7 @@ def test_a_list_keeps_to_keys_rates_and_limits_of_types():
 @pytest.mark.parametrize("name", ["flood", "diurnal", "heavy_tail", "tenants"])
 def test_the_bounds_of_a_trace_are_below_and_above_what_they_bound(name):
     recorded = TRACES[name](250, 3)
-    replayed = simple_engine.schedule(of_trace(recorded))
+    replayed = simple_engine.schedule(scenario_of(recorded))
     found = optimum(recorded, replayed, bins=32)
     assert found.jobs == 250
     assert found.lower_s <= found.upper_s <= found.replayed_s
@@ -189,7 +189,7 @@ def test_the_bounds_of_a_trace_are_below_and_above_what_they_bound(name):
 
 def test_jobs_that_the_record_did_not_claim_do_not_count():
     recorded = trace(workers(("a", 1)), [(job("a", 0), S), (job("a", 0), S), (job("b", 0), S)])
-    found = optimum(recorded, simple_engine.schedule(of_trace(recorded)), bins=32)
+    found = optimum(recorded, simple_engine.schedule(scenario_of(recorded)), bins=32)
     assert (found.jobs, found.left_out) == (2, 1)
     assert found.upper_s == pytest.approx(0.5)
 
@@ -197,14 +197,14 @@ def test_jobs_that_the_record_did_not_claim_do_not_count():
 def test_a_trace_without_claims_is_refused():
     recorded = trace(workers(("a", 1)), [(job("b", 0), S)])
     with pytest.raises(ValueError, match="no job of the trace is claimed"):
-        optimum(recorded, simple_engine.schedule(of_trace(recorded)))
+        optimum(recorded, simple_engine.schedule(scenario_of(recorded)))
 
 
 def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
     """Slots enough, but one job of a key at a time: 1, 2 and 3 s wait 0, 1 and 3 s; two at a time: 0, 0 and 1 s."""
     for limit, waits in (("1", 4), ("2", 1)):
         jobs = [(job("a", 0, exclusive="k", exclusive_limit=limit), took * S) for took in (3, 1, 2)]
-        scenario = of_trace(trace(workers(("a", 9)), jobs))
+        scenario = scenario_of(trace(workers(("a", 9)), jobs))
         lower, listed = bounds(scenario, bins=32)
         assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(waits / 3, abs=1e-3)
         assert lower["one fast slot for each key"] <= waits / 3 + 1e-9

@@ -8,7 +8,7 @@ from celery_affinity.lab import candidates, made_up, twin
 from celery_affinity.lab.changes import Changes
 from celery_affinity.lab.fidelity import compared
 from celery_affinity.lab.replay import recorded, replay
-from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.schedule import Run, Schedule
 from celery_affinity.lab.trace import Trace
 from celery_affinity.lab.twin import UnknownRuleError
@@ -49,9 +49,9 @@ def test_a_rule_that_the_twin_does_not_know_is_the_judge_s():
 def test_recorded_claims_are_in_the_order_of_their_fences():
     jobs = [traced(claimed_s=2, fence=3), traced(claimed_s=2, fence=2), traced(claimed_s=1, fence=1), traced()]
     found = trace(*jobs)
-    assert order(recorded(found, of_trace(found))) == [2, 1, 0]
+    assert order(recorded(found, scenario_of(found))) == [2, 1, 0]
     unfenced = trace(*(replace(each, fence=None) for each in jobs))
-    assert order(recorded(unfenced, of_trace(unfenced))) == [2, 0, 1]
+    assert order(recorded(unfenced, scenario_of(unfenced))) == [2, 0, 1]
 
 
 def test_the_first_claim_that_differs_is_explained_by_the_scores_of_both():
@@ -133,7 +133,7 @@ def test_a_job_that_was_stopped_for_another_tenant_has_a_row_for_each_part_of_it
     found = trace(*jobs, settings={"tenants": "acme=max:1,min:1"})
     replayed = replay(found)
     assert (replayed.engine, replayed.fidelity, replayed.recorded) == ("judge", 1.0, replayed.replayed)
-    before, after, _ = both(of_trace(found), Changes(add=((("pdf",), 1),)))
+    before, after, _ = both(scenario_of(found), Changes(add=((("pdf",), 1),)))
     assert [run.claimed_us // S for run in before.runs] == [0, 30, 35]
     assert [(run.claimed_us // S, run.ended_us // S) for run in after.runs] == [(0, 30), (5, 10), (30, 55)]
 

@@ -1,14 +1,14 @@
 """What an engine is asked of a trace, and of changes to it."""
 
 from celery_affinity.lab.changes import Changes, changed
-from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import Trace
 
 from ..support.lab_scenarios import S, job, scenario, traced, worker
 
 
 def made(*jobs):
-    return of_trace(Trace(100 * S, (worker("w"),), jobs))
+    return scenario_of(Trace(100 * S, (worker("w"),), jobs))
 
 
 def took(*jobs):
@@ -53,7 +53,7 @@ def test_a_job_that_had_a_slot_as_the_trace_began_has_it_first_for_the_rest_of_i
 
 
 def test_a_trace_s_settings_workers_and_pauses_are_those_of_its_scenario():
-    found = of_trace(Trace(9, (worker("w"),), (), {"age_weight": "3"}, ("pdf",)))
+    found = scenario_of(Trace(9, (worker("w"),), (), {"age_weight": "3"}, ("pdf",)))
     assert (found.workers, found.settings, found.paused) == ((worker("w"),), {"age_weight": "3"}, ("pdf",))
 
 

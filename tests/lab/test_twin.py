@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from celery_affinity.lab import engines, judge, made_up, twin
-from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.twin import UnknownRuleError
 
 from ..support.lab_scenarios import S, claims, job, order, scenario, worker
@@ -185,5 +185,5 @@ def test_a_day_of_load_takes_a_hundredth_of_its_time():
     """Some 100 times slower than it is, this would still hold: `python -m benchmarks.lab` measures."""
     trace = made_up.unscheduled(5_000)
     began_s = time.perf_counter()
-    twin.schedule(of_trace(trace))
+    twin.schedule(scenario_of(trace))
     assert (time.perf_counter() - began_s) * 100 < trace.length_us / S

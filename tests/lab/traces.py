@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import DONE, Trace, TracedJob, TracedWorker
 
 from . import simple_engine
@@ -38,7 +38,7 @@ def poisson_us(drawn: random.Random, rate: Callable[[float], float], most_rate: 
 def trace(workers: list[TracedWorker], jobs: list[tuple[TracedJob, int]], **settings: str) -> Trace:
     """Return a trace of *jobs*, each with how long it takes, µs, as `simple_engine` schedules them."""
     come = sorted(jobs, key=lambda each: each[0].since_us)
-    bare = of_trace(Trace(0, tuple(workers), tuple(each for each, _ in come), settings))
+    bare = scenario_of(Trace(0, tuple(workers), tuple(each for each, _ in come), settings))
     arrivals = tuple(replace(each, took_us=come[each.number][1]) for each in bare.arrivals)
     runs = simple_engine.schedule(replace(bare, arrivals=arrivals)).runs
     ran = [each for each, _ in come]

@@ -16,8 +16,8 @@ from celery_affinity.rules.keyed.key_rules import (
     as_exclusive,
     as_rate,
     key_in,
-    of_text,
     rule_of_call,
+    rule_of_text,
 )
 from celery_affinity.rules.keyed.spelled import encoded_key
 from celery_affinity.rules.protocol import LONGEST_KEY, LONGEST_NUMBER
@@ -89,7 +89,7 @@ def test_a_long_key_is_hashed_and_its_begin_can_be_read():
 
 
 def test_the_begin_of_a_long_key_is_whole_characters():
-    assert set(key_in(of_text("exclusive", "日" * 300)).rpartition("%-")[0]) == {"日"}
+    assert set(key_in(rule_of_text("exclusive", "日" * 300)).rpartition("%-")[0]) == {"日"}
 
 
 def test_what_is_no_text_of_rules_has_no_key():

@@ -13,7 +13,7 @@ from celery_affinity.errors import SettingError
 from celery_affinity.lab import change_words, made_up, whatif
 from celery_affinity.lab import replay as replays
 from celery_affinity.lab.fleet import fleet as fleet_of
-from celery_affinity.lab.scenario import of_trace
+from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import TracedWorker
 from celery_affinity.lab.trace_file import write
 from celery_affinity.observe.as_json import as_json
@@ -87,7 +87,7 @@ def test_what_if_is_that_of_the_command(web, made):
         "rate": {"pdf": 1.5},
         "priority": {"xls": 9},
     }
-    scenario = of_trace(made)
+    scenario = scenario_of(made)
     changes = change_words.read(
         scenario,
         settings=["limits.type:pdf=5", "age_weight=20"],

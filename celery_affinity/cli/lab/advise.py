@@ -8,7 +8,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 from ...lab import advise as advising
 from ...lab import targets as wanted
 from ...lab.engines import Engine, scheduled
-from ...lab.scenario import of_trace
+from ...lab.scenario import scenario_of
 from ..broker import AS_JSON, show
 from . import text_of_advise as text
 from .parts import ENGINE, TRACE, errors_in_a_line, progress, trace_in
@@ -51,7 +51,7 @@ def advise(
     over ten days that are made of the parts of TRACE.
     """
     with errors_in_a_line():
-        scenario = of_trace(trace_in(trace))
+        scenario = scenario_of(trace_in(trace))
         types = {each.type for each in scenario.arrivals}
         asked = [wanted.parse(each, types) for each in targets]
         with progress(simulations, "simulating", update_every=1) as steps:

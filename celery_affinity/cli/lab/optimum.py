@@ -8,7 +8,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 from ...errors import AffinityError
 from ...lab import weighing
 from ...lab.engines import Engine, scheduled
-from ...lab.scenario import of_trace
+from ...lab.scenario import scenario_of
 from ...versions import install_with
 from ..broker import AS_JSON, show
 from . import text_of_optimum as text
@@ -50,7 +50,7 @@ def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engi
         except ModuleNotFoundError as exc:
             raise AffinityError(f"{exc.name} is missing: {install_with('lab')}") from exc
         with progress(len(found.jobs), "replaying") as steps:
-            replayed, _engine = scheduled(of_trace(found), engine, steps)
+            replayed, _engine = scheduled(scenario_of(found), engine, steps)
         try:
             with progress(steps_in(bins), "bounding", update_every=1) as steps:
                 report = compared(found, replayed, weighing.WEIGHTS[weights], bins=bins, progress=steps)

@@ -8,7 +8,7 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 from ...lab import change_words, plot, waits
 from ...lab import whatif as asked
 from ...lab.engines import Engine
-from ...lab.scenario import of_trace
+from ...lab.scenario import scenario_of
 from ..broker import AS_JSON, show
 from . import text_of_whatif as text
 from .parts import ENGINE, TRACE, errors_in_a_line, progress, trace_in
@@ -48,7 +48,7 @@ def whatif(
     if not any((settings, add, remove, rates, priorities)):
         raise click.UsageError("give some of --set, --add, --remove, --rate and --priority")
     with errors_in_a_line():
-        scenario = of_trace(trace_in(trace))
+        scenario = scenario_of(trace_in(trace))
         changes = change_words.read(
             scenario, settings=settings, add=add, remove=remove, rates=rates, priorities=priorities, seed=seed
         )
@@ -56,6 +56,6 @@ def whatif(
             before, after, chosen = asked.both(scenario, changes, engine, steps)
         if plot_to is not None:
             words = " ".join((*settings, *add, *(f"without {name}" for name in remove), *rates, *priorities))
-            curves = waits.of_jobs(before).values(), waits.of_jobs(after).values()
+            curves = waits.waits_by_job(before).values(), waits.waits_by_job(after).values()
             plot_to.write_text(plot.svg(*curves, f"waits with {words}"), encoding="utf-8")
     show(asked.compared(before, after, chosen), text.whatif, json=as_json)

@@ -15,8 +15,8 @@ local function wait(id, time)
     redis.call("ZADD", key.scheduled, text, id)
 end
 
--- RETURNS until when a call is patient that finds nothing to join; nil if it is not: somebody waits for it (on demand),
--- it is old enough, or so large that no other has room beside it.
+-- RETURNS the time, µs, until which a call that finds nothing to join waits for others; nil if it does not wait: a user
+-- waits for its result (on demand), it has waited for long enough, or it fills a run alone.
 function patience.of_first(lane, enqueued, rules, bytes)
     local time = until_when(rules, enqueued)
     local _, most_bytes = rule_texts.bounds(rules)

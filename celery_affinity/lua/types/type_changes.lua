@@ -88,8 +88,8 @@ function type_changes.pause(type, is_paused)
     end
 end
 
--- Counts a claim from before a limit or a reserve. `rules`: type -> what holds it back, as far as it was read; `text`:
--- the reserves. RETURNS whether that changed something.
+-- Counts a claim that was made before its type had a limit or a reserve. `rules`: type -> its rule; rules that the call
+-- has not read yet are added. `text`: the reserves. RETURNS whether it was counted now.
 local function count_claim(id, rules, text)
     local type, lane, is_limited = unpack(redis.call("HMGET", key.job(id), "type", "lane", "limited"))
     if not type or not lanes.is_one(lane) or (is_limited and redis.call("ZSCORE", key.limited(type), id)) then
@@ -139,8 +139,8 @@ local function count_claims(from)
     return next_from
 end
 
--- Opens types whose claims are counted, MOST_GAINED at most. `place`: where to go on in the setting `limits`. RETURNS
--- where the next call goes on; nil if that was all.
+-- Opens types that were closed while their claims were counted, MOST_GAINED at most. `place`: position in the setting
+-- `limits` at which this call goes on. RETURNS the position for the next call; nil if no type is left.
 local function open_counted(place)
     local text, types = redis.call("HGET", key.settings, "limits") or "", {}
     while place and #types < protocol.MOST_GAINED do

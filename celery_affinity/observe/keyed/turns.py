@@ -19,9 +19,9 @@ _SHARES = re.compile(r"([0-9]{1,18}) ([0-9]{1,18})")
 class Turn:
     """The place of a tenant among those that have jobs in one lane.
 
-    *tenants*: their number. *before*: how many of them have used less, about. *ahead_s*: time of slots by weight that
-    the tenant has used beyond the one that went last, s; None with a half-life. *used_s*: with a half-life, what still
-    counts of the time of slots by weight that the tenant has used, s.
+    The tenant that has used the least slot-time, divided by its weight, goes first. *tenants*: their number. *before*:
+    about how many of them have used less. *ahead_s*: slot-time by weight, s, that the tenant has used beyond the tenant
+    that went last; None with a half-life. *used_s*: with a half-life, the slot-time by weight, s, that still counts.
     """
 
     tenants: int

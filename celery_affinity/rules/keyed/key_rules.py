@@ -160,7 +160,7 @@ def as_stated(rate: str) -> str:
 
 
 def as_said(stated: str) -> str:
-    """Return what `as_stated` was given; *stated* itself if that made none."""
+    """Return ``100/m`` for ``100/60000000``: the reverse of `as_stated`. Another period is returned as it is."""
     starts, _, period_us = stated.partition("/")
     return next((f"{starts}/{period}" for period, us in _PERIODS_US.items() if str(us) == period_us), stated)
 
@@ -227,7 +227,7 @@ def rule_of_call(option: str, value: object) -> Rule | str | None:
     if value is None or value is False:
         return None
     if isinstance(value, str) and option != Rate.option:
-        of_text(option, value)
+        rule_of_text(option, value)
         return value
     if option == TenantKey.option:
         raise refuse(TenantKey.option, "a name of a tenant (str), or False", value)
@@ -236,7 +236,7 @@ def rule_of_call(option: str, value: object) -> Rule | str | None:
     return _as(Rate, "a Rate, such as Rate('100/m', 'crawl:{host}'), or False", value)
 
 
-def of_text(option: str, key: str) -> str:
+def rule_of_text(option: str, key: str) -> str:
     """Return the rules of a job with this *key* as *option* of its call. Raises OptionError for an invalid key."""
     return tenant(key) if option == TenantKey.option else _ONE_AT_A_TIME.text(key)
 

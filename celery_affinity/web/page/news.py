@@ -63,7 +63,7 @@ class News:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more viewer may look."""
+        """Whether one more browser may open the stream of news: `MOST_VIEWERS` may."""
         return self._viewers < MOST_VIEWERS
 
     async def events(self) -> AsyncIterator[str]:

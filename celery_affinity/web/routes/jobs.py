@@ -87,7 +87,7 @@ def add(api: APIRouter, site: Site) -> None:
         responses=changed,
     )
     async def cancel(id: str, terminate: bool = False) -> Response:
-        return _of_change(await site.foreign(_cancel, site, id, terminate))
+        return _reply_to_change(await site.foreign(_cancel, site, id, terminate))
 
     @api.patch(
         "/api/jobs/{id:path}",
@@ -97,13 +97,13 @@ def add(api: APIRouter, site: Site) -> None:
     )
     async def move(id: str, moving: Moving) -> Response:
         try:
-            return _of_change(await site.ask(site.jobs.change, id, wish_of(moving)))
+            return _reply_to_change(await site.ask(site.jobs.change, id, wish_of(moving)))
         except OptionError as exc:
             raise RefusedError(422, str(exc)) from exc
 
     @api.post("/api/jobs/{id:path}/retry", summary="Run a dead letter again", status_code=202, responses=changed)
     async def retry(id: str) -> Response:
-        return _of_change(await site.ask(site.jobs.retry, id))
+        return _reply_to_change(await site.ask(site.jobs.retry, id))
 
 
 def wish_of(moving: Moving) -> Move:
@@ -141,7 +141,7 @@ def _cancel(site: Site, id: str, terminate: bool) -> Change:
         return site.jobs.cancel(id, terminate, connection=connection)
 
 
-def _of_change(change: Change) -> Response:
+def _reply_to_change(change: Change) -> Response:
     if change.done:
         return reply(change, 202)
     if change.found == "unknown":
