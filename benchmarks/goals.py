@@ -8,6 +8,7 @@ from celery_affinity.rules.settings import AUTO
 from .in_turns import KEYED, METRICS, OF_TENANTS, goal_of
 from .load import LOAD
 from .observers import OBSERVERS, USUAL_TYPES
+from .on_cluster import cost as cost_of_cluster
 from .results import Part, Results, figure, ratio
 from .sharing import Sharer
 from .systems import (
@@ -171,6 +172,7 @@ DRAINING = (
         )
         for each in METRICS
     ),
+    at_most(1.05, "CPU time of a task on a cluster, solo", cost_of_cluster, note="on a server"),
     at_most(1 + _BACKGROUND, "requests a task, solo", figure("drain", "requests", _strict("solo")), "requests"),
     at_most(
         0.2,

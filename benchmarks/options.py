@@ -71,6 +71,7 @@ _QUICK_PARTS = (
     "figures",
     "keys",
     "tenants",
+    "cluster",
 )
 
 FULL = Options(parts=(*_QUICK_PARTS, "loss"))

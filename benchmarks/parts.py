@@ -14,6 +14,8 @@ from .latency import compared, latency, posts
 from .load import on_demand, slots
 from .loss import loss
 from .memory import Store, memory
+from .on_cluster import PART as CLUSTER
+from .on_cluster import measured as beside_a_server
 from .observers import looks
 from .observers import scales as pending_scales
 from .options import Options
@@ -139,6 +141,10 @@ def measure_observers(options: Options) -> Results:
     return {"observers": part}
 
 
+def measure_cluster(options: Options) -> Results:
+    return {CLUSTER: beside_a_server(options.chosen, options.server, options.rounds, options.drain_tasks)}
+
+
 def measure_page(options: Options) -> Results:
     return {"page": page(options.page_s, options.page_jobs, options.server)}
 
@@ -191,5 +197,6 @@ PARTS: dict[str, Callable[[Options], Results]] = {
     "keys": measure_keys,
     "tenants": measure_tenants,
     "recording": measure_recording,
+    CLUSTER: measure_cluster,
     "loss": measure_loss,
 }

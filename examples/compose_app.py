@@ -9,7 +9,7 @@ import os
 from celery import Celery, chain
 
 url = os.environ.get("REDIS_URL", "redis://localhost")
-app = Celery("examples.compose_app", broker=url, backend=os.environ.get("RESULT_URL", url))
+app = Celery("examples.compose_app", broker=url, backend=url)
 app.conf.broker_transport = "celery_affinity:Transport"
 app.conf.broker_connection_retry_on_startup = True
 app.conf.result_expires = 3600

@@ -86,16 +86,27 @@ class EmbeddedNode(EmbeddedServer):
 
 
 class EmbeddedCluster:
-    """Six nodes on 127.0.0.1. *directory*: for their data and logs. *executable*: as of `EmbeddedServer`."""
+    """Six nodes on 127.0.0.1. *directory*: for their data and logs. *executable*: as of `EmbeddedServer`.
+
+    *replicas*: whether each primary has one.
+    """
 
     #: The class of the nodes.
     Node = EmbeddedNode
 
-    def __init__(self, *, directory: Path | None = None, executable: str | None = None, primaries: int = 3) -> None:
+    def __init__(
+        self,
+        *,
+        directory: Path | None = None,
+        executable: str | None = None,
+        primaries: int = 3,
+        replicas: bool = True,
+    ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="celery-affinity-") if directory is None else None
         self._directory = Path(self._temporary.name) if self._temporary else Path(str(directory))
         self._executable = executable
         self._primaries = primaries
+        self._replicas = primaries if replicas else 0
         self._numbers = itertools.count()
         self.nodes: list[EmbeddedNode] = []
 
@@ -111,7 +122,7 @@ class EmbeddedCluster:
     def start(self) -> None:
         """Start the nodes, and wait until each of them takes the cluster for up."""
         try:
-            for _ in range(2 * self._primaries):
+            for _ in range(self._primaries + self._replicas):
                 self.start_node()
             self._join_all()
         except BaseException:
@@ -133,7 +144,7 @@ class EmbeddedCluster:
         for number, node in enumerate(self.nodes, 1):
             node.ask("CLUSTER", "SET-CONFIG-EPOCH", number)
         self.meet(itertools.combinations(self.nodes, 2))
-        for head, tail in zip(heads, tails, strict=True):
+        for head, tail in zip(heads, tails, strict=False):
             tail.ask("CLUSTER", "REPLICATE", head.id)
         for tail in tails:
             _wait_until(tail, lambda node: node.follows, "follows its primary")

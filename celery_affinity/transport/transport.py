@@ -187,12 +187,18 @@ def _describe(client: Any) -> str:
 
 
 def _switch(connection: Any, url: str) -> None:
-    """Go to the next URL of a failover list, in place of `Connection.switch`, which would choose kombu's transport."""
+    """Go to the next URL of a failover list, in place of `Connection.switch`, which would choose kombu's transport.
+
+    On a cluster each connection finds the nodes by itself, with the login of the first URL.
+    """
     connection.close()
     connection.declared_entities.clear()
     connection._closed = False
     connection.port = connection.virtual_host = None
-    connection._init_params(**{**connection._initial_params, "hostname": url, "port": None, "virtual_host": None})
+    params = connection._initial_params
+    if connection.transport_options.get(_SCHEME) not in urls.CLUSTER:
+        params = {**params, "hostname": url, "port": None, "virtual_host": None}
+    connection._init_params(**params)
 
 
 def _info(connection: Any) -> dict[str, Any]:

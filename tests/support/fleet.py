@@ -129,17 +129,21 @@ class Pools:
         self.redis = self._client()
         self.app = Celery("producer", broker=server.url, set_as_current=False)
         self.app.conf.broker_transport = "celery_affinity:Transport"
-        env = {"LEDGER": str(self.ledger.path), **env}
-        self.workers = {
-            pool: start_worker(app_module, server.url, [pool], pool=pool, concurrency=slots, name=pool, env=env)
-            for pool in pools
-        }
+        self._env, self._slots = {"LEDGER": str(self.ledger.path), **env}, slots
+        self.workers = {}
+        for pool in pools:
+            self.start(pool)
         for pool, worker in self.workers.items():
             worker.wait_ready(60)
             wait_until_it_listens(self.app, pool)
 
     def _client(self):
         return redis.Redis.from_url(self.url)
+
+    def start(self, pool):
+        """Start the worker of *pool*, or another one in its place."""
+        options = {"pool": pool, "concurrency": self._slots, "name": pool, "env": self._env}
+        self.workers[pool] = start_worker(self.module, self.url, [pool], **options)
 
     def close(self):
         self.redis.close()

@@ -239,3 +239,13 @@ def test_a_cluster_has_one_database():
     ) as refusal:
         urls.parse("redis-cluster://:secret@one/1")
     assert "namespace" in str(refusal.value)
+
+
+def test_a_switch_to_another_node_of_a_cluster_keeps_the_login_of_the_first():
+    found = connection("redis-cluster://user:secret@one:7001;redis-cluster://two:7002")
+    for each in (found, found.clone()):
+        assert each.transport  # whose method is called
+        each.switch("redis-cluster://two:7002")
+        params = unopened(each)._connparams()
+        assert (params["username"], params["password"]) == ("user", "secret")
+        assert list(map(str, params["cluster"].nodes)) == ["one:7001", "two:7002"]

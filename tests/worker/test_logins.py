@@ -11,6 +11,7 @@ from celery import Celery
 from celery_affinity.embedded import EmbeddedServer
 
 from ..support.apps import APP
+from ..support.cluster import Cluster
 from ..support.fleet import POOLS_IN_TIME
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
@@ -39,7 +40,7 @@ class Logins:
         written.replace(self._path)  # at once: a provider may read it at any moment
 
     def of_connections(self):
-        return {each["user"] for each in self._client.client_list()} - {"default"}
+        return {each["user"] for each in self._client.client_list()} - {"default", "(superuser)"}  # replicas
 
     def is_of(self, pid):
         """Return whether process *pid* has connections, all of the valid user."""
@@ -66,10 +67,11 @@ def start(managed, client, tmp_path, monkeypatch, provider, pool):
     """Start a worker of *pool*, and calls without end. Return the logins, the worker, its ledger and the calls."""
     monkeypatch.setenv("LOGIN", str(tmp_path / "login"))  # for the producer, too
     logins = Logins(client, tmp_path / "login")
-    url = f"redis://127.0.0.1:{managed.port}/0?credential_provider={PROVIDERS}.{provider}"
+    first, semicolon, others = managed.url.partition(";")
+    url = f"{first}?credential_provider={PROVIDERS}.{provider}{semicolon}{others}"
     ledger = Ledger(tmp_path / "ledger")
     conf = {"broker_transport_options": {"reauth_check_interval": 1}}
-    env = {"LEDGER": str(ledger.path), "RESULT_URL": managed.url, "HEARTBEAT_INTERVAL": "0.5", "CONF": json.dumps(conf)}
+    env = {"LEDGER": str(ledger.path), "RESULT_URL": url, "HEARTBEAT_INTERVAL": "0.5", "CONF": json.dumps(conf)}
     worker = start_worker(APP, url, ["pdf"], pool=pool, concurrency=2, env=env)
     worker.wait_ready(60)
     return logins, worker, ledger, Calls(url)
@@ -139,3 +141,44 @@ def test_a_guard_reports_a_death_with_a_login_that_was_renewed(managed, tmp_path
     wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
     worker.kill()
     wait_until(lambda: "died; jobs taken back from it" in worker.log(), 5, worker.log()[-2000:])
+
+
+class NodesClient:
+    """What `Logins` asks of a server, asked of each node of a cluster."""
+
+    def __init__(self, cluster):
+        self._cluster = cluster
+
+    def __getattr__(self, name):
+        def ask(*args, **options):
+            replies = []
+            for node in self._cluster.alive:
+                with redis.Redis(port=node.port) as client:
+                    replies.append(getattr(client, name)(*args, **options))
+            return [each for reply in replies for each in reply] if name == "client_list" else replies
+
+        return ask
+
+
+@pytest.mark.parametrize("provider", ["Plain", pytest.param("Streaming", marks=pytest.mark.slow)])
+def test_logins_are_renewed_on_every_node_of_a_cluster(tmp_path, monkeypatch, provider):
+    """The node that takes over is asked with the new login alone; so is the guard's, which reports the death there."""
+    with Cluster(directory=tmp_path / "nodes", primaries=1) as cluster:
+        nodes = NodesClient(cluster)
+        logins, worker, ledger, calls = start(cluster, nodes, tmp_path, monkeypatch, provider, "prefork")
+        calls.go_on(ledger, worker)
+        logins.renew()
+        logins.end_earlier()
+        calls.go_on(ledger, worker)
+        cluster.hand_over()
+        calls.go_on(ledger, worker)
+        sent = calls.end()
+        wait_until(lambda: set(sent) <= set(ledger.ends()), 20, f"every job ends\n{worker.log()[-4000:]}")
+        assert ledger.starts() == dict.fromkeys(sent, 1)
+        assert logins.of_connections() == {logins.user}
+        (guard,) = [
+            each.pid for each in psutil.Process(worker.pid).children() if "guard of" in " ".join(each.cmdline())
+        ]
+        wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
+        worker.kill()
+        wait_until(lambda: "died; jobs taken back from it" in worker.log(), 5, worker.log()[-2000:])

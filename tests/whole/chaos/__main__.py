@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 from time import monotonic
 
 from ...support.pages import FAULTS, write_block
-from . import figures
+from . import figures, on_cluster
 from .campaign import Campaign, Outcome
 from .storms import STORMS, Storm, plan
 
@@ -21,6 +21,10 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are ended
     print(f"chaos: SEED={options.seed} SECONDS={options.seconds}, in {options.output}", flush=True)
+    if options.cluster:
+        report = on_cluster.blow(options.seconds, options.seed, options.output)
+        print(report)
+        return int(bool(report.violations))
     began = monotonic()
     outcomes: list[Outcome] = []
     storms = plan(Random(options.seed), options.only)
@@ -70,6 +74,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="storms whose name holds this")
     parser.add_argument("--output", type=Path, help="where the ledger, the logs and the figures go")
     parser.add_argument("--write-docs", action="store_true", help="write the figures into docs/internals/faults.md")
+    parser.add_argument("--cluster", action="store_true", help="on six nodes, whose primaries are killed and replaced")
     options = parser.parse_args()
     options.seed = options.seed or str(SystemRandom().randrange(10**6))
     options.output = options.output or Path(tempfile.mkdtemp(prefix="celery-affinity-chaos-"))

@@ -1,0 +1,162 @@
+"""``python -m tests.whole.chaos --cluster``: faults of nodes, workers and connections at once, on six nodes.
+
+The ledger is outside of the cluster. Whatever happens, a job whose publish was accepted ends, and begins again only
+if the process that ran it was killed.
+"""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from ...support.apps import APP
+from ...support.cluster import Cluster
+from ...support.fleet import PoolsOnACluster, closing
+from ...support.ledger import Entry
+from ...support.load import Load
+from ...support.processes import MARK, session_of, wait_until
+
+POOLS = ("prefork", "threads", "gevent")
+
+#: Longest time, s, after a fault until each pool runs jobs again.
+STANDS_STILL_S = 5.0
+
+#: Lines of a pool in the ledger that say that it goes on: a worker holds fewer jobs.
+_BEGUN = 20
+
+#: Longest wait, s, for that, and for the end of all jobs.
+_PATIENCE_S = 60.0
+
+
+@dataclass
+class Report:
+    """What happened, and what must not have: *violations*."""
+
+    jobs: int = 0
+    again: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    stood_still_s: float = 0.0
+    violations: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
+        found = f"{self.jobs} jobs, {self.again} run again after a kill, {self.stood_still_s:.1f} s stood still at most"
+        return "\n".join(
+            [f"chaos on a cluster: {found}; {faults}", *(f"  VIOLATION: {each}" for each in self.violations)]
+        )
+
+
+class Storm:
+    """Faults by chance, of which several may come at once, while calls go on."""
+
+    def __init__(self, cluster: Cluster, pools: PoolsOnACluster, chance: Random) -> None:
+        self._cluster, self._pools, self._chance = cluster, pools, chance
+        self._load = Load(pools)
+        self._killed: set[int] = set()
+        self.report = Report()
+
+    def blow(self, seconds: float) -> Report:
+        faults = [self.worker_killed, self.primary_killed, self.handed_over, self.slot_migrated, self.connections_cut]
+        self._goes_on()
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            names = []
+            for fault in self._chance.sample(faults, self._chance.choice([1, 1, 2])):
+                names.append(fault.__name__.replace("_", " "))
+                fault()
+            self.report.faults.update(names)
+            stood_still_s = self._goes_on()
+            self.report.stood_still_s = max(self.report.stood_still_s, stood_still_s)
+            print(f"{time.strftime('%X')} {' and '.join(names)}: {stood_still_s:.1f} s", flush=True)
+            if stood_still_s > STANDS_STILL_S:
+                self.report.violations.append(f"some pool stood still for {stood_still_s:.1f} s after {names}")
+        self._end()
+        return self.report
+
+    # -- faults
+
+    def worker_killed(self) -> None:
+        pool = self._chance.choice(POOLS)
+        worker = self._pools.workers[pool]
+        self._killed.update(session_of(worker.pid))
+        worker.kill()
+        self._pools.start(pool)
+
+    def primary_killed(self) -> None:
+        """The one with the jobs, or the one with the results; the dead node comes back as a replica."""
+        if self._chance.random() < 0.5:
+            dead, _ = self._cluster.kill_owner()
+        else:
+            dead = self._cluster.owner_of(self._pools.app.backend.tag)
+            heir = self._cluster.replica_of(dead)
+            dead.kill()
+            wait_until(lambda: heir.is_primary and heir.is_up, 30, "a replica takes over")
+        self._cluster.revive(dead)
+
+    def handed_over(self) -> None:
+        self._cluster.hand_over()
+
+    def slot_migrated(self) -> None:
+        self._cluster.migrate(self._cluster.other)
+
+    def connections_cut(self) -> None:
+        for node in self._cluster.alive:
+            for kind in ("normal", "pubsub"):
+                node.ask("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+
+    # -- what must be so
+
+    def _goes_on(self) -> float:
+        """Return the time, s, until each pool has begun some jobs, more than a worker holds, once its worker is up."""
+        for worker in self._pools.workers.values():
+            worker.wait_ready(_PATIENCE_S)
+        since_s, began = time.time(), time.monotonic()
+
+        def all_begin() -> bool:
+            entries = self._pools.ledger.entries()
+            begun = Counter(each.job.rpartition("-")[0] for each in entries if each.time_s > since_s)
+            return min(begun[pool] for pool in POOLS) >= _BEGUN
+
+        wait_until(all_begin, _PATIENCE_S, f"each pool begins jobs\n{self._pools.logs()}")
+        return time.monotonic() - began
+
+    def _end(self) -> None:
+        pools, sent = self._pools, self._load.end()
+        try:
+            wait_until(lambda: set(sent) <= set(pools.ledger.ends()), _PATIENCE_S, "every job ends")
+            pools.look()
+            wait_until(pools.all_slots_are_free, 30, "all slots are free")
+        except AssertionError as exc:
+            self.report.violations.append(f"{exc}")
+        self.report.violations += self._judged(sent, pools.ledger.entries())
+
+    def _judged(self, sent: list[str], entries: list[Entry]) -> Iterator[str]:
+        starts: dict[str, list[int]] = {job: [] for job in sent}
+        for entry in entries:
+            if entry.event == "start" and entry.job in starts:
+                starts[entry.job].append(entry.pid)
+        ended = {entry.job for entry in entries if entry.event == "end"}
+        self.report.jobs = len(sent)
+        for job, pids in starts.items():
+            self.report.again += len(pids) - 1 if pids else 0
+            if job not in ended:
+                yield f"{job} did not end; started by {pids}"
+            if any(pid not in self._killed for pid in pids[:-1]):
+                yield f"{job} ran again without a kill: {pids}"
+
+
+def blow(seconds: float, seed: str, directory: Path) -> Report:
+    os.environ.setdefault(MARK, f"chaos-{os.getpid()}")
+    with ExitStack() as stack:
+        cluster = stack.enter_context(Cluster(directory=directory / "nodes"))
+        pools = PoolsOnACluster(
+            APP, cluster, directory, POOLS, ACKS_LATE="1", HEARTBEAT_INTERVAL="1", WORKER_TIMEOUT="5"
+        )
+        stack.enter_context(closing(pools))
+        stack.callback(lambda: [worker.end() for worker in pools.workers.values()])
+        stack.callback(lambda: (directory / "workers.log").write_text(pools.logs()))
+        return Storm(cluster, pools, Random(seed)).blow(seconds)
