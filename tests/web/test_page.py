@@ -226,7 +226,9 @@ def test_a_stop_is_shown_to_both_sides_and_later_what_it_was_for(busy, look):
     taking = look("#/job/task-takes%24")
     taking.row("Jobs that are stopped for it", "gpu@host").get_by_role("link").wait_for()
     busy.end("gpu", claim, outcome="preempted 41000000")
-    screen.sees(re.compile("^on gpu@host at .*, after 41 s, for tenant beta, below its minimum of 1; 1 time, of 3 at most$"))
+    screen.sees(
+        re.compile("^on gpu@host at .*, after 41 s, for tenant beta, below its minimum of 1; 1 time, of 3 at most$")
+    )
     assert screen.errors == taking.errors == []
 
 
