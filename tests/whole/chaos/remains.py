@@ -66,8 +66,9 @@ class Remains:
 
     *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
     *into*: the batches of calls that have merged. *values*: the results of such calls. *fired*: number of recurring
-    calls that the server has made. *hinted*: number of jobs with a hint that the server saw end well. *deliveries*, *preemptions*: how often jobs that were stopped for other tenants were
-    given out once more, and stopped. *at*: when all this was read.
+    calls that the server has made. *hinted*: number of jobs with a hint that the server saw end well. *deliveries*,
+    *preemptions*: how often jobs that were stopped for other tenants were given out once more, and stopped. *at*: when
+    all this was read.
     """
 
     states: dict[str, str] = field(default_factory=dict)
@@ -135,9 +136,8 @@ def look(client: redis.Redis, results: redis.Redis, slots: int) -> Remains:
     _look_at_slots(client, remains, slots)
     _look_at_keys(client, remains)
     remains.leaks += hints.leaks(client)
-    remains.hinted = sum(
-        int(client.hget(Keys().key("counters"), f"locality_{each}") or 0) for each in ("hits", "misses")
-    )
+    counters = [Keys().key("counters"), "locality_hits", "locality_misses"]
+    remains.hinted = sum(int(each or 0) for each in client.hmget(*counters))
     return remains
 
 

@@ -173,8 +173,8 @@ STORMS = (
     ),
     Storm(
         "hints of locality",
-        "hints, and how they and the free slots of a worker are preferred, changed again and again; while workers, pool "
-        "processes and the server are killed, connections cut and scripts flushed",
+        "hints, and how they and the free slots of a worker are preferred, changed again and again; while workers, "
+        "pool processes and the server are killed, connections cut and scripts flushed",
         (
             *(operating.change_preference,) * 5,
             *(faults.kill_worker, faults.kill_worker, faults.restart_worker, faults.kill_pool_process),
