@@ -410,7 +410,7 @@ def test_jobs_ahead_are_asked_back_once_for_all_that_are_stopped_there(fleet):
     first, second = fleet.run("one", "a1$", "a2$")
     for job in ("a3$", "a4$", "a5$"):
         fleet.publish(job, PDF, rules=of("acme"))
-    running, *ahead = fleet.end("one", first, may_hold=Ahead(jobs=2))
+    running, *_ = fleet.end("one", first, may_hold=Ahead(jobs=2))
     fleet.started("one", [running, second])
     fleet.waits("b1$", "b2$")
     assert fleet.ordered() == ["a2$", "a3$"]

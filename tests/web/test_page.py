@@ -211,6 +211,47 @@ def test_a_job_is_found_by_its_id_explained_and_cancelled(busy, look):
 
 
 @in_a_browser
+def test_a_stop_is_shown_to_both_sides_and_later_what_it_was_for(busy, look):
+    scheduler, key = busy.scheduler, busy.scheduler.keys.key
+    scheduler.configure({"tenants": "beta=max:none,min:1", "preemption_delay_us": "0"})
+    busy.join("gpu", "video")
+    scheduler.client.hset(key("worker", "gpu"), "stops", "force")
+    busy.publish("gives$", "video", rules="key=tenant%3Aacme quota=settings preemptible=1")
+    (claim,) = busy.inbox("gpu")
+    scheduler.client.hset(key("job", "gives$"), "started", busy.now_us)
+    busy.publish("takes$", "video", rules="key=tenant%3Abeta quota=settings")
+    scheduler.tick()
+    screen = look("#/job/task-gives%24")
+    screen.sees(re.compile("^for tenant beta, below its minimum of 1: .* s of 10 s grace left$"))
+    taking = look("#/job/task-takes%24")
+    taking.row("Jobs that are stopped for it", "gpu@host").get_by_role("link").wait_for()
+    busy.end("gpu", claim, outcome="preempted 41000000")
+    screen.sees(
+        re.compile("^on gpu@host at .*, after 41 s, for tenant beta, below its minimum of 1; 1 time, of 3 at most$")
+    )
+    assert screen.errors == taking.errors == []
+
+
+@in_a_browser
+def test_the_workers_near_a_job_are_shown_and_the_priority_of_a_worker(busy, look):
+    busy.join("cold", "video", priority=3, settings={"locality_bonus": 80})
+    busy.publish("first~", "video", rules="near=model%3Aa")
+    busy.end("cold", *busy.inbox("cold"))
+    busy.publish("other", "video")
+    busy.publish("again~", "video", rules="near=model%3Aa")
+    busy.publish("new~", "video", rules="near=model%3Ab")
+    screen = look("#/job/task-again~")
+    screen.row("Workers that hold its hint", "cold@host").get_by_text("ago").wait_for()
+    screen.sees("The job gets 80 points more there.")
+    screen.page.locator("dd", has_text="model:a").wait_for()
+    screen.page.goto(screen.page.url.replace("again~", "new~"))
+    screen.sees("No worker holds its hint.")
+    screen.page.goto(screen.page.url.replace("job/task-new~", "workers"))
+    screen.row("Workers", "cold@host").get_by_text("priority 3").wait_for()
+    assert screen.errors == []
+
+
+@in_a_browser
 def test_a_job_that_waits_is_moved(busy, look):
     screen = look("#/job/task-waits")
     for button, label, value in (("Move", "Type", "movies"), ("Priority", "Priority", "7"), ("On demand", None, None)):

@@ -7,7 +7,7 @@ from celery_affinity.rules.redis_keys import KEYS, Keys
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
-from .chaos import remains
+from .chaos import hints, remains
 
 
 @pytest.fixture
@@ -40,3 +40,17 @@ def test_a_recurring_call_is_not_due_at_the_end_of_a_storm_and_goes_on_afterward
     assert [each for each in found.leaks if "the-time-passed-in" not in each] == []
     remains.resume_recurring(redis_client, ["hh"])
     assert fleet.scheduler.tick().recurring
+
+
+def test_hints_that_only_one_side_knows_or_of_a_worker_that_is_gone_are_found(fleet, redis_client):
+    key = Keys().key
+    fleet.join("worker", "pdf")
+    fleet.publish("job~", "pdf", rules="near=model%3Aa")
+    fleet.end("worker", *fleet.inbox("worker"))
+    assert hints.leaks(redis_client) == []
+    redis_client.zadd(key("holders", "other"), {"worker": 1})
+    assert hints.leaks(redis_client) == ["a hint that only one side knows: ('worker', 'other')"]
+    redis_client.zadd(key("hints", "worker"), {"other": 1})
+    assert len(hints.leaks(redis_client)) == 1, "its row does not say so"
+    redis_client.zrem(key("heartbeats"), "worker")
+    assert hints.leaks(redis_client) == ["hints of a worker that is gone: worker"]

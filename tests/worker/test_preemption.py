@@ -3,6 +3,8 @@
 The signs are put into the inbox here, as the server does it.
 """
 
+import signal
+
 import pytest
 from celery import chord
 
@@ -140,6 +142,36 @@ def test_the_end_of_a_worker_in_the_grace(start, call, redis_client):
     worker.wait(20)
     after = victim.row()
     assert (after["state"], after["deliveries"], after["enqueued"]) == ("pending", "1", before["enqueued"])
+
+
+def test_a_cold_shutdown_in_the_grace_counts_as_always(start, call):
+    worker = start()
+    victim = call("ignores")
+    victim.wait_for_run(1)
+    before = victim.order(LONG_MS)
+    worker.wait_for("is to stop within", 10)
+    worker.signal(signal.SIGQUIT)
+    worker.wait(20)
+    after = victim.row()
+    assert (after["state"], after["deliveries"], after["enqueued"]) == ("pending", "1", before["enqueued"])
+    assert "preemptions" not in after
+
+
+def test_a_task_that_stops_in_a_soft_shutdown_was_stopped_for_the_tenant(start, call):
+    worker = start(SOFT_S="3")
+    victim = call("counts")
+    victim.wait_for_run(1)
+    (process,) = pool_of(worker)
+    process.suspend()  # the task does not see that it is asked before the shutdown has begun
+    before = victim.order(LONG_MS)
+    worker.wait_for("is to stop within", 10)
+    worker.signal(signal.SIGQUIT)
+    worker.wait_for("Soft Shutdown", 10)
+    process.resume()
+    worker.wait(20)
+    after = victim.row()
+    assert (after["state"], after["deliveries"], after["enqueued"]) == ("pending", "0", before["enqueued"])
+    assert after["preemptions"] == "1"
 
 
 def test_a_tenant_below_its_minimum_gets_a_slot_and_the_job_that_is_stopped_for_it_ends_later(

@@ -26,6 +26,7 @@ from celery_affinity.rules.marks import of_keys
 from celery_affinity.rules.redis_keys import decode
 from celery_affinity.rules.rule_texts import keys_in
 
+from .hints import without_mark
 from .ledger import Ledger
 
 TYPES = ("pdf", "excel", "index", "mail")
@@ -140,7 +141,7 @@ def _note_intended(headers=None, properties=None, routing_key="", body=None, **_
     name = headers["task"].rpartition(".")[2]
     facts = {"task": headers["id"], "name": name, "try": headers["retries"], "type": routing_key}
     is_call = name.startswith(MERGED)
-    last_intended = job = body[0][0][0] if is_call else job_id(properties[PROPERTY], routing_key)
+    last_intended = job = body[0][0][0] if is_call else without_mark(job_id(properties[PROPERTY], routing_key))
     _intended[id(headers)] = ("call_accepted" if is_call else "accepted"), job
     if name == "recurs":
         _intended[id(headers)] = "fired", job  # or not: the server takes it if it is still due
@@ -175,7 +176,7 @@ def _note_failed(sender=None, exception=None, **_):
 
 def _job_of(request) -> str:
     job, _, _ = request.properties["delivery_tag"].rpartition(":")
-    return job.removesuffix(of_keys(job))  # a publish does not know here whether there will be one
+    return without_mark(job.removesuffix(of_keys(job)))  # a publish does not know here whether there will be one
 
 
 def _keys_of(left) -> str:

@@ -114,7 +114,7 @@ def in_a_line(outcome: Outcome) -> str:
         f"faults: {_listed(outcome.faults)}",
         f"{verdict.keyed} runs with a key, {verdict.limited} under a limit or reserve, {verdict.pauses} pauses",
         f"{verdict.calls} calls that merge in {verdict.merged_runs} runs, {verdict.recurring} recurring calls",
-        f"{verdict.stops} runs asked to stop",
+        f"{verdict.stops} runs asked to stop, {verdict.hinted} jobs with a hint so far",
         f"overlaps: {_listed(verdict.overlaps)}",
         f"again: {_listed(verdict.again)}",
         f"lost: {_listed(verdict.lost)}",

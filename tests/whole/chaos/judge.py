@@ -41,8 +41,9 @@ class Verdict:
 
     *keyed*: runs of jobs with a key. *limited*: runs under a limit of their type, or a reserve. *pauses*: how many were
     looked at. *calls*, *merged_runs*: calls of tasks that merge, and their runs. *recurring*: calls that the server
-    made since none came. *stops*: runs that were asked to stop for another tenant. *overlaps*: how often each fault
-    explains that there were too many runs of one key, type or class.
+    made since none came. *stops*: runs that were asked to stop for another tenant. *hinted*: jobs with a hint
+    that ended well since the server began. *overlaps*: how often each fault explains that there were too many runs of
+    one key, type or class.
     """
 
     accepted: int = 0
@@ -54,6 +55,7 @@ class Verdict:
     merged_runs: int = 0
     recurring: int = 0
     stops: int = 0
+    hinted: int = 0
     refused: int = 0
     again: Counter[str] = field(default_factory=Counter)
     lost: Counter[str] = field(default_factory=Counter)
@@ -79,6 +81,7 @@ def judge(book: Book, remains: Remains) -> Verdict:
     verdict.limited, found_of_types = judge_types(jobs, book, verdict.overlaps)
     verdict.pauses, found_in_pauses = judge_pauses(jobs, book)
     verdict.recurring, found_of_recurring = judge_recurring(book, remains)
+    verdict.hinted = remains.hinted
     verdict.stops, found_of_stops = judge_stops(jobs, book, remains)
     verdict.violations += [*found_of_calls, *found, *found_of_types, *found_in_pauses, *found_of_recurring]
     verdict.violations += found_of_stops

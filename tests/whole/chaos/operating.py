@@ -1,4 +1,4 @@
-"""One function for each change that an operator makes in a storm: pauses, limits, reserves, quotas."""
+"""One function for each change that an operator makes in a storm: pauses, limits, reserves, quotas, preferences."""
 
 from collections.abc import Callable
 
@@ -6,6 +6,7 @@ import redis
 
 from .app import OF_MANY, TENANTS, TYPES
 from .faults import Field
+from .hints import some_preference
 from .operator import LIMITED_KEYS, PAUSABLE
 
 
@@ -45,3 +46,8 @@ def change_reserve(on: Field) -> None:
 def change_quota(on: Field) -> None:
     """Set how many slots a tenant may have, or let what the app says count again."""
     on.operator.quota(on.rng.choice([*TENANTS]), on.rng.choice((None, 0, 1, 2, 4)))
+
+
+def change_preference(on: Field) -> None:
+    """Change what the priority of a worker and a hint of locality count for, and how tenants take turns."""
+    on.operator.prefer(some_preference(on.rng))

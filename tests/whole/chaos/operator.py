@@ -19,6 +19,7 @@ from celery_affinity.server import runtime_settings
 from celery_affinity.server.scheduler import Scheduler
 
 from .app import RULES, TENANTS, TYPES, app, quota_of
+from .hints import PREFERENCES
 from .ledger import Ledger
 from .servers import DurableServer, ReplicatedServers
 
@@ -100,15 +101,20 @@ class Operator:
         self._quotas[tenant] = TENANTS[tenant] if most is None else most
         self._write()
 
+    def prefer(self, settings: dict[str, str]) -> None:
+        """Change how workers and hints are preferred."""
+        self._has_changed = True
+        self._ask(lambda scheduler: runtime_settings.change(scheduler, settings_of(app), settings))
+
     def calm(self) -> None:
-        """End the pauses of which the server has forgotten the end, and reset limits, reserves and quotas."""
+        """End the pauses of which the server has forgotten the end, and reset all settings."""
         if not self._has_changed:
             return
         for each in self._ask(lambda scheduler: pauses(scheduler.reader)):
             self._ask(lambda scheduler, each=each: scheduler.resume(address(each.kind, each.name)))
         self._limits, self._reserves, self._quotas = {}, {}, dict(TENANTS)
         self._write()
-        names = ["limits", "reserve", "tenants"]
+        names = ["limits", "reserve", "tenants", *PREFERENCES]
         self._ask(lambda scheduler: runtime_settings.reset(scheduler, settings_of(app), names))
         self._has_changed = False
 

@@ -14,6 +14,7 @@ from celery_affinity import Exclusive
 from . import app as app_module
 from . import merged_tasks
 from .app import BODY, HOW_MANY, MANY, RULES, TENANTS, TYPES, app, early, late, ledger, part, retrying, stoppable, total
+from .hints import some_hint
 from .merged_tasks import Token, step, whole
 
 #: Share, %, of each kind of call; long calls come on top, as many as the storm wants.
@@ -79,6 +80,7 @@ def _publish(rng: random.Random, producer, long: int, may_stop: int):
         "on_demand": rng.random() < 0.2,
         "producer": producer,
     }
+    options |= some_hint(rng)
     chosen = rng.random() * 100
     if chosen < WITH_A_KEY + WITH_ONE_OF_MANY:
         rule = rng.choice(RULES) if chosen < WITH_A_KEY else Exclusive(f"{MANY}{rng.randrange(HOW_MANY)}")

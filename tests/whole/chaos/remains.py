@@ -12,10 +12,12 @@ import redis
 from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.marks import is_batch, of_keys
-from celery_affinity.rules.protocol import ENDED_KEPT_S, MERGES
+from celery_affinity.rules.protocol import ENDED_KEPT_S, HINTED, MERGES
 from celery_affinity.rules.redis_keys import KEYS, Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
+
+from . import hints
 
 _CHUNK = 500
 _NO_KEY = -2
@@ -64,8 +66,9 @@ class Remains:
 
     *expired*: when jobs expired that waited, by the monotonic clock. *results*: the states of tasks, by their ids.
     *into*: the batches of calls that have merged. *values*: the results of such calls. *fired*: number of recurring
-    calls that the server has made. *deliveries*, *preemptions*: how often jobs that were stopped for other tenants were
-    given out once more, and stopped. *at*: when all this was read.
+    calls that the server has made. *hinted*: number of jobs with a hint that the server saw end well. *deliveries*,
+    *preemptions*: how often jobs that were stopped for other tenants were given out once more, and stopped. *at*: when
+    all this was read.
     """
 
     states: dict[str, str] = field(default_factory=dict)
@@ -78,6 +81,7 @@ class Remains:
     preemptions: dict[str, int] = field(default_factory=dict)
     leaks: list[str] = field(default_factory=list)
     fired: int | None = None
+    hinted: int = 0
     at: float = 0.0
 
     def is_done(self, job: str, last_start: float) -> bool:
@@ -131,6 +135,9 @@ def look(client: redis.Redis, results: redis.Redis, slots: int) -> Remains:
     _look_at_jobs(client, remains)
     _look_at_slots(client, remains, slots)
     _look_at_keys(client, remains)
+    remains.leaks += hints.leaks(client)
+    counters = [Keys().key("counters"), "locality_hits", "locality_misses"]
+    remains.hinted = sum(int(each or 0) for each in client.hmget(*counters))
     return remains
 
 
@@ -250,7 +257,7 @@ def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> boo
 
 def _id(job: str) -> str:
     """Return the id of a job as the ledger has it."""
-    return job if is_batch(job) else job.removesuffix(of_keys(job)).removesuffix(MERGES)
+    return job if is_batch(job) else job.removesuffix(of_keys(job)).removesuffix(MERGES).removesuffix(HINTED)
 
 
 def _text(row: dict[bytes, bytes]) -> dict[str, str]:

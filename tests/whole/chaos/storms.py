@@ -172,6 +172,18 @@ STORMS = (
         stoppable=6,
     ),
     Storm(
+        "hints of locality",
+        "hints, and how they and the free slots of a worker are preferred, changed again and again; while workers, "
+        "pool processes and the server are killed, connections cut and scripts flushed",
+        (
+            *(operating.change_preference,) * 5,
+            *(faults.kill_worker, faults.kill_worker, faults.restart_worker, faults.kill_pool_process),
+            *(faults.kill_server, faults.kill_clients, faults.cut_link, faults.flush_functions),
+        ),
+        (0.2, 0.8),
+        long=4,
+    ),
+    Storm(
         "merged calls",
         "bursts of calls that merge, of tasks that take the first, the last or all of them, fold, split and retry; "
         "pool processes die while they tell callers, workers, dispatchers and servers are killed, the results' server "
@@ -216,6 +228,7 @@ STORMS = (
             ),
             *(faults.flush_functions, faults.cut_link, faults.cut_in_reply, faults.delay_link, faults.silence_link),
             *(operating.pause_something, operating.change_limit, operating.change_quota, operating.change_reserve) * 3,
+            *(operating.change_preference,) * 2,
         ),
         (0.3, 0.9),
         stoppable=1,

@@ -1,7 +1,7 @@
 // One job: its whole explanation, drawn. Why it waits, who is ahead, which slots fit.
 import { get } from "../api.js";
 import { change } from "../asking.js";
-import { duration, el, fill, many, mode, moment, number, table } from "../dom.js";
+import { duration, el, fill, link, many, mode, moment, number, table } from "../dom.js";
 
 const LOOK_EVERY_MS = 2000;
 const TERMS = [
@@ -10,6 +10,17 @@ const TERMS = [
   ["rarity", "rarity"],
   ["on_demand", "on demand"],
 ];
+
+const forTenant = (stop) => `for tenant ${stop.tenant}${stop.minimum ? `, below its minimum of ${number(stop.minimum)}` : ""}`;
+const grace = (stop) => `${duration(stop.left_s)} of ${duration(stop.grace_s)} grace left`;
+
+// When and for whom the job was stopped last, and for whom it is being stopped.
+function stops({ stopped, stops, waiting } = {}) {
+  return [
+    ["stopped", stopped && `on ${stopped.worker} at ${moment(stopped.at_s)}, after ${duration(stopped.ran_s)}, ${forTenant(stopped)}; ${many(stopped.times, "time")}, of ${number(stopped.most)} at most`],
+    ["is being stopped", waiting ? null : stops?.map((each) => `${forTenant(each)}: ${grace(each)}`).join("; ")],
+  ];
+}
 
 function facts(job) {
   const rows = [
@@ -28,8 +39,10 @@ function facts(job) {
     ["worker", job.worker],
     ["came back", job.deliveries ? many(job.deliveries, "time") : null],
     [job.keys?.length > 1 ? "keys" : "key", job.keys?.join(", ")],
+    ["hint", job.hint],
     ["merge key", job.merge_key],
     ["merged", job.calls > 1 ? `with ${many(job.calls - 1, "other call")}` : null],
+    ...stops(job.explanation ?? undefined),
     ["reason", job.reason],
     ["why", job.why],
     ["note", job.explanation?.note ?? job.note],
@@ -92,6 +105,40 @@ function waiting(found) {
     el("section", {}, ahead),
     el("section", {}, slots),
   ];
+}
+
+// The jobs that are being stopped for the tenant of this one, or why none is.
+function preempting({ stops, why_no_stop: why }) {
+  if (!stops.length) return why ? el("section", {}, el("h2", {}, "Jobs that are stopped for it"), el("p", {}, why)) : null;
+  const all = table(
+    "Jobs that are stopped for it",
+    [
+      { name: "id", value: (row) => link(row.task), key: (row) => row.task },
+      { name: "worker", value: (row) => row.worker, kind: "long" },
+      { name: "grace", value: grace, kind: "number" },
+    ],
+    (row) => row.task,
+    "",
+  );
+  all.update(stops);
+  return el("section", {}, all);
+}
+
+// The workers that hold the hint of the job.
+function near({ workers, bonus }) {
+  const all = table(
+    "Workers that hold its hint",
+    [
+      { name: "worker", value: (row) => row.name, kind: "long" },
+      { name: "last used", value: (row) => `${duration(row.used_s)} ago`, kind: "number" },
+      { name: "free", value: (row) => number(row.free), kind: "number" },
+    ],
+    (row) => row.name,
+    "No worker holds its hint.",
+  );
+  all.update(workers);
+  const there = bonus ? `The job gets ${number(bonus)} points more there.` : "The job gets no bonus there (affinity_locality_bonus).";
+  return el("section", {}, all, workers.length ? el("p", { class: "soft" }, there) : null);
 }
 
 // What the job was called with, and what came of it.
@@ -166,6 +213,8 @@ export function job(id) {
       el("section", {}, el("h1", {}, found.task ?? "Job ", " ", el("span", { class: `state ${found.state}` }, found.state), since), facts(found), acts(found, look), reveal()),
       found.values ? values(found.values) : null,
       ...(found.explanation?.waiting ? waiting(found.explanation.waiting) : []),
+      found.explanation?.waiting ? preempting(found.explanation) : null,
+      found.explanation?.near ? near(found.explanation.near) : null,
     );
     if (focused) [...root.querySelectorAll("button")].find((each) => each.textContent === focused)?.focus();
   }
