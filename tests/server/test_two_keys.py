@@ -82,14 +82,14 @@ def test_no_job_starts_of_a_rate_that_was_lowered_and_that_no_tick_has_got_to_ye
     assert not any(each.startswith("next") for each in started)
 
 
-@pytest.fixture
-def held_up(fleet):
+@pytest.fixture(params=["key=free limit=1", "key=tenant%3Aa quota=settings"], ids=["key", "tenant"])
+def held_up(fleet, request):
     """Have job "1&" wait for key "busy" behind the rate that it has in front, and "2&" behind it, of a free key."""
     first = "key=rate%3Ahost rate=9/9000000"
     fleet.join("other", "excel")
     fleet.publish("holds!", "excel", rules="key=busy limit=1")
     fleet.publish("1&", PDF, rules=f"{first} key=busy limit=1", task_id="1")
-    fleet.publish("2&", PDF, rules=f"{first} key=free limit=1", task_id="2")
+    fleet.publish("2&", PDF, rules=f"{first} {request.param}", task_id="2")
     fleet.join("worker", PDF)
     assert fleet.jobs("worker") == []
 

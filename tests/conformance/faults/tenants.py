@@ -23,6 +23,7 @@ _LEFT_BEHIND = _QUOTAS + "test_a_first_place_that_somebody_left_behind_starts_no
 _LOST = _QUOTAS + "test_what_is_lost_of_first_places_is_made_again"
 
 _UNBOUNDED = "tests/server/test_unbounded.py::"
+_HELD_UP = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_is_revoked_gets_the_free_slot"
 _MANY = _UNBOUNDED + "test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others"
 _OLDER = _UNBOUNDED + "test_an_older_job_that_comes_meanwhile_hides_none_of_them"
 _IN_DOUBT = _UNBOUNDED + "test_who_was_deleted_from_the_holders_counts_again"
@@ -44,6 +45,7 @@ FAULTS = (
     Fault("keyed/key_rows", "its.unkept[name] = its.unkept[name] + 1", "", _OLDER),
     Fault("keyed/key_rows", "    if sublane and sublane.is_unbounded then\n", "    if false then\n"),
     Fault("keyed/key_steps", "not (sublane.is_unbounded or sublane.standing == id)", "sublane.standing ~= id"),
+    Fault("keyed/key_steps", "    return sublane.is_unbounded\n        or id", "    return id", _HELD_UP),
     Fault("keyed/key_steps", "        if not belongs_into_lane then\n", "        if true then\n"),
     Fault("keyed/keyed", "tenants.min_of(name) == 0", "true"),
     Fault("keyed/keyed", "key.held(its_key))) > 2)", "key.held(its_key))) > 1)"),
