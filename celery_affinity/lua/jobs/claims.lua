@@ -96,7 +96,7 @@ local MORE = { "type", "stamps", "expires", "limited", "rules", "name" }
 -- slots.
 -- RETURNS what is known of the job, or nil; its type only if the job has rules, or more is to be forgotten of it.
 function claims.remove(worker, id, fence)
-    local has_rules = string.find(id, hooks.any_mark, -1) ~= nil
+    local has_rules = hooks.is_mark[string.sub(id, -1)]
     local row = has_rules and redis.call("HMGET", key.job(id), "fence", "acked", "task", "more", unpack(MORE))
         or redis.call("HMGET", key.job(id), "fence", "acked", "task", "more")
     local own_fence, acked, task, has_more = row[1], row[2], row[3], row[4]
@@ -104,7 +104,9 @@ function claims.remove(worker, id, fence)
     if not is_own or redis.call("HDEL", key.claims(worker), id) == 0 then
         return nil
     end
-    local known = { has_row = own_fence, acked = acked == "1", task = task, has_more = has_more }
+    local known = {
+        has_row = own_fence, acked = acked == "1", task = task, has_more = has_more, is_marked = has_rules,
+    }
     if has_more or has_rules then
         local is_limited
         known.has_more = has_more or hooks.by_mark[marks.of(id)] ~= nil -- of one that merges, another may be the task's
