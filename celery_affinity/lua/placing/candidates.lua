@@ -148,9 +148,9 @@ end
 -- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free: a table with what `fill` uses.
 -- `left`: types that the call does not choose from, each with a blank behind it. `limits`: of types that have one;
 -- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `first_heads`: those
--- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written; false for none.
--- `choice`: chooses among several lanes, once there are several. `hints`: those of the only worker whose slots are
--- filled, if jobs that have them get a `bonus`.
+-- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written; false
+-- for none. `choice`: chooses among several lanes, once there are several. `hints`: those of the only worker whose slots
+-- are filled, if jobs that have them get a `bonus`.
 function candidates.of(types, view, settings)
     local waiting, heads, has_type_rules = lanes.heads(types)
     local left = ""
@@ -188,7 +188,7 @@ local function nothing() end
 -- RETURNS what `candidates.of` does, of a job that was published alone: it may never be in a lane.
 function candidates.only(job)
     return {
-        types = {}, heads = {}, left = "", limits = NO_LIMITS, changed = false, job = job, best = only_one, pop = pop_only_one,
-        count = nothing, read_first_heads = nothing, write = nothing,
+        types = {}, heads = {}, left = "", limits = NO_LIMITS, changed = false, job = job, best = only_one,
+        pop = pop_only_one, count = nothing, read_first_heads = nothing, write = nothing,
     }
 end

@@ -36,8 +36,8 @@ end
 -- Fills slots. `waiting`: jobs, as `candidates` returns them. `caller`: the worker whose jobs go into the reply instead
 -- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written,
 -- and then no other job is moved: whoever publishes may have no right to read messages.
--- RETURNS {more, facts, message, ...}, and of a view of `lookahead` the jobs of these messages. more: types, separated by
--- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, chooses from
+-- RETURNS {more, facts, message, ...}, and of a view of `lookahead` the jobs of these messages. more: types, separated
+-- by blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, chooses from
 -- MOST_CHOSEN_FROM types, or moves only jobs that are fresh; "" for none.
 function fill.from(waiting, caller, view, fresh)
     local reply, inline = { waiting.left, nil, nil }, view.is_ahead and {} -- with places for one job

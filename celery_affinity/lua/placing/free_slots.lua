@@ -33,9 +33,9 @@ local function meaning_of(text)
     })
 end
 
--- RETURNS a worker's row, the types that it serves, both lists that nobody changes, what it keeps of ended jobs, and the
--- number of free slots that its hash has. All but the last is in field `terms`, which changes rarely: so a release reads
--- two fields instead of eight.
+-- RETURNS a worker's row, the types that it serves, both lists that nobody changes, what it keeps of ended jobs, and
+-- the number of free slots that its hash has. All but the last is in field `terms`, which changes rarely: so a release
+-- reads two fields instead of eight.
 function free_slots.terms(worker)
     local found = redis.call("HMGET", key.worker(worker), "terms", "free")
     local text = found[1]
@@ -142,8 +142,8 @@ end
 -- RETURNS a view of the free slots of `worker` alone; `which_slot.lua` has the view of all. A view lasts for one call
 -- of an arrow: it reads each number once, is told which slot gets a job (`occupy`), and writes the changes at its end
 -- (`write`). `left`: the number of free slots, where that is known. This view is for the arrow that removed claims of
--- `worker`: only these slots are new; no other free slot can fit a pending job. `row`, `has`: as `free_slots.count` takes
--- them.
+-- `worker`: only these slots are new; no other free slot can fit a pending job. `row`, `has`: as `free_slots.count`
+-- takes them.
 function free_slots.own(worker, row, has)
     local profile, left, was = free_slots.count(worker, row, has)
     return {

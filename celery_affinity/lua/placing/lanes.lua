@@ -80,7 +80,8 @@ function lanes.write(type, heads)
     end
 end
 
--- RETURNS whether a job is older than another one, as `score.is_older` does, by times that are texts, mostly of one length.
+-- RETURNS whether a job is older than another one, as `score.is_older` does, by times that are texts, mostly of one
+-- length.
 local function is_earlier(enqueued, id, others_enqueued, others_id)
     if #enqueued == #others_enqueued and enqueued ~= others_enqueued then
         return enqueued < others_enqueued
@@ -249,8 +250,8 @@ function lanes.heads(types)
     return waiting, heads, values[1]
 end
 
--- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that, which the caller writes, and the
--- enqueue time of the lane's new head; nil if there is none.
+-- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that, which the caller writes, and
+-- the enqueue time of the lane's new head; nil if there is none.
 function lanes.pop(job, heads)
     redis.call("ZREM", key.lane(job.type, job.lane), job.id)
     local last = job.place + #job.lane + #job.enqueued + #job.id + 1

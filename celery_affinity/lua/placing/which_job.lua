@@ -106,8 +106,8 @@ local function first(choice)
     return job, by_age
 end
 
--- `job` was popped from the heads of its type, which were `before`. `next_enqueued`: when the next of its lane came; nil
--- if there is none.
+-- `job` was popped from the heads of its type, which were `before`. `next_enqueued`: when the next of its lane came;
+-- nil if there is none.
 local function popped(choice, job, before, next_enqueued)
     local nth = job.nth
     best_heads.popped(job, before, choice.heads[job.type] or "", next_enqueued, choice.settings)

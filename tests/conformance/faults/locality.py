@@ -21,7 +21,7 @@ FAULTS = (
     Fault("placing/near", "if not best or points > most or", "if not best or points < most or"),
     Fault("placing/near", "        leave(best.near.hint, best.id", "        tostring(best.id", _DELETED_LANE),
     Fault("placing/candidates", "        hooks.leaves_lane(job.id, type, job.lane, job.near)\n", ""),
-    Fault("placing/fill", " or mark == protocol.HINTED)", ")"),
+    Fault("placing/fill", "waiting:pop(job, is_marked)", "waiting:pop(job, is_ruled)"),
     Fault("jobs/hooks", "        hooks.enters_lane(id, type, lane, enqueued)\n        lanes.add", "        lanes.add"),
     Fault("jobs/enter", "            hooks.enters_lane(id, type, lane, due)\n", ""),
     Fault("jobs/enter", "            hooks.enters_lane(alone.id, alone.type, alone.lane, alone.enqueued)\n", ""),
