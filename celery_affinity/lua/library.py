@@ -129,9 +129,7 @@ def _registry(lua_files: Mapping[str, str]) -> str:
             "do -- registry\n",
             *lines,
             *(f"hooks.by_mark[{rule}.MARK] = {rule}\n" for rule in rules),
-            'hooks.any_mark = "["\n',
-            *(f'hooks.any_mark = hooks.any_mark .. "%" .. {mark}\n' for mark in marks),
-            'hooks.any_mark = hooks.any_mark .. "]"\n',
+            *(f"hooks.is_mark[{mark}] = true\n" for mark in marks),
             "end\n",
         ]
     )

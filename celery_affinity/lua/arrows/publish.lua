@@ -21,8 +21,12 @@ local function add(job, nth, is_only, types, fresh)
         state, has_dropped = hooks.keep_to_bounds(job, state)
         is_first = is_first or has_dropped
     end
-    types[#types + 1] = is_first and job.type or nil
-    if state == protocol.IS_PENDING or state == protocol.IS_MERGED then -- a call may repeat a job
+    if is_first then
+        types[#types + 1] = job.type
+    end
+    if is_only and not is_first and not next(call.gained) then
+        return state, served, alone -- nothing to place, as mostly
+    elseif state == protocol.IS_PENDING or state == protocol.IS_MERGED then -- a call may repeat a job
         fresh[job.id] = job.message
     end
     if state == protocol.IS_MERGED and not is_only then
@@ -48,10 +52,13 @@ function arrows.publish(ARGV)
         length = length - 1
     end
     local is_only = #ARGV == count
-    local reply, types, fresh, alone = {}, {}, {}, nil
-    for first = 1, length, count do
+    local reply, types, fresh = { nil, nil, nil }, {}, {} -- with places for one job
+    local alone
+    reply[1], reply[3], alone = add(job_fields.at(ARGV, 1), 0, is_only, types, fresh)
+    for first = count + 1, length, count do
         local nth = (first - 1) / count
-        reply[2 * nth + 1], reply[2 * nth + 2], alone = add(job_fields.at(ARGV, first), nth, is_only, types, fresh)
+        reply[2 * nth + 2], reply[2 * nth + 3] = add(job_fields.at(ARGV, first), nth, false, types, fresh)
     end
-    return { reply[1], enter.place(types, fresh, alone), unpack(reply, 2) }
+    reply[2] = enter.place(types, fresh, alone)
+    return reply
 end

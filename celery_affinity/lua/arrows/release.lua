@@ -61,7 +61,7 @@ local function end_all(worker, ends_given, keeps, settings)
         if known and outcome == "acked" and known.rules then
             hooks.ended_well(worker, id, known)
         end
-        if known and outcome == "acked" and not hooks.by_mark[marks.of(id)] then -- as most jobs end
+        if known and outcome == "acked" and not (known.is_marked and hooks.by_mark[marks.of(id)]) then -- as most end
             ends.on_worker(id, known, "done", "")
         elseif known then
             local type = end_otherwise(worker, id, fence, known, outcome, keeps, settings)
@@ -78,15 +78,15 @@ end
 local function fits_others(again)
     if next(again) then
         return true
+    elseif not next(call.gained) then
+        return false
     end
-    for _, type in ipairs(next(call.gained) and hooks.gained() or {}) do
+    for _, type in ipairs(hooks.gained()) do
         if free_slots.free_for(type) > 0 then
             return true
         end
     end
-    if next(call.gained) then
-        call.gained = {}
-    end
+    call.gained = {}
     return false
 end
 
@@ -102,7 +102,7 @@ function arrows.release(ARGV)
         sequence = string.sub(sequence, 2)
         before = carried(worker, sequence)
     end
-    local row, served, keeps = free_slots.terms(worker)
+    local row, served, keeps, free = free_slots.terms(worker)
     if caller ~= "" then
         call.sequence = sequence
     end
@@ -112,7 +112,7 @@ function arrows.release(ARGV)
     if row[free_slots.STALLED] and caller ~= "" then
         workers.resume(worker) -- only the event loop gets jobs inline: it turns again
         free_slots.recount(worker)
-        row = free_slots.row(worker)
+        row, free = free_slots.row(worker), nil
     end
     local types = served
     if next(again) then
@@ -121,7 +121,7 @@ function arrows.release(ARGV)
             types[#types + 1] = type
         end
     end
-    local view = free_slots.own(worker, row)
+    local view = free_slots.own(worker, row, free)
     if fits then
         view = view:of_all()
     end

@@ -23,7 +23,8 @@ function call.begin(base)
     local time = redis.call("TIME")
     use.last_s = time[1]
     call.now_us = time[1] * 1000000 + time[2]
-    call.now = time[1] .. string.sub("00000" .. time[2], -6)
+    local us = time[2]
+    call.now = time[1] .. (#us == 6 and us or string.sub("00000" .. us, -6))
     if not call.gained or next(call.gained) then
         call.gained = {}
     end

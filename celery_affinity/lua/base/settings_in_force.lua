@@ -28,11 +28,13 @@ local function meaning_of(text)
         local word, default = words(), defaults.OF[name]
         found[name] = type(default) == "string" and word or tonumber(word) or default
     end
+    found.most_rarity = score.rarity(1, found)
     return found
 end
 
 -- RETURNS the settings by which a claim chooses that has a choice of jobs: a table for many calls, which also keeps
--- what `best_heads` makes of them. A change writes them as one text, so that a claim reads one field.
+-- what `best_heads` makes of them, and the points of a type with one slot (`most_rarity`). A change writes them as one
+-- text, so that a claim reads one field.
 function settings_in_force.for_a_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""
     return meanings.of[text] or kept.keep(meanings, text, meaning_of(text))

@@ -99,7 +99,7 @@ local MORE = { "type", "stamps", "expires", "limited", "rules", "name" }
 -- RETURNS what is known of the job, or nil; its type only if the job has other rules than a hint, or more is to be
 -- forgotten of it.
 function claims.remove(worker, id, fence)
-    local has_rules = string.find(id, hooks.any_mark, -1) ~= nil
+    local has_rules = hooks.is_mark[string.sub(id, -1)]
     local has_hint_alone = has_rules and string.byte(id, -1) == HINTED
     local row
     if not has_rules then
@@ -114,7 +114,9 @@ function claims.remove(worker, id, fence)
     if not is_own or redis.call("HDEL", key.claims(worker), id) == 0 then
         return nil
     end
-    local known = { has_row = own_fence, acked = acked == "1", task = task, has_more = has_more }
+    local known = {
+        has_row = own_fence, acked = acked == "1", task = task, has_more = has_more, is_marked = has_rules,
+    }
     if has_hint_alone and not has_more then
         known.rules = row[5]
     elseif has_more or has_rules then

@@ -1,16 +1,24 @@
 -- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
 -- A reason for the length: publish, ingest and fire share all of it.
 
--- Writes the row of `job`, and its message. A full server may refuse the first write. `rule`: the hooks of a job with
--- rules, else nil. `joined`: what the job joins.
-function enter.write_job(job, lane, enqueued, state, rule, joined)
+-- Writes the row of `job`. `rule`: the hooks of a job with rules, else nil. `joined`: what the job joins.
+function enter.write_row(job, lane, enqueued, state, rule, joined)
     local its = key.job(job.id)
     if rule then
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(rule.fields(job, joined))))
     else
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, "deliveries", "0"))
     end
-    redis.call("SET", key.message(job.id), job.message)
+end
+
+-- Writes the message of `job`, and its id as that of the only job of its task, with one command if neither is there
+-- yet. RETURNS whether it has done both; else it has written the message alone.
+local function write_message(id, task, message)
+    if task ~= "" and redis.call("MSETNX", key.message(id), message, key.task(task), id) == 1 then
+        return true
+    end
+    redis.call("SET", key.message(id), message)
+    return false
 end
 
 -- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. A firing also has
@@ -41,9 +49,10 @@ function enter.put(job, enqueued_us, is_only)
         joined = rule.joins(job)
     end
     local its_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
-    enter.write_job(job, lane, due, its_state, rule, joined)
+    enter.write_row(job, lane, due, its_state, rule, joined) -- first: a full server may refuse the first write alone
+    local is_found = write_message(id, job.task_id, job.message)
     local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
-    local is_again = find_by.add(id, job.task_id, job.stamps, expires)
+    local is_again = find_by.add(id, job.task_id, job.stamps, expires, is_found)
     if is_expired or is_revoked then
         ends.record(id, is_revoked and "revoked" or "expired")
         return protocol.HAS_ENDED, 1, false
@@ -54,8 +63,11 @@ function enter.put(job, enqueued_us, is_only)
     end
     local slots = redis.call("HGET", key.capacity, type)
     if slots then
-        call.published = call.published or {}
-        call.published[type] = (call.published[type] or 0) + 1
+        if call.published then
+            call.published[type] = (call.published[type] or 0) + 1
+        else
+            call.published = { [type] = 1 }
+        end
     end
     if delay_us > 0 then
         redis.call("HSET", key.job(id), "published", call.text(enqueued_us))
@@ -63,7 +75,8 @@ function enter.put(job, enqueued_us, is_only)
         workers.tick_in_time(delay_us, key.scheduled, id)
         return protocol.IS_SCHEDULED, 1, false
     end
-    local heads, has_type_rules = unpack(redis.call("HMGET", key.heads, type, "!"))
+    local found = redis.call("HMGET", key.heads, type, "!")
+    local heads, has_type_rules = found[1], found[2]
     local alone
     local waits_as = rule and rule.enters(job, lane, due, joined, is_again)
     if waits_as == "patient" then
@@ -93,8 +106,10 @@ end
 -- written. `alone`: as `put` returns it. RETURNS more, as `fill` does. Most publishes find no free slot.
 function enter.place(their_types, messages, alone)
     local fitting, left = 0, ""
-    for type, number in pairs(call.published or {}) do
-        redis.call("HINCRBY", key.metrics(type), "published", number == 1 and "1" or number)
+    if call.published then
+        for type, number in pairs(call.published) do
+            redis.call("HINCRBY", key.metrics(type), "published", number == 1 and "1" or number)
+        end
     end
     if next(call.gained) then
         their_types, left = hooks.and_gained(their_types) -- a job may state a higher limit for others

@@ -98,9 +98,10 @@ local function remove_from_task(task, id, keep_s)
     end
 end
 
--- Adds a job to the indexes. `expires`: µs, "" for never. RETURNS whether its task has others that have not ended.
-function find_by.add(id, task, stamps, expires)
-    local is_again = add_to_task(task, id)
+-- Adds a job to the indexes. `expires`: µs, "" for never. `is_found`: whether it is found by its task already. RETURNS
+-- whether its task has others that have not ended.
+function find_by.add(id, task, stamps, expires, is_found)
+    local is_again = not is_found and add_to_task(task, id)
     if is_again or stamps ~= "" or expires ~= "" then
         redis.call("HSET", key.job(id), "more", 1)
     end

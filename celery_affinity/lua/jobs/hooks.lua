@@ -4,8 +4,8 @@
 -- back whole types at a claim. A publish may say bounds of types (`bounds`).
 -- A reason for the length: each hook is a function of one or two lines.
 
--- Mark -> the hooks of its rule. `hooks.any_mark` is a pattern of all these marks, and that of a key.
-hooks.by_mark = {}
+-- Mark -> the hooks of its rule; and mark -> true, of all these, those of keys, and that of a hint.
+hooks.by_mark, hooks.is_mark = {}, {}
 
 -- RETURNS the hooks for a job.
 function hooks.of(id)

@@ -119,7 +119,7 @@ function job_check.bad(job)
         return "expires_us"
     elseif stamps ~= "" and (string.find(stamps, "[^%w_.~%%: -]") or find_by.are_too_many(stamps)) then
         return "stamps"
-    elseif job.rules == "" and (marks.has_key(id) or job.mark == protocol.MERGES or job.mark == protocol.HINTED) then
+    elseif job.rules == "" and hooks.is_mark[string.sub(id, -1)] then
         return "rules"
     elseif job.rules ~= "" and not are_rules(job.rules, id, job.mark) then
         return "rules"

@@ -78,9 +78,8 @@ end
 
 -- RETURNS the place of the head that goes first by a comparison, and its points by now.
 local function first_by(found)
-    local since_us, heads, settings = call.now_us - found.made_us, found.heads, found.settings
-    local slow = found.slow + score.gained(since_us, false, settings)
-    local fast = found.fast + score.gained(since_us, true, settings)
+    local gained, gained_fast = score.gained(call.now_us - found.made_us, found.settings)
+    local slow, fast, heads = found.slow + gained, found.fast + gained_fast, found.heads
     if fast > slow
         or (fast == slow and best_heads.is_older(heads, found.fast_place, heads, found.slow_place)) then
         return found.fast_place, fast
@@ -100,8 +99,8 @@ end
 
 -- RETURNS whether a comparison holds for these heads and settings by now.
 local function holds(found, heads, settings)
-    return found.heads == heads and found.settings == settings
-        and found.made_us <= call.now_us and call.now_us <= found.until_us
+    local now_us = call.now_us
+    return found.heads == heads and found.settings == settings and found.made_us <= now_us and now_us <= found.until_us
 end
 
 -- RETURNS the place and the points of the head that goes first of all `heads` of `type`.
@@ -118,21 +117,20 @@ function best_heads.first(type, heads, settings)
 end
 
 -- `job` was popped from the heads of its type: brings what is kept of them up to date without comparing all. `before`,
--- `after`: the heads. Mostly the next job of its lane is the best of its group again; else what is kept holds no more.
-function best_heads.popped(job, before, after, settings)
-    local found = of_fleet().of[job.type]
+-- `after`: the heads. `next_enqueued`: when the next job of its lane came, nil if there is none. Mostly that one is the
+-- best of its group again; else what is kept holds no more.
+function best_heads.popped(job, before, after, next_enqueued, settings)
+    local found = next_enqueued and of_fleet().of[job.type]
     if not (found and holds(found, before, settings)) then
         return
     end
-    local place, lane, longer = job.place, job.lane, #after - #before
-    local next_lane, enqueued = lanes.at(after, place)
-    local age_us = next_lane == lane and call.now_us - tonumber(enqueued) or -1
+    local place, longer = job.place, #after - #before
+    local age_us = call.now_us - tonumber(next_enqueued)
     if age_us < 0 then
         return
     end
-    local points, is_fast = points_of(lane, age_us, settings)
-    local since_us = call.now_us - found.made_us
-    local gained, gained_fast = score.gained(since_us, false, settings), score.gained(since_us, true, settings)
+    local points, is_fast = points_of(job.lane, age_us, settings)
+    local gained, gained_fast = score.gained(call.now_us - found.made_us, settings)
     local next_slow, next_fast = found.next_slow + gained, found.next_fast + gained_fast
     local slow, fast = found.slow + gained, found.fast + gained_fast
     if is_fast and place == found.fast_place and points > next_fast then

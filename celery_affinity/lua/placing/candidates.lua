@@ -1,6 +1,8 @@
 -- candidates: the pending jobs among which a fill chooses, the best one first.
 -- Cost: some commands for each type, once in a call; then each job that is popped costs O(log n).
 
+local NO_LIMITS = {}
+
 -- RETURNS those of the types `waiting` among which one call chooses, since of each the free slots are looked up: those
 -- with jobs on demand first; and the others, each with a blank behind it. Removes the `heads` of the others.
 local function some_of(waiting, heads)
@@ -21,11 +23,11 @@ end
 
 -- Writes the heads of the types whose jobs were popped.
 function candidates.write_heads(waiting)
-    if next(waiting.changed) then
+    if waiting.changed then
         for type in pairs(waiting.changed) do
             lanes.write(type, waiting.heads[type] or "")
         end
-        waiting.changed = {}
+        waiting.changed = false
     end
 end
 
@@ -66,8 +68,8 @@ local function best(waiting)
     if not one then
         return nil
     end
-    local is_one = not waiting.choice and #waiting.types == 1 and string.find(heads[one], "^%l+%.%d+ %d+ %S+$")
-    if not is_one and not waiting.choice then
+    local only = not waiting.choice and #waiting.types == 1 and lanes.only_job(one, heads[one])
+    if not only and not waiting.choice then
         waiting.choice = which_job.among(waiting.types, heads, view, kept_back)
     end
     local job = waiting.first_heads and best_below_minimum(waiting)
@@ -75,9 +77,9 @@ local function best(waiting)
         return job, true
     end
     local goes_by_age = false
-    if is_one then
+    if only then
         local is_open = view:any_free(one) and not (kept_back and kept_back.open(one, heads[one], view) == "")
-        job = is_open and lanes.job(one, heads[one], 1)
+        job = is_open and only
     else
         job, goes_by_age = waiting.choice:first()
     end
@@ -85,6 +87,16 @@ local function best(waiting)
         job = hooks.nearer(waiting, job)
     end
     return job, goes_by_age
+end
+
+-- The first jobs of `type` are these `heads` now.
+local function change(waiting, type, heads)
+    waiting.heads[type] = heads ~= "" and heads or nil
+    if waiting.changed then
+        waiting.changed[type] = true
+    else
+        waiting.changed = { [type] = true }
+    end
 end
 
 -- Removes `job` from its lane, which is about to be claimed. `has_rules`: whether its id has a mark. RETURNS whether it
@@ -98,10 +110,10 @@ local function pop(waiting, job, has_rules)
         return redis.call("ZREM", key.lane(type, job.lane), job.id) == 1
     end
     local before = waiting.heads[type]
-    local after = lanes.pop(job, before)
-    waiting.heads[type], waiting.changed[type] = after ~= "" and after or nil, true
+    local after, next_enqueued = lanes.pop(job, before)
+    change(waiting, type, after)
     if waiting.choice then
-        waiting.choice:popped(job, before)
+        waiting.choice:popped(job, before, next_enqueued)
     end
     return true
 end
@@ -128,7 +140,7 @@ end
 
 -- A rule has moved jobs of `type`, of which `heads` are the first ones now.
 local function moved(waiting, type, heads)
-    waiting.heads[type], waiting.changed[type] = heads ~= "" and heads or nil, true
+    change(waiting, type, heads)
     if waiting.choice then
         waiting.choice:changed(type)
     end
@@ -137,16 +149,16 @@ end
 -- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free: a table with what `fill` uses.
 -- `left`: types that the call does not choose from, each with a blank behind it. `limits`: of types that have one;
 -- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `first_heads`: those
--- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written.
--- `choice`: chooses among several lanes, once there are several. `hints`: those of the only worker whose slots are
--- filled, if jobs that have them get a `bonus`.
+-- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written; false
+-- for none. `choice`: chooses among several lanes, once there are several. `hints`: those of the only worker whose slots
+-- are filled, if jobs that have them get a `bonus`.
 function candidates.of(types, view, settings)
     local waiting, heads, word = lanes.heads(types)
     local left = ""
     if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
         waiting, left = some_of(waiting, heads)
     end
-    local limit_of, kept_back, first_heads, preferred = {}, nil, nil, nil
+    local limit_of, kept_back, first_heads, preferred = NO_LIMITS, nil, nil, nil
     if word then
         preferred = hooks.preferred(word)
         if not preferred then
@@ -157,7 +169,7 @@ function candidates.of(types, view, settings)
     end
     local found = {
         types = waiting, heads = heads, left = left, view = view, limits = limit_of, kept_back = kept_back,
-        first_heads = first_heads, settings = settings, changed = {},
+        first_heads = first_heads, settings = settings, changed = false,
         best = best, pop = pop, count = count, write = candidates.write_heads,
         moved = moved, read_first_heads = read_first_heads,
     }
@@ -181,7 +193,7 @@ local function nothing() end
 -- RETURNS what `candidates.of` does, of a job that was published alone: it may never be in a lane.
 function candidates.only(job)
     return {
-        types = {}, heads = {}, left = "", limits = {}, changed = {}, job = job, best = only_one, pop = pop_only_one,
-        count = nothing, read_first_heads = nothing, write = nothing,
+        types = {}, heads = {}, left = "", limits = NO_LIMITS, changed = false, job = job, best = only_one,
+        pop = pop_only_one, count = nothing, read_first_heads = nothing, write = nothing,
     }
 end

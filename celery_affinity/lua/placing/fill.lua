@@ -36,11 +36,11 @@ end
 -- Fills slots. `waiting`: jobs, as `candidates` returns them. `caller`: the worker whose jobs go into the reply instead
 -- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written,
 -- and then no other job is moved: whoever publishes may have no right to read messages.
--- RETURNS {more, facts, message, ...}, and the jobs of these messages. more: types, separated by
--- blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, chooses from
+-- RETURNS {more, facts, message, ...}, and of a view of `lookahead` the jobs of these messages. more: types, separated
+-- by blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, chooses from
 -- MOST_CHOSEN_FROM types, or moves only jobs that are fresh; "" for none.
 function fill.from(waiting, caller, view, fresh)
-    local reply, inline = { waiting.left }, {}
+    local reply, inline = { waiting.left, nil, nil }, view.is_ahead and {} -- with places for one job
     local bytes = 0
 
     for moves = 1, protocol.MOST_MOVES do
@@ -51,7 +51,8 @@ function fill.from(waiting, caller, view, fresh)
         if not job then
             break
         end
-        local is_ruled = marks.has_key(job.id)
+        local is_marked = hooks.is_mark[string.sub(job.id, -1)]
+        local is_ruled = is_marked and marks.has_key(job.id)
         if is_ruled and not needs_no_turn then
             job, needs_no_turn = in_turn(waiting, job, view)
         end
@@ -68,10 +69,9 @@ function fill.from(waiting, caller, view, fresh)
         local run, run_expires = id, nil -- of what stands for calls: the call that is run
         local fence, deliveries, expires, has_row, is_moved, preemptions
         if may_start then
-            local mark = marks.of(id)
-            local rule = hooks.by_mark[mark]
-            may_start = waiting:pop(job, is_ruled or rule or mark == protocol.HINTED)
-            if may_start and rule then
+            may_start = waiting:pop(job, is_marked)
+            local rule = may_start and is_marked and hooks.by_mark[marks.of(id)]
+            if rule then
                 run, run_expires = rule.choose(id, job.type)
             end
         end
@@ -98,7 +98,10 @@ function fill.from(waiting, caller, view, fresh)
             bytes = bytes + #facts + 1 + #message
             waiting:count(job)
             if worker == caller then
-                reply[#reply + 1], reply[#reply + 2], inline[#inline + 1] = facts, message, job
+                reply[#reply + 1], reply[#reply + 2] = facts, message
+                if inline then
+                    inline[#inline + 1] = job
+                end
             else
                 claims.put_into_inbox(worker, facts, message)
             end
@@ -128,6 +131,8 @@ function fill.fill(types, caller, settings, view)
     end
     local waiting = candidates.of(types, view, settings)
     local reply = fill.from(waiting, caller, waiting.view)
-    reply[1] = reply[1] .. left
+    if left ~= "" then
+        reply[1] = reply[1] .. left
+    end
     return reply, waiting.view
 end

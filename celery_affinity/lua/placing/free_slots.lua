@@ -2,9 +2,9 @@
 -- A reason for the length: all that changes a count, in one place.
 
 -- Positions in a worker's row.
-free_slots.PROFILE, free_slots.SLOTS, free_slots.OTHER = 1, 2, 3
-free_slots.ACCEPTING, free_slots.FREE, free_slots.STALLED = 4, 5, 6
-local TYPES, KEEPS, TERMS = 7, 8, 9
+local PROFILE, SLOTS, OTHER, ACCEPTING, FREE, STALLED, TYPES, KEEPS, TERMS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+free_slots.PROFILE, free_slots.SLOTS, free_slots.OTHER = PROFILE, SLOTS, OTHER
+free_slots.ACCEPTING, free_slots.STALLED = ACCEPTING, STALLED
 
 -- RETURNS a worker's row: what its hash says of its slots, then its fields `...`.
 function free_slots.row(worker, ...)
@@ -17,55 +17,57 @@ function free_slots.terms_of(row)
         row[position] = row[position] or ""
     end
     return table.concat({
-        row[free_slots.PROFILE], row[free_slots.SLOTS], row[free_slots.OTHER], row[free_slots.ACCEPTING],
-        row[free_slots.STALLED], row[TYPES], row[KEEPS],
+        row[PROFILE], row[SLOTS], row[OTHER], row[ACCEPTING], row[STALLED], row[TYPES], row[KEEPS],
     }, "\n")
 end
 
 local meanings = kept.cache()
 
--- RETURNS what field `terms` says, a table for many calls; nil if it is spoiled.
+-- RETURNS what field `terms` says, a table for many calls: a worker's row but for what is free; nil if it is spoiled.
 local function meaning_of(text)
     local profile, slots, other, accepting, stalled, types, keeps =
         string.match(text, "^(%S+)\n(%d+)\n(-?%d+)\n([01])\n(1?)\n([^\n]*)\n([^\n]*)$")
     return profile and kept.keep(meanings, text, {
-        profile = profile, slots = slots, other = other, accepting = accepting, stalled = stalled == "1",
+        profile, tonumber(slots), tonumber(other), accepting, false, stalled == "1",
         types = workers.split(types), keeps = keeps ~= "" and keeps,
     })
 end
 
--- RETURNS a worker's row, the types that it serves, a list that nobody changes, and what it keeps of ended jobs. All of
--- it is in field `terms`, which changes rarely: so a release reads two fields instead of eight.
+-- RETURNS a worker's row, the types that it serves, both lists that nobody changes, what it keeps of ended jobs, and
+-- the number of free slots that its hash has. All but the last is in field `terms`, which changes rarely: so a release
+-- reads two fields instead of eight.
 function free_slots.terms(worker)
-    local text, free = unpack(redis.call("HMGET", key.worker(worker), "terms", "free"))
+    local found = redis.call("HMGET", key.worker(worker), "terms", "free")
+    local text = found[1]
     local its = text and (meanings.of[text] or meaning_of(text))
     if its then
-        return { its.profile, its.slots, its.other, its.accepting, free, its.stalled }, its.types, its.keeps
+        return its, its.types, its.keeps, found[2]
     end
     local row = free_slots.row(worker, "types", "keeps") -- somebody deleted or overwrote the field, or the row
-    return row, workers.split(row[TYPES]), row[KEEPS]
+    return row, workers.split(row[TYPES]), row[KEEPS], row[FREE]
 end
 
 -- RETURNS how many slots of a worker are free; below 0 if it holds jobs beyond its slots. The other running requests
 -- are less than 0 when claims that wait for a rate limit lend their slots.
 function free_slots.left(worker, row)
-    return tonumber(row[free_slots.SLOTS]) - tonumber(row[free_slots.OTHER]) - redis.call("HLEN", key.claims(worker))
+    return row[SLOTS] - row[OTHER] - redis.call("HLEN", key.claims(worker))
 end
 
 -- RETURNS whether jobs are placed on a worker. A worker without slots takes none, whatever its claims lend.
 function free_slots.takes_jobs(row)
-    return row[free_slots.ACCEPTING] == "1" and not row[free_slots.STALLED] and tonumber(row[free_slots.SLOTS]) > 0
+    return row[ACCEPTING] == "1" and not row[STALLED] and tonumber(row[SLOTS]) > 0
 end
 
 -- RETURNS the profile of a worker, the number of its free slots, and the number that its hash has. The number is
--- derived, not added up, so that no sequence of calls can leak a slot. nil for a worker that is not known.
-function free_slots.count(worker, row)
+-- derived, not added up, so that no sequence of calls can leak a slot. nil for a worker that is not known. `has`: that
+-- number, if the row has it not.
+function free_slots.count(worker, row, has)
     row = row or free_slots.row(worker)
-    if not row[free_slots.PROFILE] then
+    if not row[PROFILE] then
         return nil
     end
-    local free = free_slots.takes_jobs(row) and math.max(0, free_slots.left(worker, row)) or 0
-    return row[free_slots.PROFILE], free, tonumber(row[free_slots.FREE])
+    local free = free_slots.takes_jobs(row) and free_slots.left(worker, row) or 0
+    return row[PROFILE], free > 0 and free or 0, tonumber(has or row[FREE])
 end
 
 -- Writes that a worker has `free` free slots now; `was`: the number that its hash has.
@@ -140,9 +142,10 @@ end
 -- RETURNS a view of the free slots of `worker` alone; `which_slot.lua` has the view of all. A view lasts for one call
 -- of an arrow: it reads each number once, is told which slot gets a job (`occupy`), and writes the changes at its end
 -- (`write`). `left`: the number of free slots, where that is known. This view is for the arrow that removed claims of
--- `worker`: only these slots are new; no other free slot can fit a pending job. `row`: the worker's row.
-function free_slots.own(worker, row)
-    local profile, left, was = free_slots.count(worker, row)
+-- `worker`: only these slots are new; no other free slot can fit a pending job. `row`, `has`: as `free_slots.count`
+-- takes them.
+function free_slots.own(worker, row, has)
+    local profile, left, was = free_slots.count(worker, row, has)
     return {
         worker = worker, profile = profile, left = left or 0, was = was, free_for = own.free_for,
         any_free = own.any_free, best = own.best, occupy = own.occupy,

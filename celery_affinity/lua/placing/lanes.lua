@@ -50,7 +50,10 @@ end
 -- RETURNS whether a claim that is under way has the heads of `type`, and writes them in the end.
 local function is_claimed(type)
     local claiming = call.claiming
-    for _, each in ipairs(claiming and claiming.types or {}) do
+    if not claiming then
+        return false
+    end
+    for _, each in ipairs(claiming.types) do
         if each == type then
             return claiming.limits[type] ~= "closed"
         end
@@ -77,11 +80,20 @@ function lanes.write(type, heads)
     end
 end
 
+-- RETURNS whether a job is older than another one, as `score.is_older` does, by times that are texts, mostly of one
+-- length.
+local function is_earlier(enqueued, id, others_enqueued, others_id)
+    if #enqueued == #others_enqueued and enqueued ~= others_enqueued then
+        return enqueued < others_enqueued
+    end
+    return score.is_older(tonumber(enqueued), id, tonumber(others_enqueued), others_id)
+end
+
 -- Adds a job to its lane. RETURNS the `heads` of its type after that, which the caller writes.
 function lanes.with(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
     local first, last, head_enqueued, head_id = find(heads, lane)
-    if not first or score.is_older(tonumber(enqueued), id, tonumber(head_enqueued), head_id) then
+    if not first or is_earlier(enqueued, id, head_enqueued, head_id) then
         return with_head(heads, first, last, lane, enqueued, id)
     end
     return heads
@@ -111,15 +123,15 @@ local function with_a_time(lane, id)
     return nil
 end
 
--- RETURNS heads with the job that is the first of `lane` now, instead of the head from `first` to `last`. The caller
--- writes them.
+-- RETURNS heads with the job that is the first of `lane` now, instead of the head from `first` to `last`; the caller
+-- writes them. And its enqueue time; nil if there is none.
 function lanes.with_new_head(type, lane, heads, first, last)
     local first_job = redis.call("ZRANGE", key.lane(type, lane), "0", "0", "WITHSCORES")
     local id, enqueued = first_job[1], first_job[2]
     if enqueued and not string.find(enqueued, "^%d+$") then
         id, enqueued = with_a_time(key.lane(type, lane), id)
     end
-    return with_head(heads, first, last, lane, enqueued, id)
+    return with_head(heads, first, last, lane, enqueued, id), enqueued
 end
 
 -- Removes any job from its lane. RETURNS the `heads` of its type after that, which the caller writes.
@@ -127,7 +139,7 @@ function lanes.without(id, type, lane, heads)
     redis.call("ZREM", key.lane(type, lane), id)
     local first, last, _, head_id = find(heads, lane)
     if head_id == id then
-        return lanes.with_new_head(type, lane, heads, first, last)
+        return (lanes.with_new_head(type, lane, heads, first, last))
     end
     return heads
 end
@@ -178,25 +190,31 @@ function lanes.place(heads, lane)
     return (find(heads, lane))
 end
 
--- RETURNS whether a head begins at `place`.
-function lanes.has_one_at(heads, place)
-    return (place == 1 or string.sub(heads, place - 1, place - 1) == " ")
-        and string.find(heads, "^%a+%.%d+ %d+ %S", place) ~= nil
-end
-
 -- RETURNS the job whose head begins at `place` in the heads of `type`, which is the `nth` of the caller's types.
 function lanes.job(type, heads, place, nth)
     local lane, enqueued, id = lanes.at(heads, place)
     return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
 end
 
--- RETURNS for each of `types` the value of its field in the hash `name`, false if there is none; then that of the field
--- `more`, if that is given.
-function lanes.fields(name, types, more)
-    if #types < protocol.MOST_UNPACKED then
-        local some = { unpack(types) }
-        some[#some + 1] = more
-        return redis.call("HMGET", name, unpack(some))
+-- Does what `lanes.job` does. RETURNS nil if no head begins there.
+function lanes.checked_job(type, heads, place, nth)
+    local lane, enqueued, id = string.match(heads, "^(%a+%.%d+) (%d+) (%S+)", place)
+    if not lane or place > 1 and string.byte(heads, place - 1) ~= BLANK then
+        return nil
+    end
+    return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
+end
+
+-- RETURNS the job of the only head in the heads of `type`; nil if there are more, or none.
+function lanes.only_job(type, heads)
+    local lane, enqueued, id = string.match(heads, "^(%l+%.%d+) (%d+) (%S+)$")
+    return lane and { type = type, lane = lane, enqueued = enqueued, id = id, place = 1, nth = 1 }
+end
+
+-- RETURNS for each of `types` the value of its field in the hash `name`, false if there is none.
+function lanes.fields(name, types)
+    if #types <= protocol.MOST_UNPACKED then
+        return redis.call("HMGET", name, unpack(types))
     end
     local values = {}
     for first = 1, #types, protocol.MOST_UNPACKED do
@@ -205,24 +223,35 @@ function lanes.fields(name, types, more)
             values[#values + 1] = value
         end
     end
-    values[#values + 1] = more and redis.call("HGET", name, more)
     return values
 end
 
 -- RETURNS those of `types` that have a pending job, each once; a table: type -> its heads; and what field "!" says of
 -- rules of types.
 function lanes.heads(types)
+    local values
+    if #types == 0 then
+        return {}, {}
+    elseif #types < protocol.MOST_UNPACKED then
+        values = redis.call("HMGET", key.heads, "!", unpack(types))
+    else
+        values = lanes.fields(key.heads, types)
+        table.insert(values, 1, redis.call("HGET", key.heads, "!"))
+    end
+    if #types == 1 and values[2] then
+        return types, { [types[1]] = values[2] }, values[1]
+    end
     local waiting, heads = {}, {}
-    local values = #types > 0 and lanes.fields(key.heads, types, "!") or {}
     for nth, type in ipairs(types) do
-        if values[nth] and not heads[type] then
-            waiting[#waiting + 1], heads[type] = type, values[nth]
+        if values[nth + 1] and not heads[type] then
+            waiting[#waiting + 1], heads[type] = type, values[nth + 1]
         end
     end
-    return waiting, heads, values[#types + 1]
+    return waiting, heads, values[1]
 end
 
--- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that. The caller writes them.
+-- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that, which the caller writes, and
+-- the enqueue time of the lane's new head; nil if there is none.
 function lanes.pop(job, heads)
     redis.call("ZREM", key.lane(job.type, job.lane), job.id)
     local last = job.place + #job.lane + #job.enqueued + #job.id + 1

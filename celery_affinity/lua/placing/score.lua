@@ -22,9 +22,9 @@ function score.patience(on_demand, age_us, settings)
     return points
 end
 
--- RETURNS how many points more a job has after so many µs. `is_fast`: it is on demand, and does not reach the cap.
-function score.gained(us, is_fast, settings)
-    return us * (settings.age_weight + (is_fast and settings.on_demand_age_weight or 0))
+-- RETURNS how many points more a job has after so many µs, and one that is on demand, and does not reach the cap.
+function score.gained(us, settings)
+    return us * settings.age_weight, us * (settings.age_weight + settings.on_demand_age_weight)
 end
 
 function score.rarity(slots_that_fit, settings)

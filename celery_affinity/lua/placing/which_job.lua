@@ -40,14 +40,15 @@ local function best_of(choice, nth, by_age, least)
         choice.oldest[nth] = choice.oldest[nth] or best_heads.oldest(choice.heads[type])
         return choice.oldest[nth], 0
     end
-    if not choice.places[nth] then
-        choice.places[nth], choice.points[nth] = choice.first_head(type, choice.heads[type], settings)
+    local place, its_points = choice.places[nth], choice.points[nth]
+    if not place then
+        place, its_points = choice.first_head(type, choice.heads[type], settings)
+        choice.places[nth], choice.points[nth] = place, its_points
     end
-    local its_points = choice.points[nth]
-    if #choice.types > 1 and its_points + score.rarity(1, settings) >= least then
+    if #choice.types > 1 and its_points + settings.most_rarity >= least then
         its_points = its_points + rarity_of(choice, nth)
     end
-    return choice.places[nth], its_points
+    return place, its_points
 end
 
 -- RETURNS what `best_of` does, for the head that goes first of those in `open`, which is a part of all heads.
@@ -97,17 +98,19 @@ local function first(choice)
     end
     local type = choice.types[nth]
     local heads = choice.heads[type]
-    if not lanes.has_one_at(heads, place) then
+    local job = lanes.checked_job(type, heads, place, nth)
+    if not job then
         error("spoiled heads of type " .. type)
     end
     count_claim(choice.settings)
-    return lanes.job(type, heads, place, nth), by_age
+    return job, by_age
 end
 
--- `job` was popped from the heads of its type, which were `before`.
-local function popped(choice, job, before)
+-- `job` was popped from the heads of its type, which were `before`. `next_enqueued`: when the next of its lane came;
+-- nil if there is none.
+local function popped(choice, job, before, next_enqueued)
     local nth = job.nth
-    best_heads.popped(job, before, choice.heads[job.type] or "", choice.settings)
+    best_heads.popped(job, before, choice.heads[job.type] or "", next_enqueued, choice.settings)
     choice.places[nth], choice.oldest[nth] = nil, nil
 end
 

@@ -11,8 +11,14 @@ _A_PURGE = "tests/server/test_arrows.py::test_a_purge_goes_on_until_nothing_is_p
 
 FAULTS = (
     Fault("arrows/publish", "        fresh[job.id] = job.message\n", ""),
+    Fault(
+        "jobs/enter",
+        "key.task(task), id) == 1 then\n        return true",
+        "key.task(task), id) == 1 then\n        return false",
+    ),
+    Fault("jobs/enter", '    redis.call("SET", key.message(id), message)\n', ""),
     Fault("arrows/publish", "enter.put(job, call.now_us + nth,", "enter.put(job, call.now_us,"),
-    Fault("arrows/publish", "is_first and job.type or nil", "#types == 0 and is_first and job.type or nil"),
+    Fault("arrows/publish", "if is_first then", "if #types == 0 and is_first then"),
     Fault("arrows/publish", "    local bad = job_check.bad(job)", "    local bad"),
     Fault("arrows/ingest", 'redis.call("LINDEX", list, -1) ~= job.message', "false"),
     Fault("arrows/ingest", 'redis.call("EXISTS", key.job(job.id)) == 1', "false"),

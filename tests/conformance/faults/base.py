@@ -7,7 +7,7 @@ _WAIT_ANEW = "tests/server/test_patience.py::test_a_call_waits_for_more_which_wa
 _NOTHING_CAME = "tests/server/test_recurring.py::test_a_call_is_due_when_nothing_that_matches_came_for_the_interval"
 
 FAULTS = (
-    Fault("base/call", 'string.sub("00000" .. time[2], -6)', "time[2]", _WAIT_ANEW),
+    Fault("base/call", 'string.sub("00000" .. us, -6)', "us", _WAIT_ANEW),
     Fault("base/call", 'string.format("%.0f", us)', "tostring(us)", _NOTHING_CAME),
     Fault("base/utf8", 'sequence, "?")', 'sequence, "")', _NO_UTF_8),
     Fault("base/settings_in_force", "if own or in_force == last then", "if true then"),

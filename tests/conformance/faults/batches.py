@@ -43,7 +43,7 @@ FAULTS = (
         "    if has_others then\n",
     ),
     Fault("merging/batches", 'ends.STATE_AFTER[how] and why or ""', '""'),
-    Fault("arrows/release", 'outcome == "acked" and not hooks.by_mark[marks.of(id)] then', 'outcome == "acked" then'),
+    Fault("arrows/release", " and not (known.is_marked and hooks.by_mark[marks.of(id)]) then", " then"),
     Fault("merging/batches", "local ended = primary and ends.meanwhile(primary)", "local ended = false"),
     Fault("merging/batches", '    callers.vanish(batch)\n    return "gone"', '    return "gone"'),
     Fault("merging/batch_hooks", '    redis.call("HSET", key.job(id), "task", "")\n', ""),

@@ -180,7 +180,7 @@ FAULTS = (
     Fault("keyed/key_rows", '(is_first and "!" or "")', '""'),
     Fault("keyed/keyed", "type, not needs_no_turn)", "type, true)", _BY_AGE),
     Fault("keyed/keyed", "type, not needs_no_turn)", "type, not false)", _AT_ONCE),
-    Fault("placing/which_job", "nth), by_age\n", "nth)\n", _BY_AGE),
+    Fault("placing/which_job", "return job, by_age\n", "return job\n", _BY_AGE),
     Fault("placing/which_job", "first_type(choice, false)", "first_type(choice, true)"),
     Fault("placing/candidates", "waiting.first_heads and best_below_minimum(waiting)", "nil"),
     Fault("placing/candidates", "== job.id and place or nil", "== job.id and nil"),
