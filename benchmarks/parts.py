@@ -14,10 +14,10 @@ from .latency import compared, latency, posts
 from .load import on_demand, slots
 from .loss import loss
 from .memory import Store, memory
-from .on_cluster import PART as CLUSTER
-from .on_cluster import measured as beside_a_server
 from .observers import looks
 from .observers import scales as pending_scales
+from .on_cluster import PART as CLUSTER
+from .on_cluster import measured as beside_a_server
 from .options import Options
 from .publish import publish, ways
 from .recording import RECORDED

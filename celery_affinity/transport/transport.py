@@ -19,11 +19,13 @@ from ..errors import TransportError
 from ..rules.unreadable import shown
 from ..server import received
 from ..versions import versions
-from . import checked_message, urls
+from . import checked_message, unnamed, urls
 from .channel import Channel, SentinelChannel
 from .watching import WatchedOnce
 
 logger = logging.getLogger(__name__)
+
+unnamed.install()
 
 #: Transport option in which a connection remembers its URL's scheme: kombu copies the options to a connection's clones.
 _SCHEME = "affinity_scheme"

@@ -249,3 +249,18 @@ def test_a_switch_to_another_node_of_a_cluster_keeps_the_login_of_the_first():
         params = unopened(each)._connparams()
         assert (params["username"], params["password"]) == ("user", "secret")
         assert list(map(str, params["cluster"].nodes)) == ["one:7001", "two:7002"]
+
+
+def test_a_report_of_an_app_shows_the_url_of_a_cluster_without_the_password():
+    app = Celery(broker="redis-cluster://:secret@127.0.0.1:1;redis-cluster://two", set_as_current=False)
+    app.conf.broker_transport = OURS
+    app.conf.result_backend = "redis-cluster://:secret@127.0.0.1:1"
+    report = app.bugreport()
+    assert "redis-cluster://" in report
+    assert "celery_affinity" in report
+    assert "secret" not in report
+
+
+def test_a_cluster_needs_the_transport():
+    with pytest.raises(TransportError, match="needs the transport of this package"):
+        Connection("redis-cluster://one").connect()

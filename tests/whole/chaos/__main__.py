@@ -24,7 +24,7 @@ def main() -> int:
     if options.cluster:
         report = on_cluster.blow(options.seconds, options.seed, options.output)
         print(report)
-        return int(bool(report.violations))
+        return int(bool(report.violations or report.stood_still))
     began = monotonic()
     outcomes: list[Outcome] = []
     storms = plan(Random(options.seed), options.only)

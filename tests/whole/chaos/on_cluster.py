@@ -34,20 +34,20 @@ _PATIENCE_S = 60.0
 
 @dataclass
 class Report:
-    """What happened, and what must not have: *violations*."""
+    """What happened, and what must not have: *violations*. *stood_still*: pauses longer than they should be."""
 
     jobs: int = 0
     again: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     stood_still_s: float = 0.0
     violations: list[str] = field(default_factory=list)
+    stood_still: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
         found = f"{self.jobs} jobs, {self.again} run again after a kill, {self.stood_still_s:.1f} s stood still at most"
-        return "\n".join(
-            [f"chaos on a cluster: {found}; {faults}", *(f"  VIOLATION: {each}" for each in self.violations)]
-        )
+        lines = [f"chaos on a cluster: {found}; {faults}", *self.stood_still]
+        return "\n".join([*lines, *(f"  VIOLATION: {each}" for each in self.violations)])
 
 
 class Storm:
@@ -73,7 +73,7 @@ class Storm:
             self.report.stood_still_s = max(self.report.stood_still_s, stood_still_s)
             print(f"{time.strftime('%X')} {' and '.join(names)}: {stood_still_s:.1f} s", flush=True)
             if stood_still_s > STANDS_STILL_S:
-                self.report.violations.append(f"some pool stood still for {stood_still_s:.1f} s after {names}")
+                self.report.stood_still.append(f"some pool stood still for {stood_still_s:.1f} s after {names}")
         self._end()
         return self.report
 
