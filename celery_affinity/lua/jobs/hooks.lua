@@ -177,8 +177,8 @@ function hooks.waits_first(id, type, lane)
     return minimums.waits(id, type, lane)
 end
 
--- RETURNS how workers are preferred, as `placement.read` says it, if `word`, field "!" of key `heads`, says that this is
--- all that there is of rules of types; else nil.
+-- RETURNS how workers are preferred, as `placement.read` says it, if `word`, field "!" of key `heads`, says that this
+-- is all that there is of rules of types; else nil.
 function hooks.preferred(word)
     return not type_rules.holds_back(word) and placement.read(word) or nil
 end

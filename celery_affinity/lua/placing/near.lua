@@ -116,15 +116,16 @@ end
 local function none() end
 
 -- RETURNS the oldest job with one of the worker's hints of each near lane that its slots fit, a list of jobs. near: the
--- hint of the job, and the heads of this hint. `texts`: the heads of each hint of the worker.
-local function oldest_near(waiting, texts)
+-- hint of the job, and the heads of this hint. `all`: the heads of each hint of the worker.
+local function oldest_near(waiting, all)
     local found, of_place = {}, {}
-    for nth, heads in ipairs(texts) do
+    for nth, heads in ipairs(all) do
         for place, enqueued, id in heads and lanes.each(heads) or none do
             local job, enqueued_us = of_place[place], tonumber(enqueued)
             if job == nil then
                 local type, lane = near.parts_of(place)
-                job = type and waiting.heads[type] and waiting.view:any_free(type) and { type = type, lane = lane, near = {} }
+                job = type and waiting.heads[type] and waiting.view:any_free(type)
+                    and { type = type, lane = lane, near = {} }
                 of_place[place], found[#found + 1] = job or false, job or nil
             end
             if job and (not job.id or score.is_older(enqueued_us, id, job.enqueued_us, job.id)) then
@@ -156,10 +157,11 @@ local function first_of(waiting, jobs, settings)
 end
 
 -- RETURNS whether `job`, the oldest of its lane, is a near head, and notes in it of which hint.
-local function is_near(waiting, job, texts)
+local function is_near(waiting, job, all)
     local head = marks.has_hint(job.id) and job.type .. ":" .. job.lane .. " " .. job.enqueued .. " " .. job.id
-    for nth, heads in ipairs(head and texts or {}) do
-        if heads == head or heads and #heads > #head and string.find(" " .. heads .. " ", " " .. head .. " ", 1, true) then
+    for nth, heads in ipairs(head and all or {}) do
+        if heads == head
+            or heads and #heads > #head and string.find(" " .. heads .. " ", " " .. head .. " ", 1, true) then
             job.near = { hint = waiting.hints[nth], heads = heads }
             return true
         end
@@ -170,11 +172,11 @@ end
 -- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself: then it goes
 -- before all others that have the bonus as well. The other job may be in no lane, since somebody deleted that.
 function near.better(waiting, job)
-    local texts = redis.call("HMGET", key.near_heads, unpack(waiting.hints))
-    if is_near(waiting, job, texts) then
+    local all = redis.call("HMGET", key.near_heads, unpack(waiting.hints))
+    if is_near(waiting, job, all) then
         return job
     end
-    local jobs = oldest_near(waiting, texts)
+    local jobs = oldest_near(waiting, all)
     if #jobs == 0 then
         return job
     end

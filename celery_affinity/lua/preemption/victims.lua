@@ -116,7 +116,8 @@ local function holds_ahead(stops, worker, number)
 end
 
 -- RETURNS what the row of a worker says, a table. types: whose jobs would get a slot that comes free, "" for none;
--- stops: which tasks it can stop; exempt_us: see `exempt_since`; number_ahead: of jobs that it holds ahead of its slots.
+-- stops: which tasks it can stop; exempt_us: see `exempt_since`; number_ahead: of jobs that it holds ahead of its
+-- slots.
 local function read_worker(stops, worker, settings)
     local row = free_slots.row(worker, "types", "stops", "preempted")
     local types, its_stops, preempted = unpack(row, 7, 9)

@@ -1,8 +1,8 @@
 -- type_rules: what holds back a whole type: a pause, or a limit of how many of its jobs run at a time. The jobs of the
 -- type wait in their lanes; a claim leaves out a type that is closed: it is paused, or as many of its jobs run.
 -- Key `type_rules` says that of types and of "*", all types; its field "!" has the reserves (`reserves`). Field "!" of
--- key `heads` says that there are any of these: so a claim, which reads heads anyway, need not look. So does a preference
--- of workers (`placement`) of which a claim has to know.
+-- key `heads` says that there are any of these: so a claim, which reads heads anyway, need not look. So it does for a
+-- preference (`placement`), of which a claim has to know.
 
 -- RETURNS what a field of key `type_rules` says, a table: limit: a number, nil for none; is_full: as many jobs run;
 -- is_counted: the jobs from before the limit are still being counted; is_paused.

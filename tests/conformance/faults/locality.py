@@ -19,7 +19,7 @@ FAULTS = (
     Fault("placing/near", "most = most + math.floor(waiting.bonus * 1000000)", "most = most + 0"),
     Fault("placing/near", "math.floor(waiting.bonus * 1000000)", "math.floor(waiting.bonus) * 1000000"),
     Fault("placing/near", "    if #jobs == 0 then\n", "    if true then\n"),
-    Fault("placing/near", "if is_near(waiting, job, texts) then", "if is_near(waiting, job, texts) or texts then"),
+    Fault("placing/near", "if is_near(waiting, job, all) then", "if is_near(waiting, job, all) or all then"),
     Fault("placing/near", "hint = waiting.hints[nth], heads = heads }", "hint = waiting.hints[1], heads = heads }"),
     Fault("placing/near", "local points = points_of(waiting, job, settings)\n    most", "local points = 0\n    most"),
     Fault("placing/near", "if not best or points > most or", "if not best or points < most or"),
