@@ -1,5 +1,5 @@
--- unbounded: tenants of which no job need be kept back: they have no minimum, go by age, are not paused, and either have
--- no maximum, or not more of their jobs wait and hold their key together than that; only a job that comes changes this
+-- unbounded: tenants of which no job need be kept back: they have no minimum, go by age, are not paused, and have no
+-- maximum, or not more of their jobs wait and hold their key together than that; only a job that comes adds to this
 -- number. A sub-lane that begins then is unbounded: its jobs are all in their lane as well, and none stands for the
 -- others. In the key's hash it has "*", and the maximum for which this is so. So a claim takes the job out of the
 -- sub-lane and has it hold the key; there is nothing to renew.
@@ -95,7 +95,7 @@ function unbounded.doubt(its_key)
     end
 end
 
--- A job is about to come into a sub-lane of a key. `sublane`: the one that begins with it, false for one that was there.
+-- A job is about to come into a sub-lane of a key. `sublane`: the one that begins with it; false if it was there.
 function unbounded.come(its_key, its, sublane)
     local is_free = keep_to(its_key, its, most_of(its), 1)
     if sublane then
