@@ -1,6 +1,12 @@
-/* Pages for users come first: a result in the internals comes after all others. */
+/* Pages for users come first: a result in the internals comes after all others, a name in Python after pages, and a
+   page of the reference after a recipe. Among equals, the page with the words of others comes first. */
 var Scorer = {
-  score: ([page, , , , score]) => (page.startsWith("internals/") ? score - 1000 : score),
+  score: ([page, , , , score]) => {
+    if (page.startsWith("internals/")) return score - 1000;
+    if (page === "reference/python") return score - 100;
+    if (page.startsWith("reference/")) return score - 10;
+    return page === "how-to/choose" ? score + 1 : score;
+  },
   objNameMatch: 11,
   objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 },

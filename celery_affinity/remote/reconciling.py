@@ -11,6 +11,10 @@ from ..server.scheduler import Scheduler
 from . import claims, incarnation
 from .incarnation import Incarnation
 
+#: Time, s, for which a heartbeat or the reply to a poll may be on its way: what was made before a job came to the
+#: worker, or was started there, says nothing of the job. Polls bring a job again whose reply was lost.
+_ON_ITS_WAY_S = 60
+
 
 @dataclass(frozen=True)
 class ClaimNumber:
@@ -41,7 +45,7 @@ class HeartbeatReply:
 def heartbeat(scheduler: Scheduler, worker: Incarnation, running: Sequence[ClaimNumber]) -> tuple[HeartbeatReply, bool]:
     """Compare, and return the reply; and whether a tick is wanted. Raises UnknownWorkerError.
 
-    Claims that the worker does not name, and that are older than a heartbeat, are pending again.
+    Claims that the worker does not name are pending again, a while after their claim or their start.
     """
     jobs = claims.held(scheduler.reader, [each.id for each in running])
     now_us = scheduler.reader.now_us()
@@ -53,8 +57,8 @@ def heartbeat(scheduler: Scheduler, worker: Incarnation, running: Sequence[Claim
     if not synced.known:
         incarnation.forget(scheduler, worker)
         raise incarnation.unknown(worker.id)
-    if synced.asked:
-        scheduler.requeue(worker.id, synced.asked, counted=False)
+    if synced.asked and (given_back := _given_back(scheduler, synced.asked, now_us)):
+        scheduler.requeue(worker.id, given_back, counted=False)
     void = set(synced.void)
     own = [
         its
@@ -67,6 +71,15 @@ def heartbeat(scheduler: Scheduler, worker: Incarnation, running: Sequence[Claim
     revoked = claims.revoked(scheduler.reader, own)
     stop = [JobToStop(each.row.job_id, int(each.row.fence), "revoked") for each in own if each.row.job_id in revoked]
     return HeartbeatReply([*stop, *stops_in(signs)], gone), wants_a_tick(signs)
+
+
+def _given_back(scheduler: Scheduler, asked: Sequence[tuple[str, str]], now_us: int) -> list[tuple[str, str]]:
+    """Return those of the claims *asked* about that were not made lately, and have not started lately."""
+    since_us = now_us - _ON_ITS_WAY_S * SECOND_US
+    rows = [its.row for its in claims.held(scheduler.reader, [job_id for job_id, _ in asked])]
+    return [
+        claim for claim, row in zip(asked, rows, strict=True) if max(row.claimed_us, row.started_us or 0) < since_us
+    ]
 
 
 def stops_in(signs: Sequence[Sequence[str]]) -> list[JobToStop]:

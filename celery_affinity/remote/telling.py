@@ -35,14 +35,24 @@ def tell(
     row = its.row
     teller = Teller(app, hostname, lambda: None)
     batch = Batch(row.job_id, row.task, row.fence, row.task_id)
+    has_run = row.deliveries > 0  # elsewhere: who ran it may have told some of this
     caller = Caller(its.primary or row.job_id, row.task_id, row.enqueued_us, its.message(scheduler.reader))
     end = _end_of(outcome)
+    if has_run:
+        _check_chord(teller, row.task, caller)
     known = end_of_call(app, row.task, row.task_id) if is_repeated else None
     if not is_revoked(known):
         tell_caller(teller, batch, caller, known or end, is_stored=known is not None)
     if is_batch(row.job_id) and not (isinstance(end, Failed) and settings_of(app).keep_failed):
-        share(teller, batch, end, scheduler=scheduler, is_repeated=is_repeated)
+        share(teller, batch, end, scheduler=scheduler, is_repeated=is_repeated or has_run)
     _send_signal(app, its, outcome, end)
+
+
+def _check_chord(teller: Teller, task: str, caller: Caller) -> None:
+    """Raise ChordIsClaimedError while Celery would ignore this part of a chord: a process died that had claimed it."""
+    request = teller.request_of(task, caller.task_id, caller.message)
+    if request is not None:
+        chord_parts.check_claim(request.task.backend, request._context)
 
 
 def tell_unrun(scheduler: Scheduler, app: Celery, hostname: str, its: RemoteClaim, how: str) -> None:

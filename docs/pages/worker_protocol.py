@@ -19,15 +19,15 @@ request, and [Write a worker in Node](../how-to/worker-node.md) a whole worker. 
 
 ## Rules
 
-- A request that was not answered, or was answered with 5xx, is sent again as it was. Joins alone are not the same when they are repeated:
-  each makes a worker, and one that nobody speaks for is dead after the timeout.
+- A request that was not answered, or was answered with 5xx, is sent again as it was; a heartbeat is made anew, since its list is old by
+  then. Joins alone are not the same when they are repeated: each makes a worker, and one that nobody speaks for is dead after the timeout.
 - The secret of the worker goes with each request but the join, in the header `Worker-Secret`.
 - A poll or a heartbeat says that the worker lives. A worker that waits in a poll needs no heartbeat; one that runs jobs sends one each
   `heartbeat_s`. After `timeout_s` of silence the worker is dead: its jobs are pending again, each request of it gets 404, and it joins anew.
   No guard notices its death before that.
 - One poll at a time waits for a worker. A later poll ends the one before, which gets 204.
-- A poll with `held`, the fences of all jobs that the worker has, separated by commas, brings a job again whose reply was lost. Without it a
-  heartbeat gives such a job back to the fleet. A job counts as held until its end was answered.
+- A poll with `held`, the fences of all jobs that the worker has, separated by commas, brings a job again whose reply was lost. Without it
+  the heartbeats give such a job back to the fleet, a minute after its claim. A job counts as held until its end was answered.
 - A worker starts a job only after `start` was answered with 200. 409 means that the job is not the worker's any more: it is dropped.
 - `end` is sent until it is answered. 200 or 409: the job is over for this worker. A repeated end gets the reply of the first one, for an hour.
 - A job in `stop` of a heartbeat or a poll is to stop: "revoked" (the end is then told with the state `revoked`), or "preempted": another job

@@ -11,7 +11,8 @@ export async function work({ url, token, types, slots = 1, tasks, until = new Ab
     async function ask(method, path, body) {
         const headers = { Authorization: `Bearer ${token}`, "Worker-Secret": secret ?? "", "Content-Type": "application/json" };
         for (;;) {
-            const options = { method, headers, body: body && JSON.stringify(body), signal: AbortSignal.timeout(40_000) };
+            const said = typeof body === "function" ? body() : body; // a heartbeat's list is made anew for each try
+            const options = { method, headers, body: said && JSON.stringify(said), signal: AbortSignal.timeout(40_000) };
             const answer = await fetch(url + path, options).catch(() => null);
             const text = await answer?.text().catch(() => null);
             if (text != null && answer.status < 500) return { status: answer.status, reply: text ? JSON.parse(text) : null };
@@ -49,8 +50,8 @@ export async function work({ url, token, types, slots = 1, tasks, until = new Ab
         if (joined.status !== 201) throw new Error(joined.reply.error.message);
         ({ id: worker, secret } = joined.reply);
         const beat = async () => {
-            const mine = [...running.values()].map(({ job }) => [job.id, job.fence]);
-            const { status, reply } = await ask("POST", `/api/workers/${worker}/heartbeat`, { running: mine });
+            const mine = () => ({ running: [...running.values()].map(({ job }) => [job.id, job.fence]) });
+            const { status, reply } = await ask("POST", `/api/workers/${worker}/heartbeat`, mine);
             if (status === 200) for (const each of [...reply.stop, ...reply.gone]) running.get(each.fence)?.stop.abort(each.reason ?? "gone");
         };
         const beats = setInterval(beat, joined.reply.heartbeat_s * 1000);

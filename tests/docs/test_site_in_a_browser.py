@@ -12,6 +12,15 @@ SCREENSHOTS = sorted(path for path in (ROOT / "docs").rglob("page-*.png") if not
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
+#: Pages that must come first -> what readers type.
+FIRST = {
+    "how-to/choose.html": (
+        *("duplicate", "debounce", "throttle", "mutex", "semaphore", "backpressure", "cron", "rollback"),
+        *("troubleshooting", "dead letter queue"),
+    ),
+    "how-to/tenants.html": ("tenant", "quota"),
+}
+
 #: Shows each page in a frame of each width. Returns what does not fit into the page, or into a table's own scroll bar.
 MEASURE = """async ([pages, widths]) => {
   document.body.innerHTML = '<iframe style="height: 900px; border: 0"></iframe>';
@@ -68,14 +77,24 @@ def test_screenshots_follow_the_theme(site, browser, scheme):
     page.close()
 
 
-@pytest.mark.parametrize("words", ["heartbeat", "reserve", "merge", "million jobs", "late acks", "measurements"])
-def test_search_finds_pages_for_users_before_the_internals(site, page, words):
+def found_by(site, page, words):
+    """Return the pages that the site's search finds, in the order of their first result."""
     page.goto(f"{(site / 'search.html').as_uri()}?q={words.replace(' ', '+')}")
     page.wait_for_function("document.querySelector('#search-results > p')?.innerText.includes('found')")
     hrefs = page.evaluate(
         "[...document.querySelectorAll('#search-results li a')].map(each => each.getAttribute('href'))"
     )
-    pages = list(dict.fromkeys(each.partition("#")[0] for each in hrefs))  # in the order of their first result
+    return list(dict.fromkeys(each.partition("#")[0].partition("?")[0] for each in hrefs))
+
+
+def test_search_finds_the_page_of_a_word_of_others_first(site, page):
+    first = {words: found_by(site, page, words)[0] for each in FIRST.values() for words in each}
+    assert first == {words: name for name, each in FIRST.items() for words in each}
+
+
+@pytest.mark.parametrize("words", ["heartbeat", "reserve", "merge", "million jobs", "late acks", "measurements"])
+def test_search_finds_pages_for_users_before_the_internals(site, page, words):
+    pages = found_by(site, page, words)
     internal = [each.startswith("internals/") for each in pages]
     assert {*internal} == {True, False}
     assert internal == sorted(internal), pages

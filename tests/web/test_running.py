@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 
+import celery
 import pytest
 from celery import Celery, chain, chord, states
 from kombu.exceptions import OperationalError
@@ -127,6 +128,23 @@ def test_a_chords_body_is_published_once_after_its_last_part(node, app, redis_cl
     assert node.job()["args"] == [[1, 2]]
 
 
+@pytest.mark.skipif(celery.VERSION[:2] < (5, 7), reason="Celery claims no chord before 5.7")
+def test_a_part_that_runs_again_is_counted_once_nobody_has_claimed_its_chord(node, app, redis_client):
+    """As after the death of a worker and of the web process that was telling that end."""
+    pdf = app.tasks[f"{APP}.late"]
+    result = chord([pdf.si("a"), pdf.si("b")])(pdf.s())
+    assert node.end(node.job(), result=2).status_code == 200
+    job = node.job()
+    redis_client.hset(Keys().key("job", job["id"]), "deliveries", 1)
+    assert node.start(job).status_code == 200
+    claim = app.backend.get_key_for_group(result.parent.id, ".c")
+    redis_client.set(claim, "of a process that died")
+    assert node.end(job, result=1).status_code == 503
+    redis_client.delete(claim)
+    assert node.end(job, result=1).status_code == 200
+    assert sorted(node.job()["args"][0]) == [1, 2]
+
+
 def test_a_job_that_is_requeued_counts_a_delivery_and_one_that_is_returned_counts_none(node, send):
     send()
     error = {"type": "Busy", "message": ""}
@@ -222,6 +240,22 @@ def test_a_job_whose_reply_was_lost_goes_back_with_a_heartbeat(node, send, redis
     again = node.job()
     assert (again["id"], again["deliveries"]) == (lost["id"], 0)
     assert node.beat(lost).json()["gone"] == [{"id": lost["id"], "fence": lost["fence"]}]
+
+
+def test_a_heartbeat_that_was_made_before_a_job_came_gives_it_not_back(node, send, redis_client):
+    send()
+    job = node.job()
+    row = Keys().key("job", job["id"])
+    redis_client.hincrby(row, "claimed", -50_000_000)
+    node.beat()
+    assert row_of(redis_client, job)["state"] == b"claimed", "the reply with the job may have been late"
+    assert node.start(job).status_code == 200
+    redis_client.hset(row, "claimed", 1)
+    node.beat()
+    assert row_of(redis_client, job)["state"] == b"claimed"
+    redis_client.hset(row, "started", 1)
+    node.beat()
+    assert node.job()["fence"] > job["fence"], "its worker has forgotten it"
 
 
 # -- what stops

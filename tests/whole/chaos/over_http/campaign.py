@@ -1,0 +1,202 @@
+"""The processes: workers of both kinds, two web processes, a server with an append-only file, and who publishes."""
+
+import random
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from time import monotonic, sleep
+
+from celery import chord
+from celery.result import AsyncResult
+
+from ....support.processes import Process, session_of, start_worker, wait_until
+from .. import remains
+from ..ledger import Ledger
+from ..servers import DurableServer
+from . import app as tasks
+from .judge import Verdict, judge, read
+
+#: Longest time, s, from the end of a storm until all is quiet: a dead process may have a chord for 40 s.
+_QUIET_WITHIN_S = 5 * tasks.WORKER_TIMEOUT_S
+
+_ROOM = "tests.whole.chaos.over_http"
+
+
+@dataclass
+class Place:
+    """A process that is started anew whenever it has ended. *what*: in the ledger."""
+
+    what: str
+    start: Callable[[], Process]
+    process: Process | None = None
+
+
+class Campaign:
+    """A fleet of both kinds of workers. *seed*: of what is left to chance here; each worker has its own."""
+
+    def __init__(self, directory: Path, seed: str) -> None:
+        self._rng = random.Random(seed)
+        self._directory = directory
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        self._ledger = Ledger(directory / "ledger")
+        self._numbers = count(1)
+        self._results: dict[str, AsyncResult] = {}
+        self._sums: dict[str, int] = {}
+        self._places: list[Place] = []
+        self._gone: list[Process] = []
+
+    @contextmanager
+    def running(self) -> Iterator["Campaign"]:
+        """Start everything; end it in any case, and leave the logs in the directory."""
+        self._server = DurableServer(self._directory / "server", self._ledger)
+        try:
+            self._app = tasks.make(self._server.url)
+            self._app.set_current()
+            self._ports = [_free_port() for _ in range(2)]
+            self._places = [*self._webs(), *self._celery_workers(), *self._workers_over_http()]
+            self._fill_places()
+            wait_until(lambda: not remains.why_not_quiet(self._server.client, self._size), 60, "all workers are here")
+            yield self
+        finally:
+            for each in (*(place.process for place in self._places if place.process), *self._gone):
+                (self._directory / f"{each.name}-{each.pid}.log").write_text(each.log())
+                each.end()
+            self._server.stop()
+
+    def storm(self, seconds: float, rate: float) -> Verdict:
+        """Publish and kill for so long; wait until all is quiet; judge."""
+        until, next_kill = monotonic() + seconds, monotonic() + 1
+        while monotonic() < until:
+            self._publish()
+            self._fill_places()
+            if monotonic() > next_kill:
+                self._strike()
+                next_kill = monotonic() + self._rng.uniform(0.3, 1.2)
+            sleep(self._rng.uniform(0, 2 / rate))
+        why = self._settle()
+        results = {token: _value(result, token) for token, result in self._results.items()}
+        verdict = judge(read(self._ledger.new()), results, self._sums)
+        verdict.violations += why
+        return verdict
+
+    # -- processes
+
+    @property
+    def _size(self) -> int:
+        return sum(place.what != "web" for place in self._places)
+
+    def _webs(self) -> list[Place]:
+        words = [sys.executable, "-m", "celery", "-A", f"{_ROOM}.app", "affinity", "web", "--port"]
+        return [Place("web", lambda port=port: self._process("web", [*words, str(port)])) for port in self._ports]
+
+    def _celery_workers(self) -> list[Place]:
+        def start(pool: str) -> Callable[[], Process]:
+            env = {"LEDGER": str(self._ledger.path)}
+            return lambda: start_worker(
+                f"{_ROOM}.app", self._server.url, [tasks.TYPE], concurrency=2, pool=pool, name=pool, env=env
+            )
+
+        return [Place("worker", start(pool)) for pool in ("prefork", "threads")]
+
+    def _workers_over_http(self) -> list[Place]:
+        ports = [str(port) for port in self._ports]
+        words = [sys.executable, "-m", f"{_ROOM}.worker"]
+        found = [
+            Place("worker over HTTP", lambda name=name: self._process(name, [*words, name, "2", *ports]))
+            for name in ("http-1", "http-2", "http-3")
+        ]
+        if node := shutil.which("node"):
+            program = str(Path(__file__).with_name("node.mjs"))
+            found.append(Place("worker in Node", lambda: self._process("node", [node, program, ports[0]])))
+        return found
+
+    def _process(self, name: str, words: list[str]) -> Process:
+        return Process(name, words, {"BROKER_URL": self._server.url, "LEDGER": str(self._ledger.path)})
+
+    def _fill_places(self) -> None:
+        for place in self._places:
+            if place.process is None or not place.process.is_running:
+                if place.process is not None:
+                    self._gone.append(place.process)
+                place.process = place.start()
+
+    # -- faults
+
+    def _strike(self) -> None:
+        if self._rng.random() < 0.06:
+            self._server.kill()
+            sleep(self._rng.choice((0, 0.5)))
+            self._server.start()
+            return
+        what = self._rng.choice(["web", "web", "worker", "worker over HTTP", "worker over HTTP", "worker in Node"])
+        chosen = [place.process for place in self._places if place.what == what]
+        process = self._rng.choice(chosen) if chosen else None
+        if process is not None and process.is_running:
+            self._ledger.note("kill", what, target=process.pid)
+            process.kill()
+
+    # -- jobs
+
+    def _publish(self) -> None:
+        """Publish a job, or a chord, whose parts and body run on either kind of worker."""
+        tokens = [f"job-{next(self._numbers)}" for _ in range(self._rng.choice((1, 1, 1, 1, 1, 1, 1, 1, 1, 4)))]
+        for token in tokens:
+            self._ledger.note("intended", token)
+        if len(tokens) == 1:
+            self._call(tokens, lambda: {tokens[0]: self._part(tokens[0], tokens[0]).apply_async()})
+            return
+        body, *parts = tokens
+        self._sums[body] = 0
+        for number, token in enumerate(parts):
+            self._sums[token] = number
+            self._sums[body] += number
+
+        def publish() -> dict[str, AsyncResult]:
+            result = chord([self._part(token, self._sums[token]) for token in parts])(
+                tasks.total.s(body).set(**tasks.BODY)
+            )
+            return {body: result, **dict(zip(parts, result.parent.results, strict=True))}
+
+        self._call(tokens, publish)
+
+    def _part(self, token: str, number: object):
+        return tasks.part.s(token, number, self._rng.choice((0, 0.01, 0.05, 0.2, 0.5)))
+
+    def _call(self, tokens: list[str], publish: Callable[[], dict[str, AsyncResult]]) -> None:
+        try:
+            self._results |= publish()
+        except Exception as exc:  # of a server that is away: the caller knows that it may or may not be there
+            self._ledger.note("refused", tokens[0], error=type(exc).__name__)
+            return
+        for token in tokens:
+            self._ledger.note("accepted", token)
+
+    # -- the end
+
+    def _settle(self) -> list[str]:
+        """Return the reasons why the fleet is not quiet in the end."""
+        until = monotonic() + _QUIET_WITHIN_S
+        while True:
+            self._fill_places()
+            why = remains.why_not_quiet(self._server.client, self._size)
+            if not why or monotonic() > until:
+                break
+            sleep(0.1)
+        lingering = [f"{each.name}, {each.pid}, has children" for each in self._gone if session_of(each.pid)]
+        return [f"not quiet: {why}", *lingering] if why else lingering
+
+
+def _value(result: AsyncResult, token: str) -> object:
+    return result.result if result.state == "SUCCESS" else f"{result.state}: {result.result!r}"
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,132 @@
+"""Reads the ledger: each accepted job ran to its end, and once more only for each run that was in a killed worker."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+
+from ..ledger import Event
+
+#: Time, s, after which the server surely knows an end that nobody noted as told.
+TELLS_S = 3.0
+
+#: Time, s, for which a start is noted too early, or a kill: a process may do something yet after its kill was noted.
+_AT_ONCE_S = 0.5
+
+
+@dataclass
+class Run:
+    """One start of a job. *told*: when the worker had the answer to the end. *deliveries*: if its worker knows them."""
+
+    run: str
+    pid: int
+    worker: int
+    by: str
+    start: float
+    deliveries: int | None = None
+    end: float = inf
+    told: float = inf
+
+
+@dataclass
+class Book:
+    """What the ledger says. *away*: times at which the server or a web process was killed."""
+
+    accepted: set[str] = field(default_factory=set)
+    intended: set[str] = field(default_factory=set)
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    deaths: dict[int, float] = field(default_factory=dict)
+    kills: Counter[str] = field(default_factory=Counter)
+    away: list[float] = field(default_factory=list)
+    strange: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Verdict:
+    """*by*: runs by kind of worker. *again*: further runs that a kill explains."""
+
+    accepted: int = 0
+    runs: int = 0
+    again: int = 0
+    by: Counter[str] = field(default_factory=Counter)
+    kills: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+
+def read(events: Iterable[Event]) -> Book:
+    book, by_id = Book(), {}
+    for event in events:
+        facts = event.facts
+        if event.kind in ("intended", "accepted"):
+            getattr(book, event.kind).add(event.subject)
+        elif event.kind == "start":
+            run = Run(facts["run"], event.pid, int(facts["worker"]), facts["by"], event.at)
+            run.deliveries = int(facts["deliveries"]) if "deliveries" in facts else None
+            by_id[run.run] = run
+            book.runs.setdefault(event.subject, []).append(run)
+        elif event.kind == "end":
+            by_id[facts["run"]].end = event.at
+        elif event.kind == "told":
+            by_id[facts["run"]].told = event.at
+            if facts["status"] not in ("200", "409"):
+                book.strange.append(f"the end of {event.subject} was answered with {facts['status']}")
+        elif event.kind == "kill":
+            book.kills[facts.get("moment", event.subject)] += 1
+            book.deaths[int(facts["target"])] = event.at
+            if event.subject in ("server", "web"):
+                book.away.append(event.at)
+        elif event.kind == "unknown":
+            book.strange.append(f"{event.subject} was taken for dead at {event.at:.2f}, and was not")
+    return book
+
+
+def judge(book: Book, results: dict[str, object], sums: dict[str, int]) -> Verdict:
+    """*results*: of the jobs, by token; the state of one that has no result. *sums*: what chords must come to."""
+    verdict = Verdict(len(book.accepted), kills=book.kills, violations=list(book.strange))
+    for token in sorted(book.accepted | book.runs.keys()):
+        runs = sorted(book.runs.get(token, ()), key=lambda run: run.start)
+        verdict.by.update(run.by for run in runs)
+        verdict.runs += len(runs)
+        verdict.violations += [f"{what}: {_told(token, runs, book)}" for what in _wrong(token, runs, book)]
+        verdict.again += max(0, len(runs) - 1)
+        if token in book.accepted and results.get(token) != sums.get(token, token):
+            verdict.violations.append(f"its result is {results.get(token)!r}: {_told(token, runs, book)}")
+    return verdict
+
+
+def _wrong(token: str, runs: list[Run], book: Book) -> Iterable[str]:
+    if token not in book.intended:
+        yield "ran, but was never published"
+    if token in book.accepted and not any(run.end < inf for run in runs):
+        yield "accepted, and never ran to its end"
+    killed = [run for run in runs if is_killed(run, book)]
+    if len(runs) - len(killed) > 1:
+        yield "ran again, and no worker that had it was killed"
+    if any(_counts_too_few(run, killed) for run in runs):
+        yield "a run in a killed worker counts no delivery"
+
+
+def _counts_too_few(run: Run, killed: list[Run]) -> bool:
+    return run.deliveries is not None and run.deliveries < sum(each.start < run.start for each in killed)
+
+
+def is_killed(run: Run, book: Book) -> bool:
+    """Whether the process of *run*, or its worker, was killed before the server surely knew of the end."""
+    told = run.told
+    if run.told == inf:
+        told = run.end + TELLS_S
+        for at in sorted(book.away):
+            told = at + 2 * TELLS_S if run.end <= at <= told else told
+    return any(
+        at is not None and run.start - _AT_ONCE_S <= at <= told
+        for at in (book.deaths.get(run.pid), book.deaths.get(run.worker))
+    )
+
+
+def _told(token: str, runs: list[Run], book: Book) -> str:
+    words = [
+        f"run {each.run} by {each.by} of worker {each.worker}, deliveries {each.deliveries}, "
+        f"{each.start:.2f}..{each.end:.2f}, told {each.told:.2f}, killed {book.deaths.get(each.worker, inf):.2f}"
+        for each in runs
+    ]
+    return "; ".join([token, *words])
