@@ -150,8 +150,8 @@ end
 -- `left`: types that the call does not choose from, each with a blank behind it. `limits`: of types that have one;
 -- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `first_heads`: those
 -- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written; false
--- for none. `choice`: chooses among several lanes, once there are several. `hints`: those of the only worker whose slots
--- are filled, if jobs that have them get a `bonus`.
+-- for none. `choice`: chooses among several lanes, once there are several. `hints`: those of the only worker whose
+-- slots are filled, if jobs that have them get a `bonus`.
 function candidates.of(types, view, settings)
     local waiting, heads, word = lanes.heads(types)
     local left = ""
