@@ -7,8 +7,10 @@ from math import inf
 
 from ..ledger import Event
 
-#: Time, s, after which the server surely knows an end that nobody noted as told.
+#: Time, s, after which the server surely knows an end that nobody noted as told: a worker in Python notes each; one in
+#: Node repeats the end of a chord's part while a dead process has the chord.
 TELLS_S = 3.0
+REPEATS_S = 45.0
 
 #: Time, s, for which a start is noted too early, or a kill: a process may do something yet after its kill was noted.
 _AT_ONCE_S = 0.5
@@ -113,8 +115,8 @@ def _counts_too_few(run: Run, killed: list[Run]) -> bool:
 def is_killed(run: Run, book: Book) -> bool:
     """Whether the process of *run*, or its worker, was killed before the server surely knew of the end."""
     told = run.told
-    if run.told == inf:
-        told = run.end + TELLS_S
+    if run.by != "http":
+        told = run.end + (REPEATS_S if run.by == "node" else TELLS_S)
         for at in sorted(book.away):
             told = at + 2 * TELLS_S if run.end <= at <= told else told
     return any(
