@@ -14,12 +14,18 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import redis
 from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lab import replay as lab
 from celery_affinity.lab import trace_file
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.scheduler import Scheduler
 from tests.support.processes import ROOT
+
+from .bench import BenchmarkError
 
 POOLS = {"solo": 1, "threads": 4, "prefork": 2, "gevent": 4, "eventlet": 4}
 
@@ -27,7 +33,8 @@ POOLS = {"solo": 1, "threads": 4, "prefork": 2, "gevent": 4, "eventlet": 4}
 PROFILES = ("pdf", "excel", "pdf,excel")
 
 _LOAD = 0.95
-_BOOT_S = 8.0
+#: Longest time, s, that workers take to join.
+_BOOT_S = 60.0
 
 _APP = """
 import os, time
@@ -71,7 +78,7 @@ def _measure(pool: str, slots: int, length_s: float, ahead: str, *, late: bool) 
             )
             stack.callback(process.wait)
             stack.callback(process.terminate)
-        time.sleep(_BOOT_S)
+        _wait_for_workers(server)
         path = folder / "trace.jsonl"
         words = ["affinity", "lab", "record", "--for", f"{length_s + 10:.0f}s", "--output", str(path)]
         recorder = subprocess.Popen(
@@ -88,6 +95,16 @@ def _measure(pool: str, slots: int, length_s: float, ahead: str, *, late: bool) 
         f"p50, p95 off by {off[0]:+.1%}, {off[1]:+.1%}",
         flush=True,
     )
+
+
+def _wait_for_workers(server: EmbeddedServer) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        report = Report(Scheduler(client, Keys()).reader)
+        until_s = time.monotonic() + _BOOT_S
+        while len(report.status().workers) < len(PROFILES):
+            if time.monotonic() > until_s:
+                raise BenchmarkError(f"no {len(PROFILES)} workers joined within {_BOOT_S:.0f} s")
+            time.sleep(0.1)
 
 
 def _publish(url: str, slots: int, length_s: float) -> int:

@@ -17,7 +17,7 @@ from .hashing import NO_RULES, Hashes, Keyed
 from .trace import OUTCOMES, PENDING, RETURNED, RUNNING, Trace, TracedJob, TracedWorker
 
 #: Number of words of a row as its worker made it, with the lane and the time of the claim that may follow.
-_WORDS = 11
+_WORDS = 12
 
 
 class Waiting(NamedTuple):
@@ -40,6 +40,7 @@ class _Claim:
     claimed_us: int
     started_us: int | None
     ended_us: int | None
+    freed_us: int | None
     outcome: str
     worker: str
     lane: str
@@ -110,7 +111,8 @@ class Assembly:
 
     def _add_claim(self, worker: _Worker, row: str) -> None:
         """Add a claim, from the row that a worker made of it (`membership.records`), and what the arrow added to it."""
-        job_id, fence, lane, type_, enqueued, outcome, arrived, started, ended, *further = row.split(" ", _WORDS)
+        words = row.split(" ", _WORDS)
+        job_id, fence, lane, type_, enqueued, outcome, arrived, started, ended, freed, *further = words
         before = self._claims.get(int(fence))
         if before is not None and (before.ended_us is not None or not ended):
             return  # a repeated page, or what was known
@@ -126,6 +128,7 @@ class Assembly:
                 int(claimed or enqueued_us + int(arrived)),
                 enqueued_us + int(started) if started else None,
                 enqueued_us + int(ended) if ended else None,
+                enqueued_us + int(freed) if freed else None,
                 sys.intern(outcome),
                 worker.id,
                 sys.intern(lane or known_lane),
@@ -268,6 +271,8 @@ def _in_order(claim: _Claim) -> _Claim:
         claim.started_us = max(claim.started_us, claim.claimed_us)
     if claim.ended_us is not None:
         claim.ended_us = max(claim.ended_us, claim.started_us or claim.claimed_us)
+        if claim.freed_us is not None:
+            claim.freed_us = max(claim.freed_us, claim.ended_us)
     return claim
 
 
@@ -288,6 +293,7 @@ def _traced(claim: _Claim, fence: int, since_us: int, begin_us: int, end_us: int
         claimed_us=within(claim.claimed_us),
         started_us=within(claim.started_us),
         ended_us=ended_us,
+        freed_us=within(claim.freed_us),
         outcome=outcome if is_claimed else PENDING,
         worker=worker if is_claimed else None,
         **claim.keyed._asdict(),

@@ -10,11 +10,9 @@ from collections.abc import Mapping, Sequence
 from .trace import Trace, TracedJob
 
 #: Longest time, µs, from the end of a job to the next claim of its slot that is taken for the worker's word under way:
-#: after a longer one something else kept the next job back.
-_LATEST_WORD_US = 250_000
-
-#: Usual time, µs, of that word: a job that came within it may have come before it.
-_WORD_US = 5_000
+#: after a longer one something else kept the next job back. *Known*: the trace says when the worker had the answer to
+#: its word, and the job that came with the answer was claimed at that moment.
+_LATEST_WORD_US, _LATEST_KNOWN_US = 250_000, 2_000
 
 #: Before everything, µs.
 _EVER = -(1 << 62)
@@ -59,19 +57,20 @@ def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]],
     found: dict[int, int] = {}
     for nth, claimed_us in claims:
         job = jobs[nth]
-        place = max(0, bisect_right(free, claimed_us, key=lambda slot: slot[0]) - 1)
-        is_only_one = place == 0
-        free_us, before = free.pop(place)  # the slot that was free last: its release is what claimed the job
+        # the slot that was free last: its release is what claimed the job
+        place = max(0, bisect_right(free, claimed_us + _LATEST_KNOWN_US, key=lambda slot: slot[0]) - 1)
+        free_us, before = free.pop(place)
         begun_us = max(claimed_us, free_us)
         if free_us <= job.since_us and claimed_us - job.since_us <= _LATEST_WORD_US:
             begun_us = job.since_us  # it found a free slot as it came
-            if before >= 0 and is_only_one and claimed_us > begun_us and begun_us - free_us <= _WORD_US:
-                begun_us += 1  # or the word that the slot is free came just after it
-                found[before] += begun_us - free_us
-        elif before >= 0 and is_only_one and 0 < claimed_us - free_us <= _LATEST_WORD_US:
-            begun_us = (free_us + claimed_us) // 2  # the server heard of the end, and gave the job, in between
-            found[before] = max(0, found[before] + begun_us - free_us)
-        ended_us = max(job.ended_us or 0, begun_us)
-        found[nth] = ended_us - max(0, begun_us)
-        insort(free, (ended_us, nth))
+        elif before >= 0 and -_LATEST_KNOWN_US <= claimed_us - free_us <= _latest_us(jobs[before]):
+            found[before] += claimed_us - free_us  # the server heard of the end, and gave the job, at once
+            begun_us = claimed_us
+        freed_us = max(job.freed_us or job.ended_us or 0, begun_us)
+        found[nth] = freed_us - max(0, begun_us)
+        insort(free, (freed_us, nth))
     return found
+
+
+def _latest_us(job: TracedJob) -> int:
+    return _LATEST_WORD_US if job.freed_us is None else _LATEST_KNOWN_US

@@ -47,8 +47,9 @@ class TracedJob:
 
     *enqueued_us*: the time from which its age counts. *since_us*: the time from which it could be claimed: of a job
     that came back, when it came back. *claimed_us*, *started_us*, *ended_us*: None if that did not happen within the
-    trace. *fence*: orders claims; None without a claim. *exclusive*, *rate*, *merge*, *tenant*: hashes; the limits of
-    the first two as the task says them (`"3"`, `"10/m"`), or as `affinity_limits` overrides them.
+    trace. *freed_us*: when the worker knew that the server had heard of the end; None if nobody wrote it down. *fence*:
+    orders claims; None without a claim. *exclusive*, *rate*, *merge*, *tenant*: hashes; the limits of the first two as
+    the task says them (`"3"`, `"10/m"`), or as `affinity_limits` overrides them.
     """
 
     type: str
@@ -60,6 +61,7 @@ class TracedJob:
     claimed_us: int | None = None
     started_us: int | None = None
     ended_us: int | None = None
+    freed_us: int | None = None
     outcome: str = PENDING
     worker: str | None = None
     exclusive: str | None = None

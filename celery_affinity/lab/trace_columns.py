@@ -13,7 +13,7 @@ from .trace import OUTCOMES, PENDING, TracedJob
 _MODES = {"queued": False, "demand": True}
 
 #: Times of a claim, in the order in which they pass.
-_IN_ORDER = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us")
+_IN_ORDER = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
 
 
 def number(value: object) -> int:
@@ -67,6 +67,7 @@ COLUMNS: dict[str, tuple[str, Callable[[object], Any]]] = {
     "claimed_us": ("claimed_us", number),
     "started_us": ("started_us", number),
     "ended_us": ("ended_us", number),
+    "freed_us": ("freed_us", number),
     "outcome": ("outcome", _outcome),
     "worker": ("worker", text),
     "exclusive#": ("exclusive", text),

@@ -54,12 +54,12 @@ def _begun_at_0(jobs: list[TracedJob]) -> Trace:
 
 
 def _last_us(job: TracedJob) -> int:
-    return max(each for each in (job.since_us, job.claimed_us, job.ended_us) if each is not None)
+    return max(each for each in (job.since_us, job.claimed_us, job.ended_us, job.freed_us) if each is not None)
 
 
 def _earlier(job: TracedJob, by_us: int) -> TracedJob:
     """Return *job* with all times *by_us* earlier."""
-    names = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us")
+    names = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
     times = {name: getattr(job, name) for name in names}
     return replace(job, **{name: at_us - by_us for name, at_us in times.items() if at_us is not None})
 

@@ -44,21 +44,21 @@ class Records:
     def ended(self, ends: Iterable[Held]) -> None:
         """Note claims of whose end the server knows. One that is void was noted when it became so."""
         if self._is_on:
-            self._note(
-                (held, held.ended_s or time.monotonic(), _IN_A_TRACE.get(held.ended_how, held.ended_how))
-                for held in ends
-                if not held.void
-            )
+            now_s = time.monotonic()
+            its = [held for held in ends if not held.void]
+            rows = ((held, held.ended_s or now_s, _IN_A_TRACE.get(held.ended_how, held.ended_how)) for held in its)
+            self._note(rows, now_s)
 
     def gone(self, gone: Iterable[Held]) -> None:
         """Note claims that the worker gave back now, or that are no longer its own."""
         if self._is_on:
             now_s = time.monotonic()
-            self._note((held, now_s, _IN_A_TRACE[RETURNED]) for held in gone)
+            self._note(((held, now_s, _IN_A_TRACE[RETURNED]) for held in gone), now_s)
 
-    def _note(self, ends: Iterable[tuple[Held, float, str]]) -> None:
+    def _note(self, ends: Iterable[tuple[Held, float, str]], freed_s: float) -> None:
+        """Note *ends*, of which the server's word came at *freed_s*."""
         offset_us = self._offset_us()
-        rows = [self._row(held, outcome, offset_us, ended_s) for held, ended_s, outcome in ends]
+        rows = [self._row(held, outcome, offset_us, ended_s, freed_s) for held, ended_s, outcome in ends]
         with self._lock:
             self._number += len(rows)
             self._rows += rows[: MOST - len(self._rows)]
@@ -94,18 +94,23 @@ class Records:
         """Return the server's time less that of the monotonic clock."""
         return self._clock.now_us() - round(time.monotonic() * SECOND_US)
 
-    def _row(self, held: Held, outcome: str, offset_us: int, ended_s: float | None = None) -> str:
+    def _row(
+        self, held: Held, outcome: str, offset_us: int, ended_s: float | None = None, freed_s: float | None = None
+    ) -> str:
         """Return job id, fencing number, lane, type, enqueue time, outcome, and what passed since then, µs.
 
-        That is: until the claim arrived here, until the task started, and until the claim ended; "" if that did not
-        happen. The lane is "" where the job's row is to say it, and its rules.
+        That is: until the claim arrived here, until the task started, until the claim ended, and until the server's
+        word came that its slot is free, or has another job; "" if that did not happen. The lane is "" where the job's
+        row is to say it, and its rules.
         """
         since_us = held.enqueued_us - offset_us
-        started = "" if held.started_s is None else str(int(held.started_s * SECOND_US) - since_us)
-        ended = "" if ended_s is None else str(int(ended_s * SECOND_US) - since_us)
+
+        def passed(at_s: float | None) -> str:
+            return "" if at_s is None else str(int(at_s * SECOND_US) - since_us)
+
         return (
             f"{held.job_id} {held.fence} {self._lane(held)} {encode(held.type)} {held.enqueued_us} {outcome} "
-            f"{int(held.held_since_s * SECOND_US) - since_us} {started} {ended}"
+            f"{passed(held.held_since_s)} {passed(held.started_s)} {passed(ended_s)} {passed(freed_s)}"
         )
 
     def _lane(self, held: Held) -> str:

@@ -20,8 +20,8 @@ def page(worker="w1", *, name="w@host", to=END, joined=500, since=BEGIN, ended=0
     return json.dumps({**facts, "since": since, "to": to, "ended": ended, **more})
 
 
-def row(job, fence, enqueued, arrived="", started="", ended="", outcome="done", lane="queued.3"):
-    passed = [str(at_us - enqueued) if at_us else "" for at_us in (arrived, started, ended)]
+def row(job, fence, enqueued, arrived="", started="", ended="", outcome="done", lane="queued.3", freed=""):
+    passed = [str(at_us - enqueued) if at_us else "" for at_us in (arrived, started, ended, freed)]
     return " ".join([job, str(fence), lane, "pdf", str(enqueued), outcome, *passed])
 
 
@@ -30,9 +30,10 @@ def trace(assembly, waiting=()):
 
 
 def test_times_are_those_of_the_trace(assembly):
-    assembly.add(page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300)])
+    assembly.add(page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300, freed=1_310)])
     (job,) = trace(assembly).jobs
     assert (job.enqueued_us, job.since_us, job.claimed_us, job.started_us, job.ended_us) == (-100, -100, 100, 200, 300)
+    assert job.freed_us == 310
     assert (job.priority, job.on_demand, job.worker) == (3, False, "w@host")
 
 

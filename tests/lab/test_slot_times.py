@@ -22,19 +22,31 @@ def test_a_job_that_found_a_free_slot_had_it_as_it_came():
     assert held(traced(since_s=1, claimed_s=1.002, ended_s=2)) == [1000]
 
 
-def test_the_worker_s_word_of_an_end_takes_half_the_time_to_the_next_claim():
+def test_the_worker_s_word_of_an_end_takes_until_the_next_claim():
     jobs = [traced(since_s=1, claimed_s=1, ended_s=2), traced(since_s=1.5, claimed_s=2.004, ended_s=3)]
-    assert held(*jobs) == [1002, 998]
+    assert held(*jobs) == [1004, 996]
+
+
+def test_a_slot_is_held_until_the_worker_knows_that_it_is_free():
+    jobs = [
+        traced(since_s=1, claimed_s=1, ended_s=2, freed_us=2_008_000),
+        traced(since_s=1.5, claimed_s=2.01, ended_s=3, freed_us=3_001_000),
+        traced(since_s=1.5, claimed_s=3.1, ended_s=4, freed_us=4_002_000),
+    ]
+    assert held(*jobs) == [1010, 991, 902]
+
+
+def test_an_answer_that_came_just_after_its_job_is_the_one_that_brought_the_job():
+    jobs = [
+        traced(since_s=1, claimed_s=1, ended_s=2, freed_us=2_008_500),
+        traced(since_s=1.5, claimed_s=2.008, ended_s=3, freed_us=3_000_000),
+    ]
+    assert held(*jobs) == [1008, 992]
 
 
 def test_a_later_claim_was_kept_back_by_something_else():
     jobs = [traced(since_s=1, claimed_s=1, ended_s=2), traced(since_s=1.5, claimed_s=2.5, ended_s=3)]
     assert held(*jobs) == [1000, 500]
-
-
-def test_a_job_that_came_just_after_an_end_may_have_come_before_the_word_of_it():
-    jobs = [traced(since_s=1, claimed_s=1, ended_s=2), traced(since_s=2.003, claimed_s=2.004, ended_s=3)]
-    assert held(*jobs) == [1003.001, 996.999]
 
 
 def test_a_claim_that_was_counted_before_another_was_earlier():
@@ -57,7 +69,7 @@ def test_each_of_several_slots_has_its_own_jobs():
         traced(since_s=1, claimed_s=2.002, ended_s=5),
         traced(since_s=1, claimed_s=4.002, ended_s=5),
     ]
-    assert held(*jobs, slots=2) == [4001, 2001, 2999, 999]
+    assert held(*jobs, slots=2) == [4002, 2002, 2998, 998]
 
 
 def test_what_was_before_the_trace_does_not_count_and_what_has_no_end_is_not_known():

@@ -19,10 +19,10 @@ words = st.none() | names
 
 @st.composite
 def jobs(draw):
-    times = sorted(draw(st.lists(st.integers(-(10**6), 10**6), min_size=5, max_size=5)))
+    times = sorted(draw(st.lists(st.integers(-(10**6), 10**6), min_size=6, max_size=6)))
     enqueued_us, since_us, *claim = times
-    claimed_us, started_us, ended_us = (
-        at_us if known else None for at_us, known in zip(claim, draw(st.tuples(*[st.booleans()] * 3)), strict=True)
+    claimed_us, started_us, ended_us, freed_us = (
+        at_us if known else None for at_us, known in zip(claim, draw(st.tuples(*[st.booleans()] * 4)), strict=True)
     )
     return TracedJob(
         type=draw(names),
@@ -34,6 +34,7 @@ def jobs(draw):
         claimed_us=claimed_us,
         started_us=started_us,
         ended_us=ended_us,
+        freed_us=freed_us,
         outcome=draw(st.sampled_from(OUTCOMES)),
         worker=draw(words),
         exclusive=draw(words),
