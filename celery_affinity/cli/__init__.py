@@ -34,6 +34,7 @@ _MODULES = {
     "dead": "dead",
     "check": "check",
     "settings": "settings",
+    "cohorts": "cohorts",
     "scale": "scale",
     "scale-in": "scale",
     "dispatcher": "run",
