@@ -7,6 +7,8 @@ whichever of its commands it runs, so each of ours is loaded when it is asked fo
 
 import click
 
+from ..rules.cohorts import DEFAULT
+from ..rules.redis_keys import COHORT
 from ..worker import own_commands  # noqa: F401  # so that `celery inspect` knows our commands
 from . import worker_options
 from .loads_on_use import loading
@@ -32,6 +34,7 @@ _MODULES = {
     "dead": "dead",
     "check": "check",
     "settings": "settings",
+    "cohorts": "cohorts",
     "scale": "scale",
     "scale-in": "scale",
     "dispatcher": "run",
@@ -42,5 +45,8 @@ _MODULES = {
 
 
 @click.group(cls=loading(__name__, _MODULES))
-def affinity() -> None:
+@click.option("--cohort", default=DEFAULT, show_default=True, help="The cohort that a command is about.")
+@click.pass_context
+def affinity(ctx: click.Context, cohort: str) -> None:
     """Schedule tasks by affinity: look at the fleet, change its settings, run a dispatcher."""
+    ctx.meta[COHORT] = cohort

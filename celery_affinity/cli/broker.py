@@ -14,6 +14,8 @@ from redis.exceptions import RedisError
 
 from ..errors import AffinityError, TransportError
 from ..observe.as_json import Json, as_json
+from ..rules.cohorts import DEFAULT
+from ..rules.redis_keys import COHORT
 from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 from ..transport.reach import scheduler_on
@@ -22,7 +24,7 @@ from ..transport.urls import masked
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 #: Pause, s, before a broker that did not answer is asked again.
-_RETRY_S = 1.0
+RETRY_S = 1.0
 
 Report = TypeVar("Report")
 
@@ -39,13 +41,13 @@ def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = 
         try:
             while True:
                 try:
-                    scheduler = _first_answer(connection, app.conf.broker_transport)
+                    scheduler = _first_answer(connection, app.conf.broker_transport, ctx.meta.get(COHORT, DEFAULT))
                     break
                 except no_answer as exc:
                     if patient_until is None or patient_until.is_set():
                         raise
                     click.echo(f"the broker {connection.as_uri()} does not answer, trying again: {exc}", err=True)
-                    patient_until.wait(_RETRY_S)
+                    patient_until.wait(RETRY_S)
             yield scheduler
         except no_answer as exc:
             raise click.ClickException(f"the broker {connection.as_uri()} does not answer: {exc}") from exc
@@ -84,9 +86,9 @@ def _said(exc: Exception) -> str:
     return str(exc) if isinstance(exc, AffinityError) else f"{type(exc).__name__}: {exc}"
 
 
-def _first_answer(connection: Connection, transport: str) -> Scheduler:
+def _first_answer(connection: Connection, transport: str, cohort: str) -> Scheduler:
     try:
-        return scheduler_on(connection, transport)
+        return scheduler_on(connection, transport, cohort)
     except AffinityError:
         raise
     except ValueError as exc:  # kombu's, for a database that is no number

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from ..callers.teller import Teller
 from ..client import recurring
+from ..client.of_app import settings_of
 from ..errors import AffinityError, OptionError
 from ..rules.recurring_call import RecurringCall
 from ..rules.settings import PREFIX
@@ -88,7 +89,8 @@ class RecurringCalls:
         entries: list[RecurringCall] = []
         for name, found in recurring.calls_in_conf(self._app):
             if isinstance(found, RecurringCall):
-                entries.append(found)
+                if settings_of(self._app).cohort_of(found.type) == scheduler.keys.cohort:
+                    entries.append(found)
             else:
                 logger.error("%srecurring[%r] has no effect: %s", PREFIX, name, found)
         app = self._app.main or NAMELESS

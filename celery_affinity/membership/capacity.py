@@ -19,6 +19,8 @@ class Capacity:
         self.types: tuple[str, ...] = ()
         #: The worker's place among equally specialised ones, where the fleet's settings give it weight.
         self.priority = 0
+        #: The slots that the server has confirmed last.
+        self.confirmed = -1
         self._pool, self._claims = pool, claims
         self._waiting: Counter[str] = Counter()
         self._avoided: frozenset[str] = frozenset()
@@ -28,6 +30,11 @@ class Capacity:
     def room(self) -> int:
         """Return how many more jobs the pool could start if each claim that has not ended needed a slot."""
         return self._pool.size() - self._pool.unclaimed() - self._claims.unfinished()
+
+    @property
+    def slots(self) -> int:
+        """How many jobs may run at a time."""
+        return self._pool.size()
 
     @property
     def stops(self) -> str:

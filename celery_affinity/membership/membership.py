@@ -103,6 +103,11 @@ class Membership:
         return self.reporting.scheduler
 
     @property
+    def has_started(self) -> bool:
+        """Whether the worker has joined once, so that its heartbeats see to everything further."""
+        return self._started
+
+    @property
     def guard_pid(self) -> int | None:
         """The process id of the guard; None if there is none."""
         return None if self._guard is None else self._guard.pid

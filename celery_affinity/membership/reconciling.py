@@ -1,6 +1,7 @@
 """The claims of a worker, compared with those that the server knows: afterwards worker and server agree."""
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Collection, Sequence
 
@@ -36,6 +37,8 @@ class Reconciling:
         self._pauses_log = PausesLog()
         self._claims, self._capacity = claims, capacity
         self._host, self._heartbeats = host, heartbeats
+        #: What is told second must not arrive first: slots may be another cohort's by then.
+        self._one_at_a_time = threading.Lock()
         #: Number of jobs that a sync took back, or that this worker gave back.
         self.returned = 0
 
@@ -46,6 +49,10 @@ class Reconciling:
 
     def join(self, scheduler: Scheduler, name: str, app: str, *, withdrawn: frozenset[str]) -> Joined:
         """Enter the fleet, or come back to it, with all types but those *withdrawn*; with none while drained."""
+        with self._one_at_a_time:
+            return self._join(scheduler, name, app, withdrawn)
+
+    def _join(self, scheduler: Scheduler, name: str, app: str, withdrawn: frozenset[str]) -> Joined:
         asked_at_s = now_s()
         slots, other = self._capacity.tell()
         types = [type_ for type_ in self._capacity.types if type_ not in withdrawn]
@@ -54,6 +61,7 @@ class Reconciling:
         stops, priority = self._capacity.stops, self._capacity.priority
         joining = Joining(self._claims.worker, name, types, slots, other, app, sorted(withdrawn), stops, priority)
         joined = scheduler.join(joining, shared(self._settings))
+        self._capacity.confirmed = slots
         self._claims.clock.set(joined.now_us)
         self._stop_void(scheduler, self._claims.void_up_to(joined.void_up_to))
         self._renew_lease(asked_at_s)
@@ -73,10 +81,13 @@ class Reconciling:
     def sync(self, scheduler: Scheduler) -> Synced:
         """Name the claims that are held, and obey the reply. A worker that is not known any more has to join again."""
         asked_at_s = now_s()
-        slots, other = self._capacity.tell()
-        running = self._claims.running()
         draining = self._claims.is_closed
-        synced = scheduler.sync(self._claims.worker, running, slots=slots, other=other, draining=draining)
+        with self._one_at_a_time:
+            slots, other = self._capacity.tell()
+            running = self._claims.running()
+            synced = scheduler.sync(self._claims.worker, running, slots=slots, other=other, draining=draining)
+            if synced.known:
+                self._capacity.confirmed = slots
         self._claims.clock.set(synced.now_us)
         self.returned += synced.returned
         if not synced.known:

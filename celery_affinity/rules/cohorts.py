@@ -103,15 +103,3 @@ def shown(cohorts: Patterns) -> str:
     The URL of one server may differ from process to process, and may have a password.
     """
     return " ".join(f"{name}={','.join(sorted(map(patterns.encoded, its)))}" for name, its in cohorts)
-
-
-def concerned(pattern: str, cohorts: Patterns) -> list[str]:
-    """Return the cohorts that may have types which *pattern* matches, in the form of an app.conf; `DEFAULT` is last.
-
-    A pattern with a ``*`` may match types of `DEFAULT`, unless one pattern of a cohort covers it.
-    """
-    if "*" not in pattern:
-        return [cohort_of(pattern, cohorts)]
-    names = [name for name, its in cohorts if any(patterns.overlap(pattern, each) for each in its)]
-    is_covered = any(patterns.matches(each, pattern) for _, its in cohorts for each in its)
-    return names if is_covered else [*names, DEFAULT]

@@ -15,6 +15,7 @@ from kombu.transport import redis as stock
 from ..client import envelope, revokes, stamping, unserved_warning
 from ..client.of_app import settings_of
 from ..client.stamp import PROPERTY, Message, as_stock
+from ..rules.cohorts import DEFAULT
 from ..rules.protocol import REVOKED_KEPT_S
 from .inbox import InboxChannel
 
@@ -103,7 +104,9 @@ class AffinityChannel(InboxChannel):
         """
         self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
         routes = self.routes
-        for name in () if routes is None else routes.names:
+        if routes is None:
+            return
+        for name in routes.names:
             try:
                 routes.channel_of(name).scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
             except (redis.RedisError, OSError) as exc:
@@ -112,7 +115,12 @@ class AffinityChannel(InboxChannel):
     # -- queues
 
     def _pending(self, queue: str) -> int:
-        return self.scheduler_for(queue).reader.pending(queue)
+        try:
+            return self.scheduler_for(queue).reader.pending(queue)
+        except self.connection_errors:
+            if self.routes is None or self.routes.cohort_of(queue) == DEFAULT:
+                raise
+            return 0  # a worker declares its queues, and goes on with those of other cohorts
 
     def _size(self, queue: str) -> int:
         return int(super()._size(queue)) + self._pending(queue)

@@ -10,6 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from ..errors import SettingError
 from ..rules.cohorts import DEFAULT, shown
 from ..rules.new_job import NewJob
 from ..rules.redis_keys import Keys
@@ -129,6 +130,14 @@ class ConnectedChannel(_StockChannel):
         if routes is None or (name := routes.cohort_of(type_)) == DEFAULT:
             return default
         return routes.channel_of(name).scheduler
+
+    def scheduler_of(self, cohort: str) -> Scheduler:
+        """Return the scheduler of the cohort with that name. Raises SettingError if the app has no such cohort."""
+        routes, default = self.routes, self.scheduler
+        names = [DEFAULT] if routes is None else [DEFAULT, *routes.names]
+        if cohort not in names:
+            raise SettingError(f"a cohort must be one of the app's, {' or '.join(map(repr, names))}, got: {cohort!r}")
+        return default if routes is None or cohort == DEFAULT else routes.channel_of(cohort).scheduler
 
     def publish(self, *jobs: NewJob) -> list[Published]:
         """Publish jobs, each in its cohort, and return what became of them, in order."""

@@ -6,6 +6,7 @@ from celery.utils.time import maybe_iso8601
 
 from ..client import envelope, first_try
 from ..client.stamp import PROPERTY, Message, as_counted
+from ..rules.redis_keys import COHORT
 from ..rules.settings import Settings
 from ..server.replies import Claim
 
@@ -38,6 +39,8 @@ def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
         ours = properties.get(PROPERTY)
         properties[PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
         headers["eta"] = None
+    if settings.cohorts:
+        properties[COHORT] = settings.cohort_of(claim.type)
     if settings.traces:
         properties[WAIT] = {"type": claim.type, "enqueued_us": claim.enqueued_us, "deliveries": claim.deliveries}
     if claim.urgency is not None:

@@ -39,8 +39,19 @@ class Inbox(Protocol):
     """The worker behind a channel: it receives what the server puts into its inbox, and decides what is consumed."""
 
     @property
-    def reporting(self) -> "Reporting":
-        """The way to tell the server of the worker's claims; `reporting.claims.inbox` is the key of the inbox."""
+    def worker(self) -> str:
+        """The worker's id."""
+
+    @property
+    def key(self) -> str:
+        """The key of the inbox."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether jobs that still come are to be given back."""
+
+    def reporting_of(self, tag: str) -> "Reporting":
+        """Return the way to tell the server of the claim that is held under *tag*."""
 
     def schedules(self, queue: str) -> bool:
         """Return whether a queue is scheduled; if not, the channel reads its lists."""
@@ -126,8 +137,7 @@ class InboxChannel(ConnectedChannel):
         self._polls_inbox_alone = True  # an ack in another thread must see either this, or the lists in the command
         lists = self._lists_to_read()
         self._polls_inbox_alone = not lists
-        claims = self.inbox.reporting.claims
-        connection.send_command("BRPOP", claims.inbox, self._nudges, *lists, timeout or _INBOX_TIMEOUT_S)
+        connection.send_command("BRPOP", self.inbox.key, self._nudges, *lists, timeout or _INBOX_TIMEOUT_S)
 
     def _lists_to_read(self) -> list[str]:
         """Return the lists of the queues that are not scheduled, in kombu's order; none while prefetch forbids it."""
@@ -142,7 +152,7 @@ class InboxChannel(ConnectedChannel):
     @property
     def _nudges(self) -> str:
         assert self.inbox is not None, "a worker reads"
-        return self.scheduler.keys.key("nudges", self.inbox.reporting.claims.worker)
+        return self.scheduler.keys.key("nudges", self.inbox.worker)
 
     def resume_lists(self) -> None:
         """Read lists again if the wait under way has left them out, and prefetch allows them now."""
@@ -168,7 +178,7 @@ class InboxChannel(ConnectedChannel):
         if not reply:
             raise Empty
         name, item = bytes_to_str(reply[0]), reply[1]
-        if name == self.inbox.reporting.claims.inbox:
+        if name == self.inbox.key:
             if not self.is_closing:  # else the next sync notices that the job never arrived
                 self._read_inbox(item)
         elif name != self._nudges:
@@ -189,7 +199,7 @@ class InboxChannel(ConnectedChannel):
             if not str(exc).startswith("WRONGTYPE"):
                 raise
             # Somebody overwrote the inbox, or a list of kombu's. Another process may have repaired the inbox first.
-            self.scheduler.repair([self.inbox.reporting.claims.worker])
+            self.scheduler.repair([self.inbox.worker])
             if any(self.scheduler.client.type(each) not in (b"list", b"none") for each in self._lists_to_read()):
                 raise  # the key is one of kombu's own lists
             return None
@@ -223,9 +233,9 @@ class InboxChannel(ConnectedChannel):
         letters. Without a slot its wait goes on, and is counted later.
         """
         assert self.inbox is not None, "a worker reads"
-        reporting = self.inbox.reporting
+        reporting = self.inbox.reporting_of(tag)
         consume = self.connection._callbacks.get(claim.type)
-        if consume is None or reporting.claims.drained:
+        if consume is None or self.inbox.drained:
             reporting.settle(tag, RETURNED)
             return
         with self.burying(claim, tag):
@@ -249,8 +259,9 @@ class InboxChannel(ConnectedChannel):
         except Exception as exc:
             logger.exception("Job %s of type %r cannot be read and becomes a dead letter", claim.job_id, claim.type)
             why = words(exc)
-            self.inbox.reporting.settle(tag, REJECTED, why)
-            self.inbox.reporting.end(tag, FAILED, why)  # whatever Celery made of the job so far
+            reporting = self.inbox.reporting_of(tag)
+            reporting.settle(tag, REJECTED, why)
+            reporting.end(tag, FAILED, why)  # whatever Celery made of the job so far
 
     def close(self) -> None:
         self.is_closing = True  # first: kombu reads what is under way, and cancels the consumers

@@ -57,6 +57,7 @@ class QoS(stock.QoS):
     def _settle(self, delivery_tag: str, outcome: str) -> None:
         inbox = self.channel.inbox
         if inbox is not None:
-            held = inbox.reporting.claims.find(delivery_tag)
+            reporting = inbox.reporting_of(delivery_tag)
+            held = reporting.claims.find(delivery_tag)
             is_refused = held is not None and held.request is None
-            inbox.reporting.settle(delivery_tag, outcome, why_refused() if is_refused else "")
+            reporting.settle(delivery_tag, outcome, why_refused() if is_refused else "")

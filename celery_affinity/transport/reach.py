@@ -15,6 +15,7 @@ from ..client import publishing_app, recurring
 from ..errors import TransportError
 from ..observe import explain as explanation
 from ..observe.explain import Explanation
+from ..rules.cohorts import DEFAULT
 from ..rules.recurring import check_name
 from ..server.scheduler import Scheduler
 from .channel import AffinityChannel
@@ -30,14 +31,14 @@ def connect(connection: Connection) -> None:
     connection.ensure_connection(max_retries=tries, interval_start=0, interval_step=0, timeout=PATIENCE_S)
 
 
-def scheduler_on(connection: Connection, broker_transport: object) -> Scheduler:
-    """Return the scheduler on a connection, which is opened; its ``reader`` reads without a write.
+def scheduler_on(connection: Connection, broker_transport: object, cohort: str = DEFAULT) -> Scheduler:
+    """Return the scheduler of a cohort on a connection, which is opened; its ``reader`` reads without a write.
 
     Raises TransportError if the connection does not use this transport (*broker_transport*: what the user set instead),
     OperationalError if no server answers, SchemaError if the data there has another schema.
     """
     connect(connection)
-    return channel_of(connection, broker_transport).scheduler
+    return channel_of(connection, broker_transport).scheduler_of(cohort)
 
 
 def channel_of(connection: Connection, broker_transport: object) -> AffinityChannel:
@@ -61,8 +62,14 @@ def explain(app: Celery, task_id: str) -> Explanation:
     Raises TransportError if *app* uses another transport, and kombu's OperationalError if the broker does not answer:
     after 5 s, plus ``broker_connection_timeout`` at most.
     """
-    with scheduler_of(app) as scheduler:
-        return explanation.explain(scheduler.reader, task_id)
+    with app.connection_or_acquire() as connection:
+        connect(connection)
+        channel = channel_of(connection, app.conf.broker_transport)
+        readers = [scheduler.reader for _, scheduler in channel.schedulers()]
+        for reader in readers[:-1]:
+            if reader.jobs_of([task_id]) != [[]]:
+                return explanation.explain(reader, task_id)
+        return explanation.explain(readers[-1], task_id)
 
 
 def recur(name: str, signature: Signature, *, stale_after: float, since: str = "enqueue") -> None:
@@ -76,8 +83,9 @@ def recur(name: str, signature: Signature, *, stale_after: float, since: str = "
     """
     app = signature.app if isinstance(signature, Signature) else publishing_app.current()
     call = recurring.call_of_signature(app, name, signature, stale_after=stale_after, since=since)
-    with scheduler_of(app) as scheduler:
-        scheduler.recur([call])
+    with app.connection_or_acquire() as connection:
+        connect(connection)
+        channel_of(connection, app.conf.broker_transport).scheduler_for(call.type).recur([call])
 
 
 def stop(name: str, app: Celery | None = None) -> bool:
@@ -87,5 +95,9 @@ def stop(name: str, app: Celery | None = None) -> bool:
     errors of `explain`.
     """
     check_name(name)
-    with scheduler_of(app or publishing_app.current()) as scheduler:
-        return scheduler.stop(name)
+    app = app or publishing_app.current()
+    with app.connection_or_acquire() as connection:
+        connect(connection)
+        channel = channel_of(connection, app.conf.broker_transport)
+        stopped = [scheduler.stop(name) for _, scheduler in channel.schedulers()]
+        return any(stopped)

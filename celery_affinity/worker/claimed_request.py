@@ -44,7 +44,7 @@ class ClaimedRequest(_Request):
     def __init__(self, message: Any, **options: Any) -> None:
         inbox: Inbox | None = getattr(message.channel, "inbox", None)
         tag = message.delivery_tag
-        reporting = inbox.reporting if inbox is not None and is_claim(tag) else None
+        reporting = inbox.reporting_of(tag) if inbox is not None and is_claim(tag) else None
         if reporting is not None:
             # Celery by itself would ack in a later turn of the loop, perhaps after the end of the task is told.
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)

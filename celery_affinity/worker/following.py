@@ -14,12 +14,14 @@ from ..client.of_app import settings_of
 from ..membership.held import RETURNED
 from ..membership.lookahead import STARTS_WITHIN_S
 from ..membership.membership import Membership
+from ..membership.reporting import Reporting
 from ..rules import protocol
 from ..rules.redis_keys import decode
 from ..server import received
 from ..server.replies import LONGEST_FENCE, Claim
 from ..threads.repeating import Repeating
 from ..transport.channel import AffinityChannel
+from ..transport.inbox import Inbox
 from . import pools
 from .host import WorkerHost
 from .made_ahead import MadeAhead
@@ -55,12 +57,12 @@ class Following:
 
     # -- its life
 
-    def begin(self, channel: AffinityChannel) -> None:
-        """Read the inbox on *channel*: at the start, and after each reconnect."""
+    def begin(self, channel: AffinityChannel, inbox: Inbox | None = None) -> None:
+        """Read the inbox on *channel*: at the start, and after each reconnect. *inbox*: what reads it instead."""
         self._channel = channel
         self._heeds_consumers = True
         self.drop()  # a lost connection made Celery drop the jobs, as all others
-        channel.inbox = self
+        channel.inbox = inbox or self
         self._preempting.begin()
 
     def pause(self) -> None:
@@ -90,6 +92,21 @@ class Following:
         self._preempting.stop()
 
     # -- the inbox
+
+    @property
+    def worker(self) -> str:
+        return self._members.id
+
+    @property
+    def key(self) -> str:
+        return self.reporting.claims.inbox
+
+    @property
+    def drained(self) -> bool:
+        return self.reporting.claims.drained
+
+    def reporting_of(self, tag: str) -> Reporting:
+        return self.reporting
 
     def serve(self, queue: str, serves: bool) -> None:
         if self._heeds_consumers:

@@ -15,6 +15,7 @@ from . import (
     remote_control,
     task_process,
 )
+from .cohorts_step import CohortsStep
 from .step import AffinityStep
 
 
@@ -39,6 +40,7 @@ def install(worker: WorkController) -> None:
     check_app(app)
     task_process.prepare(app)  # before a pool forks
     worker_process_init.connect(orphans_end(), weak=False)
-    worker.affinity_kin = Kin() if settings_of(app).guard else None  # now, before the pool's processes are forked
-    app.steps["consumer"].add(AffinityStep)
+    settings = settings_of(app)
+    worker.affinity_kin = Kin() if settings.guard else None  # now, before the pool's processes are forked
+    app.steps["consumer"].add(CohortsStep if settings.cohorts else AffinityStep)
     remote_control.replace()

@@ -27,9 +27,12 @@ from ..client.merge_functions import with_functions
 from ..client.of_app import merge_of, settings_of
 from ..errors import NotMerged
 from ..membership.held import claim_in
+from ..rules.cohorts import DEFAULT
 from ..rules.marks import is_batch
 from ..rules.merging import Call, Merge
+from ..rules.redis_keys import COHORT
 from ..server.scheduler import Scheduler
+from ..transport.channel import AffinityChannel
 from .started_request import NotBegunError
 
 logger = logging.getLogger(__name__)
@@ -270,9 +273,16 @@ def _broker(task: Task) -> Iterator[tuple[Scheduler, Teller]]:
     with app.producer_or_acquire() as producer:
         policy = app.conf.task_publish_retry_policy
         producer.connection.ensure_connection(**{name: policy[name] for name in _PAUSES if name in policy})
-        scheduler = producer.channel.scheduler
+        scheduler = _scheduler_of(task, producer.channel)
     with collected(app, task.request) as events:
         yield scheduler, Teller(app, task.request.hostname or "", lambda: events)
+
+
+def _scheduler_of(task: Task, channel: AffinityChannel) -> Scheduler:
+    """Return the scheduler of the cohort that has the batch."""
+    cohort = (task.request.properties or {}).get(COHORT, DEFAULT)
+    routes = channel.routes
+    return channel.scheduler if routes is None or cohort == DEFAULT else routes.channel_of(cohort).scheduler
 
 
 def _share_result(sender: Any = None, result: Any = None, **_: Any) -> None:

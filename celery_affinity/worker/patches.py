@@ -17,6 +17,7 @@ from ..server import received
 from ..server.passing import passes, refuses_writes
 from . import end_of_task, pools, runs
 from .reconnecting import Reconnecting
+from .seats import Seats
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
@@ -92,7 +93,7 @@ def outlast(consumer: "Consumer") -> None:
     consumer.blueprint.start = starting
 
 
-def patch(consumer: "Consumer", members: Membership, host: Host) -> None:
+def patch(consumer: "Consumer", members: Membership | Seats, host: Host | Seats) -> None:
     """Change *consumer* and its pool, once: both outlive a connection."""
     _tell_ends(consumer)
     _wake_for_calls(consumer, host)
@@ -116,7 +117,7 @@ def _tell_ends(consumer: "Consumer") -> None:
     consumer.update_strategies = update
 
 
-def _wake_for_calls(consumer: "Consumer", host: Host) -> None:
+def _wake_for_calls(consumer: "Consumer", host: Host | Seats) -> None:
     """Have the event loop turn for an ack of a stock message: kombu before 5.7 lets an ack of another thread wait.
 
     An error of a function that is called in the loop does not end the loop: a command of remote control may ask for the

@@ -21,6 +21,7 @@ from celery.worker.request import Request
 
 from ..membership.membership import Membership
 from .following import Following
+from .seats import Seats
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
@@ -39,7 +40,7 @@ _TAKES_BEFORE_S = 0.9 * _HOLDS_A_KEY_S
 class RateLimits:
     """The token buckets of *consumer*: each way in and out of them leads through here."""
 
-    def __init__(self, consumer: "Consumer", members: Membership, following: Following) -> None:
+    def __init__(self, consumer: "Consumer", members: Membership | Seats, following: Following | Seats) -> None:
         self._consumer = consumer
         self._members, self._following = members, following
         self._has_lent = False

@@ -15,6 +15,7 @@ from celery.worker.state import maybe_shutdown
 
 from ..membership.membership import Membership
 from .pools import read_results
+from .seats import Seats
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
@@ -31,7 +32,7 @@ _SMALLER = 1e-6
 class Reconnecting:
     """Makes *consumer* wait for its server by the word of the heartbeats' thread of *members*."""
 
-    def __init__(self, consumer: "Consumer", members: Membership) -> None:
+    def __init__(self, consumer: "Consumer", members: Membership | Seats) -> None:
         self._consumer = consumer
         self._members = members
         self._known = 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from celery import Celery
 from celery.worker import control
 
+from ..membership.membership import Membership
 from ..observe import inspect_lists, near
 from ..rules import worker_priority
 from ..rules.rows import number_of
@@ -77,7 +78,11 @@ def describe(state: State) -> Reply:
     step = _step(state)
     if step is None:
         return _not_ours(state)
-    members = step.members
+    found = {each.scheduler.keys.cohort: _described(step, each) for each in step.memberships}
+    return next(iter(found.values())) if len(found) == 1 else {"cohorts": found}
+
+
+def _described(step: AffinityStep, members: Membership) -> Reply:
     reader = members.scheduler.reader
     free, stalled = reader.ask_one("hmget", reader.key("worker", members.id), ["free", "stalled"])
     in_force = runtime_settings.read(members.scheduler, step.settings)
@@ -85,7 +90,7 @@ def describe(state: State) -> Reply:
         "worker": members.id,
         "types": sorted(members.capacity.types),
         "withdrawn": sorted(members.withdrawn),
-        "slots": step.slots.size(),
+        "slots": members.capacity.slots,
         "free": number_of(free),
         "priority": members.capacity.priority,
         "hints": near.hints_of(reader, members.id),
@@ -112,7 +117,8 @@ def resume(state: State) -> Reply:
     step = _step(state)
     if step is None:
         return _not_ours(state)
-    step.members.resume()
+    for each in step.memberships:
+        each.resume()
     return control.ok("takes jobs")  # type: ignore[no-any-return]
 
 
@@ -124,7 +130,8 @@ def prefer(state: State, priority: int) -> Reply:
     accepted = worker_priority.check(priority)
     if accepted:
         return control.nok(f"priority must be {accepted}, got: {priority!r}")  # type: ignore[no-any-return]
-    step.members.prefer(priority)
+    for each in step.memberships:
+        each.prefer(priority)
     return control.ok(f"has priority {priority}")  # type: ignore[no-any-return]
 
 

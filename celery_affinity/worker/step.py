@@ -78,13 +78,24 @@ class AffinityStep(bootsteps.StartStopStep):
 
     def _enter(self, scheduler: Scheduler) -> None:
         consumer, host = self._consumer, self._host
+        self.membership = members = self.membership_with(scheduler, self.slots, host)
+        self._following = host.following = Following(consumer, members, host, self.slots)
+        host.strays = Strays(consumer, members.reporting)
+        self._limits = RateLimits(consumer, members, self._following)
+        patches.patch(consumer, members, host)
+        if self.slots.blocks_the_loop:
+            self._following.watch_the_loop()
+
+    def membership_with(self, scheduler: Scheduler, slots: PoolSlots, host: WorkerHost) -> Membership:
+        """Return a new membership, which has not joined, of this worker with *slots* of its pool."""
+        consumer = self._consumer
         teller = Teller(consumer.app, consumer.hostname, self._eventer)
-        self.membership = members = Membership(
+        members = Membership(
             consumer.hostname,
             consumer.app.main or "",
             self.settings,
             scheduler,
-            pool=self.slots,
+            pool=slots,
             host=host,
             announcer=Announcer(teller),
             ingest=Ingest(consumer.app),
@@ -93,12 +104,7 @@ class AffinityStep(bootsteps.StartStopStep):
         )
         if self._priority is not None:
             members.capacity.priority = self._priority
-        self._following = host.following = Following(consumer, members, host, self.slots)
-        host.strays = Strays(consumer, members.reporting)
-        self._limits = RateLimits(consumer, members, self._following)
-        patches.patch(consumer, members, host)
-        if self.slots.blocks_the_loop:
-            self._following.watch_the_loop()
+        return members
 
     def _eventer(self) -> object:
         return getattr(self._consumer, "event_dispatcher", None)
@@ -193,6 +199,11 @@ class AffinityStep(bootsteps.StartStopStep):
         return self.membership
 
     @property
+    def memberships(self) -> list[Membership]:
+        """The memberships of this worker: one, or one in each of its cohorts."""
+        return [self.members]
+
+    @property
     def following(self) -> Following:
         assert self._following is not None, "started"
         return self._following
@@ -224,13 +235,14 @@ class AffinityStep(bootsteps.StartStopStep):
         """
         runs = {each._tag: each for each in state.active_requests if getattr(each, "_reporting", None)}
         runs = {tag: each for tag, each in runs.items() if is_batch(job_in(tag)) and each.id not in task_ids}
-        found = self.members.scheduler.reader.runs_of(task_ids) if runs else {}
-        for run in found.values():
-            tag = next((tag for tag in runs if run in (tag, job_in(tag))), None)
-            if tag is not None:
-                runs.pop(tag).give_run_back(self._consumer.pool, signal)
-        if found:
-            self.members.scheduler.revoke(list(found), [], keep_s=REVOKED_KEPT_S)  # others may be told nothing
+        for scheduler in (each.scheduler for each in self.memberships if runs):
+            found = scheduler.reader.runs_of(task_ids)
+            for run in found.values():
+                tag = next((tag for tag in runs if run in (tag, job_in(tag))), None)
+                if tag is not None:
+                    runs.pop(tag).give_run_back(self._consumer.pool, signal)
+            if found:
+                scheduler.revoke(list(found), [], keep_s=REVOKED_KEPT_S)  # others may be told nothing
 
     def _on_revoked(self, revoked: Revoked) -> None:
         if self.membership is not None:

@@ -1,14 +1,20 @@
 """What the page for those who know BuildGrid says of fetching: a test named after each sentence."""
 
+import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from celery_affinity import Cohort, SettingError
 from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.settings import Settings
 
+from ..support.apps import APP
 from ..support.clocked import ClockedScheduler
+from ..support.processes import Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
 PAGE = Path("docs/explanation/buildgrid.md")
@@ -67,8 +73,26 @@ def test_a_worker_holds_jobs_beyond_its_slots_only_if_it_asks_for_them(fleet):
 
 
 def test_each_sentence_of_the_section_has_its_test():
-    section = PAGE.read_text(encoding="utf-8").partition("## What a worker fetches")[2]
+    section = PAGE.read_text(encoding="utf-8").partition("## Cohorts")[2]
     sentences = re.findall(r"^- (.+)\.$", section, re.MULTILINE)
     names = ["test_" + re.sub(r"\W+", "_", sentence).lower() for sentence in sentences]
     assert names
     assert set(names) <= globals().keys()
+
+
+def test_a_type_in_two_cohorts_is_refused():
+    settings = Settings(cohorts={"ml": Cohort(["gpu*"]), "eu": Cohort(["*.eu"])})
+    with pytest.raises(SettingError, match=r"each type in one cohort, got: type 'gpu\.eu'"):
+        settings.cohort_of("gpu.eu")
+
+
+def test_each_cohort_is_scheduled_by_a_thread_of_its_own(valkey, redis_client, tmp_path):
+    """The thread of a cohort whose server is down holds up no other cohort's."""
+    down = {"types": ["eu.*"], "url": "redis://127.0.0.1:1/0"}
+    conf = json.dumps({"affinity_cohorts": {"eu": down, "ml": {"types": ["gpu*"]}}})
+    command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "dispatcher"]
+    Process("dispatcher", command, {"BROKER_URL": valkey.url, "CONF": conf, "LEDGER": str(tmp_path / "ledger")})
+    for cohort in ("default", "ml"):
+        clock = Keys(cohort=cohort).key("clock")
+        ticked = wait_until(lambda clock=clock: redis_client.hget(clock, "ticked"), 30, f"{cohort} is ticked")
+        wait_until(lambda clock=clock, ticked=ticked: redis_client.hget(clock, "ticked") != ticked, 10, "and again")

@@ -64,18 +64,3 @@ def test_the_map_is_shown_without_servers_and_in_one_order():
     one = Settings(cohorts={"ml": Cohort(["gpu*", "a b"]), "eu": Cohort(["eu.*"], url="redis://:secret@other")})
     other = Settings(cohorts={"eu": Cohort(["eu.*"]), "ml": Cohort(["a b", "gpu*"])})
     assert cohorts.shown(one.cohort_map) == cohorts.shown(other.cohort_map) == "eu=eu.* ml=a%20b,gpu*"
-
-
-@pytest.mark.parametrize(
-    ("pattern", "found"),
-    [
-        ("gpu1", ["ml"]),
-        ("pdf", ["default"]),
-        ("gpu1*", ["ml"]),
-        ("g*", ["ml", "default"]),
-        ("*", ["eu", "ml", "default"]),
-    ],
-)
-def test_the_cohorts_that_a_pattern_concerns(pattern, found):
-    settings = Settings(cohorts={"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"])})
-    assert cohorts.concerned(pattern, settings.cohort_map) == found

@@ -66,7 +66,17 @@ def reporting_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=No
 
 def inbox_of(reporting, schedules=lambda queue: True):
     """Return the part of a worker that a channel sees."""
-    return SimpleNamespace(reporting=reporting, schedules=schedules, serve=Mock(), turned=Mock())
+    claims = reporting.claims
+    return SimpleNamespace(
+        worker=claims.worker,
+        key=claims.inbox,
+        drained=claims.drained,
+        reporting=reporting,
+        reporting_of=lambda tag: reporting,
+        schedules=schedules,
+        serve=Mock(),
+        turned=Mock(),
+    )
 
 
 def told(worker, in_flight):

@@ -1,0 +1,147 @@
+"""The bootstep of a worker whose app has cohorts: a seat in the cohort of each type that the worker consumes."""
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from celery import bootsteps
+from celery.worker import state
+from kombu.asynchronous.hub import Hub
+
+from ..client.revokes import Revoked
+from ..membership.membership import Membership
+from ..membership.shared_slots import SharedSlots
+from ..membership.slot_mover import SlotMover
+from ..rules.cohorts import DEFAULT
+from ..rules.redis_keys import Keys
+from . import introduction, patches
+from .cohort_slots import CohortSlots
+from .rate_limits import RateLimits
+from .seat import Seat
+from .seats import Seats
+from .step import AffinityStep
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
+logger = logging.getLogger(__name__)
+
+
+class CohortsStep(AffinityStep):
+    """Takes a seat in each cohort, as `AffinityStep` joins the fleet. Further cohorts need another start of the worker.
+
+    ``membership`` is that of the first cohort whose server has answered, for commands that want one.
+    """
+
+    _mover: SlotMover | None = None
+
+    def __init__(self, consumer: "Consumer", **kwargs: Any) -> None:
+        super().__init__(consumer, **kwargs)
+        self._seats = Seats(self.settings, Keys.of_options(consumer.app.conf.broker_transport_options or {}))
+
+    # -- bootstep
+
+    def start(self, consumer: "Consumer") -> None:
+        self._channel = channel = consumer.task_consumer.channel
+        types: dict[str, list[str]] = {}
+        for queue in consumer.task_consumer.queues:
+            if self.settings.schedules(queue.name):
+                types.setdefault(self.settings.cohort_of(queue.name), []).append(queue.name)
+        if self._mover is None:
+            self._take_seats(list(types) or [DEFAULT])
+        consumer.update_strategies()
+        self.limits.begin()
+        channel.inbox = self._seats
+        for cohort, seat in self._seats.by_cohort.items():
+            seat.start(channel, types.get(cohort, []))
+
+    def _take_seats(self, cohorts: list[str]) -> None:
+        consumer, seats = self._consumer, self._seats
+        slots = SharedSlots(self.slots, cohorts)
+        for at, cohort in enumerate(cohorts):
+            its = CohortSlots(consumer, self.slots, slots, cohort, counts_unclaimed=at == 0)
+            seats.by_cohort[cohort] = Seat(consumer, cohort, its, self, seats)
+        self._limits = RateLimits(consumer, seats, seats)
+        patches.patch(consumer, seats, seats)
+        self._mover = SlotMover(slots, seats.members, self.settings.heartbeat_interval)
+        if len(cohorts) > 1:
+            self._mover.start()
+
+    def register_with_event_loop(self, consumer: "Consumer", hub: Hub) -> None:
+        for seat in self._seats.by_cohort.values():
+            seat.turn_with(hub)
+
+    def stop(self, consumer: "Consumer") -> None:
+        """Before a reconnect to the broker: wait for the next start. At a shutdown: take no new job."""
+        for seat in self._seats.by_cohort.values():
+            seat.pause()
+        if consumer.blueprint.state == bootsteps.RUN:
+            return
+        semaphore = getattr(consumer.controller, "semaphore", None)
+        if semaphore is not None:
+            semaphore.clear()
+        if self._returned_before is None:
+            self._returned_before = self._returned
+        unsettled = sum(each.claims.unsettled_count() for each in self._seats.taken)
+        if unsettled and state.should_terminate:
+            logger.warning("Restoring %d unacknowledged message(s)", unsettled)
+        if self._limits is not None:
+            self._limits.close()
+        for each in self._seats.taken:
+            each.drain()
+
+    def shutdown(self, consumer: "Consumer") -> None:
+        """Leave all cohorts, after the pool has drained."""
+        if self._mover is not None:
+            self._mover.stop()
+        for seat in self._seats.by_cohort.values():
+            seat.close_loop()
+        if self._returned_before is None:
+            self._returned_before = self._returned
+        have_left = [seat.leave() for seat in self._seats.by_cohort.values()]
+        if all(have_left):
+            logger.info(introduction.line_on_leaving(self._returned - self._returned_before))
+
+    @property
+    def _returned(self) -> int:
+        return sum(each.returned for each in self._seats.taken)
+
+    def info(self, consumer: "Consumer") -> dict[str, object]:
+        """Return the facts that `inspect stats` shows."""
+        shown = super().info(consumer)["affinity"]
+        assert isinstance(shown, dict), "it is"
+        shown["slots"] = self.slots.size()
+        shown["cohorts"] = {
+            name: {"worker": each.id, "slots": each.capacity.slots, "claims": len(each.claims.held())}
+            for name, each in self._seats.members().items()
+            if each is not None
+        }
+        return {"affinity": shown}
+
+    # -- remote control
+
+    @property
+    def members(self) -> Membership:
+        assert self._seats.taken, "a server has answered"
+        return self._seats.taken[0]
+
+    @property
+    def memberships(self) -> list[Membership]:
+        return self._seats.taken
+
+    def drain(self) -> tuple[int, int]:
+        """Take no new job until `Membership.resume`. Return the numbers of jobs given back, and of jobs that go on."""
+        self.limits.close()
+        given_up = []
+        for seat in self._seats.by_cohort.values():
+            if seat.following is not None and seat.members is not None:
+                seat.following.drop()
+                given_up += seat.members.pause()
+        for held in given_up:
+            if held.request is not None:
+                state.task_ready(held.request)
+        self.limits.count()
+        return len(given_up), sum(each.claims.unfinished() for each in self._seats.taken)
+
+    def _on_revoked(self, revoked: Revoked) -> None:
+        for each in self._seats.taken if hasattr(self, "_seats") else ():
+            each.revoke(revoked)

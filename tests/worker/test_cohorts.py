@@ -1,0 +1,161 @@
+"""Workers of one cohort and of two: jobs run where their types are, slots move to work, no server holds up another."""
+
+import json
+from contextlib import contextmanager
+from threading import Event, Thread
+
+import pytest
+import redis
+from celery import Celery
+
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.reader import Reader
+from tests.support.apps import APP
+from tests.support.ledger import Ledger
+from tests.support.processes import start_worker, wait_until
+
+HEARTBEAT_S = 1.0
+
+
+class CohortsFleet:
+    """Workers whose types that begin with ``eu.`` are on the server *other*; those with ``gpu`` have keys of their own.
+
+    All others are in `default`, as the latter on *server*.
+    """
+
+    def __init__(self, server, client, other, tmp_path):
+        self.url = server.url
+        self.ledger = Ledger(tmp_path / "ledger")
+        self.conf = {"affinity_cohorts": {"ml": {"types": ["gpu*"]}, "eu": {"types": ["eu.*"], "url": other.url}}}
+        self.app = Celery("producer", broker=server.url, set_as_current=False)
+        self.app.conf.update(broker_transport="celery_affinity:Transport", **self.conf)
+        self.clients = {"default": client, "ml": client, "eu": redis.Redis.from_url(other.url)}
+
+    def close(self):
+        self.clients["eu"].close()
+        self.app.close()
+
+    def status(self, cohort):
+        return Report(Reader(self.clients[cohort], Keys(cohort=cohort))).status()
+
+    def start(self, name, cohorts, *queues, pool="prefork", concurrency=1, **env):
+        """Start a worker, and wait until it is in *cohorts*."""
+        env = {
+            "LEDGER": str(self.ledger.path),
+            "HEARTBEAT_INTERVAL": str(HEARTBEAT_S),
+            "CONF": json.dumps(self.conf),
+        } | env
+        worker = start_worker(APP, self.url, queues, name=name, pool=pool, concurrency=concurrency, env=env)
+        for cohort in cohorts:
+            wait_until(lambda cohort=cohort: self.names(cohort), 30, f"{name} joins {cohort}\n{worker.log()}")
+        return worker
+
+    def names(self, cohort):
+        return {each.name.partition("@")[0] for each in self.status(cohort).workers}
+
+    def slots(self, *cohorts):
+        return [sum(each.slots for each in self.status(cohort).workers) for cohort in cohorts]
+
+    def send(self, job, type_, seconds=0.0, task="late"):
+        return self.app.send_task(f"{APP}.{task}", (job, seconds), queue=type_)
+
+    def wait_until_ran(self, jobs, within_s, worker):
+        jobs = {str(each) for each in jobs}
+        wait_until(lambda: jobs <= self.ledger.ends().keys(), within_s, f"{jobs} run\n{worker.log()[-6000:]}")
+
+
+@pytest.fixture
+def other():
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
+def cohorts(valkey, redis_client, other, tmp_path):
+    fleet = CohortsFleet(valkey, redis_client, other, tmp_path)
+    yield fleet
+    fleet.close()
+
+
+@contextmanager
+def watched(fleet, *cohorts):
+    """Collect the claims in each of two *cohorts*, in which one worker is, again and again, until the end."""
+    ended, seen = Event(), []
+    first, second = cohorts
+    keys = [Keys(cohort=each).key("claims", fleet.status(each).workers[0].id) for each in cohorts]
+
+    def count(cohort, key):
+        return fleet.clients[cohort].hlen(key)
+
+    def watch():
+        while not ended.is_set():
+            # A slot may move between two reads: what the first has both before and after, it has all the while.
+            before, its, after = count(first, keys[0]), count(second, keys[1]), count(first, keys[0])
+            seen.append((min(before, after), its))
+
+    thread = Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_worker_of_one_cohort_is_on_its_server_and_listens_to_the_broker(cohorts):
+    worker = cohorts.start("eu", ["eu"], "eu.pdf")
+    calls = [cohorts.send(f"eu{number}", "eu.pdf") for number in range(5)]
+    cohorts.wait_until_ran([f"eu{number}" for number in range(5)], 20, worker)
+    assert cohorts.names("default") == set()
+    assert calls
+    (reply,) = cohorts.app.control.inspect(timeout=3).stats().values()
+    assert reply["affinity"]["cohorts"]["eu"]["slots"] == 1
+    worker.term()
+    worker.wait(20)
+    assert cohorts.names("eu") == set()
+    assert "left the fleet" in worker.log()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_slots_move_to_where_jobs_wait_and_claims_never_exceed_them(cohorts, pool):
+    worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", pool=pool, concurrency=4)
+    wait_until(lambda: cohorts.slots("default", "eu") == [2, 2], 10, "each cohort has half of the slots")
+    with watched(cohorts, "default", "eu") as claims:
+        for number in range(16):
+            cohorts.send(f"eu{number}", "eu.pdf", 0.5)
+        wait_until(lambda: cohorts.slots("default", "eu") == [0, 4], 2 * HEARTBEAT_S + 1, f"all go\n{worker.log()}")
+        cohorts.send("rare", "pdf")
+        cohorts.wait_until_ran([*(f"eu{number}" for number in range(16)), "rare"], 20, worker)
+    assert max(map(sum, claims)) <= 4
+    assert max(eu for _, eu in claims) == 4
+
+
+def test_a_server_that_is_down_stands_alone_and_its_jobs_run_when_it_is_back(cohorts, other):
+    worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", concurrency=2)
+    cohorts.send("long", "eu.pdf", 3.0)
+    wait_until(lambda: "long" in cohorts.ledger.starts(), 10, "it runs")
+    cohorts.clients["eu"].save()
+    other.kill()
+    for number in range(4):
+        cohorts.send(f"pdf{number}", "pdf")
+    cohorts.wait_until_ran([f"pdf{number}" for number in range(4)], 10, worker)
+    other.start()
+    cohorts.send("after", "eu.pdf")
+    cohorts.wait_until_ran(["long", "after"], 20, worker)
+    wait_until(lambda: sum(each.held for each in cohorts.status("eu").workers) == 0, 10, "all ended")
+    assert cohorts.ledger.starts()["long"] == 1
+
+
+def test_a_seat_is_taken_when_the_server_answers_at_last(cohorts, other):
+    other.kill()
+    worker = cohorts.start("both", ["default"], "pdf", "eu.pdf", concurrency=2)
+    for number in range(4):
+        cohorts.send(f"pdf{number}", "pdf", 0.3)
+    wait_until(lambda: cohorts.slots("default") == [2], 5, "all slots are where work is")
+    cohorts.wait_until_ran([f"pdf{number}" for number in range(4)], 10, worker)
+    other.start()
+    wait_until(lambda: cohorts.names("eu"), 10, f"it joins\n{worker.log()}")
+    cohorts.send("eu", "eu.pdf")
+    cohorts.wait_until_ran(["eu"], 10, worker)
