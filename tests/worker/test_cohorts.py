@@ -13,6 +13,7 @@ from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from tests.support.apps import APP
+from tests.support.fleet import in_time
 from tests.support.ledger import Ledger
 from tests.support.processes import start_worker, wait_until
 
@@ -118,7 +119,7 @@ def test_a_worker_of_one_cohort_is_on_its_server_and_listens_to_the_broker(cohor
     assert "left the fleet" in worker.log()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
 def test_slots_move_to_where_jobs_wait_and_claims_never_exceed_them(cohorts, pool):
     worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", pool=pool, concurrency=4)
     wait_until(lambda: cohorts.slots("default", "eu") == [2, 2], 10, "each cohort has half of the slots")
@@ -148,6 +149,7 @@ def test_a_server_that_is_down_stands_alone_and_its_jobs_run_when_it_is_back(coh
     assert cohorts.ledger.starts()["long"] == 1
 
 
+@pytest.mark.slow
 def test_a_seat_is_taken_when_the_server_answers_at_last(cohorts, other):
     other.kill()
     worker = cohorts.start("both", ["default"], "pdf", "eu.pdf", concurrency=2)
