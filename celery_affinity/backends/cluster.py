@@ -60,7 +60,7 @@ class ClusterBackend(RedisBackend):
     The URLs are start nodes: each of them is asked for the others, and may be down. The first one's user, password and
     options are for all nodes. Further settings are those of Celery's backend for Redis.
 
-    Each command is repeated by ``retry_policy`` of ``result_backend_transport_options``, for some 20 s by default: a
+    Each command is repeated by ``retry_policy`` of ``result_backend_transport_options``, for about 20 s by default: a
     node is replaced meanwhile.
     """
 

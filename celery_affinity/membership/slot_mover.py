@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from ..rules.redis_keys import encode
 from ..rules.rows import number_of
-from ..rules.slot_moves import Seat, giver, taker
+from ..rules.slot_moves import SeatAsSeen, giver, taker
 from ..threads.repeating import Repeating
 from .membership import Membership
 from .shared_slots import SharedSlots
@@ -31,7 +31,7 @@ _LOOKS_EVERY_S = 1.0
 class _Seen:
     """What a server says of a worker. *is_confirmed*: whether it has the slots that the worker has told last."""
 
-    seat: Seat
+    seat: SeatAsSeen
     is_confirmed: bool
 
 
@@ -85,7 +85,7 @@ class SlotMover:
         """Return what the server of a cohort says; None if it does not answer, or does not know the worker."""
         if members is None:
             slots = self._slots.of(name)
-            return _Seen(Seat(name, slots, slots), is_confirmed=True)
+            return _Seen(SeatAsSeen(name, slots, slots), is_confirmed=True)
         reader, told, ahead = members.scheduler.reader, members.capacity.confirmed, len(members.lookahead)
         try:
             # The claims last: jobs that come meanwhile come for slots that the worker has told of.
@@ -104,7 +104,7 @@ class SlotMover:
         running = claims + number_of(other) - min(ahead, len(members.lookahead))
         waiting = sum(each.jobs - each.kept_back for each in backlogs.values())
         slots = self._slots.of(name)
-        seat = Seat(name, slots, slots - running, 0 if members.claims.is_closed else waiting)
+        seat = SeatAsSeen(name, slots, slots - running, 0 if members.claims.is_closed else waiting)
         self._in_vain[name] = self._in_vain.get(name, 0) + 1 if seat.lacks and seat.slots == 0 else 0
         is_confirmed = told == seat.slots == number_of(known_slots, -1)
-        return _Seen(Seat(name, seat.slots, seat.free, seat.waiting, self._in_vain[name]), is_confirmed)
+        return _Seen(SeatAsSeen(name, seat.slots, seat.free, seat.waiting, self._in_vain[name]), is_confirmed)

@@ -14,7 +14,7 @@ PATIENCE_LOOKS = 10
 
 
 @dataclass(frozen=True)
-class Seat:
+class SeatAsSeen:
     """A worker's place in a cohort. *free*: how many of its *slots* no claim has, as the cohort's server says.
 
     *waiting*: jobs that may start and find no slot here. *in_vain*: looks, one after the other, at which some waited
@@ -36,7 +36,7 @@ class Seat:
         """Whether jobs wait that only a further slot can start: beside a free slot they wait for something else."""
         return self.waiting > 0 and self.free <= 0
 
-    def plus(self, slots: int) -> "Seat":
+    def plus(self, slots: int) -> "SeatAsSeen":
         """Return the seat with *slots* more, or fewer; further ones have a job each, as long as some wait."""
         taken = min(self.waiting, slots) if slots > 0 else 0
         return replace(
@@ -44,13 +44,13 @@ class Seat:
         )
 
 
-def taker(seats: Sequence[Seat]) -> Seat | None:
+def taker(seats: Sequence[SeatAsSeen]) -> SeatAsSeen | None:
     """Return the seat that gets the next slot: of those that lack one, the one with the fewest, then the hungriest."""
     lacking = [each for each in seats if each.lacks]
     return min(lacking, key=lambda each: (each.slots, -each.in_vain, each.cohort), default=None)
 
 
-def giver(seats: Sequence[Seat], coming: int = 0) -> Seat | None:
+def giver(seats: Sequence[SeatAsSeen], coming: int = 0) -> SeatAsSeen | None:
     """Return the seat that gives a slot away now; None if none has to. *coming*: slots that are on their way already.
 
     A slot that is in use goes when its job ends: until then the seat has one slot fewer than claims.

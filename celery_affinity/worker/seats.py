@@ -78,8 +78,8 @@ class Seats:
         return self
 
     @property
-    def recalled(self) -> "Recalled":
-        return Recalled(self.taken)
+    def recalled(self) -> "RecalledOfAny":
+        return RecalledOfAny(self.taken)
 
     def find(self, tag: str) -> Held | None:
         found = self.of(tag)
@@ -116,7 +116,7 @@ class Seats:
         return any(have_loops)
 
 
-class Recalled:
+class RecalledOfAny:
     """The pauses that concern claims of *members*."""
 
     def __init__(self, members: Iterable[Membership]) -> None:

@@ -5,11 +5,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_affinity.rules.slot_moves import PATIENCE_LOOKS, Seat, divided, giver, taker
+from celery_affinity.rules.slot_moves import PATIENCE_LOOKS, SeatAsSeen, divided, giver, taker
 
 
 def seat(cohort="a", slots=0, free=0, waiting=0, in_vain=0):
-    return Seat(cohort, slots, free, waiting, in_vain)
+    return SeatAsSeen(cohort, slots, free, waiting, in_vain)
 
 
 def test_an_idle_slot_goes_to_the_cohort_where_jobs_wait():
@@ -45,7 +45,7 @@ def test_slots_are_divided_evenly_at_the_start():
 
 _SEATS = st.lists(
     st.builds(
-        lambda slots, claims, waiting, in_vain: Seat("", slots, slots - claims, waiting, in_vain),
+        lambda slots, claims, waiting, in_vain: SeatAsSeen("", slots, slots - claims, waiting, in_vain),
         st.integers(0, 6),
         st.integers(0, 6),
         st.integers(0, 9),
