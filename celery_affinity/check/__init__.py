@@ -6,10 +6,18 @@ Read `facts` and `finding` first, then a rule, such as `rules.jobs.type_waits`.
 
 from .facts import Facts
 from .finding import LEVELS, Finding, Level
-from .rules import app, jobs, preemption, results, server, workers
+from .rules import app, cohorts, jobs, preemption, results, server, workers
 
 #: All rules, in the order in which findings of one level are shown.
-RULES = (*app.RULES, *results.RULES, *server.RULES, *workers.RULES, *jobs.RULES, *preemption.RULES)
+RULES = (
+    *app.RULES,
+    *results.RULES,
+    *server.RULES,
+    *workers.RULES,
+    *jobs.RULES,
+    *cohorts.RULES,
+    *preemption.RULES,
+)
 
 _ORDER = list(Level)
 

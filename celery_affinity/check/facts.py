@@ -56,7 +56,8 @@ class App:
     names of settings with old names, if that is the reason. *cluster*: whether the broker's URL is that of a cluster;
     *results_on_a_node*: whether results are to go to one node of a cluster, as to a server. *ingests*:
     ``affinity_ingest``. *preemptible*: tasks whose jobs may be stopped -> whether they have a tenant without their
-    calls saying so.
+    calls saying so. *shared_keys*: patterns of keys that tasks of several cohorts make -> these tasks, each with its
+    cohort.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -96,6 +97,7 @@ class App:
     conf_refused: str | None = None
     renames: Mapping[str, str] = field(default_factory=dict)
     preemptible: Mapping[str, bool] = field(default_factory=dict)
+    shared_keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ LEVELS = {
     "hints-without-effect": Level.NOTE,
     "preemptible-without-tenant": Level.NOTE,
     "preemptible-not-stopped": Level.NOTE,
+    "key-in-cohorts": Level.WARNING,
     "stock-messages": Level.ERROR,
     "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,

@@ -100,7 +100,18 @@ def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) 
     server = _server(scheduler.reader, scheduler.client)
     if answers_within_s is None or server.schema not in (None, str(SCHEMA)):
         return Facts(own, server)
+    own = _of_cohort(own, app, channel.keys.cohort)
     return Facts(own, server, _fleet(app, own, connection, channel, scheduler, scheduler.reader, answers_within_s))
+
+
+def _of_cohort(own: App, app: Celery, cohort: str) -> App:
+    """Return *own* with the declared types of *cohort* alone: workers and jobs of the others stand elsewhere."""
+    with suppress(AffinityError):  # said by `gather_app`
+        settings = settings_of(app)
+        if settings.cohorts:
+            declared = {type_: who for type_, who in own.declared.items() if settings.cohort_of(type_) == cohort}
+            return replace(own, declared=declared)
+    return own
 
 
 # -- the server

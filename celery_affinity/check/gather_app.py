@@ -32,6 +32,7 @@ from ..transport.channel import Channel, SentinelChannel
 from ..transport.transport import Transport
 from ..versions import versions
 from .facts import App, Backend, Name
+from .gather_cohorts import shared_keys
 from .gather_preemptible import preemptible
 
 #: Options that kombu's connection and transport read by themselves.
@@ -107,6 +108,7 @@ def gather_app(app: Celery) -> App:
         hiredis=bool(HIREDIS_AVAILABLE),
         merges_twice=dict(_merges_twice(app, own)),
         preemptible=dict(preemptible(app, own)),
+        shared_keys=dict(shared_keys(app, own, declared)),
         bounds=tuple(own.max_pending),
         reserves=tuple(reserves.typed(own.reserve) or {} if isinstance(own.reserve, str) else own.reserve),
         limits=tuple(key_limits.typed(own.limits) or {} if isinstance(own.limits, str) else own.limits),

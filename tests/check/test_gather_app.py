@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from kombu import Queue
 
-from celery_affinity import Affinity, Merge
+from celery_affinity import Affinity, Exclusive, Merge, Rate
 from celery_affinity.check import check
 from celery_affinity.check.gather import gather
 from celery_affinity.check.gather_app import gather_app
@@ -95,6 +95,27 @@ def test_tasks_with_hints_are_known(new_app):
     app.task(nothing, name="shop.hinted", shared=False, affinity=Affinity(locality="m:{x}"))
     app.task(nothing, name="shop.plain", shared=False, affinity=Affinity("pdf"))
     assert gather_app(app).hinted == ("task shop.hinted", "affinity_task_rules['shop.named']")
+
+
+def of_customer(customer):
+    pass
+
+
+def test_keys_of_tasks_in_several_cohorts(new_app):
+    app = new_app(
+        affinity_cohorts={"ml": {"types": ["gpu"]}},
+        affinity_tenants={"acme": {"max": 3}},
+        affinity_task_rules={"shop.draw": {"tenant": "{customer}"}},
+    )
+    for name, affinity in (
+        ("shop.draw", Affinity("gpu", exclusive="customer:{customer}")),
+        ("shop.render", Affinity("pdf", exclusive="customer:{customer}", tenant="{customer}", rate=Rate("9/m", "api"))),
+        ("shop.print", Affinity("excel", rate=Rate("9/m", "api"))),
+        ("shop.mail", Affinity("gpu", exclusive=Exclusive(lambda customer: customer))),
+    ):
+        app.task(of_customer, name=name, shared=False, affinity=affinity)
+    both = {"shop.draw": "ml", "shop.render": "default"}
+    assert gather_app(app).shared_keys == {"customer:*": both, "tenant:*": both}
 
 
 def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):

@@ -128,6 +128,8 @@ CASES = [
     ("preemptible-without-tenant", app(preemptible={"shop.render": False}), "Task shop.render says preemptible=True,"),
     ("preemptible-not-stopped", replace(app(preemptible={"shop.render": True}), fleet=CANNOT_STOP),
         "is not stopped on one@h: no task"),
+    ("key-in-cohorts", app(shared_keys={"customer:*": {"shop.draw": "ml", "shop.render": "default"}}),
+        "'customer:*': shop.draw (ml), shop.render (default). Each cohort counts by itself, so"),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
     ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
