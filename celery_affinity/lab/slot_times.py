@@ -57,13 +57,13 @@ def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]],
     found: dict[int, int] = {}
     for nth, claimed_us in claims:
         job = jobs[nth]
-        # the slot that was free last: its release is what claimed the job
-        place = max(0, bisect_right(free, claimed_us + _LATEST_KNOWN_US, key=lambda slot: slot[0]) - 1)
-        free_us, before = free.pop(place)
+        place = max(0, bisect_right(free, claimed_us, key=lambda slot: slot[0]) - 1)
+        is_only_one = place == 0
+        free_us, before = free.pop(place)  # the slot that was free last: its release is what claimed the job
         begun_us = max(claimed_us, free_us)
         if free_us <= job.since_us and claimed_us - job.since_us <= _LATEST_WORD_US:
             begun_us = job.since_us  # it found a free slot as it came
-        elif before >= 0 and -_LATEST_KNOWN_US <= claimed_us - free_us <= _latest_us(jobs[before]):
+        elif before >= 0 and is_only_one and _is_one_moment(jobs[before], claimed_us - free_us):
             found[before] += claimed_us - free_us  # the server heard of the end, and gave the job, at once
             begun_us = claimed_us
         freed_us = max(job.freed_us or job.ended_us or 0, begun_us)
@@ -72,5 +72,6 @@ def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]],
     return found
 
 
-def _latest_us(job: TracedJob) -> int:
-    return _LATEST_WORD_US if job.freed_us is None else _LATEST_KNOWN_US
+def _is_one_moment(job: TracedJob, later_us: int) -> bool:
+    """Return whether a claim that came *later_us* than the end of *job* was brought by the word of that end."""
+    return 0 < later_us <= _LATEST_WORD_US if job.freed_us is None else abs(later_us) <= _LATEST_KNOWN_US

@@ -18,7 +18,7 @@ from celery_affinity.server.connections.kept import SlotMovedError
 
 from ..support.certificates import make
 from ..support.processes import wait_until
-from ..transport.test_cluster import TLSCluster
+from ..support.tls_cluster import TLSCluster
 
 # Celery calls it.
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")

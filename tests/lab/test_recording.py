@@ -139,7 +139,7 @@ def recording(lab, until, within_s=20):
     thread = threading.Thread(target=record)
     thread.start()
     try:
-        wait_until(lambda: _pages(lab), 10, "workers hand over")
+        lab.wait_for_a_look()  # which comes after every worker has begun
         yield found
     finally:
         is_over.set()

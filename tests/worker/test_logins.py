@@ -71,7 +71,8 @@ def start(managed, client, tmp_path, monkeypatch, provider, pool):
     url = f"{first}?credential_provider={PROVIDERS}.{provider}{semicolon}{others}"
     ledger = Ledger(tmp_path / "ledger")
     conf = {"broker_transport_options": {"reauth_check_interval": 1}}
-    env = {"LEDGER": str(ledger.path), "RESULT_URL": url, "HEARTBEAT_INTERVAL": "0.5", "CONF": json.dumps(conf)}
+    results = url if semicolon else managed.url  # on one server Celery's own backend has them, and renews no login
+    env = {"LEDGER": str(ledger.path), "RESULT_URL": results, "HEARTBEAT_INTERVAL": "0.5", "CONF": json.dumps(conf)}
     worker = start_worker(APP, url, ["pdf"], pool=pool, concurrency=2, env=env)
     worker.wait_ready(60)
     return logins, worker, ledger, Calls(url)

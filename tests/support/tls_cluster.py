@@ -1,0 +1,20 @@
+"""A cluster whose nodes speak TLS to clients, replicas and each other."""
+
+from celery_affinity.embedded.server import _free_port
+
+from .certificates import tls_options
+from .cluster import Cluster, Node
+
+
+class TLSNode(Node):
+    """A node that speaks TLS to clients, replicas and other nodes, and answers the test without."""
+
+    def __init__(self, directory, executable=None):
+        super().__init__(directory, executable)
+        self.tls_port = _free_port()
+        options = tls_options(self.tls_port, directory.parent)
+        self._options += (*options, "--tls-cluster", "yes", "--tls-replication", "yes")
+
+
+class TLSCluster(Cluster):
+    Node = TLSNode
