@@ -89,8 +89,6 @@ function claims.is_unread(worker, id)
     return redis.call("LREM", key.inbox(worker), 1, payload) == 1, #payload
 end
 
-local HINTED = 126 -- the byte of "~"
-
 -- What is read of a job that ends if it has rules other than a hint, or more is to be forgotten of it.
 local MORE = { "type", "stamps", "expires", "limited", "rules", "name" }
 
@@ -99,8 +97,8 @@ local MORE = { "type", "stamps", "expires", "limited", "rules", "name" }
 -- RETURNS what is known of the job, or nil; its type only if the job has other rules than a hint, or more is to be
 -- forgotten of it.
 function claims.remove(worker, id, fence)
-    local has_rules = hooks.is_mark[string.sub(id, -1)]
-    local has_hint_alone = has_rules and string.byte(id, -1) == HINTED
+    local mark = string.sub(id, -1)
+    local has_rules, has_hint_alone = hooks.is_mark[mark], mark == protocol.HINTED
     local row
     if not has_rules then
         row = redis.call("HMGET", key.job(id), "fence", "acked", "task", "more")
