@@ -3,11 +3,10 @@
 import logging
 from typing import TYPE_CHECKING, Any
 
-from celery import bootsteps
-from celery.worker import state
 from kombu.asynchronous.hub import Hub
 
 from ..client.revokes import Revoked
+from ..membership.held import Held
 from ..membership.membership import Membership
 from ..membership.shared_slots import SharedSlots
 from ..membership.slot_mover import SlotMover
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 class CohortsStep(AffinityStep):
     """Takes a seat in each cohort, as `AffinityStep` joins the fleet. Further cohorts need another start of the worker.
 
-    ``membership`` is that of the first cohort whose server has answered, for commands that want one.
+    ``members`` is the membership in the first cohort whose server has answered, for commands that want one.
     """
 
     _mover: SlotMover | None = None
@@ -70,24 +69,9 @@ class CohortsStep(AffinityStep):
         for seat in self._seats.by_cohort.values():
             seat.turn_with(hub)
 
-    def stop(self, consumer: "Consumer") -> None:
-        """Before a reconnect to the broker: wait for the next start. At a shutdown: take no new job."""
+    def _pause(self) -> None:
         for seat in self._seats.by_cohort.values():
             seat.pause()
-        if consumer.blueprint.state == bootsteps.RUN:
-            return
-        semaphore = getattr(consumer.controller, "semaphore", None)
-        if semaphore is not None:
-            semaphore.clear()
-        if self._returned_before is None:
-            self._returned_before = self._returned
-        unsettled = sum(each.claims.unsettled_count() for each in self._seats.taken)
-        if unsettled and state.should_terminate:
-            logger.warning("Restoring %d unacknowledged message(s)", unsettled)
-        if self._limits is not None:
-            self._limits.close()
-        for each in self._seats.taken:
-            each.drain()
 
     def shutdown(self, consumer: "Consumer") -> None:
         """Leave all cohorts, after the pool has drained."""
@@ -100,10 +84,6 @@ class CohortsStep(AffinityStep):
         have_left = [seat.leave() for seat in self._seats.by_cohort.values()]
         if all(have_left):
             logger.info(introduction.line_on_leaving(self._returned - self._returned_before))
-
-    @property
-    def _returned(self) -> int:
-        return sum(each.returned for each in self._seats.taken)
 
     def info(self, consumer: "Consumer") -> dict[str, object]:
         """Return the facts that `inspect stats` shows."""
@@ -128,19 +108,13 @@ class CohortsStep(AffinityStep):
     def memberships(self) -> list[Membership]:
         return self._seats.taken
 
-    def drain(self) -> tuple[int, int]:
-        """Take no new job until `Membership.resume`. Return the numbers of jobs given back, and of jobs that go on."""
-        self.limits.close()
-        given_up = []
+    def _give_up(self) -> list[Held]:
+        found: list[Held] = []
         for seat in self._seats.by_cohort.values():
             if seat.following is not None and seat.members is not None:
                 seat.following.drop()
-                given_up += seat.members.pause()
-        for held in given_up:
-            if held.request is not None:
-                state.task_ready(held.request)
-        self.limits.count()
-        return len(given_up), sum(each.claims.unfinished() for each in self._seats.taken)
+                found += seat.members.pause()
+        return found
 
     def _on_revoked(self, revoked: Revoked) -> None:
         for each in self._seats.taken if hasattr(self, "_seats") else ():

@@ -15,7 +15,7 @@ from ..client.of_app import settings_of
 from ..client.revokes import Revoked
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
-from ..membership.held import job_in
+from ..membership.held import Held, job_in
 from ..membership.membership import Membership
 from ..rules.marks import is_batch
 from ..rules.protocol import REVOKED_KEPT_S
@@ -135,21 +135,29 @@ class AffinityStep(bootsteps.StartStopStep):
 
     def stop(self, consumer: "Consumer") -> None:
         """Before a reconnect: wait for the next start. At a shutdown: take no new job."""
-        self._close_loop()
-        if self._following is not None:
-            self._following.pause()
-        if self.membership is None or consumer.blueprint.state == bootsteps.RUN:
+        self._pause()
+        if not self.memberships or consumer.blueprint.state == bootsteps.RUN:
             return
         semaphore = getattr(consumer.controller, "semaphore", None)
         if semaphore is not None:
             semaphore.clear()  # a request that waits for a pool process is given back, so it must not start
         if self._returned_before is None:
-            self._returned_before = self.membership.returned
-        unsettled = self.membership.claims.unsettled_count()
+            self._returned_before = self._returned
+        unsettled = sum(each.claims.unsettled_count() for each in self.memberships)
         if unsettled and state.should_terminate:  # cold: running tasks are not acked, and go back as well
             logger.warning("Restoring %d unacknowledged message(s)", unsettled)  # people look for kombu's words
         self.limits.close()  # a request that waits for a rate limit must not start: timers go on while the pool drains
-        self.membership.drain()
+        for each in self.memberships:
+            each.drain()
+
+    def _pause(self) -> None:
+        self._close_loop()
+        if self._following is not None:
+            self._following.pause()
+
+    @property
+    def _returned(self) -> int:
+        return sum(each.returned for each in self.memberships)
 
     def terminate(self, consumer: "Consumer") -> None:
         """Do at a cold shutdown what is done at a warm one."""
@@ -163,9 +171,9 @@ class AffinityStep(bootsteps.StartStopStep):
         if self.membership is None:
             return
         if self._returned_before is None:  # Celery stops no step of a worker that is about to connect
-            self._returned_before = self.membership.returned
+            self._returned_before = self._returned
         if self.membership.leave():
-            logger.info(introduction.line_on_leaving(self.membership.returned - self._returned_before))
+            logger.info(introduction.line_on_leaving(self._returned - self._returned_before))
 
     def _close_loop(self) -> None:
         # First no thread wakes the loop any more: the heartbeats' thread tells the ends that the loop was to tell.
@@ -200,8 +208,8 @@ class AffinityStep(bootsteps.StartStopStep):
 
     @property
     def memberships(self) -> list[Membership]:
-        """The memberships of this worker: one, or one in each of its cohorts."""
-        return [self.members]
+        """The memberships of this worker: one, or one in each of its cohorts; none before the first start."""
+        return [] if self.membership is None else [self.membership]
 
     @property
     def following(self) -> Following:
@@ -220,13 +228,17 @@ class AffinityStep(bootsteps.StartStopStep):
     def drain(self) -> tuple[int, int]:
         """Take no new job until `Membership.resume`. Return the numbers of jobs given back, and of jobs that go on."""
         self.limits.close()
-        self.following.drop()
-        given_up = self.members.pause()
+        given_up = self._give_up()
         for held in given_up:
             if held.request is not None:
                 state.task_ready(held.request)
         self.limits.count()
-        return len(given_up), self.members.claims.unfinished()
+        return len(given_up), sum(each.claims.unfinished() for each in self.memberships)
+
+    def _give_up(self) -> list[Held]:
+        """Give back the jobs that have not started, and return them."""
+        self.following.drop()
+        return self.members.pause()
 
     def end_merged_runs(self, task_ids: Sequence[str], signal: object) -> None:
         """End the runs here that stand for calls with these ids, unless a run's own call has one: Celery ends that.
