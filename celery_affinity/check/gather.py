@@ -31,9 +31,10 @@ from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 from ..transport import reach
 from ..transport.channel import AffinityChannel
-from .facts import Answer, App, Facts, Fleet, Full, Member, Server, Setting
+from .facts import Answer, App, Facts, Fleet, Full, Member, Setting
 from .gather_app import gather_app
 from .gather_results import Asking
+from .gather_server import outside, server_of
 
 #: Longest wait, s, for all facts; twice the time given to workers comes on top.
 _MOST_S = 25.0
@@ -97,7 +98,7 @@ def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) 
     channel: AffinityChannel = connection.default_channel
     # The channel's own scheduler would write the schema to a server without one.
     scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), channel.keys)
-    server = _server(scheduler.reader, scheduler.client)
+    server = server_of(scheduler.reader, scheduler.client)
     if answers_within_s is None or server.schema not in (None, str(SCHEMA)):
         return Facts(own, server)
     own = _of_cohort(own, app, channel.keys.cohort)
@@ -112,71 +113,6 @@ def _of_cohort(own: App, app: Celery, cohort: str) -> App:
             declared = {type_: who for type_, who in own.declared.items() if settings.cohort_of(type_) == cohort}
             return replace(own, declared=declared)
     return own
-
-
-# -- the server
-
-
-def _server(reader: Reader, client: Any) -> Server:
-    before_s = time.time()
-    server_s = reader.now_us() / SECOND_US
-    after_s = time.time()
-    schema = reader.ask_one("get", reader.key("schema"))
-    known: dict[str, Any] = {
-        "schema": text_of(schema).partition(" ")[0] if schema is not None else None,
-        "clock_here_s": _outside(server_s, before_s, after_s) * -1,
-    }
-    try:
-        info = client.info("everything")
-    except ResponseError as exc:
-        return Server(refused=str(exc), **known)
-    kind, version = _kind(info)
-    return Server(
-        kind=kind,
-        version=version,
-        cluster=bool(info.get("cluster_enabled")),
-        replicas=info.get("connected_slaves"),
-        replica=info.get("role") == "slave",
-        policy=str(info.get("maxmemory_policy", "")),
-        used=int(info.get("used_memory", 0)),
-        maxmemory=int(info.get("maxmemory", 0)),
-        of_machine=int(info.get("total_system_memory", 0)),
-        aof=bool(info.get("aof_enabled")),
-        save=_save(client),
-        failing=_failing(info),
-        clients=int(info.get("connected_clients", 0)),
-        max_clients=int(info.get("maxclients", 0)),
-        **known,
-    )
-
-
-def _outside(moment: float, first: float, last: float) -> float:
-    """Return the distance of *moment* from the span of *first* to *last*: below 0 before the span, 0 within."""
-    return max(0.0, moment - last) + min(0.0, moment - first)
-
-
-def _kind(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:
-    for kind in ("valkey", "dragonfly"):
-        if f"{kind}_version" in info:
-            return kind, _version(str(info[f"{kind}_version"]))
-    return str(info.get("server_name") or "redis"), _version(str(info.get("redis_version", "0")))
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("-")[0].lstrip("v").split(".") if part.isdigit())
-
-
-def _save(client: Any) -> str | None:
-    """Return the server's setting for snapshots; None if this user has no right to CONFIG, or the server no CONFIG."""
-    with suppress(ResponseError):
-        return str(client.config_get("save").get("save", ""))
-    return None
-
-
-def _failing(info: dict[str, Any]) -> str | None:
-    if info.get("aof_last_write_status") == "err":
-        return "append-only file"
-    return "snapshot" if info.get("rdb_last_bgsave_status") == "err" else None
 
 
 # -- the fleet
@@ -285,7 +221,7 @@ def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> t
             namespace=of_worker.get("namespace"),
             guard=of_worker.get("guard"),
             versions=versions if isinstance(versions, dict) else {},
-            clock_ahead_s=_outside(clock_s, first_s, first_s + took_s) if isinstance(clock_s, float) else None,
+            clock_ahead_s=outside(clock_s, first_s, first_s + took_s) if isinstance(clock_s, float) else None,
         )
 
     return tuple(answer(*each) for each in stats if isinstance(each[1], dict))
