@@ -119,7 +119,7 @@ def test_a_worker_of_one_cohort_is_on_its_server_and_listens_to_the_broker(cohor
     assert "left the fleet" in worker.log()
 
 
-@pytest.mark.parametrize("pool", in_time("prefork", "threads"))
+@pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent", "eventlet"))
 def test_slots_move_to_where_jobs_wait_and_claims_never_exceed_them(cohorts, pool):
     worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", pool=pool, concurrency=4)
     wait_until(lambda: cohorts.slots("default", "eu") == [2, 2], 10, "each cohort has half of the slots")
