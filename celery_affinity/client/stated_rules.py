@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from celery.app.task import Task
 
 from ..errors import OptionError, refuse
-from ..rules.affinity import NEEDS_LATE_ACKS, RULES, Affinity, check_preemptible, only_tasks_merge
+from ..rules.affinity import NEEDS_LATE_ACKS, RULES, WORDS, Affinity, check_preemptible, only_tasks_merge
 from ..rules.call_options import KEYS
 from ..rules.keyed.key_rules import (
     Exclusive,
@@ -37,9 +37,9 @@ from ..rules.keyed.key_rules import (
     tenant,
 )
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
-from ..rules.locality import Locality, hint_of_call
 from ..rules.merging import Merge, merge_key
-from ..rules.rule_texts import as_preemptible, hint_in, is_preemptible, joined, parts_of, texts_of_keys
+from ..rules.rule_texts import as_preemptible, is_preemptible, joined, parts_of, texts_of_keys, word_in
+from ..rules.word import Word
 from . import revokes
 from .first_try import rules_in
 from .of_app import rules_by_name
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _OF_CALL = OfCall()
+
+#: Options whose parts of a job's rules come before keys, in their order.
+_BEFORE_KEYS = (Merge.option, *(rule.option for rule in WORDS))
 
 #: How many calls are merged of a task that is not at hand. What a run makes of them is the worker's to know.
 _BOUNDS = Merge("any", keep="first")
@@ -65,7 +68,7 @@ class RuleMaker(NamedTuple):
 
     task_name: str
     arguments: Arguments
-    parts: tuple[Rule | Merge | Locality | str, ...]
+    parts: tuple[Rule | Merge | Word | str, ...]
     said: bool
     preemptible: bool = False
 
@@ -82,7 +85,7 @@ class RuleMaker(NamedTuple):
         text = joined(*(self._part(part, args, kwargs) for part in self.parts))
         return as_preemptible(text, self.preemptible) if self.preemptible else text
 
-    def _part(self, rule: Rule | Merge | Locality | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def _part(self, rule: Rule | Merge | Word | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         if isinstance(rule, str):
             return rule
         if isinstance(rule.key, str):
@@ -116,8 +119,8 @@ def decide(
     others = (asked.preemptible, _kept_preemptible(left), own.preemptible, named.preemptible)
     preemptible = _may_be_stopped(task_name, task, options, others)
     merge = own.merge or named.merge or (_BOUNDS if task is None else None)
-    said: dict[str, Rule | Merge | Locality | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
-    said[Locality.option] = _hint(options, asked, kept)
+    said: dict[str, Rule | Merge | Word | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
+    said |= {word.option: _word(word, options, asked, kept) for word in WORDS}
     said |= {option: _key_rule(option, options, asked, kept) for option in (*KEYS, TenantKey.option)}
     order = [*kept] or RULES
     parts = {option: getattr(own, option) or getattr(named, option) for option in order}
@@ -130,15 +133,15 @@ def decide(
     return RuleMaker(task_name, _arguments_of(task), _in_order(parts), says, preemptible)
 
 
-def _in_order(parts: Mapping[str, Rule | Merge | Locality | str | None]) -> tuple[Rule | Merge | Locality | str, ...]:
+def _in_order(parts: Mapping[str, Rule | Merge | Word | str | None]) -> tuple[Rule | Merge | Word | str, ...]:
     """Return *parts* of rules in the order in which a job has them: how it merges, its hint, the narrower key, the
     other key, and the tenant: a job that waits for its key holds up no other jobs of its tenant.
 
     A key that is kept for retries goes before the rate: at the rate, another job that waits for the key would stand
     before the retry.
     """
-    keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge | Locality)]
-    before = (parts[name] or "" for name in (Merge.option, Locality.option))
+    keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge | Word)]
+    before = (parts[name] or "" for name in _BEFORE_KEYS)
     keys.sort(key=lambda rule: (keeps_order(rule), narrowness(rule)), reverse=True)
     return *before, *keys, parts[TenantKey.option] or ""
 
@@ -150,8 +153,10 @@ def _kept(left: object) -> dict[str, str]:
         return {}
     merging, keys = parts_of(kept)
     rate, exclusive, of_tenant = texts_of_keys(as_preemptible(keys, False))
-    hint = hint_in(kept)
-    found = {Merge.option: merging, Locality.option: f"near={hint}" if hint else ""}
+    found = {Merge.option: merging}
+    for rule in WORDS:
+        value = word_in(kept, rule.word)
+        found[rule.option] = f"{rule.word}={value}" if value else ""
     found |= {Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
     return dict(sorted(found.items(), key=lambda part: kept.find(part[1])))
 
@@ -190,13 +195,13 @@ def _key_rule(option: str, options: Mapping[str, Any], asked: Affinity, kept: Ma
     return kept.get(option) if of_call is None else of_call
 
 
-def _hint(options: Mapping[str, Any], asked: Affinity, kept: Mapping[str, str]) -> Locality | str | None:
-    """Return what the call says of its hint, or else its first try."""
-    given = hint_of_call(options.get(Locality.option))
+def _word(rule: type[Word], options: Mapping[str, Any], asked: Affinity, kept: Mapping[str, str]) -> Word | str | None:
+    """Return what the call says of a rule of one word, or else its first try."""
+    given = rule.of_call(options.get(rule.option))
     if given is not None:
         return given
-    of_call: Any = asked.locality
-    return kept.get(Locality.option) if of_call is None else of_call
+    of_call: Word | None = getattr(asked, rule.option)
+    return kept.get(rule.option) if of_call is None else of_call
 
 
 def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], kept: Mapping[str, str]) -> str | None:

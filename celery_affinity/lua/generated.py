@@ -2,6 +2,8 @@
 
 from ..rules import dead_reasons, job_fields, lanes, protocol, redis_keys, shared_settings
 from ..rules.job_fields import FIELDS
+from ..rules.known_marks import KEYS as KEY_PLACE
+from ..rules.known_marks import MARKS, OF_KEYS, characters
 from ..rules.redis_keys import KEYS
 
 _REDIS_TYPES = ("hash", "zset", "list", "string", "stream")
@@ -28,7 +30,35 @@ def _protocol() -> str:
         "WITHDRAWN": redis_keys.encode(redis_keys.WITHDRAWN),
         "SEVERAL": redis_keys.SEVERAL.decode(),  # instead of the job of a task that has several
     }
-    return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items())
+    numbers |= {name: mark.character for name, mark in MARKS.items()}
+    return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items()) + _marks()
+
+
+def _marks() -> str:
+    """Return Lua with the marks of keys; for each mark before these a pattern of the end of an id with it; and the
+    rules of one word.
+    """
+    of_keys = "".join(f" [{_literal(mark)}] = true," for mark in OF_KEYS)
+    ends = {
+        name: f"%{mark.character}" + "".join(_maybe(place) for place in range(mark.place + 1, KEY_PLACE + 1)) + "$"
+        for name, mark in MARKS.items()
+        if mark.place != KEY_PLACE
+    }
+    words = "".join(
+        f'    {{ says = "{mark.word}=([%w_.~%%-]*)", ends = {_literal(ends[name])} }},\n'
+        for name, mark in MARKS.items()
+        if mark.word
+    )
+    return (
+        f"protocol.MARKS_OF_KEYS = {{{of_keys} }}\n"
+        f"protocol.ENDS = {{ {', '.join(f'{name} = {_literal(end)}' for name, end in ends.items())} }}\n"
+        f"protocol.WORDS = {{\n{words}}}\n"
+    )
+
+
+def _maybe(place: int) -> str:
+    """Return a Lua pattern of at most one mark of *place*."""
+    return "[" + "".join(f"%{character}" for character in characters(place)) + "]?"
 
 
 def _key() -> str:

@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from ..rules.known_marks import MARKS
 from . import generated
 
 Argument = str | bytes | int
@@ -117,19 +118,12 @@ def _registry(lua_files: Mapping[str, str]) -> str:
     hooks = _HOOK.findall(lua_files["jobs/no_rule"])
     rules = [name for text in lua_files.values() for name in _MARK.findall(text)]
     lines = [f"{rule}.{hook} = {rule}.{hook} or no_rule.{hook}\n" for rule in rules for hook in hooks]
-    marks = [
-        "protocol.KEYED",
-        "protocol.MANY_KEYED",
-        "protocol.TENANTED",
-        "protocol.HINTED",
-        *(f"{rule}.MARK" for rule in rules),
-    ]
     return "".join(
         [
             "do -- registry\n",
             *lines,
             *(f"hooks.by_mark[{rule}.MARK] = {rule}\n" for rule in rules),
-            *(f"hooks.is_mark[{mark}] = true\n" for mark in marks),
+            *(f"hooks.is_mark[protocol.{name}] = true\n" for name in MARKS),
             "end\n",
         ]
     )

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 
 from ..clock import SECOND_US
-from ..rules import lanes, marks
+from ..rules import known_marks, lanes
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.redis_keys import encode
 from .held import ACKED, IGNORED, REJECTED, RETURNED, WAITS_AGAIN, Held
@@ -115,6 +115,6 @@ class Records:
 
     def _lane(self, held: Held) -> str:
         priority = held.priority or 0
-        if not isinstance(priority, int) or held.on_demand is None or held.job_id.endswith(marks.OF_RULES):
+        if not isinstance(priority, int) or held.on_demand is None or held.job_id.endswith(known_marks.ALL):
             return ""
         return lanes.name(held.on_demand, MAX_PRIORITY - priority if self._lower_first else priority)

@@ -7,11 +7,12 @@ from functools import lru_cache
 from ..errors import OptionError, refuse
 from .keyed.key_rules import Exclusive, Rate, Rule, TenantKey, as_exclusive, as_rate, as_tenant
 from .keyed.spelled import Named
-from .locality import Locality, as_locality
+from .locality import Locality
 from .merging import Merge, as_merge, merge_in_settings
 from .protocol import MAX_PRIORITY
 from .spelling import closest
 from .type_name import ACCEPTED, is_type
+from .word import Word
 
 
 def check_type(value: object) -> str:
@@ -54,6 +55,10 @@ def check_preemptible(value: object) -> bool:
 NEEDS_LATE_ACKS = "preemptible=True needs acks_late=True: a task that was acked early cannot be run again"
 
 
+#: The rules of one word.
+WORDS: tuple[type[Word], ...] = (Locality,)
+
+
 @dataclass(frozen=True)
 class Affinity(Named):
     """The needs of a task: a *type* of worker, and an urgency.
@@ -80,7 +85,7 @@ class Affinity(Named):
     tenant: TenantKey | str | None = field(default=None, metadata={"check": as_tenant})
     merge: Merge | None = None
     preemptible: bool | None = field(default=None, metadata={"check": check_preemptible, "is_attribute": True})
-    locality: Locality | str | None = field(default=None, metadata={"check": as_locality})
+    locality: Locality | str | None = field(default=None, metadata={"check": Locality.of_task})
     keys: tuple[Rule, ...] = field(default=(), init=False, repr=False, compare=False)
     """What `rate` and `exclusive` say, as far as they do."""
 
@@ -96,7 +101,13 @@ class Affinity(Named):
             keys = tuple(filter(None, (rate, exclusive)))
             for name, value in (("exclusive", exclusive), ("rate", rate), ("keys", keys)):
                 object.__setattr__(self, name, value)
-        if as_merge(self.merge) or self.keys or self.tenant or self.preemptible or self.locality:
+        if (
+            as_merge(self.merge)
+            or self.keys
+            or self.tenant
+            or self.preemptible
+            or any(getattr(self, each.option) for each in WORDS)
+        ):
             object.__setattr__(self, "has_rules", True)
 
     def __json__(self) -> dict[str, object]:
@@ -115,7 +126,7 @@ def only_tasks_merge(merge: Merge) -> OptionError:
 
 
 #: Options that make the rules of a job, which may be said of tasks by their names.
-RULES = (Merge.option, Locality.option, Rate.option, Exclusive.option, TenantKey.option)
+RULES = (Merge.option, *(each.option for each in WORDS), Rate.option, Exclusive.option, TenantKey.option)
 
 _FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
 
@@ -158,7 +169,7 @@ def affinity_of_pattern(value: object) -> Affinity:
     """
     if isinstance(value, Affinity):
         value = {name: said for name in _FIELDS if (said := getattr(value, name)) is not None}
-    elif isinstance(value, Rule | Merge | Locality):
+    elif isinstance(value, Rule | Merge | Word):
         value = {value.option: value}
     elif value is None:
         value = {}

@@ -17,7 +17,7 @@ from ..errors import OptionError
 from . import type_name
 from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_preemptible, check_priority
 from .keyed.key_rules import Exclusive, Rate, TenantKey, rule_of_call
-from .locality import hint_of_call
+from .locality import Locality
 from .merging import merge_key
 
 #: Who may say an option, and by which option or setting.
@@ -207,7 +207,7 @@ OPTIONS: dict[str, Option] = {
         "hint",
         "What the job works with: a worker that has lately ended a job with the same hint is preferred.",
         "a hint (str), or False",
-        hint_of_call,
+        Locality.of_call,
         (
             ("call", "locality"),
             ("route", "locality"),

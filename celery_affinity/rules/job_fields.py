@@ -7,24 +7,19 @@ made from the table; the arrows' own check is ``lua/jobs/job_check.lua``, which 
 
 from typing import NamedTuple
 
+from .known_marks import BATCH, KEYED, MANY_KEYED, MERGES, OF_KEYS, TENANTED, WORDS
 from .protocol import (
-    BATCH,
     BY_SETTINGS,
-    HINTED,
-    KEYED,
     LONGEST_ID,
     LONGEST_KEY,
     LONGEST_NUMBER,
     LONGEST_PATIENCE,
-    MANY_KEYED,
     MAX_PRIORITY,
-    MERGES,
     MOST_STAMP_BYTES,
     MOST_STAMPS,
     PREEMPTIBLE,
     RATE_PREFIX,
     TENANT_PREFIX,
-    TENANTED,
 )
 
 
@@ -61,7 +56,12 @@ _OF_RATE, _EXCLUSIVE = (
 _OF_TENANT = f"(?=key={TENANT_PREFIX}){_KEY} quota={BY_SETTINGS}(?: {PREEMPTIBLE})?"
 _BEFORE_TENANT = f"(?:{_OF_RATE}|{_EXCLUSIVE}|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIVE} {_OF_RATE})"
 _KEYS = f"(?:{_BEFORE_TENANT}(?: {_OF_TENANT})?|{_OF_TENANT})"
-_HINT = f"near={_ENCODED}{{1,{LONGEST_KEY}}}"
+_PARTS = (_MERGE, *(f"{mark.word}={_ENCODED}{{1,{LONGEST_KEY}}}" for mark in WORDS), _KEYS)
+_WORDS = ", ".join(f"'{mark.word}=K' with {mark.character!r} before the marks of keys" for mark in WORDS)
+#: Some of the parts, in their order.
+_RULES = "|".join(
+    first + "".join(f"(?: {part})?" for part in _PARTS[nth:]) for nth, first in enumerate(_PARTS, start=1)
+)
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
 #: name -> field, in the order of the arrows' arguments.
@@ -69,7 +69,7 @@ FIELDS: dict[str, JobField] = {
     "id": JobField(  # in the names of its keys
         "the transport, once for each queue of a call",
         f"1 to {LONGEST_ID} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
-        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}[{KEYED}{MANY_KEYED}\{TENANTED}])",
+        rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}[{''.join(OF_KEYS)}])",
     ),
     "type": JobField(
         "affinity of the task, or the queue",
@@ -112,8 +112,8 @@ FIELDS: dict[str, JobField] = {
         f"{RATE_PREFIX!r}; or 'key=K quota={BY_SETTINGS}' or 'key=K quota={BY_SETTINGS} {PREEMPTIBLE}', whose K "
         f"begins with {TENANT_PREFIX!r}, if it ends with {TENANTED!r}; or several of these kinds, the last one last, "
         f"if it ends with {MANY_KEYED!r}; or merging, with {MERGES!r} before the other mark, and keys; and before the "
-        f"keys 'near=K' with {HINTED!r} before the other marks; K of up to {LONGEST_KEY} characters, percent-encoded",
-        f"(?:{_MERGE}(?: {_HINT})?(?: {_KEYS})?|{_HINT}(?: {_KEYS})?|{_KEYS})?",
+        f"keys {_WORDS}; K of up to {LONGEST_KEY} characters, percent-encoded",
+        f"(?:{_RULES})?",
         "",
     ),
     "message": JobField("kombu", "any bytes", ""),  # in a key of its own

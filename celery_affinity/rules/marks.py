@@ -1,19 +1,31 @@
-"""The end of a job's id: arrows and workers know from the id alone what more there is to a job.
+"""The marks at the end of a job's id, which arrows and workers read instead of the job: see `known_marks`."""
 
-``!`` is last in the id of a job that has a key, ``&`` in the id of one that has several, ``$`` in the id of one whose
-only key is that of its tenant. Before that, or last, stands ``+`` in the id of a job that merges with others, and ``*``
-in the id of a batch, which the arrows made of several calls. Before these, or last, stands ``~`` in the id of a job
-that has a hint of locality.
-"""
+import re
 
-from .protocol import BATCH, HINTED, KEYED, MANY_KEYED, MERGES, TENANTED
-from .rule_texts import hint_in, keys_in, parts_of
+from .known_marks import (
+    ALL,
+    BATCH,
+    HINT,
+    HINTED,
+    KEYED,
+    KEYS,
+    MANY_KEYED,
+    MERGES,
+    OF_KEYS,
+    RULE,
+    TENANTED,
+    WORDS,
+    characters,
+)
+from .rule_texts import keys_in, parts_of, word_in
 
-#: The marks of keys.
-OF_KEYS = (KEYED, MANY_KEYED, TENANTED)
+_AT_END = re.compile("".join(f"[{re.escape(characters(place))}]?" for place in (HINT, RULE, KEYS)) + r"\Z")
 
-#: The last characters of the ids of all jobs that have rules.
-OF_RULES = (*OF_KEYS, MERGES, BATCH, HINTED)
+
+def at_end(job_id: str) -> str:
+    """Return all marks of *job_id*; "" for none."""
+    found = _AT_END.search(job_id)
+    return found[0] if found else ""
 
 
 def has_key(job_id: str) -> bool:
@@ -29,41 +41,45 @@ def has_tenant_alone(job_id: str) -> bool:
     return job_id.endswith(TENANTED)
 
 
-def of_keys(job_id: str) -> str:
+def key_mark(job_id: str) -> str:
     """Return the mark of keys at the end of *job_id*; "" for none."""
     return job_id[-1:] if has_key(job_id) else ""
 
 
-def of_texts(keys: str) -> str:
-    """Return the mark of a job of which *keys* is the part of its rules that says keys (`rule_texts`)."""
+def merges(job_id: str) -> bool:
+    """Return whether *job_id* is that of one call, which merges with others that wait when it does."""
+    return job_id.removesuffix(key_mark(job_id)).endswith(MERGES)
+
+
+def has_hint(job_id: str) -> bool:
+    return HINTED in at_end(job_id)
+
+
+def is_batch(job_id: str) -> bool:
+    return job_id.removesuffix(key_mark(job_id)).endswith(BATCH)
+
+
+def batch_of(first: str) -> str:
+    """Return the id of the batch that begins with the call *first*."""
+    mark = key_mark(first)
+    return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark
+
+
+def marks_for(rules: str) -> str:
+    """Return the marks of a job whose rules are this text (`rule_texts`)."""
+    merging, keys = parts_of(rules)
+    said = {mark.character for mark in WORDS if word_in(rules, mark.word)}
+    said |= {MERGES if merging else "", _key_mark_for(keys)}
+    return "".join(character for character in ALL if character in said)
+
+
+def _key_mark_for(keys: str) -> str:
     found = keys_in(keys)
     if len(found) == 1:
         return TENANTED if found[0].stated is None else KEYED
     return MANY_KEYED if found else ""
 
 
-def merges(job_id: str) -> bool:
-    """Return whether *job_id* is that of one call, which merges with others that wait when it does."""
-    return job_id.removesuffix(of_keys(job_id)).endswith(MERGES)
-
-
-def has_hint(job_id: str) -> bool:
-    return job_id.removesuffix(of_keys(job_id)).removesuffix(MERGES).removesuffix(BATCH).endswith(HINTED)
-
-
-def is_batch(job_id: str) -> bool:
-    return job_id.removesuffix(of_keys(job_id)).endswith(BATCH)
-
-
-def batch_of(first: str) -> str:
-    """Return the id of the batch that begins with the call *first*."""
-    mark = of_keys(first)
-    return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark
-
-
 def marked(job_id: str, rules: str) -> str:
-    """Return *job_id* with the marks of a job whose rules are this text (`rule_texts`), "" for none."""
-    if not rules:
-        return job_id
-    of_merging, keys = parts_of(rules)
-    return f"{job_id}{HINTED if hint_in(rules) else ''}{MERGES if of_merging else ''}{of_texts(keys)}"
+    """Return *job_id* with the marks of a job whose rules are this text, "" for none."""
+    return f"{job_id}{marks_for(rules)}" if rules else job_id

@@ -10,12 +10,10 @@ from operator import itemgetter
 from typing import Any
 
 from ..errors import OptionError, refuse
-from . import marks, redis_keys
+from . import known_marks, marks, redis_keys
 from .bounds import Bound
 from .job_fields import FIELDS
 from .lanes import DEMAND, QUEUED
-from .protocol import HINTED, MERGES
-from .rule_texts import hint_in, parts_of
 
 _NAMES = tuple(FIELDS)
 _ID, _RULES = _NAMES.index("id"), _NAMES.index("rules")
@@ -48,10 +46,8 @@ def bad(arguments: Sequence[object]) -> str | None:
 def _is_marked_so(job_id: str, rules: str) -> bool:
     """Return whether the marks of *job_id* are those of a job with *rules*."""
     if not rules:
-        return not job_id.endswith((*marks.OF_KEYS, MERGES, HINTED))
-    of_merging, keys = parts_of(rules)
-    is_marked = marks.of_keys(job_id) == marks.of_texts(keys) and marks.merges(job_id) == bool(of_merging)
-    return is_marked and marks.has_hint(job_id) == bool(hint_in(rules))
+        return not job_id.endswith(known_marks.ALL)
+    return marks.at_end(job_id) == marks.marks_for(rules)
 
 
 def refused(name: str, arguments: Sequence[object]) -> OptionError:

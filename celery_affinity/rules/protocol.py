@@ -112,12 +112,6 @@ LONGEST_PATIENCE = 15
 #: Characters of the longest key of a rule, percent-encoded.
 LONGEST_KEY = 255
 
-#: End of the id of each job that has a key; more of them; or a tenant alone, which is a key as well. The id alone tells
-#: an arrow that there is more to do.
-KEYED = "!"
-MANY_KEYED = "&"
-TENANTED = "$"
-
 #: What the keys of rates, and of tenants, begin with, encoded. No exclusive key does, so they never meet.
 RATE_PREFIX = "rate%3A"
 TENANT_PREFIX = "tenant%3A"
@@ -128,13 +122,7 @@ BY_SETTINGS = "settings"
 #: Last word of the rules of a job with a tenant that may be stopped for the job of another one.
 PREEMPTIBLE = "preemptible=1"
 
-#: End of the id of a call that merges with others, and of a batch of such calls; the mark of a key may follow.
-MERGES = "+"
-BATCH = "*"
-
-#: What follows in the id of a job with a hint (`locality`), before these marks or last. Hints that a worker holds, and
-#: holders of a hint that are compared for one job, those who used it last.
-HINTED = "~"
+#: Hints that a worker holds (`locality`), and holders of a hint that are compared for one job, those who used it last.
 MOST_HINTS = 10
 MOST_HOLDERS = 30
 

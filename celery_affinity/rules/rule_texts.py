@@ -1,9 +1,9 @@
 """What the field ``rules`` of a job says: how the job merges, and its keys.
 
 The field has some of five parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
-waits for others; ``near=H``, a hint of locality; ``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in
-which the job passes its keys: the one that fewer jobs share comes first, since a job that waits there holds up no
-others; ``key=tenant%3AK quota=settings``, and then perhaps ``preemptible=1``. Arrows read these texts by
+waits for others; rules of one word (`known_marks.WORDS`), such as ``near=H``, a hint of locality;
+``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the one that fewer jobs
+share comes first, since a job that waits there holds up no others; ``key=tenant%3AK quota=settings``, and then perhaps ``preemptible=1``. Arrows read these texts by
 ``lua/jobs/rule_texts.lua``. `merging`, `locality` and `keyed.key_rules` write them.
 """
 
@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from .known_marks import MARKS, WORDS
 from .protocol import BY_SETTINGS, LONGEST_NUMBER, PREEMPTIBLE, USUAL_BOUNDS, USUAL_MOST, USUAL_MOST_BYTES
 
 _COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
@@ -18,8 +19,8 @@ _COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
 #: What a text says of one key.
 _KEY_PART = re.compile(r"key=\S+ (?:(?!key=)\S+ ?)+(?<! )")
 
-#: What a text says of a hint.
-_HINT = re.compile(r"(?:^| )near=(\S+)")
+#: What a text says of a rule of one word.
+_WORD = re.compile(rf"(?:^| )({'|'.join(mark.word for mark in WORDS)})=(\S+)")
 
 
 class StatedRate(NamedTuple):
@@ -91,21 +92,25 @@ def in_full(kept: str) -> str:
 
 def parts_of(text: str) -> tuple[str, str]:
     """Return what *text* says of merging, and what it says of keys; "" for nothing."""
-    text = without_hint(text)
+    text = without_words(text)
     start = text.find("key=")  # no encoded key has an equals sign
     keys = "" if start < 0 else text[start:]
     return text.removesuffix(keys).rstrip(), keys
 
 
+def word_in(text: str, word: str) -> str:
+    """Return the value, encoded, of a rule of one *word* in *text*; "" for none."""
+    return next((value for its, value in _WORD.findall(text) if its == word), "")
+
+
 def hint_in(text: str) -> str:
     """Return the hint, encoded, in *text*; "" for none."""
-    found = _HINT.search(text)
-    return found[1] if found else ""
+    return word_in(text, MARKS["HINTED"].word)
 
 
-def without_hint(text: str) -> str:
-    """Return what *text* says besides a hint."""
-    return _HINT.sub("", text).lstrip() if "near=" in text else text
+def without_words(text: str) -> str:
+    """Return what *text* says besides rules of one word."""
+    return _WORD.sub("", text).lstrip()
 
 
 def texts_of_keys(text: str) -> tuple[str, str, str]:

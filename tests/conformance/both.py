@@ -4,7 +4,8 @@ import zlib
 from itertools import count
 
 from celery_affinity.rules import bounds, job_fields, new_job
-from celery_affinity.rules.marks import has_hint, has_key, merges, of_keys
+from celery_affinity.rules.known_marks import WORDS
+from celery_affinity.rules.marks import at_end, has_key, key_mark, merges
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
 from celery_affinity.rules.redis_keys import encode
@@ -41,10 +42,10 @@ def rules_of(job_id):
     number = zlib.crc32(job_id.encode())
     ways = PATIENT if job_id.startswith("p") else MERGES
     merge = [ways[number % len(ways)]] if merges(job_id) else []
-    of_mark = {"": ("",), "!": RULES, "&": RULES_OF_MANY, "$": RULES_OF_TENANT}[of_keys(job_id)]
+    of_mark = {"": ("",), "!": RULES, "&": RULES_OF_MANY, "$": RULES_OF_TENANT}[key_mark(job_id)]
     of_key = [of_mark[number % (min(3, len(of_mark)) if merge else len(of_mark))]] if has_key(job_id) else []
-    hint = [f"near={HINTS[number % len(HINTS)]}"] if has_hint(job_id) else []
-    return " ".join(merge + hint + of_key)
+    words = [f"{mark.word}={HINTS[number % len(HINTS)]}" for mark in WORDS if mark.character in at_end(job_id)]
+    return " ".join(merge + words + of_key)
 
 
 def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):

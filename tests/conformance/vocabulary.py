@@ -2,6 +2,7 @@
 
 from celery_affinity.rules import metrics
 from celery_affinity.rules.ahead import NOTHING, Ahead
+from celery_affinity.rules.known_marks import HINT, OF_KEYS, WORDS
 from celery_affinity.rules.protocol import FORCE, MOST_MOVES
 from celery_affinity.rules.redis_keys import withdrawn
 from celery_affinity.server.arguments import TypeSums
@@ -113,7 +114,9 @@ PATIENT = (
     "merge=p most=4 bytes=1700 wait=3000000/5000000",
 )
 #: End of a job's id: whether the job merges, and has a key.
-marks = draw.sampled_from([*[""] * 4, *"!!&&$$++", "+!", "+&", "+$", *"~~~~~", "~!", "~&", "~$", "~+", "~+!"])
+_words = [each for mark in WORDS for each in (*[mark.character] * 5, *(mark.character + key for key in OF_KEYS))]
+_hints = [mark.character + more for mark in WORDS if mark.place == HINT for more in ("+", "+!")]
+marks = draw.sampled_from([*[""] * 4, *"!!&&$$++", "+!", "+&", "+$", *_words, *_hints])
 #: µs, on both sides of every limit of time: a tick lately, a silence that counts, a heartbeat, a timeout; and back.
 SECOND_US = _S = 1_000_000
 times_us = draw.sampled_from(

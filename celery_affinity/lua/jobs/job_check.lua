@@ -69,30 +69,38 @@ local function mark_of(text)
     return mark and kept.keep(known_marks, text, mark)
 end
 
--- RETURNS a text without the hint that it says, and whether that is accepted. `is_marked`: whether it should say one.
-local function without_hint(text, is_marked)
-    local first, last, hint = string.find(text, "near=([%w_.~%%-]*)")
-    if not first then
-        return text, not is_marked
+-- RETURNS a text without the rules of one word that it says (`known_marks.WORDS`), and whether these are accepted: those
+-- that the end of the id tells, in their order.
+local function without_words(text, id)
+    local are_good = true
+    for nth = #protocol.WORDS, 1, -1 do
+        local word = protocol.WORDS[nth]
+        local is_marked = string.find(id, word.ends, -3) ~= nil
+        local first, last, value = string.find(text, word.says)
+        if first then
+            local before, after = string.sub(text, 1, first - 1), string.sub(text, last + 2)
+            are_good = are_good and is_marked and value ~= "" and #value <= protocol.LONGEST_KEY
+                and (before == "" or string.find(before, "^%S.* $")) and not string.find(before, "key=", 1, true)
+                and (last == #text or string.find(after, "^key=") and string.byte(text, last + 1) == 32)
+            text = after == "" and string.sub(before, 1, -2) or before .. after
+        else
+            are_good = are_good and not is_marked
+        end
     end
-    local before, after = string.sub(text, 1, first - 1), string.sub(text, last + 2)
-    local is_good = is_marked and hint ~= "" and #hint <= protocol.LONGEST_KEY
-        and (before == "" or string.find(before, "^merge=.* $")) and not string.find(before, "key=", 1, true)
-        and (last == #text or string.find(after, "^key=") and string.byte(text, last + 1) == 32)
-    return after == "" and string.sub(before, 1, -2) or before .. after, is_good
+    return text, are_good
 end
 
 -- RETURNS whether the rules in `text`, which is not empty, are those that the end of the job's id tells (`marks`).
 -- `mark`: that of the id.
 local function are_rules(text, id, mark)
-    local rest, has_good_hint = without_hint(text, marks.has_hint(id))
-    local is_good = true
-    text = rest
+    local rest, is_good = without_words(text, id)
     if mark == protocol.MERGES then
-        is_good, text = read_merge(text)
+        local merges_well
+        merges_well, rest = read_merge(rest)
+        is_good = is_good and merges_well
     end
-    is_good = is_good and has_good_hint
-    if (mark == protocol.MERGES or mark == protocol.HINTED) and not marks.has_key(id) then
+    text = rest
+    if hooks.is_mark[mark] and not marks.has_key(id) then
         return is_good and text == ""
     end
     return is_good and (known_marks.of[text] or mark_of(text)) == string.sub(id, -1)

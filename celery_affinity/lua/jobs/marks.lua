@@ -2,7 +2,9 @@
 -- key is that of its tenant (`keyed`), "+" for a call that merges with others, "*" for a batch of such calls
 -- (`merging`); the mark of keys is last. Before these "~" says that the job has a hint (`near`). So an arrow that has
 -- an id alone knows what there is to do, and a job without rules costs a comparison.
-local OF_KEYS = { [protocol.KEYED] = true, [protocol.MANY_KEYED] = true, [protocol.TENANTED] = true }
+-- The marks: `rules/known_marks.py`.
+local OF_KEYS = protocol.MARKS_OF_KEYS
+local HINTED = protocol.ENDS.HINTED
 
 -- RETURNS the end of an id but for the mark of keys: "+", "*", or any other character.
 function marks.of(id)
@@ -38,5 +40,5 @@ end
 
 -- RETURNS whether job `id` has a hint.
 function marks.has_hint(id)
-    return string.find(id, "~[+*]?[!&$]?$", -3) ~= nil
+    return string.find(id, HINTED, -3) ~= nil
 end

@@ -7,6 +7,11 @@ function rule_texts.merge_key(text)
     return string.match(text or "", "^merge=(%S+)")
 end
 
+-- RETURNS the value of a rule of one word (`known_marks.WORDS`); nil without one.
+function rule_texts.word(text, word)
+    return string.match(text or "", word .. "=(%S+)")
+end
+
 -- RETURNS the hint; nil without one.
 function rule_texts.hint(text)
     return string.match(text or "", "near=(%S+)")

@@ -22,7 +22,7 @@ from celery_affinity import Affinity, Exclusive, Merge, Preempted, Rate, Tenant,
 from celery_affinity.client.first_try import rules_in
 from celery_affinity.client.stamp import PROPERTY, job_id, moment
 from celery_affinity.rules.keyed.key_rules import tenant_in
-from celery_affinity.rules.marks import of_keys
+from celery_affinity.rules.marks import key_mark
 from celery_affinity.rules.redis_keys import decode
 from celery_affinity.rules.rule_texts import keys_in
 
@@ -176,7 +176,7 @@ def _note_failed(sender=None, exception=None, **_):
 
 def _job_of(request) -> str:
     job, _, _ = request.properties["delivery_tag"].rpartition(":")
-    return without_mark(job.removesuffix(of_keys(job)))  # a publish does not know here whether there will be one
+    return without_mark(job.removesuffix(key_mark(job)))  # a publish does not know here whether there will be one
 
 
 def _keys_of(left) -> str:

@@ -6,7 +6,8 @@ import random
 
 import redis
 
-from celery_affinity.rules.protocol import HINTED, MOST_HINTS
+from celery_affinity.rules.known_marks import HINTED
+from celery_affinity.rules.protocol import MOST_HINTS
 from celery_affinity.rules.redis_keys import Keys
 
 #: Share, %, of jobs with a hint; their hints: more than a worker holds.

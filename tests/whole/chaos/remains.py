@@ -11,8 +11,9 @@ import redis
 
 from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.observe.status import Report
-from celery_affinity.rules.marks import is_batch, of_keys
-from celery_affinity.rules.protocol import ENDED_KEPT_S, HINTED, MERGES
+from celery_affinity.rules.known_marks import HINTED, MERGES
+from celery_affinity.rules.marks import is_batch, key_mark
+from celery_affinity.rules.protocol import ENDED_KEPT_S
 from celery_affinity.rules.redis_keys import KEYS, Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
@@ -257,7 +258,7 @@ def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> boo
 
 def _id(job: str) -> str:
     """Return the id of a job as the ledger has it."""
-    return job if is_batch(job) else job.removesuffix(of_keys(job)).removesuffix(MERGES).removesuffix(HINTED)
+    return job if is_batch(job) else job.removesuffix(key_mark(job)).removesuffix(MERGES).removesuffix(HINTED)
 
 
 def _text(row: dict[bytes, bytes]) -> dict[str, str]:
