@@ -3,7 +3,7 @@
 import fnmatch
 import re
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from itertools import chain
@@ -15,12 +15,12 @@ from kombu.utils.url import url_to_parts
 from redis.utils import HIREDIS_AVAILABLE
 
 from ..client import misspelt, recurring
-from ..client.of_app import is_ours, rules_by_name, settings_of, type_by_name
+from ..client.of_app import is_ours, rules_by_name, settings_of
 from ..client.options_in_app import options_in_annotations, options_in_beat_schedule, options_in_routes
 from ..client.wrong_in_app import wrong_in, wrong_with_app
 from ..errors import AffinityError, OptionError
 from ..rules import reserves
-from ..rules.affinity import affinity_of, as_affinity
+from ..rules.affinity import affinity_of
 from ..rules.keyed import key_limits
 from ..rules.keyed.key_rules import Rule
 from ..rules.keyed.template import pattern_of
@@ -34,6 +34,7 @@ from ..versions import versions
 from .facts import App, Backend, Name
 from .gather_cohorts import shared_keys
 from .gather_preemptible import preemptible
+from .gather_types import by_type, declared_types, priorities
 
 #: Options that kombu's connection and transport read by themselves.
 _OPTIONS_OF_CONNECTIONS = (
@@ -72,7 +73,7 @@ def gather_app(app: Celery) -> App:
     use_ssl = app.conf.broker_use_ssl
     given_ssl = use_ssl if isinstance(use_ssl, Mapping) else {}
     misspelt_options = _misspelt(app, own, refused)
-    declared = dict(_by_type(each for each in _declared(app, own, refused) if own.schedules(each[0])))
+    declared = dict(by_type(each for each in declared_types(app, own, refused) if own.schedules(each[0])))
     return App(
         name=app.main or "",
         broker=urls.masked(url),
@@ -92,7 +93,7 @@ def gather_app(app: Celery) -> App:
         ),
         schedules_all="*" in own.queues,
         priority_order_is_set=any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys()),  # noqa: SIM118  # Celery's conf iterates over other keys
-        priorities=tuple(_priorities(app)),
+        priorities=tuple(priorities(app)),
         void={name: app.conf[name] for name, default in _PREFETCH.items() if app.conf[name] != default},
         cancels_on_connection_loss=bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss),
         guard=own.guard,
@@ -185,77 +186,6 @@ def _is_none(requirement: object) -> bool:
     return requirement == ssl.CERT_NONE or requirement in ("none", "CERT_NONE")
 
 
-# -- types
-
-
-def _by_type(declared: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    found: dict[str, dict[str, None]] = {}
-    for type_, who in declared:
-        found.setdefault(type_, {})[who] = None
-    yield from ((type_, tuple(who)) for type_, who in sorted(found.items()))
-
-
-def _declared(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield types with their declarations: tasks, routes, patterns, beat_schedule entries. Errors go to *refused*."""
-    for name, task in sorted(app.tasks.items()):
-        if not name.startswith("celery."):
-            type_ = _type_of_task(app, own, name, task, refused)
-            if type_:
-                yield type_, f"task {name}"
-    for pattern, type_ in own.task_types.items():
-        yield type_, f"affinity_task_types {pattern!r}"
-    for where, options in _given_options(app):
-        type_ = _type_of_options(options, where, refused)
-        if type_:
-            yield type_, where
-
-
-def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: list[str]) -> str | None:
-    """Return the type of a call without options. Whatever may name the type is asked in the order of publishing."""
-    given = {name: value for name, value in task._get_exec_options().items() if value is not None}
-    try:
-        options = app.amqp.router.route(given, name, (), {}, task)
-    except Exception:  # a router of the user's may look at arguments, or want a queue that is not declared
-        options = {}
-    try:
-        affinities = [as_affinity(options.get("affinity")), affinity_of(task)]
-    except AffinityError as exc:
-        refused.append(f"task {name}: {exc}")
-        return None
-    types = [*(each.type for each in affinities), type_by_name(name, own), _name_of(options.get("queue"))]
-    return next((type_ for type_ in types if type_), None)
-
-
-def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the options in task_routes and in beat_schedule entries, each with its place."""
-    yield from options_in_routes(app.conf)
-    yield from options_in_beat_schedule(app.conf)
-
-
-def _type_of_options(options: Mapping[str, Any], where: str, refused: list[str]) -> str | None:
-    try:
-        return as_affinity(options.get("affinity")).type or _name_of(options.get("queue"))
-    except AffinityError as exc:
-        refused.append(f"{where}: {exc}")
-        return None
-
-
-def _name_of(queue: Any) -> str | None:
-    return queue if isinstance(queue, str) else getattr(queue, "name", None)
-
-
-def _priorities(app: Celery) -> Iterator[str]:
-    """Yield the places that use Celery's own priority, not that of `Affinity`."""
-    if app.conf.task_default_priority is not None:
-        yield "task_default_priority"
-    for name, task in sorted(app.tasks.items()):
-        if getattr(task, "priority", None) not in (None, app.conf.task_default_priority):
-            yield f"task {name}"
-    for where, options in _given_options(app):
-        if options.get("priority") is not None:
-            yield where
-
-
 # -- names of tasks, and keys
 
 
@@ -288,7 +218,7 @@ def _key_patterns(app: Celery, own: Settings) -> tuple[str, ...] | None:
 def _rules(app: Celery, own: Settings) -> Iterator[tuple[str, Rule]]:
     """Yield the rules by key of tasks, and those that names of tasks have, each with that name."""
     for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # said by `_type_of_task`
+        with suppress(AffinityError):  # `gather_types` says it
             for rule in affinity_of(task).keys:
                 yield name, rule
     yield from ((pattern, rule) for pattern, named in own.task_rules.items() for rule in named.keys)
@@ -297,7 +227,7 @@ def _rules(app: Celery, own: Settings) -> Iterator[tuple[str, Rule]]:
 def _hinted(app: Celery, own: Settings) -> Iterator[str]:
     """Yield the tasks that say a hint of locality, and the names of tasks that do."""
     for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # said by `_type_of_task`
+        with suppress(AffinityError):  # `gather_types` says it
             if affinity_of(task).locality:
                 yield f"task {name}"
     yield from (f"affinity_task_rules[{name!r}]" for name, named in own.task_rules.items() if named.locality)
@@ -309,7 +239,7 @@ def _hinted(app: Celery, own: Settings) -> Iterator[str]:
 def _merges_twice(app: Celery, own: Settings) -> Iterator[tuple[str, str]]:
     """Yield the tasks that merge, and whose calls a class of another package keeps from it, each with that class."""
     for name, task in sorted(app.tasks.items()):
-        with suppress(AffinityError):  # said by `_type_of_task`
+        with suppress(AffinityError):  # `gather_types` says it
             if affinity_of(task).merge or rules_by_name(name, own).merge:
                 yield from ((name, found) for found in map(_named, type(task).__mro__) if found in _OF_OTHERS)
 
