@@ -37,7 +37,7 @@ _PATIENCE_S = 3.0
 
 
 @dataclass
-class _Telling:
+class _EndInHand:
     ending: Ending
     since_s: float
     is_known: bool = False
@@ -53,7 +53,7 @@ class Announcer:
         self._now_s = now_s
         self._scheduler: Scheduler | None = None
         self._threads = DaemonThreads("affinity-announcer", self._tell_one, most=THREADS, now_s=now_s)
-        self._telling: dict[int, _Telling] = {}  # by thread
+        self._in_hand: dict[int, _EndInHand] = {}  # by thread
         self._in_trouble = False
         self._next_added_s: float | None = None  # None: not all threads hang
         self._pause_s = _ADDED_AFTER_S
@@ -61,10 +61,10 @@ class Announcer:
     def announce(self, scheduler: Scheduler, *, untold: bool) -> None:
         """Begin to tell ends if some are *untold*, and log the tellings that are late."""
         self._scheduler = scheduler
-        for telling in tuple(self._telling.values()):
-            if not telling.is_said_to_be_late and self._now_s() - telling.since_s > LATE_AFTER_S:
-                telling.is_said_to_be_late = True
-                _say_what_is_late(telling)
+        for told in tuple(self._in_hand.values()):
+            if not told.is_said_to_be_late and self._now_s() - told.since_s > LATE_AFTER_S:
+                told.is_said_to_be_late = True
+                _say_what_is_late(told)
         if untold:
             self._add_one_if_all_hang()
             self._threads.call()
@@ -73,7 +73,7 @@ class Announcer:
         """Begin no further telling, and wait 3 s for those under way. Logs the tasks of those that hang."""
         hanging = self._threads.stop(_PATIENCE_S)
         if hanging:
-            tasks = ", ".join(each.ending.task_id for each in tuple(self._telling.values()))
+            tasks = ", ".join(each.ending.task_id for each in tuple(self._in_hand.values()))
             logger.warning(
                 "Not waiting for %d thread(s) that tell callers the outcome of tasks; tasks: %s", hanging, tasks
             )
@@ -106,7 +106,7 @@ class Announcer:
         scheduler = self._scheduler
         assert scheduler is not None, "set by announce"
         identity = self._teller.identity()
-        telling = [each.ending.job_id for each in tuple(self._telling.values()) if not each.is_known]
+        telling = [each.ending.job_id for each in tuple(self._in_hand.values()) if not each.is_known]
         try:
             ending = scheduler.announce(identity, again_s=LATE_AFTER_S, telling=telling)
             if ending is None:
@@ -131,12 +131,12 @@ class Announcer:
 
     def _tell(self, scheduler: Scheduler, ending: Ending) -> None:
         message = scheduler.reader.message_of(ending.job_id) if ending.message is None else ending.message
-        telling = self._telling[threading.get_ident()] = _Telling(ending, self._now_s())
+        told = self._in_hand[threading.get_ident()] = _EndInHand(ending, self._now_s())
 
         def record() -> None:
-            if not telling.is_known:
+            if not told.is_known:
                 scheduler.told([ending.job_id])
-                telling.is_known = True
+                told.is_known = True
                 logger.info("Task %s[%s] is %s: its caller is told", ending.task_name, ending.task_id, ending.how)
 
         try:
@@ -148,7 +148,7 @@ class Announcer:
         except ChordIsClaimedError as exc:
             logger.info("The caller of task %s is told later that the task is %s: %s", *_named(ending), exc)
         except Exception:
-            if telling.is_known:
+            if told.is_known:
                 logger.exception(
                     "The caller of task %s is told that the task is %s, but a signal, link or chord failed",
                     *_named(ending),
@@ -158,22 +158,22 @@ class Announcer:
                     "Cannot tell the caller of task %s that the task is %s; retrying later", *_named(ending)
                 )
         finally:
-            del self._telling[threading.get_ident()]
+            del self._in_hand[threading.get_ident()]
 
 
 def _named(ending: Ending) -> tuple[str, str]:
     return ending.task_id, ending.how
 
 
-def _say_what_is_late(telling: _Telling) -> None:
-    if telling.is_known:
+def _say_what_is_late(told: _EndInHand) -> None:
+    if told.is_known:
         logger.warning(
             "The caller of task %s is told that the task is %s, but a signal handler hangs and keeps a thread",
-            *_named(telling.ending),
+            *_named(told.ending),
         )
     else:
         logger.warning(
             "The caller of task %s is not told yet that the task is %s: the result backend hangs. Other callers "
             "are told meanwhile, and another process may tell this one",
-            *_named(telling.ending),
+            *_named(told.ending),
         )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from ..clock import SECOND_US
 from ..observe.keyed.facts import Holder, Key
 from ..observe.keyed.in_use import Found, KeyDetails
-from ..rules.addresses import of_type
+from ..rules.addresses import type_address
 from ..rules.keyed.key_limits import Limit
 from ..rules.patterns import precedence
 from .words import duration, many, mode, moment, paragraph, table
@@ -15,7 +15,7 @@ def keys(found: Found) -> str:
     """Return keys as a table, and whether there are more; then the types that have a limit."""
     parts = [_keys(found)]
     if found.types:
-        rows = [(of_type(each.type), str(each.limit), str(each.running), str(each.waiting)) for each in found.types]
+        rows = [(type_address(each.type), str(each.limit), str(each.running), str(each.waiting)) for each in found.types]
         parts.append(table(("limit of a type", "limit", "running", "waiting"), rows))
     return "\n\n".join(parts)
 

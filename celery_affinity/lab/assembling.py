@@ -196,22 +196,22 @@ class Assembly:
         self, begin_us: int, end_us: int, waiting: Iterable[Unclaimed], names: Mapping[str, str]
     ) -> Iterator[TracedJob]:
         again_us: dict[str, int] = {}  # when a job came back
-        settled = set()
+        traced = set()
         for fence in sorted(self._claims):
             claim = self._claims[fence]
             self._close(claim)
             since_us = min(max(claim.enqueued_us, again_us.get(claim.job_id, claim.enqueued_us)), claim.claimed_us)
-            if claim.job_id in settled or since_us > end_us:
+            if claim.job_id in traced or since_us > end_us:
                 continue
             if claim.ended_us is not None:
                 again_us[claim.job_id] = claim.ended_us
             if claim.ended_us is None or claim.ended_us >= begin_us:
                 yield _traced(claim, fence, since_us, begin_us, end_us, names[claim.worker])
             if claim.ended_us is None or claim.ended_us > end_us or claim.claimed_us > end_us:
-                settled.add(claim.job_id)
+                traced.add(claim.job_id)
         for job in waiting:
             since_us = max(job.enqueued_us, again_us.get(job.job_id, job.enqueued_us))
-            if job.job_id not in settled and since_us <= end_us:
+            if job.job_id not in traced and since_us <= end_us:
                 yield _traced_waiting(job, since_us, begin_us)
 
     def _close(self, claim: _Claim) -> None:

@@ -318,7 +318,7 @@ class Membership:
             # After the sync: before that the server may take the slots of the claims that were given up for free.
             self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
             self._hand_over_sums()
-            self._recording.beat(self.scheduler)
+            self._recording.heartbeat(self.scheduler)
         except (RedisError, OSError) as exc:
             self.reporting.note_trouble(exc)
             return _RETRY_S

@@ -25,7 +25,7 @@ class Recalled:
 
     def has(self, job_id: str, type_: str, fence: str) -> bool:
         """Return whether a claim goes back instead of being started."""
-        whats = (addresses.ALL, addresses.of_type(type_), *([_KEYS] if marks.has_key(job_id) else []))
+        whats = (addresses.ALL, addresses.type_address(type_), *([_KEYS] if marks.has_key(job_id) else []))
         return any(int(fence) <= self._up_to.get(what, 0) for what in whats)
 
     def clear(self) -> None:

@@ -51,14 +51,14 @@ class RecordingWorker:
             self._joined_us = self._clock.now_us()
 
     def leave(self, scheduler: Scheduler) -> None:
-        """Hand over all that is left: the server takes back what the worker still holds. Raises as `beat` does."""
+        """Hand over all that is left: the server takes back what the worker still holds. Raises as `heartbeat` does."""
         held = self._claims.held()
         self._records.gone(held)
         for each in held:
             each.opened_in = "" if self._recording is None else self._recording.id
-        self.beat(scheduler, leaves=True)
+        self.heartbeat(scheduler, leaves=True)
 
-    def beat(self, scheduler: Scheduler, *, leaves: bool = False) -> None:
+    def heartbeat(self, scheduler: Scheduler, *, leaves: bool = False) -> None:
         """Begin or stop with the recording that is on, and hand over what has ended.
 
         What the server refuses is handed over with the next heartbeat. Raises a redis error if the server does not

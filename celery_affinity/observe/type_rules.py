@@ -55,7 +55,7 @@ def address(kind: Kind, name: str) -> str:
     """Return what the arrows call the type or key *name*, or all types. Raises OptionError for what is no key."""
     if kind == "all":
         return addresses.ALL
-    return addresses.of_key(encoded(name)) if kind == "key" else addresses.of_type(encode(name))
+    return addresses.key_address(encoded(name)) if kind == "key" else addresses.type_address(encode(name))
 
 
 def no_pause(kind: Kind, name: str) -> str:
@@ -99,7 +99,7 @@ def paused_types(reader: Reader) -> set[str]:
 
 def pauses_of(reader: Reader, type_: str, keys: Sequence[str], of: Kind | None = None) -> list[Pause]:
     """Return the pauses that concern a job of *type_* with *keys*, all encoded; *of*: only those of this kind."""
-    names = [addresses.ALL, addresses.of_type(type_), *map(addresses.of_key, keys)]
+    names = [addresses.ALL, addresses.type_address(type_), *map(addresses.key_address, keys)]
     found = (_pause(what, words) for what, words in reader.fields("pauses", names).items())
     return [each for each in found if each and of in (None, each.kind)]
 

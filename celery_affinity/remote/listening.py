@@ -48,10 +48,10 @@ class _Waiting:
     def __post_init__(self) -> None:
         self.item = self.loop.create_future()
 
-    def settle(self, item: bytes | BaseException, given_back: Callable[[bytes], object]) -> None:
+    def resolve(self, item: bytes | BaseException, given_back: Callable[[bytes], object]) -> None:
         """Hand over an item, or an error, from another thread."""
 
-        def settle() -> None:
+        def resolve() -> None:
             if self.item.done():
                 if isinstance(item, bytes):
                     given_back(item)
@@ -61,7 +61,7 @@ class _Waiting:
                 self.item.set_exception(item)
 
         try:
-            self.loop.call_soon_threadsafe(settle)
+            self.loop.call_soon_threadsafe(resolve)
         except RuntimeError:  # the loop is closed: the process ends
             logger.debug("Nobody waits for worker %s any more", self.worker)
 
@@ -120,7 +120,7 @@ class _Line:
             if one is None:
                 stray(reply[1])
             else:
-                one.settle(reply[1], stray)
+                one.resolve(reply[1], stray)
         self._give_back(scheduler)
         if time.monotonic() - self._heartbeat_s > self._heartbeat_every_s:
             self._send_heartbeats(scheduler)
@@ -146,7 +146,7 @@ class _Line:
             if not is_known:
                 with self.lock:
                     self.waiting.pop(each.worker, None)
-                each.settle(unknown(each.worker), lambda _: None)
+                each.resolve(unknown(each.worker), lambda _: None)
 
     def _fail(self, exc: Exception) -> None:
         if not isinstance(exc, (RedisError, OSError)):
@@ -155,7 +155,7 @@ class _Line:
             self.has_ended = True
             waiting, self.waiting = list(self.waiting.values()), {}
         for each in waiting:
-            each.settle(exc, lambda _: None)
+            each.resolve(exc, lambda _: None)
 
 
 class Listening:

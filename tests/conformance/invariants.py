@@ -118,7 +118,7 @@ def left_to_a_tick(reference):
 
 
 def may_wait_for_its_key(reference, rules):
-    """Return whether a tick settles the key at once, or at a known time: a turn's end, or what its rate says."""
+    """Return whether a tick looks at the key at once, or at a known time: a turn's end, or what its rate says."""
     is_soon = reference.due_keys[rules.key] == AT_ONCE_US
     return is_soon or rules.key in reference.turns or isinstance(rules.stated, StatedRate)
 

@@ -26,7 +26,7 @@ def test_a_server_that_refuses_to_begin_a_recording_is_asked_once_and_keeps_no_w
     scheduler = Scheduler(redis_client, Keys())
     redis_client.hset(Keys().key("recording"), "of", "another type")
     for _ in range(2):
-        recording.beat(scheduler)
+        recording.heartbeat(scheduler)
     recording.leave(scheduler)
     assert [each.getMessage().partition(":")[0] for each in caplog.records] == [
         "The server refuses the recording that affinity_record asks for; none begins here"
@@ -42,6 +42,6 @@ def test_a_server_that_is_away_for_a_moment_is_asked_to_begin_it_again(redis_cli
 
         away.setattr(recordings, "begin", no_answer)
         with pytest.raises(NoConnectionError):
-            recording.beat(scheduler)
-    recording.beat(scheduler)
+            recording.heartbeat(scheduler)
+    recording.heartbeat(scheduler)
     assert recordings.current(scheduler) is not None

@@ -5,18 +5,18 @@
 -- Cost: some commands at 0, which read all profiles; then that of MOST_LOOKS keys, and those of one worker, profile,
 -- type, key or recurring call. O(workers) if sums are made because an arrow failed or they do not agree.
 local MOST_LOOKS = 60 -- keys that a call looks at, each with about two commands
-local MOST_KEYS = 2000 -- keys of rules that one repair looks at: there may be very many, and each has its turn
+local MOST_KEYS = 2000 -- keys of rules that one repair looks at: there may be very many, and each call looks at others
 local MOST_IN_A_PAGE = 24 -- members or fields that are read at once
 -- `first` is the number of a stage times STAGE, and where the stage goes on: a position in a sorted set; or the cursor
 -- of a page of a hash times PAGE, and a position in that page. All are below 2^53, up to which numbers are exact.
 local STAGE, PAGE = 100000000000000, 100000
 
 -- Has `fix` look at members of the sorted set `name` and their scores, from position `at` on: of all, or of the `most`
--- whose turn it is. RETURNS where to go on, nil if those were all.
+-- whose part it is. RETURNS where to go on, nil if those were all.
 local function fix_members(name, at, thorough, fix, most)
-    local turns = most and math.ceil(redis.call("ZCARD", key[name]) / most) or 1
-    local turn = math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % math.max(1, turns)
-    local from = at + turn * (most or 0)
+    local parts = most and math.ceil(redis.call("ZCARD", key[name]) / most) or 1
+    local part = math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % math.max(1, parts)
+    local from = at + part * (most or 0)
     local page = redis.call("ZRANGE", key[name], from, from + MOST_IN_A_PAGE - 1, "WITHSCORES")
     for i = 1, #page, 2 do
         if at == most or derived.looks >= MOST_LOOKS then

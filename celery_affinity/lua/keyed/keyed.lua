@@ -230,7 +230,7 @@ local function free_one(stated, id, type)
         known.held = known.held - 1
     end
     if stated.tenant then
-        shares.settle(its_key, id)
+        shares.correct(its_key, id)
         if has_room_for_several(stated.tenant, its_key, known) then
             return
         end

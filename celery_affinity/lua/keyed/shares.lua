@@ -5,7 +5,7 @@
 -- is the greatest start of a job that was claimed in its turn.
 -- With a half-life (`half_life`) use of before counts less: the start is the tag alone, so a tenant that was quiet goes
 -- first until it has caught up, and there is no clock.
--- A claim charges the time that jobs of the type usually take; the end of the job settles it by the time that it had
+-- A claim charges the time that jobs of the type usually take; the end of the job corrects it by the time that it had
 -- its slot: more is charged, less is credit for the tenant's next claims. So tags only grow, and key `turns` may have
 -- starts of before: none is too high, and the smallest is set right when it is looked at.
 -- Key `tags`: tenant -> tag; member "!" has the clock. What a tenant without jobs has used counts as long as the clock
@@ -166,8 +166,8 @@ function shares.charge(its_key, id, type, is_its_turn)
     redis.call("HSET", key.job(id), "charged", call.text(usual_us))
 end
 
--- Job `id` had its slot, and has it no more: settles what was charged.
-function shares.settle(its_key, id)
+-- Job `id` had its slot, and has it no more: corrects what was charged.
+function shares.correct(its_key, id)
     if not tenants.shares() then
         return
     end

@@ -79,7 +79,7 @@ function which_slot.view()
     end
 
     -- Writes the slots that got jobs in this call, so that the server's keys say which are free.
-    local function settle()
+    local function write_occupied()
         view.write()
         for profile, slots in pairs(occupied) do
             free[profile] = free[profile] and free[profile] - slots
@@ -113,7 +113,7 @@ function which_slot.view()
         local best, best_size, best_since
         local compared = 0
         if view.weights then
-            settle()
+            write_occupied()
             best = placement.best(profiles, free_in, id, view.weights)
             profiles = {}
         end

@@ -57,7 +57,7 @@ function preemption.stopped(worker, id, fence, known, ran)
     return "returned", ""
 end
 
--- Orders that jobs be stopped for the tenant `its_key`. `stops`: as `vacating.settle` returns it. RETURNS whether it
+-- Orders that jobs be stopped for the tenant `its_key`. `stops`: as `vacating.review` returns it. RETURNS whether it
 -- may go on: not if as many stops are under way as may be.
 local function order_for(its_key, stops, since, settings)
     local wanted, missing = preemptors.wanted(its_key, since, settings)
@@ -88,7 +88,7 @@ function preemption.tick()
     end
     local settings = settings_in_force.read()
     local since = call.text(call.now_us - settings.preemption_delay_us)
-    local stops = vacating.settle(since, settings)
+    local stops = vacating.review(since, settings)
     for _, its_key in ipairs(preemptors.find(since, settings)) do
         if not order_for(its_key, stops, since, settings) then
             return

@@ -77,7 +77,7 @@ end
 -- RETURNS the orders that are left, a table. number: of orders. is_ordered: job id -> true. number_for: of the orders
 -- that count for a tenant, and one type: those that are in time, and that it still needs. lost: tenant -> number of its
 -- jobs that are being stopped.
-function vacating.settle(since, settings)
+function vacating.review(since, settings)
     local stops = {
         number = 0, is_ordered = {}, of = {}, lost = {}, number_for = number_for, add = add, note = note,
     }

@@ -155,7 +155,7 @@ local function frees(each, type, stops, settings)
 end
 
 -- RETURNS the job to be stopped next for a slot that serves `type`; nil if there is none. types, number_ahead: of its
--- worker; the number is 0 for the next job of the same worker. `stops`: as `vacating.settle`
+-- worker; the number is 0 for the next job of the same worker. `stops`: as `vacating.review`
 -- returns it, with what is read here once in a call.
 function victims.next_of(stops, type, settings)
     if not stops.spare then

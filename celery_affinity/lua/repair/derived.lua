@@ -132,12 +132,12 @@ function derived.some(kind, name, entries, should)
     end
 end
 
--- Calls `fix` with members of the sorted set `name` and their scores: the first one, and another one whose turn comes
--- with time, since there may be very many. Goes on while `fix` returns that it found something.
+-- Calls `fix` with members of the sorted set `name` and their scores: the first one, and another one, which
+-- changes with time, since there may be very many. Goes on while `fix` returns that it found something.
 function derived.with_some_of(name, fix)
     local number = derived.exists(name, "zset") and redis.call("ZCARD", name) or 0
-    local turn = number > 1 and math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % number or 0
-    for _, from in ipairs(turn > 0 and { 0, turn } or { 0 }) do
+    local other = number > 1 and math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % number or 0
+    for _, from in ipairs(other > 0 and { 0, other } or { 0 }) do
         local at, looked_at = from, 0
         repeat
             local member, score_of = unpack(redis.call("ZRANGE", name, at, at, "WITHSCORES"))

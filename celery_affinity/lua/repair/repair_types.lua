@@ -105,7 +105,7 @@ end
 -- Types are found in these hashes, each of whose fields begins with a type.
 local HASHES = { "heads", "capacity", "kept_lanes", "waiting_calls" }
 
--- Fixes the type of `field` of `hash`, unless it has had its turn, since an earlier hash has it.
+-- Fixes the type of `field` of `hash`, unless an earlier hash has the field as well: then it is fixed already.
 function repair_types.fix(field, hash, thorough)
     local type = string.match(field, "^%S+") or "!" -- "!" of `heads` says whether there are rules
     for _, name in ipairs(HASHES) do

@@ -6,7 +6,7 @@ No index has the keys that are held and for which nobody waits: those are found 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ...rules.addresses import of_type
+from ...rules.addresses import type_address
 from ...rules.marks import has_key
 from ...rules.patterns import matches
 from ...rules.redis_keys import decode, encode
@@ -82,7 +82,7 @@ def find(reader: Reader, pattern: str, limit: int) -> Found:
 
 def _under_limits(reader: Reader, pattern: str) -> list[TypeUnderLimit]:
     """Return the types that have a limit, and whose names in the settings match *pattern*."""
-    limits = [each for each in all_limits(reader) if matches(pattern, of_type(each.type))]
+    limits = [each for each in all_limits(reader) if matches(pattern, type_address(each.type))]
     waiting = reader.backlogs([encode(each.type) for each in limits]) if limits else {}
     jobs = {type_: backlog.jobs for type_, backlog in waiting.items()}
     return [TypeUnderLimit(each.type, each.limit, each.running, jobs.get(encode(each.type), 0)) for each in limits]

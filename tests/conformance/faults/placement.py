@@ -14,7 +14,7 @@ FAULTS = (
     Fault("placing/placement", "    ranked(profiles, sizes, 0, first + most - 1 - sum, found)", "    "),
     Fault("placing/placement", "since < best_since or (since", "since > best_since or (since"),
     Fault("placing/placement", "worker < best)))", "worker > best)))"),
-    Fault("placing/which_slot", "            settle()\n", ""),
+    Fault("placing/which_slot", "            write_occupied()\n", ""),
     Fault("placing/which_slot", "free[profile] and free[profile] - slots", "free[profile]"),
     Fault("placing/candidates", "        view.weights = preferred and preferred.weights\n", ""),
     Fault("arrows/join", 'if priority ~= "0" then', "if true then"),

@@ -95,7 +95,7 @@ FAULTS = (
     Fault("keyed/shares", "math.floor(us / tenants.weight_of(its_key))", "us", _BY_WEIGHT),
     Fault("keyed/shares", "call.text(credit_us - more_us)", "call.text(-more_us)"),
     Fault("keyed/keyed", "shares.charge(its_key, id, type, not needs_no_turn)", ""),
-    Fault("keyed/keyed", "shares.settle(its_key, id)", ""),
+    Fault("keyed/keyed", "shares.correct(its_key, id)", ""),
     Fault("keyed/keyed", "key.waiting_keys, key.rates, key.tags) == 0", "key.waiting_keys, key.rates) == 0"),
     Fault("types/rule_changes", "key.rates, key.tags, key.recount", "key.rates, key.recount", _FORGOTTEN),
     Fault("keyed/shares", 'redis.call("ZREM", key.tags, its_key)', "", _FORGOTTEN),

@@ -90,7 +90,7 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
     kept_for = {}
     for rules in keys_of(job):
         if rules.is_of_tenant:
-            shares.settle(cohort, job, rules.key, now_us)
+            shares.correct(cohort, job, rules.key, now_us)
     held = [rules for rules in keys_of(job) if _holds(rules, rules.key) and not _had_room_for_several(cohort, rules)]
     for rules in held:
         retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None

@@ -76,7 +76,7 @@ def tick(cohort: Cohort, now_us: int) -> None:
     if not cohort.vacating and not cohort.first_keys:
         return
     since_us = now_us - int(cohort.settings.get("preemption_delay_us"))
-    stops = settle(cohort, since_us, now_us)
+    stops = review(cohort, since_us, now_us)
     giving = _giving(cohort, stops)
     candidates = _candidates(cohort, giving, now_us)
     asked: set[str] = set()
@@ -111,7 +111,7 @@ def order(cohort: Cohort, victim: Job, key: str, type_: str, now_us: int) -> Non
     cohort.vacating[victim.id] = victim.stop = stop
 
 
-def settle(cohort: Cohort, since_us: int, now_us: int) -> _Stops:
+def review(cohort: Cohort, since_us: int, now_us: int) -> _Stops:
     """Withdraw the orders that no worker has read, and that nobody needs, or that are overdue. Return what is left."""
     stops = _Stops()
     for stop in sorted(cohort.vacating.values(), key=lambda stop: (stop.ordered_us, stop.job_id)):

@@ -77,7 +77,7 @@ def charge(cohort: Cohort, job: Job, key: str, now_us: int, *, is_its_turn: bool
     job.charged_us = usual_us
 
 
-def settle(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
+def correct(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
     """*job* has its slot no more: what it took beyond what was charged is charged, the rest is credit."""
     if cohort.settings.half_life_us is None:
         return
