@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 from time import monotonic
 
 from ...support.pages import FAULTS, write_block
-from . import figures, on_cluster
+from . import results, on_cluster
 from .campaign import Campaign, Outcome
 from .storms import STORMS, Storm, plan
 
@@ -32,11 +32,11 @@ def main() -> int:
         chosen = (storm for storm in storms if storm.replicated == replicated)
         until = monotonic() + share if number == 0 else began + options.seconds
         outcomes += _blow(options, chosen, until, replicated=replicated)
-    result = figures.summed_up(outcomes, options.seed, round(monotonic() - began))
-    figures.write(result, options.output)
-    print(figures.as_markdown(result))
+    result = results.summed_up(outcomes, options.seed, round(monotonic() - began))
+    results.write(result, options.output)
+    print(results.as_markdown(result))
     if options.write_docs:
-        write_block(FAULTS, figures.BLOCK, figures.as_markdown(result))
+        write_block(FAULTS, results.BLOCK, results.as_markdown(result))
     return int(any(outcome.verdict.violations for outcome in outcomes))
 
 
@@ -49,9 +49,9 @@ def _blow(options: argparse.Namespace, storms, until: float, *, replicated: bool
             storm: Storm = next(storms)
             outcome = campaign.storm(storm, options.storm_seconds, round(options.storm_seconds * options.rate))
             outcomes.append(outcome)
-            print(figures.in_a_line(outcome), flush=True)
+            print(results.in_a_line(outcome), flush=True)
             for violation in outcome.verdict.violations[:_SHOWN]:
-                print(f"  VIOLATION: {violation}", flush=True)  # figures.json has all violations
+                print(f"  VIOLATION: {violation}", flush=True)  # results.json has all violations
     return outcomes
 
 
@@ -72,8 +72,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--storm-seconds", type=float, default=14, help="how long a storm blows")
     parser.add_argument("--rate", type=float, default=_JOBS_A_SECOND, help="jobs published a second")
     parser.add_argument("--only", default="", help="storms whose name holds this")
-    parser.add_argument("--output", type=Path, help="where the ledger, the logs and the figures go")
-    parser.add_argument("--write-docs", action="store_true", help="write the figures into docs/internals/faults.md")
+    parser.add_argument("--output", type=Path, help="where the ledger, the logs and the results go")
+    parser.add_argument("--write-docs", action="store_true", help="write the results into docs/internals/faults.md")
     parser.add_argument("--cluster", action="store_true", help="on six nodes, whose primaries are killed and replaced")
     options = parser.parse_args()
     options.seed = options.seed or str(SystemRandom().randrange(10**6))

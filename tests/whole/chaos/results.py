@@ -1,4 +1,4 @@
-"""The figures of a run, as JSON, as a table, and in the docs."""
+"""The results of a run, as JSON, as a table, and in the docs."""
 
 import json
 from collections import Counter
@@ -58,7 +58,7 @@ class Figures:
 
 
 def summed_up(outcomes: list[Outcome], seed: str, seconds: int) -> dict:
-    """Return the figures of a run: in all, and by storm."""
+    """Return the results of a run: in all, and by storm."""
     total, by_storm = Figures(), {storm.name: Figures() for storm in STORMS}
     for outcome in outcomes:
         total.add(outcome)
@@ -73,8 +73,8 @@ def summed_up(outcomes: list[Outcome], seed: str, seconds: int) -> dict:
 
 
 def write(result: dict, directory: Path) -> None:
-    (directory / "figures.json").write_text(json.dumps(result, indent=2) + "\n")
-    (directory / "figures.md").write_text(as_markdown(result))
+    (directory / "results.json").write_text(json.dumps(result, indent=2) + "\n")
+    (directory / "results.md").write_text(as_markdown(result))
 
 
 def as_markdown(result: dict) -> str:
@@ -123,9 +123,9 @@ def in_a_line(outcome: Outcome) -> str:
     return "; ".join(facts) + (f"; {len(verdict.violations)} VIOLATIONS" if verdict.violations else "")
 
 
-def _with_refused(figures: dict) -> dict[str, int]:
-    refused = {"refused at the caller": figures["refused"]} if figures["refused"] else {}
-    return {**figures["lost"], **refused}
+def _with_refused(counts: dict) -> dict[str, int]:
+    refused = {"refused at the caller": counts["refused"]} if counts["refused"] else {}
+    return {**counts["lost"], **refused}
 
 
 def _listed(counts: dict[str, int]) -> str:
