@@ -15,7 +15,9 @@ def keys(found: Found) -> str:
     """Return keys as a table, and whether there are more; then the types that have a limit."""
     parts = [_keys(found)]
     if found.types:
-        rows = [(type_address(each.type), str(each.limit), str(each.running), str(each.waiting)) for each in found.types]
+        rows = [
+            (type_address(each.type), str(each.limit), str(each.running), str(each.waiting)) for each in found.types
+        ]
         parts.append(table(("limit of a type", "limit", "running", "waiting"), rows))
     return "\n\n".join(parts)
 

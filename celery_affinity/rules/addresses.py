@@ -14,11 +14,11 @@ ALL = "*"
 OF_TYPE, OF_KEY = "type:", "key:"
 
 
-def of_type(type_: str) -> str:
+def type_address(type_: str) -> str:
     return OF_TYPE + type_
 
 
-def of_key(key: str) -> str:
+def key_address(key: str) -> str:
     return OF_KEY + key
 
 

@@ -1,10 +1,11 @@
 """What the field ``rules`` of a job says: how the job merges, and its keys.
 
 The field has some of five parts, in this order: ``merge=K most=N bytes=N wait=US/US``, ``wait=`` only where a call
-waits for others; rules of one word (`known_marks.WORDS`), such as ``near=H``, a hint of locality;
-``key=rate%3AK rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the one that fewer jobs
-share comes first, since a job that waits there holds up no others; ``key=tenant%3AK quota=settings``, and then perhaps ``preemptible=1``. Arrows read these texts by
-``lua/jobs/rule_texts.lua``. `merging`, `locality` and `keyed.key_rules` write them.
+waits for others; rules of one word (`known_marks.WORDS`), such as ``near=H``, a hint of locality; ``key=rate%3AK
+rate=N/US`` and ``key=K limit=N``, in the order in which the job passes its keys: the one that fewer jobs share comes
+first, since a job that waits there holds up no others; ``key=tenant%3AK quota=settings``, and then perhaps
+``preemptible=1``. Arrows read these texts by ``lua/jobs/rule_texts.lua``. `merging`, `word` and `keyed.key_rules` write
+them.
 """
 
 import re

@@ -48,12 +48,11 @@ function arrows.part(ARGV)
     end
     local lane, enqueued, bytes = move(ids, batch, part)
     redis.pcall("HINCRBY", key.job(batch), "size", -#ids)
-    redis.call("HSET", key.job(part), "type", type, "lane", lane, "enqueued", enqueued, "deliveries", 0, "task", "",
-        "name", name or "", "state", "pending", "rules", rules or "", "calls", #ids, "bytes", call.text(bytes))
     if is_moved and lanes.is_one(its_lane) then
         lane = its_lane
-        redis.call("HSET", key.job(part), "lane", lane, "moved", 1, "claimed", "") -- see `claims.grant`
+        redis.call("HSET", key.job(part), "moved", 1, "claimed", "") -- see `claims.grant`
     end
+    merging.write_batch(part, type, lane, enqueued, name, rules, #ids, "state", "pending", "bytes", call.text(bytes))
     merging.open_if_none_is(part, type, rules, name)
     hooks.wait(part, type, lane, enqueued)
     return { #ids, fill.fill({ type }, "", settings_in_force.read(), which_slot.view())[1] }

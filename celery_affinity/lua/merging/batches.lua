@@ -136,9 +136,8 @@ function batches.make_again(batch)
         local type, lane, enqueued, name, rules = unpack(row)
         if not row.err and spoiled.can_wait(type, lane, enqueued, "0") then
             redis.call("HDEL", key.job(batch), "primary", "worker", "fence", "by", "started", "acked", "bytes")
-            redis.call("HSET", key.job(batch), "type", type, "lane", lane, "enqueued", enqueued, "deliveries", 0,
-                "task", "", "name", name or "", "rules", rules or "",
-                "calls", redis.call("ZCARD", key.callers(batch)))
+            local calls = redis.call("ZCARD", key.callers(batch))
+            merging.write_batch(batch, type, lane, enqueued, name, rules, calls)
             return type, lane, enqueued
         end
     end

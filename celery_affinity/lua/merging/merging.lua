@@ -16,14 +16,19 @@ local function add(id, batch, number)
     redis.call("ZADD", key.callers(batch), number, id)
 end
 
+-- Writes the row of a batch of so many `calls`; then the fields that follow, with their values.
+function merging.write_batch(batch, type, lane, enqueued, name, rules, calls, ...)
+    redis.call("HSET", key.job(batch), "type", type, "lane", lane, "enqueued", enqueued, "deliveries", 0, "task", "",
+        "name", name or "", "rules", rules or "", "calls", calls, ...)
+end
+
 -- Makes the batch of call `first`, which waits; the batch waits instead. `row`: what `find` returned of the call.
 local function make_batch(first, batch, type, row, name)
     if not row.patient or marks.has_key(first) then
         hooks.leave(first, type, row.lane) -- a key may be kept for a patient one, too
     end
     add(first, batch, 1)
-    redis.call("HSET", key.job(batch), "type", type, "lane", row.lane, "enqueued", row.enqueued, "deliveries", 0,
-        "task", "", "name", name, "state", row.state, "rules", row.rules, "calls", 1, "bytes", row.bytes)
+    merging.write_batch(batch, type, row.lane, row.enqueued, name, row.rules, 1, "state", row.state, "bytes", row.bytes)
     if row.is_moved then
         redis.call("HSET", key.job(batch), "moved", 1, "claimed", "") -- see `claims.grant`
     end

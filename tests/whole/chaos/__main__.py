@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 from time import monotonic
 
 from ...support.pages import FAULTS, write_block
-from . import results, on_cluster
+from . import on_cluster, results
 from .campaign import Campaign, Outcome
 from .storms import STORMS, Storm, plan
 
