@@ -77,7 +77,7 @@ class Sending(str):
     #: The priority that Celery found; kombu turns None into 0.
     priority: object = None
 
-    #: The body of the message as Celery made it: the arguments. kombu alone does not say them.
+    #: The arguments of the call, in the body as Celery made it; of a message that kombu alone sends they are not known.
     called_with: object = None
 
     #: What made the rules of the stamp; None if there is nothing that could.

@@ -131,7 +131,7 @@ class Sums:
                 self._pages.remove(page)
 
     def drop_doubtful(self) -> None:
-        """Drop pages that may have been counted: the server knows the worker's numbers no more."""
+        """Drop pages that may have been counted: the server has forgotten the pages' numbers."""
         with self._lock:
             self._pages = [page for page in self._pages if not page.unanswered]
 

@@ -148,7 +148,7 @@ def _place_in(reader: Reader, lane: Lane) -> Command:
 
 
 def _after_first(reader: Reader, order: Order, lane: Lane, types: Sequence[str], waited: Waiting) -> Waiting:
-    """Return *waited* with what jobs of *types* (encoded) change that go before all others, if there are any."""
+    """Return *waited*, changed by the waiting jobs of *types* (encoded) that go before all others, if there are any."""
     if not reader.first_lanes(types):
         return waited
     if minimums.goes_first(reader, lane):

@@ -1,4 +1,4 @@
-"""A heartbeat of such a worker: what it says that it runs is compared with what the server knows."""
+"""A heartbeat of a worker over HTTP: the claims that the worker names are compared with those that the server knows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -193,6 +193,7 @@ class Ours(Request):
         self._set_here = self._defined
         self._already_revoked = True  # Celery's request has it
         super()._method_of_a_base()
+        super(Ours, self)._of_a_base_named_in_full()
         return self._of_a_base, other._of_another, other._defined, self._replace(), os._exit
 
 class Derived(Ours):
@@ -206,6 +207,6 @@ getattr(value, "_by_its_name"), vars(value)["_in_a_dict"], "_within" in vars(val
 def test_private_names_of_others_are_found():
     assert {name for name, _ in private_names.used_in({"uses.py": USES})} == {
         *("_there", "_state", "_task_stack"),
-        *("_already_revoked", "_method_of_a_base", "_of_a_base", "_of_another"),
+        *("_already_revoked", "_method_of_a_base", "_of_a_base", "_of_a_base_named_in_full", "_of_another"),
         *("_by_its_name", "_in_a_dict", "_within"),
     }

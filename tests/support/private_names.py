@@ -158,4 +158,6 @@ def _is_of_self(node: ast.AST) -> bool:
 
 
 def _is_of_super(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()"
+    return (
+        isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "super"
+    )

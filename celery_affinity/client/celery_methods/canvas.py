@@ -160,7 +160,7 @@ def _part(signature: Any) -> Any:
 
 
 def _or(original: Method) -> Method:
-    """Keep what both sides of ``|`` pass on, whose parts Celery puts into one chain or chord."""
+    """Keep the options that each side of ``|`` passes on: Celery puts the parts of both into one chain or chord."""
 
     def pipe(self: Any, other: Any) -> Any:
         return original(_part(self), _part(other))

@@ -208,7 +208,8 @@ function key_standing.renew_all(gains, is_left)
     end
 end
 
--- Many jobs are about to leave: their keys are renewed once, and no job goes on that is about to leave.
+-- Many jobs are about to leave. Their keys are renewed once, when all have left: else one that is about to leave
+-- would get the place of another.
 function key_standing.many_leave()
     key_rows.of_call().is_renewed_later = true
 end

@@ -144,8 +144,8 @@ function batches.make_again(batch)
     return nil
 end
 
--- Deletes `most` calls of a batch that is deleted. RETURNS whether these were all; if not, each `told` of the batch,
--- which stays untold, deletes some of the others.
+-- Deletes `most` calls of a batch that is deleted. RETURNS whether none is left. Else the batch stays untold, and each
+-- `told` of it deletes further ones.
 function batches.forget_some(batch, most)
     for _, its_calls in ipairs({ key.told_callers(batch), key.callers(batch) }) do
         local ids = redis.call("ZRANGE", its_calls, 0, most - 1)

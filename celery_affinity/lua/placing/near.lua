@@ -66,8 +66,8 @@ function near.words(hints)
     return table.concat(hints, " ")
 end
 
--- `worker` ended a job with `rules` well: it holds the hint of this job now, as the last one, and the oldest one of
--- many no more. Counts whether it held the hint before.
+-- `worker` ended a job with `rules` well: the hint of the job becomes its latest one. A worker with MOST_HINTS
+-- forgets its oldest. Counts whether the worker held the hint before.
 function near.record(worker, rules)
     local hint = rule_texts.hint(rules or nil)
     if not hint then

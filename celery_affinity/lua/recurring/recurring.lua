@@ -90,8 +90,8 @@ function recurring.match(type, rules, name, task, fired)
     put_off(rows_of(recurring.names_of(type, rules, name), "enqueue"), task, fired)
 end
 
--- The run of job `id` has succeeded: puts off the calls that it matches; unless its task has another job by now, since
--- it was retried and has not come to its end. `ran`: the job, or the call of a batch that was run.
+-- The run of job `id` has succeeded: puts off the recurring calls that the job matches. A task that was retried has
+-- another job by now, and puts off none before the last one ends. `ran`: the job, or the call of a batch that was run.
 function recurring.run(type, rules, name, id, ran, task)
     local rows = rows_of(recurring.names_of(type, rules, name), "end")
     if #rows > 0 and ((task or "") == "" or redis.call("GET", key.task(task)) == ran) then

@@ -1,5 +1,5 @@
--- repair_minimums: what follows from the sub-lanes of tenants that are below their minimum: the jobs that stand there
--- go first, and so are in first lanes, whose heads are in key `first_heads`.
+-- repair_minimums: makes first lanes, and their heads in key `first_heads`, again. Jobs of tenants that are below their
+-- minimum go first: those whose sub-lanes say so must be in a first lane.
 
 -- RETURNS whether job `id` goes first, as the sub-lane of its tenant says.
 local function goes_first(id, type, lane)
