@@ -5,7 +5,7 @@
 -- Cost: some commands at 0, which read all profiles; then that of MOST_LOOKS keys, and those of one worker, profile,
 -- type, key or recurring call. O(workers) if sums are made because an arrow failed or they do not agree.
 local MOST_LOOKS = 60 -- keys that a call looks at, each with about two commands
-local MOST_KEYS = 2000 -- keys of rules that one repair looks at: there may be very many, and each call looks at others
+local MOST_KEYS = 2000 -- keys of rules that one repair looks at: of very many, each call looks at others
 local MOST_IN_A_PAGE = 24 -- members or fields that are read at once
 -- `first` is the number of a stage times STAGE, and where the stage goes on: a position in a sorted set; or the cursor
 -- of a page of a hash times PAGE, and a position in that page. All are below 2^53, up to which numbers are exact.
