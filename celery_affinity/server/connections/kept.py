@@ -40,20 +40,23 @@ class KeptClient(redis.Redis):
         if not self._busy.acquire(blocking=False):
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         try:
-            return self._execute(self._connection(), *args, **options)
+            return self._execute(*args, **options)
         except SlotMovedError:
-            return self._execute(self._connection(), *args, **options)  # which leads to the other node
+            return self._execute(*args, **options)  # which leads to the other node
         finally:
             self._busy.release()
 
-    def _execute(self, connection: Any, *args: Any, **options: Any) -> Any:
+    def _execute(self, *args: Any, **options: Any) -> Any:
+        connection = None
         try:
+            connection = self._connection()
             connection.send_command(*args)
             return self.parse_response(connection, args[0], **options)  # type: ignore[no-untyped-call]
         except redis.ResponseError:
             raise
         except BaseException as exc:
-            connection.disconnect()  # the next command must not read a reply to this one
+            if connection is not None:
+                connection.disconnect()  # the next command must not read a reply to this one
             if isinstance(exc.__context__, SystemExit | KeyboardInterrupt):
                 # A signal's handler closed the connection, as `celery beat` does on SIGTERM, and ended the process:
                 # redis-py's reader fails on its closed buffer, and its error must not keep the process alive.
