@@ -53,7 +53,7 @@ class ServingLoop:
         return int(server.sockets[0].getsockname()[1])
 
     async def _end(self) -> None:
-        # asyncio accepts a connection in one turn, and takes it up in another, with an assertion that the server is open
+        # asyncio accepts a connection in one turn, and takes it up in another, asserting that the server is open
         # and a socket that nobody closes if it is not. So the server is closed when these turns are over.
         for socket in (each for server in self._servers for each in server.sockets):
             self._loop.remove_reader(socket.fileno())
