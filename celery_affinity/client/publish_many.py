@@ -254,7 +254,7 @@ def _send(task: Any, producer: Any, jobs: list[NewJob], published: int, ids: Tas
     policy = {**conf.task_publish_retry_policy, **(options.get("retry_policy") or {})} if retry else {"max_retries": 0}
 
     def send() -> None:
-        scheduler = producer.channel.scheduler_for(jobs[0].type)  # one task's calls, which have one type
+        scheduler = producer.channel.scheduler_for(jobs[0].type, publishes=True)  # one task's calls have one type
         for job, each in zip(jobs, scheduler.publish(*jobs), strict=True):
             each.check(job)
             if not each.served:

@@ -77,7 +77,7 @@ class AffinityChannel(InboxChannel):
         if batch is not None:
             batch.add_job(job)
             return
-        scheduler = self.scheduler_for(job.type)
+        scheduler = self.scheduler_for(job.type, publishes=True)
         (published,) = scheduler.publish(job)
         published.check(job)
         if not published.served:

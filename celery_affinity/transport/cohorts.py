@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from .channel import AffinityChannel
 
 
+#: Options of ``task_publish_retry_policy`` that are about connections, with kombu's defaults.
+_POLICY = {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.2}
+
+
 class Routes:
     """The channels of *cohorts* of *app*, opened when they are used first. *broker*: the connection of `default`."""
 
@@ -31,11 +35,14 @@ class Routes:
     def cohort_of(self, type_: str) -> str:
         return cohort_of(type_, self.map)
 
-    def channel_of(self, name: str) -> "AffinityChannel":
-        """Return the channel of a cohort beside `default`. Raises the errors of a server that does not answer."""
+    def channel_of(self, name: str, *, publishes: bool = False) -> "AffinityChannel":
+        """Return the channel of a cohort beside `default`. Raises the errors of a server that does not answer.
+
+        *publishes*: such a server is tried again first, as often as the app's policy for publishes says.
+        """
         channel = self._channels.get(name)
         if channel is None:
-            channel = self._channels[name] = self._open(name)
+            channel = self._channels[name] = self._open(name, publishes=publishes)
         return channel
 
     def connection_to(self, name: str) -> Connection:
@@ -50,8 +57,13 @@ class Routes:
         connection.transport_options = {**connection.transport_options, COHORT: name}
         return connection
 
-    def _open(self, name: str) -> "AffinityChannel":
+    def _open(self, name: str, *, publishes: bool) -> "AffinityChannel":
         connection = self.connection_to(name)
+        conf = self._app.conf
+        if publishes and conf.task_publish_retry:
+            # kombu repeats a publish, with pauses, as long as the broker's server is down. It knows of no other server.
+            policy = {**_POLICY, **(conf.task_publish_retry_policy or {})}
+            connection.ensure_connection(**{option: policy[option] for option in _POLICY})
         channel = connection.channel()
         if not hasattr(channel, "scheduler_for"):
             raise TransportError(f"url of cohort {name!r} must begin with a scheme of broker_url, such as redis://")

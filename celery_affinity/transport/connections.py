@@ -124,12 +124,12 @@ class ConnectedChannel(_StockChannel):
         """The ways to the app's cohorts; None for an app without any, and on a channel of one cohort."""
         return routes_of(self.connection.client, self.keys)
 
-    def scheduler_for(self, type_: str) -> Scheduler:
-        """Return the scheduler of the cohort of *type_*."""
+    def scheduler_for(self, type_: str, *, publishes: bool = False) -> Scheduler:
+        """Return the scheduler of the cohort of *type_*. *publishes*: as for `Routes.channel_of`."""
         routes, default = self.routes, self.scheduler  # which refuses a process with another map
         if routes is None or (name := routes.cohort_of(type_)) == DEFAULT:
             return default
-        return routes.channel_of(name).scheduler
+        return routes.channel_of(name, publishes=publishes).scheduler
 
     def scheduler_of(self, cohort: str) -> Scheduler:
         """Return the scheduler of the cohort with that name. Raises SettingError if the app has no such cohort."""
@@ -143,7 +143,7 @@ class ConnectedChannel(_StockChannel):
         """Publish jobs, each in its cohort, and return what became of them, in order."""
         if self.routes is None:
             return self.scheduler.publish(*jobs)
-        places = [self.scheduler_for(job.type) for job in jobs]
+        places = [self.scheduler_for(job.type, publishes=True) for job in jobs]
         published: dict[int, Published] = {}
         for scheduler in dict.fromkeys(places):
             its = [at for at, place in enumerate(places) if place is scheduler]

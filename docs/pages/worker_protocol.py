@@ -27,7 +27,8 @@ request, and [Write a worker in Node](../how-to/worker-node.md) a whole worker. 
   No guard notices its death before that.
 - One poll at a time waits for a worker. A later poll ends the one before, which gets 204.
 - A poll with `held`, the fences of all jobs that the worker has, separated by commas, brings a job again whose reply was lost. Without it
-  the heartbeats give such a job back to the fleet, a minute after its claim. A job counts as held until its end was answered.
+  the job has the slot, and waits, until a heartbeat that comes a minute or more after the claim gives it back to the fleet: a worker that wants
+  no such wait sends `held` with each poll, also when it is empty. A job counts as held until its end was answered.
 - A worker starts a job only after `start` was answered with 200. 409 means that the job is not the worker's any more: it is dropped.
 - `end` is sent until it is answered. 200 or 409: the job is over for this worker. A repeated end gets the reply of the first one, for an hour.
 - A job in `stop` of a heartbeat or a poll is to stop: "revoked" (the end is then told with the state `revoked`), or "preempted": another job

@@ -78,6 +78,36 @@ def test_a_signal_that_closes_the_connection_while_a_reply_is_awaited_ends_the_p
     assert client.ping()
 
 
+@pytest.mark.parametrize("end", [SystemExit, KeyboardInterrupt])
+def test_a_signal_that_closes_the_connection_while_it_is_looked_at_ends_the_process(pool, monkeypatch, end):
+    """redis-py with hiredis sets a timeout on the closed socket then, and raises the error of that."""
+    client = KeptClient(pool)
+    client.set("key", "value")
+
+    def can_read(*_args):
+        try:
+            try:
+                raise end
+            finally:
+                raise OSError("closed")
+        except OSError as exc:
+            raise redis.ConnectionError from exc
+
+    monkeypatch.setattr(client._kept, "can_read", can_read)
+    with pytest.raises(end):
+        client.get("key")
+
+
+def test_who_handles_the_end_of_a_process_may_send_commands(pool, redis_client):
+    client = KeptClient(pool)
+    client.set("key", "value")
+    try:
+        raise SystemExit
+    except SystemExit:
+        redis_client.client_kill_filter(_type="normal", skipme=True)
+        assert client.get("key") == b"value"
+
+
 def test_a_reply_that_comes_too_late_is_none_to_the_next_command(server, redis_client):
     pool = redis.ConnectionPool.from_url(server.url, socket_timeout=0.2)
     client = KeptClient(pool)

@@ -129,6 +129,7 @@ class Pools:
         self.redis = self._client()
         self.app = Celery("producer", broker=server.url, set_as_current=False)
         self.app.conf.broker_transport = "celery_affinity:Transport"
+        self.app.conf.update(json.loads(env.get("CONF", "{}")))  # as the workers
         self._env, self._slots = {"LEDGER": str(self.ledger.path), **env}, slots
         self.workers = {}
         for pool in pools:

@@ -1,11 +1,11 @@
 """A proxy that reads the protocol, and answers chosen commands with an error, in the place of the server."""
 
 import asyncio
-import threading
 from collections import deque
 from contextlib import suppress
 
-HOST = "127.0.0.1"
+from .serving_loop import HOST, ServingLoop
+
 _CHUNK = 65536
 
 #: Commands that have replies without end: each frame is passed on as it comes.
@@ -100,13 +100,8 @@ class RefusingProxy:
         self._server_port = server_port
         self.refused, self.seen, self.said = {}, set(), []
         self._pairs = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="refusing-proxy", daemon=True)
-        self._thread.start()
-        self._listener = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._serve, HOST, 0), self._loop
-        ).result(10)
-        self.port = self._listener.sockets[0].getsockname()[1]
+        self._loop = ServingLoop("refusing-proxy")
+        self.port = self._loop.listen(self._serve)
 
     @property
     def url(self):
@@ -128,14 +123,10 @@ class RefusingProxy:
                 pair.client.write(b"-%s\r\n" % error.encode())
             return len(subscribed)
 
-        return asyncio.run_coroutine_threadsafe(tell(), self._loop).result(10)
+        return self._loop.wait(tell())
 
     async def _serve(self, client_reader, client):
-        try:
-            server_reader, server = await asyncio.open_connection(HOST, self._server_port)
-        except BaseException:
-            client.transport.abort()  # or its writer would complain of the closed loop, in another test
-            raise
+        server_reader, server = await asyncio.open_connection(HOST, self._server_port)
         pair = _Pair(self, client, server)
         self._pairs.add(pair)
         ways = [asyncio.ensure_future(each) for each in (pair.commands(client_reader), pair.replies(server_reader))]
@@ -149,18 +140,4 @@ class RefusingProxy:
             await asyncio.gather(*ways, return_exceptions=True)
 
     def close(self):
-        async def end():
-            self._listener.close()
-            await asyncio.sleep(0)  # a task that is cancelled before its first turn closes nothing
-            for pair in tuple(self._pairs):
-                pair.client.transport.abort()
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for each in others:
-                each.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            await asyncio.sleep(0.01)  # aborted sockets are closed in the loop's next turn
-
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
         self._loop.close()

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 import redis
+from celery import Celery
 from kombu import Connection, Exchange, Queue
 from kombu.exceptions import OperationalError
 from redis.crc import key_slot
@@ -17,6 +18,7 @@ from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.connections.cluster import Cluster, Node
 from celery_affinity.server.connections.kept import taken_from
+from celery_affinity.server.reader import Reader
 
 from ..support.certificates import make
 from ..support.processes import wait_until
@@ -66,6 +68,26 @@ def test_a_channel_on_a_node_without_the_keys_finds_the_one_that_has_them(cluste
     with channel_on(cluster.url_of(others[:1])) as channel:
         assert channel.scheduler.tick() is not None
         assert taken_from(channel.client.connection_pool).port == cluster.owner.port
+
+
+def test_each_cohort_is_on_the_node_that_has_its_slot(cluster):
+    app = Celery("cohorts", broker=cluster.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts={"eu": {"types": ["eu.*"]}})
+    home, away = cluster.owner, cluster.owner_of(Keys(cohort="eu").base)
+    assert home is not away
+    try:
+        calls = [app.send_task("proj.work", queue=type_) for type_ in ("pdf", "eu.pdf", "eu.pdf")]
+        assert [_pending(home, "default", "pdf"), _pending(away, "eu", "eu.pdf")] == [1, 2]
+        assert {key.partition("}")[0] for key in keys_on(away, decode=True)} == {"{affinity:eu"}
+        app.control.revoke([each.id for each in calls])
+        assert [_pending(home, "default", "pdf"), _pending(away, "eu", "eu.pdf")] == [0, 0]
+    finally:
+        app.close()
+
+
+def _pending(node, cohort, type_):
+    with redis.Redis(HOST, node.port) as client:
+        return Reader(client, Keys(cohort=cohort)).pending(type_)
 
 
 def test_start_nodes_that_are_down_are_passed_over(cluster):

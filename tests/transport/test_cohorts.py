@@ -1,5 +1,7 @@
 """Calls go to the cohort of their type, on its own keys or on its own server; another map of cohorts is refused."""
 
+import threading
+
 import pytest
 import redis
 from celery import Celery
@@ -121,6 +123,21 @@ def test_a_cohort_whose_server_is_down_stands_alone(make_app, redis_client):
         assert pending(redis_client, "ml", "gpu") == 0
         server.start()
         send(app, "eu.pdf")
+
+
+def test_a_publish_is_tried_again_while_its_cohort_is_down(make_app, redis_client):
+    with EmbeddedServer() as server:
+        app = make_app({"eu": Cohort(["eu.*"], url=server.url)})
+        app.conf.task_publish_retry = True
+        app.conf.task_publish_retry_policy = {"max_retries": 100, "interval_start": 0.1, "interval_max": 0.1}
+        send(app, "pdf")
+        server.kill()
+        back = threading.Timer(0.5, server.start)
+        back.start()
+        send(app, "eu.pdf")
+        back.join()
+        with redis.Redis.from_url(server.url) as client:
+            assert pending(client, "eu", "eu.pdf") == 1
 
 
 def test_a_process_with_another_map_is_refused_with_both_maps(make_app, redis_client):

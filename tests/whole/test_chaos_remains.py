@@ -47,10 +47,10 @@ def test_hints_that_only_one_side_knows_or_of_a_worker_that_is_gone_are_found(fl
     fleet.join("worker", "pdf")
     fleet.publish("job~", "pdf", rules="near=model%3Aa")
     fleet.end("worker", *fleet.inbox("worker"))
-    assert hints.leaks(redis_client) == []
+    assert hints.leaks(redis_client, Keys()) == []
     redis_client.zadd(key("holders", "other"), {"worker": 1})
-    assert hints.leaks(redis_client) == ["a hint that only one side knows: ('worker', 'other')"]
+    assert hints.leaks(redis_client, Keys()) == ["a hint that only one side knows: ('worker', 'other')"]
     redis_client.zadd(key("hints", "worker"), {"other": 1})
-    assert len(hints.leaks(redis_client)) == 1, "its row does not say so"
+    assert len(hints.leaks(redis_client, Keys())) == 1, "its row does not say so"
     redis_client.zrem(key("heartbeats"), "worker")
-    assert hints.leaks(redis_client) == ["hints of a worker that is gone: worker"]
+    assert hints.leaks(redis_client, Keys()) == ["hints of a worker that is gone: worker"]

@@ -1,12 +1,15 @@
 """Fleets on a cluster of six nodes: all that works on one server, and what happens to nodes meanwhile."""
 
+import json
 import threading
 import time
 
 import pytest
 from celery import chain, chord, group
+from redis.crc import key_slot
 
 from celery_affinity import Affinity, Merge
+from celery_affinity.rules.redis_keys import Keys
 
 from ..conftest import EXECUTABLES
 from ..support.apps import APP
@@ -182,6 +185,42 @@ def test_calls_merge_on_a_cluster(on):
     header = [pools.app.signature("fold", kwargs=call, queue="threads") for call in calls]
     parts = chord(header)(pools.app.signature("fold", ("Bergen", [7]), queue="threads", immutable=True))
     assert parts.get(timeout=20) == [7]  # each call of the one run was counted as a part
+
+
+@pytest.mark.slow
+def test_a_cohort_on_another_shard_goes_on_while_the_first_ones_primary_is_replaced(on, cluster):
+    """Each type is of a cohort of its own, and each cohort's slot on a shard of its own."""
+    conf = {"affinity_cohorts": {"eu": {"types": ["threads"]}, "us": {"types": ["gevent"]}}}
+    keys = {"threads": Keys(cohort="eu"), "gevent": Keys(cohort="us"), "prefork": Keys()}
+    owners = {pool: cluster.owner_of(each.base) for pool, each in keys.items()}
+    assert len(set(owners.values())) == 3
+    pools = on(*keys, HEARTBEAT_INTERVAL="1", CONF=json.dumps(conf))
+    # A call's own policy is for the broker's connection: that of the app is for another cohort's.
+    pools.app.conf.task_publish_retry_policy = {"max_retries": 300, "interval_start": 0.1, "interval_max": 0.2}
+    load = Load(pools)
+
+    def begun(pool):
+        return sum(each.rpartition("-")[0] == pool for each in pools.ledger.starts())
+
+    def goes_on(*names):
+        more = {name: begun(name) + 20 for name in names}
+        wait_until(lambda: all(begun(name) >= more[name] for name in names), 20, f"{names} begin\n{pools.logs()}")
+
+    goes_on(*keys)
+    dead = owners["threads"]
+    heir = cluster.replica_of(dead)
+    dead.kill()
+    wait_until(lambda: heir.is_primary and heir.is_up, 30, "a replica takes over")
+    goes_on(*keys)
+    cluster.revive(dead)
+    moved = key_slot(keys["gevent"].base.encode())
+    owners["gevent"].ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", moved, moved, "NODE", owners["prefork"].id)
+    wait_until(lambda: cluster.owner_of(keys["gevent"].base) is owners["prefork"], 30, "the slot has moved")
+    goes_on(*keys)
+    sent = load.end()
+    wait_until(lambda: set(sent) <= set(pools.ledger.ends()), 60, f"every job ends\n{pools.logs()}")
+    assert {job: runs for job, runs in pools.ledger.starts().items() if runs != 1} == {}
+    assert served(pools) == set(pools.workers)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ takes as long as all the rest of the way to the server.
 """
 
 import os
+import sys
 import threading
 from typing import Any
 
@@ -40,24 +41,24 @@ class KeptClient(redis.Redis):
         if not self._busy.acquire(blocking=False):
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         try:
-            return self._execute(self._connection(), *args, **options)
+            return self._execute(*args, **options)
         except SlotMovedError:
-            return self._execute(self._connection(), *args, **options)  # which leads to the other node
+            return self._execute(*args, **options)  # which leads to the other node
         finally:
             self._busy.release()
 
-    def _execute(self, connection: Any, *args: Any, **options: Any) -> Any:
+    def _execute(self, *args: Any, **options: Any) -> Any:
+        connection, handled = None, sys.exc_info()[1]
         try:
+            connection = self._connection()
             connection.send_command(*args)
             return self.parse_response(connection, args[0], **options)  # type: ignore[no-untyped-call]
         except redis.ResponseError:
             raise
         except BaseException as exc:
-            connection.disconnect()  # the next command must not read a reply to this one
-            if isinstance(exc.__context__, SystemExit | KeyboardInterrupt):
-                # A signal's handler closed the connection, as `celery beat` does on SIGTERM, and ended the process:
-                # redis-py's reader fails on its closed buffer, and its error must not keep the process alive.
-                raise exc.__context__ from None
+            if connection is not None:
+                connection.disconnect()  # the next command must not read a reply to this one
+            _end_if_told(exc, handled)
             raise
 
     def _connection(self) -> Any:
@@ -98,7 +99,21 @@ def taken_from(pool: redis.ConnectionPool) -> Connection:
 
 def is_readable(connection: Connection) -> bool:
     """Return whether there is something to read: a reply, the end of the connection, or data that nobody asked for."""
+    handled = sys.exc_info()[1]
     try:
         return bool(connection.can_read())
-    except (redis.ConnectionError, redis.TimeoutError, OSError):
+    except (redis.ConnectionError, redis.TimeoutError, OSError) as exc:
+        _end_if_told(exc, handled)
         return True
+
+
+def _end_if_told(exc: BaseException | None, handled: BaseException | None) -> None:
+    """Raise the exception of a signal's handler that *exc* hides. *handled*: what was being handled before.
+
+    A handler closes the connection, as `celery beat` does on SIGTERM, and ends the process: redis-py fails on what is
+    closed, and its error must not keep the process alive.
+    """
+    while exc is not None and exc is not handled:
+        if isinstance(exc, SystemExit | KeyboardInterrupt):
+            raise exc from None
+        exc = exc.__context__

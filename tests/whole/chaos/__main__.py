@@ -9,7 +9,7 @@ from random import Random, SystemRandom
 from time import monotonic
 
 from ...support.pages import FAULTS, write_block
-from . import on_cluster, results
+from . import on_cluster, on_cohorts, results
 from .campaign import Campaign, Outcome
 from .storms import STORMS, Storm, plan
 
@@ -21,8 +21,8 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all started processes are ended
     print(f"chaos: SEED={options.seed} SECONDS={options.seconds}, in {options.output}", flush=True)
-    if options.cluster:
-        report = on_cluster.blow(options.seconds, options.seed, options.output)
+    if options.cluster or options.cohorts:
+        report = (on_cluster if options.cluster else on_cohorts).blow(options.seconds, options.seed, options.output)
         print(report)
         return int(bool(report.violations or report.stood_still))
     began = monotonic()
@@ -75,6 +75,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="where the ledger, the logs and the results go")
     parser.add_argument("--write-docs", action="store_true", help="write the results into docs/internals/faults.md")
     parser.add_argument("--cluster", action="store_true", help="on six nodes, whose primaries are killed and replaced")
+    parser.add_argument("--cohorts", action="store_true", help="on two servers, one of them that of a cohort")
     options = parser.parse_args()
     options.seed = options.seed or str(SystemRandom().randrange(10**6))
     options.output = options.output or Path(tempfile.mkdtemp(prefix="celery-affinity-chaos-"))

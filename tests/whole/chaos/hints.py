@@ -37,12 +37,12 @@ def without_mark(job: str) -> str:
     return job.removesuffix(HINTED)
 
 
-def leaks(client: redis.Redis) -> list[str]:
+def leaks(client: redis.Redis, keys: Keys) -> list[str]:
     """Return what is wrong with the hints of workers, and with the holders of hints."""
-    key = Keys().key
+    key = keys.key
     live = {worker.decode() for worker in client.zrange(key("heartbeats"), 0, -1)}
-    held = {name: _members(client, "hints", name) for name in _names(client, "hints")}
-    holders = {name: _members(client, "holders", name) for name in _names(client, "holders")}
+    held = {name: _members(client, keys.key("hints", name)) for name in _names(client, keys.key("hints", ""))}
+    holders = {name: _members(client, keys.key("holders", name)) for name in _names(client, keys.key("holders", ""))}
     found = [f"hints of a worker that is gone: {worker}" for worker in held.keys() - live]
     for worker in live:
         words = (client.hget(key("worker", worker), "hints") or b"").decode().split()
@@ -53,10 +53,9 @@ def leaks(client: redis.Redis) -> list[str]:
     return found + [f"a hint that only one side knows: {pair}" for pair in sorted(pairs ^ others)]
 
 
-def _names(client: redis.Redis, kind: str) -> list[str]:
-    prefix = Keys().key(kind, "")
+def _names(client: redis.Redis, prefix: str) -> list[str]:
     return [name.decode().removeprefix(prefix) for name in client.scan_iter(f"{prefix}*", count=1000)]
 
 
-def _members(client: redis.Redis, kind: str, name: str) -> set[str]:
-    return {each.decode() for each in client.zrange(Keys().key(kind, name), 0, -1)}
+def _members(client: redis.Redis, name: str) -> set[str]:
+    return {each.decode() for each in client.zrange(name, 0, -1)}

@@ -34,8 +34,12 @@ _PATIENCE_S = 60.0
 
 @dataclass
 class Report:
-    """What happened, and what must not have: *violations*. *stood_still*: pauses longer than they should be."""
+    """What happened, and what must not have: *violations*. *stood_still*: pauses longer than they should be.
 
+    *of*: the kind of fleet.
+    """
+
+    of: str = "a cluster"
     jobs: int = 0
     again: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -46,7 +50,7 @@ class Report:
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
         found = f"{self.jobs} jobs, {self.again} run again after a kill, {self.stood_still_s:.1f} s stood still at most"
-        lines = [f"chaos on a cluster: {found}; {faults}", *self.stood_still]
+        lines = [f"chaos on {self.of}: {found}; {faults}", *self.stood_still]
         return "\n".join([*lines, *(f"  VIOLATION: {each}" for each in self.violations)])
 
 

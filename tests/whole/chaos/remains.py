@@ -21,6 +21,9 @@ from celery_affinity.server.scheduler import Scheduler
 from . import hints
 
 _CHUNK = 500
+
+#: The keys of a fleet without cohorts.
+HOME = Keys()
 _NO_KEY = -2
 
 #: States of jobs that are kept for a minute.
@@ -103,13 +106,13 @@ def resume_recurring(client: redis.Redis, names: Iterable[str]) -> None:
         Scheduler(client, Keys()).suspend(name, False)
 
 
-def why_not_quiet(client: redis.Redis, workers: int) -> str:
+def why_not_quiet(client: redis.Redis, workers: int, keys: Keys = HOME) -> str:
     """Return the activity that is left; "" if all live workers are here and idle, and nothing waits."""
     try:
-        status = Report(Reader(client, Keys())).status()
-        claims = sum(1 for _ in client.scan_iter(Keys().key("claims", "*"), count=1000))
-        untold = client.zcard(Keys().key("untold"))
-        rates = client.zcard(Keys().key("rates"))
+        status = Report(Reader(client, keys)).status()
+        claims = sum(1 for _ in client.scan_iter(keys.key("claims", "*"), count=1000))
+        untold = client.zcard(keys.key("untold"))
+        rates = client.zcard(keys.key("rates"))
     except redis.RedisError as exc:
         return f"the server does not answer: {exc}"
     pending = sum(each.pending for each in status.types)
@@ -125,19 +128,19 @@ def why_not_quiet(client: redis.Redis, workers: int) -> str:
     return "; ".join(facts)
 
 
-def look(client: redis.Redis, results: redis.Redis, slots: int) -> Remains:
-    """Return what is left of a fleet with so many *slots*.
+def look(client: redis.Redis, results: redis.Redis, slots: int | None, keys: Keys = HOME) -> Remains:
+    """Return what is left of a fleet with so many *slots*; None: slots move, and any number is right.
 
     Done jobs, which would go within a minute, and results are deleted.
     """
-    remains = Remains(at=monotonic(), fired=int(client.hget(Keys().key("counters"), "recurring_fired") or 0))
+    remains = Remains(at=monotonic(), fired=int(client.hget(keys.key("counters"), "recurring_fired") or 0))
     for each in (client, results):
         _look_at_results(each, remains)
-    _look_at_jobs(client, remains)
-    _look_at_slots(client, remains, slots)
-    _look_at_keys(client, remains)
-    remains.leaks += hints.leaks(client)
-    counters = [Keys().key("counters"), "locality_hits", "locality_misses"]
+    _look_at_jobs(client, remains, keys)
+    _look_at_slots(client, remains, slots, keys)
+    _look_at_keys(client, remains, keys)
+    remains.leaks += hints.leaks(client, keys)
+    counters = [keys.key("counters"), "locality_hits", "locality_misses"]
     remains.hinted = sum(int(each or 0) for each in client.hmget(*counters))
     return remains
 
@@ -153,8 +156,8 @@ def _look_at_results(client: redis.Redis, remains: Remains) -> None:
         client.unlink(*names)
 
 
-def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
-    for names in _chunks(client.scan_iter(Keys().key("job", "*"), count=1000)):
+def _look_at_jobs(client: redis.Redis, remains: Remains, keys: Keys) -> None:
+    for names in _chunks(client.scan_iter(keys.key("job", "*"), count=1000)):
         with client.pipeline(transaction=False) as pipe:
             for name in names:
                 pipe.hmget(name, "state", "reason", "ended", "into", "deliveries", "preemptions").ttl(name)
@@ -164,7 +167,7 @@ def _look_at_jobs(client: redis.Redis, remains: Remains) -> None:
         over = [name for name, row, ttl in jobs if ttl != _NO_KEY and _note_job(remains, name, row, ttl)]
         if over:
             client.unlink(*over)
-    _look_at_dead_letters(client, remains)
+    _look_at_dead_letters(client, remains, keys)
 
 
 def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: int) -> bool:
@@ -188,17 +191,17 @@ def _note_job(remains: Remains, name: bytes, row: Sequence[bytes | None], ttl: i
     return state in _OVER
 
 
-def _look_at_dead_letters(client: redis.Redis, remains: Remains) -> None:
-    listed = {_id(job.decode()) for job in client.zrange(Keys().key("dead"), 0, -1)}
+def _look_at_dead_letters(client: redis.Redis, remains: Remains, keys: Keys) -> None:
+    listed = {_id(job.decode()) for job in client.zrange(keys.key("dead"), 0, -1)}
     remains.leaks += [f"a dead letter that no list has: {job}" for job in remains.reasons.keys() - listed]
     of_none = [job for job, batch in remains.into.items() if remains.states.get(_id(batch)) != "dead"]
     remains.leaks += [f"a merged call whose batch {remains.into[job]} is not dead: {job}" for job in of_none]
     remains.leaks += [f"a listed dead letter that is none: {job}" for job in listed - remains.reasons.keys()]
 
 
-def _look_at_slots(client: redis.Redis, remains: Remains, slots: int) -> None:
+def _look_at_slots(client: redis.Redis, remains: Remains, slots: int | None, keys: Keys) -> None:
     """Compare the counts with the rows and claims of workers."""
-    key = Keys().key
+    key = keys.key
     workers = [worker.decode() for worker in client.zrange(key("heartbeats"), 0, -1)]
     rows = {worker: _text(client.hgetall(key("worker", worker))) for worker in workers}
     by_profile: dict[str, int] = {}
@@ -217,14 +220,14 @@ def _look_at_slots(client: redis.Redis, remains: Remains, slots: int) -> None:
         found = {field: int(value) for field, value in _text(client.hgetall(key(name))).items()}
         if found != counted:
             remains.leaks.append(f"{name} says {found}, but it is {counted}")
-    if sum(by_profile.values()) != slots:
+    if slots is not None and sum(by_profile.values()) != slots:
         remains.leaks.append(f"{sum(by_profile.values())} free slots instead of {slots}")
 
 
-def _look_at_keys(client: redis.Redis, remains: Remains) -> None:
-    live = {worker.decode() for worker in client.zrange(Keys().key("heartbeats"), 0, -1)}
+def _look_at_keys(client: redis.Redis, remains: Remains, keys: Keys = HOME) -> None:
+    live = {worker.decode() for worker in client.zrange(keys.key("heartbeats"), 0, -1)}
     patterns = {
-        name: re.compile(re.escape(Keys().base) + re.escape(template).replace("%s", "([^:]*)"))
+        name: re.compile(re.escape(keys.base) + re.escape(template).replace("%s", "([^:]*)"))
         for name, (template, _, _) in KEYS.items()
     }
     for raw in client.scan_iter("*", count=1000):

@@ -1,0 +1,127 @@
+"""Compares the ledger of a fleet of cohorts with what must be so: no job lost, none twice, no more runs than slots."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from .cohorts_app import HEARTBEAT_S, REPLY_TIMEOUT_S
+from .ledger import Event
+
+#: Longest time, s, from the end of a run, or from the return of a server, until the worker has told the server.
+TELLS_S = 1.5
+RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S
+
+
+@dataclass
+class Run:
+    """A run of a job by a worker. *key*: its exclusive key, or "-"."""
+
+    job: str
+    worker: int
+    key: str
+    start: float
+    end: float = inf
+
+
+@dataclass
+class Runs:
+    """What the ledger says. *deaths*: of workers by their process ids. *slots*: of each worker.
+
+    *away*: when a server was away, from and to.
+    """
+
+    sent: set[str] = field(default_factory=set)
+    accepted: set[str] = field(default_factory=set)
+    runs: dict[str, Run] = field(default_factory=dict)
+    deaths: dict[int, float] = field(default_factory=dict)
+    slots: dict[int, int] = field(default_factory=dict)
+    away: list[tuple[float, float]] = field(default_factory=list)
+    _down: dict[str, float] = field(default_factory=dict)
+
+    def read(self, events: Iterable[Event]) -> None:
+        for event in events:
+            facts = event.facts
+            if event.kind == "sent":
+                self.sent.add(event.subject)
+            elif event.kind == "accepted":
+                self.accepted.add(event.subject)
+            elif event.kind == "start":
+                self.runs[facts["run"]] = Run(event.subject, int(facts["worker"]), facts["key"], event.at)
+            elif event.kind == "end":
+                self.runs[facts["run"]].end = event.at
+            elif event.kind == "kill" and event.subject == "worker":
+                self.deaths[int(facts["target"])] = event.at
+            elif event.kind == "down":
+                self._down[event.subject] = event.at
+            elif event.kind == "up":
+                self.away.append((self._down.pop(event.subject), event.at))
+            elif event.kind == "born":
+                self.slots[int(facts["target"])] = int(facts["slots"])
+
+    @property
+    def ended(self) -> set[str]:
+        return {run.job for run in self.runs.values() if run.end < inf}
+
+    def of_job(self) -> Mapping[str, list[Run]]:
+        found = defaultdict(list)
+        for run in self.runs.values():
+            found[run.job].append(run)
+        return found
+
+    def until(self, run: Run) -> float:
+        """Return when a run was over: its process may outlive its worker for a moment, and counts no more."""
+        return min(run.end, self.deaths.get(run.worker, inf))
+
+    def has_reason(self, run: Run) -> bool:
+        """Whether a job may run again after *run*: its worker was killed before it could tell of the end."""
+        return run.worker in self.deaths and self._told_by(run) >= self.deaths[run.worker]
+
+    def _told_by(self, run: Run) -> float:
+        """Return when the worker has told of the end: any of the servers may be needed, for a retry as well."""
+        told_by = run.end + TELLS_S
+        for since, until in sorted(self.away):
+            if since <= told_by and until >= run.end:
+                told_by = max(told_by, until + RETURNS_S)
+        return told_by
+
+
+def judge(book: Runs) -> Iterator[str]:
+    """Yield what must not be, when all is quiet."""
+    of_job = book.of_job()
+    for job in sorted(book.accepted - book.ended):
+        yield f"{job} was accepted and did not end; runs: {of_job.get(job)}"
+    for job in sorted(of_job.keys() - book.sent):
+        yield f"{job} ran, and nobody sent it"
+    for job, runs in of_job.items():
+        more = len(runs) - sum(map(book.has_reason, runs))
+        # A run that was killed after its retry was published is repeated, and publishes another one.
+        first = of_job.get(job.removesuffix(".1") + ".0", runs) if job.endswith(".1") else runs[:1]
+        if more > max(1, len(first)):
+            yield f"{job} ran again without a kill: {runs}"
+    yield from _more_than_slots(book)
+    yield from _at_once_with_a_key(book)
+
+
+def _more_than_slots(book: Runs) -> Iterator[str]:
+    for worker, slots in book.slots.items():
+        its = [run for run in book.runs.values() if run.worker == worker]
+        most = _most_at_once(book, its)
+        if most > slots:
+            yield f"worker {worker} ran {most} jobs at once in {slots} slots"
+
+
+def _at_once_with_a_key(book: Runs) -> Iterator[str]:
+    for key in {run.key for run in book.runs.values()} - {"-"}:
+        most = _most_at_once(book, [run for run in book.runs.values() if run.key == key])
+        if most > 1:
+            yield f"{most} jobs of key {key} ran at once"
+
+
+def _most_at_once(book: Runs, runs: Iterable[Run]) -> int:
+    changes = [(run.start, 1) for run in runs] + [(max(run.start, book.until(run)), -1) for run in runs]
+    most = now = 0
+    for _, change in sorted(changes):  # an end comes before a start at the same time
+        now += change
+        most = max(most, now)
+    return most

@@ -1,0 +1,255 @@
+"""``python -m tests.whole.chaos --cohorts``: two cohorts on two servers, workers of one and of both, and faults.
+
+The ledger is outside of the servers. A job whose publish was accepted ends, and runs again only if its worker was
+killed; no worker has more runs than slots; the cohort whose server lives goes on while the other one's is away.
+"""
+
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from random import Random
+
+import redis
+
+from celery_affinity.rules.cohorts import DEFAULT
+from celery_affinity.rules.redis_keys import Keys
+
+from ...support.processes import WorkerProcess, start_worker, wait_until
+from . import remains
+from .cohorts_app import BEGINNING, OTHER, WORKER_TIMEOUT_S, app_of
+from .cohorts_judge import Runs, judge
+from .ledger import Ledger
+from .on_cluster import STANDS_STILL_S, Report
+from .servers import DurableServer
+
+APP = "tests.whole.chaos.cohorts_app"
+
+#: Types of each cohort.
+TYPES = {DEFAULT: "pdf", OTHER: f"{BEGINNING}pdf"}
+
+#: Workers: pool, slots, cohorts.
+MEMBERS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "home": ("prefork", 2, (DEFAULT,)),
+    "abroad": ("prefork", 2, (OTHER,)),
+    "both": ("prefork", 3, (DEFAULT, OTHER)),
+    "threads": ("threads", 4, (DEFAULT, OTHER)),
+    "green": ("gevent", 3, (DEFAULT, OTHER)),
+}
+
+#: Jobs of a cohort that must begin after a fault: more than the workers hold.
+_BEGUN = 20
+
+_PATIENCE_S = 60.0
+
+
+class Calls:
+    """Calls to one cohort, from a thread of its own, until `end`."""
+
+    def __init__(self, app: object, ledger: Ledger, cohort: str, chance: Random) -> None:
+        self._app, self._ledger, self._cohort, self._chance = app, ledger, cohort, chance
+        self.pause_s = 0.05
+        self.failed: list[str] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._send, daemon=True)
+        self._thread.start()
+
+    def _send(self) -> None:
+        number = 0
+        while not self._over.wait(self.pause_s):
+            number += 1
+            try:
+                self._send_one(f"{self._cohort}-{number}")
+            except Exception as exc:
+                self.failed.append(f"a publish to {self._cohort} failed: {exc!r}")
+
+    def _send_one(self, job: str) -> None:
+        chance = self._chance
+        again = chance.random() < 0.1
+        names = [f"{job}.0", *([f"{job}.1"] if again else [])]
+        options: dict[str, object] = {"countdown": chance.uniform(0.1, 2)} if chance.random() < 0.1 else {}
+        if chance.random() < 0.1:
+            options["exclusive"] = f"{self._cohort}-{chance.randrange(3)}"
+        for name in names:
+            self._ledger.note("sent", name)
+        seconds = chance.choice((0.0, 0.01, 0.05, 0.2))
+        self._app.send_task(f"{APP}.work", (job, seconds, again), queue=TYPES[self._cohort], **options)  # type: ignore[attr-defined]
+        for name in names:
+            self._ledger.note("accepted", name)
+
+    def end(self) -> None:
+        self._over.set()
+        self._thread.join(_PATIENCE_S)
+        if self._thread.is_alive():
+            self.failed.append(f"a publish to {self._cohort} does not return")
+
+
+class Storm:
+    """Faults by chance while calls go on, mostly to one cohort, then mostly to the other one."""
+
+    def __init__(self, directory: Path, seed: str, stack: ExitStack) -> None:
+        self._chance = Random(seed)
+        self.ledger = Ledger(directory / "ledger")
+        self._book, self._events = Runs(), Ledger(directory / "ledger")
+        self.servers = {
+            DEFAULT: DurableServer(directory / "home", self.ledger, "server"),
+            OTHER: DurableServer(directory / "other", self.ledger, OTHER),
+        }
+        for server in self.servers.values():
+            stack.callback(server.stop)
+        self.workers: dict[str, WorkerProcess] = {}
+        self._gone: list[WorkerProcess] = []
+        stack.callback(lambda: [worker.end() for worker in (*self.workers.values(), *self._gone)])
+        stack.callback(self._keep_logs, directory)
+        for name in MEMBERS:
+            self._start(name)
+        app = app_of(self.servers[DEFAULT].url, self.servers[OTHER].url)
+        stack.callback(app.close)
+        self._calls = {cohort: Calls(app, self.ledger, cohort, Random(f"{seed}-{cohort}")) for cohort in TYPES}
+        self.report = Report(of="cohorts")
+
+    def _start(self, name: str) -> None:
+        pool, slots, cohorts = MEMBERS[name]
+        env = {"LEDGER": str(self.ledger.path), "OTHER_URL": self.servers[OTHER].url}
+        types = [TYPES[cohort] for cohort in cohorts]
+        worker = start_worker(APP, self.servers[DEFAULT].url, types, pool=pool, concurrency=slots, name=name, env=env)
+        self.ledger.note("born", name, target=worker.pid, slots=slots)
+        self.workers[name] = worker
+
+    def blow(self, seconds: float) -> Report:
+        faults = [
+            self.worker_killed,
+            self.other_killed,
+            self.server_killed,
+            self.connections_cut,
+            self.functions_flushed,
+        ]
+        self._go_on(*TYPES)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            busy = self._chance.choice([*TYPES])
+            for cohort, calls in self._calls.items():
+                calls.pause_s = 0.02 if cohort == busy else 0.1
+            names = []
+            for fault in self._chance.sample(faults, self._chance.choice([1, 1, 2])):
+                names.append(fault.__name__.replace("_", " "))
+                fault()
+            self.report.faults.update(names)
+            self._note(" and ".join(names), self._go_on(*TYPES))
+        self._end()
+        return self.report
+
+    # -- faults
+
+    def worker_killed(self) -> None:
+        name = self._chance.choice([*MEMBERS])
+        worker = self.workers[name]
+        self.ledger.note("kill", "worker", target=worker.pid)
+        worker.kill()
+        self._gone.append(worker)
+        self._start(name)
+
+    def other_killed(self) -> None:
+        """The server of one cohort is away, also for longer than a worker may be silent: the other cohort goes on."""
+        self.servers[OTHER].kill()
+        try:
+            self._note("other away", self._go_on(DEFAULT))
+            time.sleep(self._chance.choice((0.0, 1.0, WORKER_TIMEOUT_S + 1)))
+            self._note("other still away", self._go_on(DEFAULT))
+        finally:
+            self.servers[OTHER].start()
+
+    def server_killed(self) -> None:
+        """The server of `broker_url`, which is everybody's."""
+        self.servers[DEFAULT].kill()
+        time.sleep(self._chance.choice((0.0, 1.5, WORKER_TIMEOUT_S + 1)))
+        self.servers[DEFAULT].start()
+
+    def connections_cut(self) -> None:
+        for server in self._chance.choice([[*self.servers.values()], [self.servers[OTHER]]]):
+            for kind in ("normal", "pubsub"):
+                server.client.client_kill_filter(_type=kind, skipme=True)
+
+    def functions_flushed(self) -> None:
+        for server in self.servers.values():
+            with suppress(redis.RedisError):
+                server.client.function_flush()
+
+    # -- what must be so
+
+    def _note(self, what: str, stood_still_s: float) -> None:
+        self.report.stood_still_s = max(self.report.stood_still_s, stood_still_s)
+        print(f"{time.strftime('%X')} {what}: {stood_still_s:.1f} s", flush=True)
+        if stood_still_s > STANDS_STILL_S:
+            self.report.stood_still.append(f"some cohort stood still for {stood_still_s:.1f} s after {what}")
+
+    def _go_on(self, *cohorts: str) -> float:
+        """Return the time, s, until each of *cohorts* has begun some jobs, more than workers hold, once they are up."""
+        for name, worker in self.workers.items():
+            if set(cohorts) & set(MEMBERS[name][2]):
+                worker.wait_ready(_PATIENCE_S)
+        since = time.monotonic()
+
+        def all_begin() -> bool:
+            self._book.read(self._events.new())
+            begun = [run.job.partition("-")[0] for run in self._book.runs.values() if run.start > since]
+            return all(begun.count(cohort) >= _BEGUN for cohort in cohorts)
+
+        wait_until(all_begin, _PATIENCE_S, f"each cohort begins jobs\n{self._logs()}")
+        return time.monotonic() - since
+
+    def _end(self) -> None:
+        for calls in self._calls.values():
+            calls.end()
+            self.report.violations += calls.failed
+        for name, worker in self.workers.items():
+            if not worker.is_running:
+                self.report.violations.append(f"{name} ended by itself")
+        try:
+            wait_until(self._is_all_done, _PATIENCE_S, "every job ends")
+            for cohort, server in self.servers.items():
+                wait_until(
+                    lambda cohort=cohort, server=server: not self._why_not_quiet(cohort, server),
+                    30,
+                    f"{cohort} is quiet",
+                )
+        except AssertionError as exc:
+            self.report.violations.append(str(exc))
+            self.report.violations += [self._why_not_quiet(*each) for each in self.servers.items()]
+        self._book.read(self._events.new())
+        self.report.violations += judge(self._book)
+        self.report.violations += self._left()
+        self.report.jobs = len(self._book.accepted)
+        self.report.again = len(self._book.runs) - len(self._book.of_job())
+
+    def _is_all_done(self) -> bool:
+        self._book.read(self._events.new())
+        return self._book.accepted <= self._book.ended
+
+    def _why_not_quiet(self, cohort: str, server: DurableServer) -> str:
+        workers = sum(cohort in cohorts for _, _, cohorts in MEMBERS.values())
+        return remains.why_not_quiet(server.client, workers, Keys(cohort=cohort))
+
+    def _left(self) -> list[str]:
+        """Return what is wrong with what is left in Redis."""
+        found, slots = [], 0
+        for cohort, server in self.servers.items():
+            left = remains.look(server.client, server.client, None, Keys(cohort=cohort))
+            found += [f"{cohort}: {each}" for each in left.leaks]
+            found += [f"{cohort}: {job} is dead: {why}" for job, why in left.reasons.items()]
+            slots += sum(map(int, server.client.hvals(Keys(cohort=cohort).key("free_slots"))))
+        expected = sum(slots for _, slots, _ in MEMBERS.values())
+        return found if slots == expected else [*found, f"{slots} free slots in all cohorts instead of {expected}"]
+
+    def _logs(self) -> str:
+        return "\n".join(f"---- {name}\n{worker.log()[-6000:]}" for name, worker in self.workers.items())
+
+    def _keep_logs(self, directory: Path) -> None:
+        for worker in (*self.workers.values(), *self._gone):
+            (directory / f"{worker.name}-{worker.pid}.log").write_text(worker.log())
+
+
+def blow(seconds: float, seed: str, directory: Path) -> Report:
+    directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        return Storm(directory, seed, stack).blow(seconds)
