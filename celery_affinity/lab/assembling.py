@@ -166,7 +166,7 @@ class Assembly:
                 continue
             if claim.ended_us is not None:
                 again_us[claim.job_id] = claim.ended_us
-            if claim.ended_us is None or claim.ended_us >= begin_us:
+            if claim.ended_us is None or max(claim.ended_us, claim.freed_us or 0) >= begin_us:
                 yield _traced(claim, fence, since_us, begin_us, end_us, names[claim.worker])
             if claim.ended_us is None or claim.ended_us > end_us or claim.claimed_us > end_us:
                 settled.add(claim.job_id)
@@ -224,7 +224,8 @@ def _traced(claim: Claim, fence: int, since_us: int, begin_us: int, end_us: int,
     def within(at_us: int | None) -> int | None:
         return None if at_us is None or at_us > end_us else at_us - begin_us
 
-    is_claimed, ended_us = claim.claimed_us <= end_us, within(claim.ended_us)
+    ended = None if claim.ended_us is None else max(claim.ended_us, begin_us)  # the server heard of it later
+    is_claimed, ended_us = claim.claimed_us <= end_us, within(ended)
     outcome = claim.outcome if ended_us is not None else RUNNING
     return TracedJob(
         type=claim.type,
