@@ -185,7 +185,8 @@ class Working(Runner):
 
 
 def _recording(recording: str, worker: str, rows: Sequence[str]) -> calls.ArrowCall:
-    plain, others = [], []
+    plain: list[tuple[str, str, str]] = []
+    others: list[tuple[str, str, str]] = []
     for row in rows:
         job_id, fence, lane, _ = row.split(" ", 3)
         (plain if lane else others).append((job_id, fence, row))
