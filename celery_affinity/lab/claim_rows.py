@@ -1,6 +1,6 @@
 """A claim, from the row that its worker made of it (`membership.records`), and what the arrow ``record`` added to that.
 
-A worker tells times by a guess of the server's clock, which is off by some hundred microseconds: as long as a busy
+A worker tells times by a guess of the server's clock, which is off by hundreds of microseconds: as long as a busy
 fleet takes from one decision to the next. So the server's own times count, of the claim and of the moment at which the
 slot was free, wherever the job's row still has them. Two of one call are then the same, as they were for the server.
 """

@@ -12,8 +12,8 @@ local function times(fence, its_fence, claimed, ended)
     return (claimed or "") .. " " .. (ended or "")
 end
 
--- RETURNS what is known of the job of a claim, in words: its lane; its times; and the rules of a job that has some, with
--- the name of the task. A job that has ended is known for a minute.
+-- RETURNS what is known of the job of a claim, in words: its lane; its times; and the rules of a job that has some,
+-- with the name of the task. A job that has ended is known for a minute.
 local function known(id, fence)
     local its_fence, claimed, ended, lane, rules, name =
         unpack(redis.call("HMGET", key.job(id), "fence", "claimed", "ended", "lane", "rules", "name"))
