@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..rules import lanes
 from ..rules.rows import number_of
-from .claim_rows import Claim, of_row
+from .claim_rows import RecordedClaim, of_row
 from .hashing import NO_RULES, Hashes, Keyed
 from .trace import PENDING, RETURNED, RUNNING, Trace, TracedJob, TracedWorker
 
@@ -53,7 +53,7 @@ class Assembly:
     def __init__(self, hashes: Hashes) -> None:
         self._hashes = hashes
         self._workers: dict[str, _Worker] = {}
-        self._claims: dict[int, Claim] = {}
+        self._claims: dict[int, RecordedClaim] = {}
         self._unreadable = 0
 
     @property
@@ -175,7 +175,7 @@ class Assembly:
             if job.job_id not in settled and since_us <= end_us:
                 yield _traced_waiting(job, since_us, begin_us)
 
-    def _close(self, claim: Claim) -> None:
+    def _close(self, claim: RecordedClaim) -> None:
         """End a claim that a dead worker had: its job came back, or was lost."""
         left_us = self._workers[claim.worker].left_us
         if claim.ended_us is None and left_us is not None:
@@ -218,7 +218,7 @@ class Assembly:
         return self._unreadable + sum(max(0, number) for number in missing)
 
 
-def _traced(claim: Claim, fence: int, since_us: int, begin_us: int, end_us: int, worker: str) -> TracedJob:
+def _traced(claim: RecordedClaim, fence: int, since_us: int, begin_us: int, end_us: int, worker: str) -> TracedJob:
     """Return a claim as a trace that ends at *end_us* has it."""
 
     def within(at_us: int | None) -> int | None:

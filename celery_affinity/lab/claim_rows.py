@@ -18,7 +18,7 @@ _WORDS = 13
 
 
 @dataclass(slots=True)
-class Claim:
+class RecordedClaim:
     """Times are those of the server's clock, µs."""
 
     fence: int
@@ -46,7 +46,7 @@ class Claim:
             self.ended_us = min(max(self.ended_us, self.started_us or self.claimed_us), latest_us)
 
 
-def of_row(row: str, worker: str, hashes: Hashes) -> Claim:
+def of_row(row: str, worker: str, hashes: Hashes) -> RecordedClaim:
     """Return the claim of *worker* that *row* tells of. Raises ValueError, or IndexError, if nobody can read it."""
     words = row.split(" ", _WORDS)
     job_id, fence, lane, type_, enqueued, outcome, arrived, started, ended, freed, *further = words
@@ -57,7 +57,7 @@ def of_row(row: str, worker: str, hashes: Hashes) -> Claim:
     def told(passed: str) -> int | None:
         return enqueued_us + int(passed) if passed else None
 
-    claim = Claim(
+    claim = RecordedClaim(
         int(fence),
         job_id,
         sys.intern(decode(type_)),
