@@ -22,6 +22,7 @@ from celery_affinity.lab import replay as lab
 from celery_affinity.lab import trace_file
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server import recordings
 from celery_affinity.server.scheduler import Scheduler
 from tests.support.processes import ROOT
 
@@ -84,7 +85,7 @@ def _measure(pool: str, slots: int, length_s: float, ahead: str, *, late: bool) 
         recorder = subprocess.Popen(
             [*celery, *words], env=env, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        time.sleep(3)
+        _wait_for_recording(server)
         jobs = _publish(server.url, slots, length_s)
         recorder.wait()
         found = lab.replay(trace_file.read(path))
@@ -105,6 +106,17 @@ def _wait_for_workers(server: EmbeddedServer) -> None:
             if time.monotonic() > until_s:
                 raise BenchmarkError(f"no {len(PROFILES)} workers joined within {_BOOT_S:.0f} s")
             time.sleep(0.1)
+
+
+def _wait_for_recording(server: EmbeddedServer) -> None:
+    """Wait until a recording is on, and each worker has had a heartbeat since."""
+    with redis.Redis.from_url(server.url) as client:
+        until_s = time.monotonic() + _BOOT_S
+        while recordings.current(Scheduler(client, Keys())) is None:
+            if time.monotonic() > until_s:
+                raise BenchmarkError(f"no recording began within {_BOOT_S:.0f} s")
+            time.sleep(0.1)
+        time.sleep(2.5)
 
 
 def _publish(url: str, slots: int, length_s: float) -> int:

@@ -11,13 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..rules import lanes
-from ..rules.redis_keys import decode
 from ..rules.rows import number_of
+from .claim_rows import RecordedClaim, of_row
 from .hashing import NO_RULES, Hashes, Keyed
-from .trace import OUTCOMES, PENDING, RETURNED, RUNNING, Trace, TracedJob, TracedWorker
-
-#: Number of words of a row as its worker made it, with the lane and the time of the claim that may follow.
-_WORDS = 12
+from .trace import PENDING, RETURNED, RUNNING, Trace, TracedJob, TracedWorker
 
 
 class Unclaimed(NamedTuple):
@@ -30,21 +27,6 @@ class Unclaimed(NamedTuple):
     keyed: Keyed = NO_RULES
     outcome: str = PENDING
     ended_us: int | None = None
-
-
-@dataclass(slots=True)
-class _Claim:
-    job_id: str
-    type: str
-    enqueued_us: int
-    claimed_us: int
-    started_us: int | None
-    ended_us: int | None
-    freed_us: int | None
-    outcome: str
-    worker: str
-    lane: str
-    keyed: Keyed
 
 
 @dataclass(slots=True)
@@ -71,7 +53,7 @@ class Assembly:
     def __init__(self, hashes: Hashes) -> None:
         self._hashes = hashes
         self._workers: dict[str, _Worker] = {}
-        self._claims: dict[int, _Claim] = {}
+        self._claims: dict[int, RecordedClaim] = {}
         self._unreadable = 0
 
     @property
@@ -110,31 +92,10 @@ class Assembly:
         return its
 
     def _add_claim(self, worker: _Worker, row: str) -> None:
-        """Add a claim, from the row that a worker made of it (`membership.records`), and what the arrow added to it."""
-        words = row.split(" ", _WORDS)
-        job_id, fence, lane, type_, enqueued, outcome, arrived, started, ended, freed, *further = words
-        before = self._claims.get(int(fence))
-        if before is not None and (before.ended_us is not None or not ended):
-            return  # a repeated page, or what was known
-        if outcome not in OUTCOMES:
-            raise ValueError(outcome)
-        known_lane, claimed, rules, task = _known(further)
-        enqueued_us = int(enqueued)
-        self._claims[int(fence)] = _in_order(
-            _Claim(
-                job_id,
-                sys.intern(decode(type_)),
-                enqueued_us,
-                int(claimed or enqueued_us + int(arrived)),
-                enqueued_us + int(started) if started else None,
-                enqueued_us + int(ended) if ended else None,
-                enqueued_us + int(freed) if freed else None,
-                sys.intern(outcome),
-                worker.id,
-                sys.intern(lane or known_lane),
-                self._hashes.keyed(rules, task) if rules else NO_RULES,
-            )
-        )
+        claim = of_row(row, worker.id, self._hashes)
+        before = self._claims.get(claim.fence)
+        if before is None or (before.ended_us is None and claim.ended_us is not None):
+            self._claims[claim.fence] = claim  # else the page is repeated, or that was known
 
     # -- who is there
 
@@ -205,7 +166,7 @@ class Assembly:
                 continue
             if claim.ended_us is not None:
                 again_us[claim.job_id] = claim.ended_us
-            if claim.ended_us is None or claim.ended_us >= begin_us:
+            if claim.ended_us is None or max(claim.ended_us, claim.freed_us or 0) >= begin_us:
                 yield _traced(claim, fence, since_us, begin_us, end_us, names[claim.worker])
             if claim.ended_us is None or claim.ended_us > end_us or claim.claimed_us > end_us:
                 traced.add(claim.job_id)
@@ -214,12 +175,12 @@ class Assembly:
             if job.job_id not in traced and since_us <= end_us:
                 yield _traced_waiting(job, since_us, begin_us)
 
-    def _close(self, claim: _Claim) -> None:
+    def _close(self, claim: RecordedClaim) -> None:
         """End a claim that a dead worker had: its job came back, or was lost."""
         left_us = self._workers[claim.worker].left_us
         if claim.ended_us is None and left_us is not None:
             claim.ended_us, claim.outcome = left_us, RETURNED
-            _in_order(claim)
+            claim.put_in_order()
 
     def _names(self) -> dict[str, str]:
         """Return the name of each worker: one that was there together with another of its name has a number as well."""
@@ -257,32 +218,14 @@ class Assembly:
         return self._unreadable + sum(max(0, number) for number in missing)
 
 
-def _known(further: list[str]) -> tuple[str, str, str, str]:
-    """Return lane, time of the claim, rules and task in what the arrow added; "" for what is missing."""
-    lane, claimed, rest = (*further, "", "", "")[:3]
-    rules, _, task = rest.partition("\t")
-    return lane, claimed, rules, task
-
-
-def _in_order(claim: _Claim) -> _Claim:
-    """Have the times of a claim be in order: the worker's are estimates of the server's clock, which may also step."""
-    claim.claimed_us = max(claim.claimed_us, claim.enqueued_us)
-    if claim.started_us is not None:
-        claim.started_us = max(claim.started_us, claim.claimed_us)
-    if claim.ended_us is not None:
-        claim.ended_us = max(claim.ended_us, claim.started_us or claim.claimed_us)
-        if claim.freed_us is not None:
-            claim.freed_us = max(claim.freed_us, claim.ended_us)
-    return claim
-
-
-def _traced(claim: _Claim, fence: int, since_us: int, begin_us: int, end_us: int, worker: str) -> TracedJob:
+def _traced(claim: RecordedClaim, fence: int, since_us: int, begin_us: int, end_us: int, worker: str) -> TracedJob:
     """Return a claim as a trace that ends at *end_us* has it."""
 
     def within(at_us: int | None) -> int | None:
         return None if at_us is None or at_us > end_us else at_us - begin_us
 
-    is_claimed, ended_us = claim.claimed_us <= end_us, within(claim.ended_us)
+    ended = None if claim.ended_us is None else max(claim.ended_us, begin_us)  # the server heard of it later
+    is_claimed, ended_us = claim.claimed_us <= end_us, within(ended)
     outcome = claim.outcome if ended_us is not None else RUNNING
     return TracedJob(
         type=claim.type,

@@ -35,7 +35,8 @@ class Why:
 
 @dataclass(frozen=True)
 class Replay:
-    """*fidelity*: the share, 0 to 1, of the *claims* in the recorded order on the recorded profile.
+    """*fidelity*: the share, 0 to 1, of the *claims* in the recorded order on the recorded profile. Those of before the
+    record began are given, and do not count.
 
     *still_waiting*, *still_waiting_replayed*: jobs that the record, and the replay, had not claimed as the record
     ended. The waits in *recorded* and *replayed* are of the jobs that the record has a claim of; of all jobs, if it has
@@ -60,7 +61,7 @@ def replay(trace: Trace, engine: Engine = "auto", progress: Iterable[object] | N
     ours = recorded(trace, scenario)
     theirs, chosen = scheduled(scenario, engine, progress)
     claimed = {run.number for run in ours.runs}
-    found = fidelity.compared(ours, comparable(theirs, claimed, trace.length_us))
+    found = fidelity.compared(_decided(ours), _decided(comparable(theirs, claimed, trace.length_us)))
     first = found.first_difference
     return Replay(
         chosen,
@@ -80,6 +81,12 @@ def comparable(replayed: Schedule, claimed: Container[int], ends_us: int) -> Sch
     """Return *replayed* without the claims, after the record ended at *ends_us*, of jobs that it has no claim of."""
     runs = (run for run in replayed.runs if run.claimed_us <= ends_us or run.number in claimed)
     return replace(replayed, runs=tuple(runs))
+
+
+def _decided(schedule: Schedule) -> Schedule:
+    """Return *schedule* without the claims of before its beginning, which are given."""
+    given = {each.number for each in schedule.scenario.arrivals if each.held_by is not None}
+    return replace(schedule, runs=tuple(run for run in schedule.runs if run.number not in given))
 
 
 def _still_waiting(schedule: Schedule, ends_us: int) -> int:

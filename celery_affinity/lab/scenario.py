@@ -12,7 +12,8 @@ from .trace import EXPIRED, REVOKED, Trace, TracedJob, TracedWorker
 class Arrival:
     """A job that arrives. *since_us*: when it can be claimed first; *enqueued_us*: the time from which its age counts.
 
-    *took_us*: how long it has the slot, on any worker. *number*: its place in the list of the trace's jobs.
+    *took_us*: how long it has the slot, on any worker. *number*: its place in the list of the trace's jobs. *held_by*:
+    the worker that had it as the scenario began, by name; one that is not there then does not count.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Arrival:
     rate_limit: str | None = None
     merge: str | None = None
     tenant: str | None = None
+    held_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,8 @@ def scenario_of(trace: Trace) -> Scenario:
     beyond its end.
 
     A job takes as long as it had its slot (`slot_times`). Jobs that waited as the trace began arrive at its beginning,
-    those that had been claimed by then just before them. Jobs that were revoked, or expired, while they waited are left
-    out: they took no slot.
+    those that had been claimed by then just before them, on the workers that had them. Jobs that were revoked, or
+    expired, while they waited are left out: they took no slot.
     """
     (medians, of_all), known_us = _medians(trace), held_us(trace)
     arrivals = [
@@ -65,6 +67,7 @@ def scenario_of(trace: Trace) -> Scenario:
             rate_limit=job.rate_limit,
             merge=job.merge,
             tenant=job.tenant,
+            held_by=job.worker if job.claimed_us is not None and job.claimed_us < 0 else None,
         )
         for nth, job in enumerate(trace.jobs)
         if job.claimed_us is not None or job.outcome not in (REVOKED, EXPIRED)

@@ -61,7 +61,7 @@ def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]],
         is_only_one = place == 0
         free_us, before = free.pop(place)  # the slot that was free last: its release is what claimed the job
         begun_us = max(claimed_us, free_us)
-        if free_us <= job.since_us and claimed_us - job.since_us <= _LATEST_WORD_US:
+        if free_us <= job.since_us and job.freed_us is None and claimed_us - job.since_us <= _LATEST_WORD_US:
             begun_us = job.since_us  # it found a free slot as it came
         elif before >= 0 and is_only_one and _is_one_moment(jobs[before], claimed_us - free_us):
             found[before] += claimed_us - free_us  # the server heard of the end, and gave the job, at once

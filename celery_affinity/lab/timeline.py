@@ -4,6 +4,9 @@ At one time, µs, jobs end first, in the order of their claims; then comes a tic
 join and begin to leave; then jobs arrive. A worker that leaves takes no further job, ends those that it runs, and is
 gone with the last of them: a warm shutdown. Between the end of a job and the next claim of its slot no time
 passes: what passed in the fleet is part of how long the job had the slot (`slot_times`).
+
+A job that a worker had as the scenario begins is that worker's: nobody chooses it. It arrives while no other worker
+takes jobs.
 """
 
 import heapq
@@ -26,7 +29,8 @@ NEVER = 1 << 62
 class SimulatedFleet(Protocol):
     """Who decides. *worker*, *position*: places in the scenario. Methods return the claims that follow, in order."""
 
-    def join(self, worker: int, now_us: int) -> Sequence[Claimed]: ...
+    def join(self, worker: int, now_us: int) -> Sequence[Claimed]:
+        """Have *worker* take jobs, also one that was drained."""
 
     def drain(self, worker: int, now_us: int) -> None:
         """Let no job be placed on *worker* any more."""
@@ -56,13 +60,18 @@ class Timeline:
         self._held = [0] * len(scenario.workers)
         self._is_leaving = [False] * len(scenario.workers)
         self._moves = _moves(scenario)
+        self._has_arrived: set[int] = set()
 
     def run(self, progress: Iterable[object] | None = None) -> Schedule:
         """Return the schedule. *progress*: stepped once for each job that arrives."""
         steps = iter(progress or ())
         arrivals, ends, moves, fleet = self._scenario.arrivals, self._ends, self._moves, self._fleet
-        position, nth_move, in_vain = 0, 0, 0
+        nth_move = self._begin()
+        position, in_vain = 0, 0
         while True:
+            while position in self._has_arrived:
+                position += 1
+                next(steps, None)
             arrives_us = arrivals[position].since_us if position < len(arrivals) else NEVER
             ends_us = ends[0][0] if ends else NEVER
             moves_us = moves[nth_move][0] if nth_move < len(moves) else NEVER
@@ -87,6 +96,26 @@ class Timeline:
                 next(steps, None)
             in_vain = in_vain if tick_us <= now_us else 0
         return Schedule(self._scenario, tuple(self._runs))
+
+    def _begin(self) -> int:
+        """Have the workers that are there at the beginning join with the jobs that they had. Return how many joined."""
+        held: dict[str, list[int]] = {}
+        for position, arrival in enumerate(self._scenario.arrivals):
+            if arrival.held_by is not None:
+                held.setdefault(arrival.held_by, []).append(position)
+        if not held:
+            return 0
+        begins_us = self._moves[0][0] if self._moves else 0
+        there = [worker for at_us, leaves, worker in self._moves if at_us == begins_us and not leaves]
+        for worker in there:
+            self._claimed(self._fleet.join(worker, begins_us), begins_us)
+            for position in held.pop(self._scenario.workers[worker].name, ()):
+                self._has_arrived.add(position)
+                self._claimed(self._fleet.arrive(position, begins_us), begins_us)
+            self._fleet.drain(worker, begins_us)
+        for worker in there:
+            self._claimed(self._fleet.join(worker, begins_us), begins_us)
+        return len(there)
 
     def _claimed(self, claims: Sequence[Claimed], now_us: int) -> None:
         arrivals, workers = self._scenario.arrivals, self._scenario.workers

@@ -47,9 +47,9 @@ class TracedJob:
 
     *enqueued_us*: the time from which its age counts. *since_us*: the time from which it could be claimed: of a job
     that came back, when it came back. *claimed_us*, *started_us*, *ended_us*: None if that did not happen within the
-    trace. *freed_us*: when the worker knew that the server had heard of the end; None if nobody wrote it down. *fence*:
-    orders claims; None without a claim. *exclusive*, *rate*, *merge*, *tenant*: hashes; the limits of the first two as
-    the task says them (`"3"`, `"10/m"`), or as `affinity_limits` overrides them.
+    trace. *freed_us*: when the server heard of the end, or when the worker knew that it had; None if nobody wrote it
+    down. *fence*: orders claims; None without a claim. *exclusive*, *rate*, *merge*, *tenant*: hashes; the limits of
+    the first two as the task says them (`"3"`, `"10/m"`), or as `affinity_limits` overrides them.
     """
 
     type: str

@@ -24,6 +24,7 @@ class Slots:
         self._types = list(profiles)
         self._members = [sets.count(types) for types in profiles]
         self._accepts = [False] * len(workers)
+        self._is_there = [False] * len(workers)
         self._held = [0] * len(workers)
         self._since_us = [0] * len(workers)
         self.free = [0] * len(workers)
@@ -41,8 +42,10 @@ class Slots:
 
     def join(self, worker: int, now_us: int) -> None:
         self._accepts[worker] = self._slots[worker] > 0
-        for type_ in self.types_of(worker):
-            self.capacity[type_] += self._slots[worker]
+        if not self._is_there[worker]:
+            self._is_there[worker] = True
+            for type_ in self.types_of(worker):
+                self.capacity[type_] += self._slots[worker]
         self._recount(worker, now_us)
 
     def drain(self, worker: int, now_us: int) -> None:

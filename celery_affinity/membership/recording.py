@@ -65,7 +65,7 @@ class RecordingWorker:
         answer.
         """
         self._begin_its_own(scheduler)
-        self._follow(recordings.current(scheduler))
+        self._follow(recordings.current(scheduler), scheduler)
         if self._recording is None:
             return
         up_to_us = self._clock.now_us()
@@ -88,7 +88,7 @@ class RecordingWorker:
             del self._rows[:-MOST]
             return
         if not goes_on:
-            self._follow(None)
+            self._stop()
 
     def _collect(self, recording: Recording) -> int:
         """Put claims that ended, and those not named yet, into the rows. Return how many have ended so far."""
@@ -109,20 +109,22 @@ class RecordingWorker:
             logger.warning("The server refuses the recording that affinity_record asks for; none begins here: %s", exc)
         self._record_s = 0
 
-    def _follow(self, recording: Recording | None) -> None:
-        if recording is not None and recording.until_us <= self._up_to_us:
-            recording = None  # what had ended by its end was handed over
-        if recording is None:
-            if self._recording is not None:
-                self._records.stop()
-            self._recording, self._rows = None, []
+    def _follow(self, recording: Recording | None, scheduler: Scheduler) -> None:
+        if recording is None or recording.until_us <= self._up_to_us:  # what had ended by its end was handed over
+            self._stop()
         elif self._recording is None or self._recording.id != recording.id:
             if recording.until_us > self._clock.now_us():
                 self._records.begin()
-                self._since_us = self._clock.now_us()
+                # The server's own time, not that of `clock`, which is late: nothing is missing from then on.
+                self._since_us = scheduler.reader.now_us()
                 self._recording, self._rows = recording, []
         else:
             self._recording = recording
+
+    def _stop(self) -> None:
+        if self._recording is not None:
+            self._records.stop()
+        self._recording, self._rows = None, []
 
     def _hand_over(self, recording: Recording, scheduler: Scheduler, facts: Facts, up_to_us: int) -> bool:
         """Return whether the recording goes on. Rows that were not answered stay."""

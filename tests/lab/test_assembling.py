@@ -86,12 +86,25 @@ def test_times_of_a_clock_that_is_behind_are_put_in_order(assembly):
 def test_a_lane_that_the_worker_does_not_know_is_what_the_server_added(assembly):
     unknown = row("a&", 1, 900, 1_100, 1_200, 1_300, lane="")
     assembly.add(
-        page(ended=1), [f"{unknown} demand.9 1090 key=rate%3Ak rate=5/60000000 key=tenant%3At quota=settings\tt"]
+        page(ended=1), [f"{unknown} demand.9 1090  key=rate%3Ak rate=5/60000000 key=tenant%3At quota=settings\tt"]
     )
     (job,) = trace(assembly).jobs
     assert (job.on_demand, job.priority, job.claimed_us, job.rate_limit) == (True, 9, 90, "5/m")
     assert job.tenant
     assert job.exclusive is None
+
+
+def test_the_server_s_times_of_a_claim_and_its_end_count_more_than_its_worker_s(assembly):
+    early, late = row("a", 1, 900, 1_110, 1_080, 1_310, freed=1_320), row("b", 2, 900, 1_290, 1_350, 1_400, freed=1_390)
+    assembly.add(page(ended=2), [f"{early}  1100 1300", f"{late}  1300 1410"])
+    one, other = trace(assembly).jobs
+    assert (one.claimed_us, one.started_us, one.ended_us, one.freed_us) == (100, 100, 300, 300)
+    assert (other.claimed_us, other.started_us, other.ended_us, other.freed_us) == (300, 350, 400, 410)
+
+
+def test_the_end_of_an_earlier_claim_of_a_job_does_not_count(assembly):
+    assembly.add(page(ended=1), [row("a", 1, 900, 1_110, 1_200, 1_310, freed=1_320) + "  1100 1050"])
+    assert trace(assembly).jobs[0].freed_us == 320
 
 
 def test_workers_of_one_name_that_are_there_together_have_names_of_their_own(assembly):

@@ -44,6 +44,10 @@ def test_an_answer_that_came_just_after_its_job_is_the_one_that_brought_the_job(
     assert held(*jobs) == [1008, 992]
 
 
+def test_a_job_that_came_to_a_free_slot_and_was_claimed_later_by_the_server_s_clock_was_kept_back():
+    assert held(traced(since_s=1, claimed_s=1.1, ended_s=2, freed_us=2_001_000)) == [901]
+
+
 def test_a_later_claim_was_kept_back_by_something_else():
     jobs = [traced(since_s=1, claimed_s=1, ended_s=2), traced(since_s=1.5, claimed_s=2.5, ended_s=3)]
     assert held(*jobs) == [1000, 500]

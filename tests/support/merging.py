@@ -41,6 +41,10 @@ class Merging:
         lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
         return [values for task, *values in map(json.loads, lines) if task == name]
 
+    def calls_that_wait_together(self):
+        """Return how many calls are in a batch."""
+        return sum(self.redis.zcard(name) for name in self.redis.keys(Keys().key("callers", "*")))
+
     def _keys_of_calls(self):
         """Return the keys of calls that merge, without the metrics of types."""
         return [name for name in self.redis.keys("*:key:[mct]*") if b":key:metrics:" not in name]

@@ -1,5 +1,7 @@
 """Small scenarios at random, with many ties: times on a coarse grid, few types, few priorities."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from celery_affinity.lab.scenario import Arrival, Scenario
@@ -16,6 +18,8 @@ def _scenario(random, *, jobs):
     workers = tuple(_worker(random, types, nth) for nth in range(random.randint(1, 5)))
     grid = random.choice((1, GRID_US, 60 * GRID_US))
     arrivals = [_arrival(random, types, nth, grid, jobs) for nth in range(random.randint(1, jobs))]
+    if random.random() < 0.3:
+        arrivals = [_held(random, each, workers) for each in arrivals]
     arrivals.sort(key=lambda each: (each.since_us, each.number))
     paused = tuple(type_ for type_ in types if random.random() < 0.05)
     return Scenario(workers, tuple(arrivals), _settings(random, types), paused)
@@ -41,6 +45,14 @@ def _arrival(random, types, number, grid, jobs):
         priority=random.choice((5, 5, 0, 3, 10)),
         **_key(random),
     )
+
+
+def _held(random, arrival, workers):
+    """Return *arrival* as a job that a worker had before, if it came before the beginning."""
+    if arrival.since_us >= 0:
+        return arrival
+    name = random.choice([each.name for each in workers if arrival.type in each.types] or ["nobody"])
+    return replace(arrival, since_us=-1, enqueued_us=min(arrival.enqueued_us, -1), held_by=name)
 
 
 def _key(random):

@@ -3,29 +3,43 @@
 -- Cost: O(claims that follow), of which one call has MOST_RECORDED at most.
 local OF_A_CLAIM = 3 -- values
 
--- RETURNS what is known of the job of a claim, in words: its lane; the time of the claim if the job's row is still of
--- that claim; and the rules of a job that has some, with the name of the task. A job that has ended is known for a
--- minute.
+-- RETURNS the times of a claim and of its end, in words, "" for one that the job's row has not; the row may be of a
+-- later claim. Workers know these times by a guess of the server's clock, and two that differ by less change places.
+local function times(fence, its_fence, claimed, ended)
+    if its_fence ~= fence then
+        return " "
+    end
+    return (claimed or "") .. " " .. (ended or "")
+end
+
+-- RETURNS what is known of the job of a claim, in words: its lane; its times; and the rules of a job that has some,
+-- with the name of the task. A job that has ended is known for a minute.
 local function known(id, fence)
-    local lane, claimed, its_fence, rules, name =
-        unpack(redis.call("HMGET", key.job(id), "lane", "claimed", "fence", "rules", "name"))
-    local words = (lane or "") .. " " .. (its_fence == fence and claimed or "")
+    local its_fence, claimed, ended, lane, rules, name =
+        unpack(redis.call("HMGET", key.job(id), "fence", "claimed", "ended", "lane", "rules", "name"))
+    local words = (lane or "") .. " " .. times(fence, its_fence, claimed, ended)
     return rules and words .. " " .. rules .. "\t" .. string.gsub(name or "", "\n", " ") or words
+end
+
+-- RETURNS as much of a job whose lane its worker knows, and which has no rules.
+local function known_of_plain(id, fence)
+    return " " .. times(fence, unpack(redis.call("HMGET", key.job(id), "fence", "claimed", "ended")))
 end
 
 function arrows.record(ARGV)
     local recording = ARGV[1] -- id
     local worker = ARGV[2] -- facts of the worker, in JSON
-    local claims_whole = ARGV[3] -- a row of words for each claim of which the worker knows all
-    -- ARGV[4..]: job id, fencing number and row of each other claim
+    local plain = tonumber(ARGV[3]) -- number of claims of whose jobs the worker knows the lane: the first ones
+    -- ARGV[4..]: job id, fencing number and row of each claim
 
     local id, kept_ms = string.match(redis.call("GET", key.recording) or "", "^(%S+) %d+ %d+ (%d+)$")
     if id ~= recording then
         return 0
     end
-    local rows = { claims_whole ~= "" and claims_whole or nil }
+    local rows = {}
     for i = 4, #ARGV, OF_A_CLAIM do
-        rows[#rows + 1] = ARGV[i + 2] .. " " .. known(ARGV[i], ARGV[i + 1])
+        local of_job = #rows < plain and known_of_plain or known
+        rows[#rows + 1] = ARGV[i + 2] .. " " .. of_job(ARGV[i], ARGV[i + 1])
     end
     redis.call("XADD", key.recorded(recording), "MAXLEN", "~", protocol.MOST_PAGES, "*",
         "worker", worker, "claims", table.concat(rows, "\n"))

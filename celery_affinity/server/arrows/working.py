@@ -140,7 +140,8 @@ class Working(Runner):
     def record(self, recording: str, pages: Iterable[tuple[str, Sequence[str]]]) -> bool:
         """Write *pages* into a recording: what a worker says of itself, and claims, a row of words each.
 
-        A row without a lane gets what the row of its job has. Returns whether the recording is on.
+        A row gets the times that the server knows, and without a lane what the row of its job has. Returns whether the
+        recording is on.
         """
         return all(self._run_together([_recording(recording, *page) for page in pages]))
 
@@ -184,12 +185,10 @@ class Working(Runner):
 
 
 def _recording(recording: str, worker: str, rows: Sequence[str]) -> calls.ArrowCall:
-    whole, rest = [], []
+    plain: list[tuple[str, str, str]] = []
+    others: list[tuple[str, str, str]] = []
     for row in rows:
         job_id, fence, lane, _ = row.split(" ", 3)
-        if lane:
-            whole.append(row)
-        else:
-            rest += [job_id, fence, row]
+        (plain if lane else others).append((job_id, fence, row))
     record = arrow("record")
-    return record, record.arguments(rest, recording=recording, worker=worker, claims_whole="\n".join(whole))
+    return record, record.arguments(flat([*plain, *others]), recording=recording, worker=worker, plain=len(plain))

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -29,7 +30,14 @@ WORKERS = {
 }
 
 #: The other views of the page, by address, and a text that each of them shows.
-VIEWS = {"workers": "versatile@shop", "next": "shop.encode", "rules": "customer:", "dead": "shop.scan", "jobs": "shop."}
+VIEWS = {
+    "workers": "versatile@shop",
+    "next": "shop.encode",
+    "rules": "customer:",
+    "dead": "shop.scan",
+    "jobs": "shop.",
+    "lab": "As recorded",
+}
 
 #: Number of long tasks: some still wait for their keys when the last picture is taken.
 VIDEOS = 60
@@ -43,13 +51,14 @@ def main() -> None:
         os.environ["BROKER_URL"] = server.url
         for name, (types, slots) in WORKERS.items():
             ended.enter_context(_celery("worker", "-Q", types, "-c", str(slots), "-P", "threads", "-n", f"{name}@shop"))
-        url = _address(ended.enter_context(_celery("affinity", "web", "--port", "0")))
+        traces = Path(ended.enter_context(tempfile.TemporaryDirectory()))
+        url = _address(ended.enter_context(_celery("affinity", "web", "--port", "0", "--traces", str(traces))))
         with sync_playwright() as playwright:
             chromium = shutil.which("chromium") or shutil.which("chromium-browser")
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             page = browser.new_page(viewport={"width": 1280, "height": 820}, color_scheme="light")
             page.goto(url)  # the charts begin with the first viewer
-            waits = _load(ended)
+            waits = _load(ended, traces / "monday.jsonl")
             _shoot(page, "now")
             _take(page, f"{url}/#/job/{waits}", "Why it waits", "job")
             for view, text in VIEWS.items():
@@ -76,8 +85,8 @@ def _shoot(page: Page, name: str) -> None:
     page.screenshot(path=PAGES / f"page-{name}.png")
 
 
-def _load(ended: ExitStack) -> str:
-    """Publish for a while, with more of everything in the middle, and then until *ended*.
+def _load(ended: ExitStack, trace: Path) -> str:
+    """Publish for a while, with more of everything in the middle, and then until *ended*. Record it into *trace*.
 
     Return the id of a task that waits for its key.
     """
@@ -85,6 +94,8 @@ def _load(ended: ExitStack) -> str:
 
     while len(shop.app.control.ping(timeout=1)) < len(WORKERS):
         pass
+    record = ("affinity", "lab", "record", "--for", f"{LOAD_S * 0.9:.0f}s", "--output", str(trace))
+    recording = ended.enter_context(_celery(*record))
     chance = random.Random(7)  # noqa: S311 - a picture, no secret
     videos = [shop.encode.delay(f"customer {number % 3}", 8).id for number in range(VIDEOS)]
     for number in range(4):
@@ -107,6 +118,7 @@ def _load(ended: ExitStack) -> str:
     ended.callback(publisher.join)
     ended.callback(over.set)
     time.sleep(LOAD_S)
+    recording.wait(60)
     return videos[-1]
 
 

@@ -178,7 +178,7 @@ FAULTS = (
     ),
     Fault(
         "arrows/record",
-        'rows[#rows + 1] = ARGV[i + 2] .. " " .. known(ARGV[i], ARGV[i + 1])',
+        'rows[#rows + 1] = ARGV[i + 2] .. " " .. of_job(ARGV[i], ARGV[i + 1])',
         "rows[#rows + 1] = ARGV[i + 2]",
         "tests/lab/test_recording.py::test_keys_are_hashed_and_their_limits_are_those_in_force",
     ),
