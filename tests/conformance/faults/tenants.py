@@ -25,6 +25,8 @@ _LOST = _QUOTAS + "test_what_is_lost_of_first_places_is_made_again"
 _UNBOUNDED = "tests/server/test_unbounded.py::"
 _HELD_UP = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_is_revoked_gets_the_free_slot"
 _MANY = _UNBOUNDED + "test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others"
+_GOES_ON = _UNBOUNDED + "test_a_tick_alone_goes_on_with_what_a_call_has_left_and_then_nothing_is_left"
+_TOGETHER = _UNBOUNDED + "test_several_older_jobs_that_come_in_one_call_hide_none_of_them"
 _OLDER = _UNBOUNDED + "test_an_older_job_that_comes_meanwhile_hides_none_of_them"
 _IN_DOUBT = _UNBOUNDED + "test_who_was_deleted_from_the_holders_counts_again"
 _LOST_AGAIN = _UNBOUNDED + "test_what_is_lost_is_made_again"
@@ -74,10 +76,10 @@ FAULTS = (
     Fault("keyed/unbounded", "key_steps.keep_back(id, sublane.type, sublane.lane, enqueued)", ""),
     Fault("keyed/unbounded", "heads = lanes.without(id, sublane.type, sublane.lane, heads)", ""),
     Fault("keyed/unbounded", "        if id ~= sublane.standing then\n", "        if true then\n"),
-    Fault("keyed/unbounded", "its.unkept[name] = left\n", "its.unkept[name] = nil\n", _MANY),
+    Fault("keyed/unbounded", "its.unkept[name] = left\n", "its.unkept[name] = nil\n", _TOGETHER),
     Fault("keyed/unbounded", 'redis.call("HSET", key.of_key(its_key), "+" .. name, left)', "", _MANY),
-    Fault("keyed/unbounded", "            key_standing.go_on_later(its_key)\n", "", _MANY),
-    Fault("keyed/unbounded", 'redis.call("HDEL", key.of_key(its_key), "+" .. name)', "", _MANY),
+    Fault("keyed/unbounded", "            key_standing.go_on_later(its_key)\n", "", _GOES_ON),
+    Fault("keyed/unbounded", 'redis.call("HDEL", key.of_key(its_key), "+" .. name)', "", _GOES_ON),
     Fault("repair/repair_keyed", "and standing ~= false then", "then", _LOST_AGAIN),
     Fault("repair/repair_keyed", "            fix_last(its_key, type, lane)\n", "", _LOST_AGAIN),
     Fault("repair/repair_keyed", "    if is_bounded and not call.found then\n", "    if false then\n", _LOST_AGAIN),
