@@ -16,7 +16,7 @@ _CHANGED = _SHARES + "test_jobs_that_wait_go_by_shares_once_the_setting_says_so_
 _ERA = _SHARES + "test_a_change_begins_an_era_in_which_nothing_counts_that_was_used_before"
 _SPOILED_TURNS = _SHARES + "test_what_is_lost_of_turns_is_made_again"
 _SPOILED_SHARES = _SHARES + "test_what_is_lost_of_the_setting_is_made_again"
-_MANY_TURNS = _SHARES + "test_of_very_many_tenants_that_wait_ticks_give_all_a_turn"
+_MANY_TYPES = _SHARES + "test_of_very_many_types_of_a_tenant_a_call_gives_some_a_turn_and_ticks_the_others"
 _QUOTAS = "tests/server/test_tenants.py::"
 _MANY_FIRST = _QUOTAS + "test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others"
 _LEFT_BEHIND = _QUOTAS + "test_a_first_place_that_somebody_left_behind_starts_no_job_twice"
@@ -148,7 +148,7 @@ FAULTS = (
         "keyed/shares",
         "            if number == protocol.MOST_OPENED then\n",
         "            if false then\n",
-        _MANY_TURNS,
+        _MANY_TYPES,
     ),
     Fault("placing/candidates", "    if not job.place then", "    if false then"),
     Fault("placing/fill", "            job, needs_no_turn = in_turn(waiting, job, view)\n", ""),
