@@ -6,7 +6,7 @@ Read `facts` and `finding` first, then a rule, such as `rules.jobs.type_waits`.
 
 from .facts import Facts
 from .finding import LEVELS, Finding, Level
-from .rules import app, cohorts, jobs, preemption, results, server, workers
+from .rules import app, cohorts, jobs, preemption, results, server, tenants, workers
 
 #: All rules, in the order in which findings of one level are shown.
 RULES = (
@@ -15,6 +15,7 @@ RULES = (
     *server.RULES,
     *workers.RULES,
     *jobs.RULES,
+    *tenants.RULES,
     *cohorts.RULES,
     *preemption.RULES,
 )

@@ -36,6 +36,20 @@ class Name:
 
 
 @dataclass(frozen=True)
+class NoTenant:
+    """A *task* whose calls have no tenant by the *template* that the place *where* says.
+
+    *left_out*: its fields that are None in calls that do not give them. *complaint*: why no call fills the template.
+    """
+
+    task: str
+    where: str
+    template: str
+    left_out: tuple[str, ...] = ()
+    complaint: str | None = None
+
+
+@dataclass(frozen=True)
 class App:
     """The facts of an app. URLs are without passwords.
 
@@ -57,7 +71,7 @@ class App:
     *results_on_a_node*: whether results are to go to one node of a cluster, as to a server. *ingests*:
     ``affinity_ingest``. *preemptible*: tasks whose jobs may be stopped -> whether they have a tenant without their
     calls saying so. *shared_keys*: patterns of keys that tasks of several cohorts make -> these tasks, each with its
-    cohort.
+    cohort. *no_tenant*: tasks whose template of a tenant leaves calls without one.
     """
 
     broker: str = "redis://localhost:6379/0"
@@ -98,6 +112,7 @@ class App:
     renames: Mapping[str, str] = field(default_factory=dict)
     preemptible: Mapping[str, bool] = field(default_factory=dict)
     shared_keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    no_tenant: tuple[NoTenant, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,8 @@ LEVELS = {
     "bound-full": Level.ERROR,
     "tenants-promised-too-much": Level.WARNING,
     "tenant-misspelt": Level.WARNING,
+    "tenant-not-filled": Level.ERROR,
+    "tenant-without-value": Level.NOTE,
     "hints-without-effect": Level.NOTE,
     "preemptible-without-tenant": Level.NOTE,
     "preemptible-not-stopped": Level.NOTE,

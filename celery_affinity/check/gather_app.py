@@ -34,6 +34,7 @@ from ..versions import versions
 from .facts import App, Backend, Name
 from .gather_cohorts import shared_keys
 from .gather_preemptible import preemptible
+from .gather_tenants import without_tenant
 from .gather_types import by_type, declared_types, priorities
 
 #: Options that kombu's connection and transport read by themselves.
@@ -110,6 +111,7 @@ def gather_app(app: Celery) -> App:
         merges_twice=dict(_merges_twice(app, own)),
         preemptible=dict(preemptible(app, own)),
         shared_keys=dict(shared_keys(app, own, declared)),
+        no_tenant=tuple(without_tenant(app, own)),
         bounds=tuple(own.max_pending),
         reserves=tuple(reserves.typed(own.reserve) or {} if isinstance(own.reserve, str) else own.reserve),
         limits=tuple(key_limits.typed(own.limits) or {} if isinstance(own.limits, str) else own.limits),

@@ -133,7 +133,7 @@ def unfilled_by_task(task: Task | type[Task], name: str) -> str | None:
     return unfilled({"affinity": said}, name, arguments_of(task)) if said.has_rules else None
 
 
-def arguments_of(task: Any) -> Arguments:
+def arguments_of(task: Any) -> Taken:
     run = task.run
     if isinstance(task, type):
         return Taken(run, but_first=not isinstance(inspect.getattr_static(task, "run"), staticmethod))

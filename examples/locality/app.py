@@ -1,16 +1,12 @@
 """The Celery app: a task that searches a collection of documents, and builds its index first if it is not in memory."""
 
-import os
 from collections import defaultdict
 from contextlib import suppress
 from fnmatch import fnmatch
-from pathlib import Path
-
-from celery import Celery, signals
 
 from celery_affinity import Affinity
+from examples.comparing.side_app import app_of, side
 from examples.pipeline import documents
-from examples.preemption.ledger import Ledger
 
 #: Collection -> the names of its documents, and a word that is asked for.
 COLLECTIONS = {
@@ -23,19 +19,10 @@ COLLECTIONS = {
 #: The sides -> what each is called.
 SIDES = {"plain": "without hints", "hints": "hints, and a bonus of 80"}
 
-SIDE = os.environ.get("LOCALITY_SIDE", "hints")
-DOCS = Path(os.environ.get("LOCALITY_DOCS", Path(__file__).parent.parent / "documents"))
-ledger = Ledger(Path(os.environ.get("LOCALITY_FOLDER", "demo-output")))
+SIDE, DOCS, ledger = side("hints")
 
-app = Celery("locality", broker=os.environ.get("REDIS_URL", "redis://localhost"), set_as_current=False)
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_transport_options={"global_keyprefix": os.environ.get("LOCALITY_KEYPREFIX", "")},
-    broker_connection_retry_on_startup=True,
-    task_ignore_result=True,
-    affinity_locality_bonus=80 if SIDE == "hints" else 0,
-)
-signals.worker_ready.connect(lambda **_: ledger.note("ready", str(os.getpid()), 0), weak=False)
+app = app_of("locality", ledger)
+app.conf.affinity_locality_bonus = 80 if SIDE == "hints" else 0
 
 #: The index that this process has: there is room for one.
 _memory: dict[str, dict[str, set[str]]] = {}

@@ -11,17 +11,14 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from examples.comparing import program
+from examples.comparing import sides
 from examples.comparing.figures import percentile, seconds
-from examples.comparing.processes import Processes
-from examples.comparing.program import BOOT_S, DemoError, forget, watch
-from examples.pipeline import OUTPUT
-from examples.preemption.ledger import Ledger
+from examples.comparing.ledger import Ledger
+from examples.comparing.program import BOOT_S, DemoError, watch
+from examples.preemption.app import SIDES
 
 #: The jobs of the batch -> whether each asks if it is to stop.
 BATCH = {"archive-2021": True, "archive-2022": True, "archive-2023": False, "archive-2024": True}
@@ -30,6 +27,8 @@ SLOTS = 2
 
 #: Time, s, between two calls of the customer, and of one side altogether before it is given up.
 EVERY_S, PATIENCE_S = 6.0, 600.0
+
+COLUMNS = ("half wait up to", "longest", "read", "read again", "not read", "took")
 
 
 @dataclass
@@ -55,53 +54,31 @@ class Run:
     def is_complete(self) -> bool:
         return not self.missing and len(self.waits) == self.calls
 
+    @property
+    def row(self) -> tuple[str, ...]:
+        waits = [seconds(percentile(self.waits, each)) for each in (50, 100)] if self.waits else ["-"] * 2
+        return self.side, *waits, *map(str, (len(self.reads), self.repeated, self.missing)), f"{self.took_s:.0f}"
+
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m examples.preemption", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--docs", type=Path, help="a folder of documents (default: the example's)")
-    parser.add_argument("--out", type=Path, default=OUTPUT / "preemption", help="where logs and ledgers go")
+    parser = sides.options_of("preemption", __doc__, SIDES)
     parser.add_argument("--number", type=int, default=150, help="documents that each job of the batch reads")
     parser.add_argument("--calls", type=int, default=6, help="calls of the customer")
-    parser.add_argument("--sides", nargs="+", choices=("waits", "preempts"), default=["waits", "preempts"])
     options = parser.parse_args()
-    console = Console(highlight=False)
-    return program.run(console, lambda: _demo(console, options))
-
-
-def _demo(console: Console, options: argparse.Namespace) -> int:
-    with program.server() as url:
-        runs = [_run(console, side, url, options) for side in options.sides]
-    table = Table(title=f"The customer's waits, s, and {len(BATCH)} jobs of {options.number} documents")
-    for name in ("side", "half wait up to", "longest", "read", "read again", "not read", "took"):
-        table.add_column(name, justify="left" if name == "side" else "right")
-    for run in runs:
-        said = (seconds(percentile(run.waits, each)) for each in (50, 100)) if run.waits else ("-", "-")
-        table.add_row(run.side, *said, *map(str, (len(run.reads), run.repeated, run.missing)), f"{run.took_s:.0f}")
-    console.print(table)
-    return 0 if all(run.is_complete for run in runs) else 1
+    title = f"The customer's waits, s, and {len(BATCH)} jobs of {options.number} documents"
+    return sides.compare(options, lambda *of: _run(*of, options), title, COLUMNS)
 
 
 def _run(console: Console, side: str, url: str, options: argparse.Namespace) -> Run:
-    folder = options.out.resolve() / side
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in (*folder.glob("*.jsonl"), *folder.glob("*.checkpoint")):
-        old.unlink()
-    ledger, keyprefix = Ledger(folder), f"celery-affinity-demo:{side}:{time.time_ns()}:"
-    env = {"PREEMPTION_SIDE": side, "PREEMPTION_FOLDER": str(folder), "PREEMPTION_KEYPREFIX": keyprefix}
-    env |= {"REDIS_URL": url} | ({"PREEMPTION_DOCS": str(options.docs.resolve())} if options.docs else {})
-    console.print(f"{side} ...")
+    console.print(f"{SIDES[side]} ...")
     began_s = time.monotonic()
-    try:
-        with Processes(folder, env) as processes:
-            words = f"celery -A examples.preemption.app worker -Q documents -c {SLOTS} -l INFO --without-mingle"
-            processes.python("worker", *words.split())
-            publish = ("examples.preemption.publish", str(options.number), str(options.calls))
-            processes.python("client", *publish)
-            if not watch(processes, lambda: None, BOOT_S, lambda: bool(ledger.notes("read"))):
-                raise DemoError(f"Nothing was read within {BOOT_S:.0f} s; the logs are in {folder}")
-            watch(processes, lambda: None, PATIENCE_S, lambda: _is_done(ledger, options.calls))
-    finally:
-        forget(url, keyprefix)
+    with sides.processes_of(side, url, options) as (processes, ledger):
+        words = f"celery -A examples.preemption.app worker -Q documents -c {SLOTS} -l INFO --without-mingle"
+        processes.python("worker", *words.split())
+        processes.python("client", "examples.preemption.publish", str(options.number), str(options.calls))
+        if not watch(processes, lambda: None, BOOT_S, lambda: bool(ledger.notes("read"))):
+            raise DemoError(f"Nothing was read within {BOOT_S:.0f} s; the logs are in {ledger.folder}")
+        watch(processes, lambda: None, PATIENCE_S, lambda: _is_done(ledger, options.calls))
     called = {each["number"]: each["at"] for each in ledger.notes("called")}
     waits = sorted(each["at"] - called[each["number"]] for each in ledger.notes("looked"))
     reads = Counter((each["who"], each["number"]) for each in ledger.notes("read"))

@@ -1,39 +1,27 @@
 """The Celery app: a batch that reads an archive, and a customer who looks at a short document now and then."""
 
-import os
 from contextlib import suppress
 from itertools import cycle, islice
-from pathlib import Path
-
-from celery import Celery, signals
 
 from celery_affinity import Affinity, Preempted, Tenant, preempted
-from examples.comparing.processes import die_with_parent
+from examples.comparing.side_app import app_of, side
 from examples.pipeline import documents
-from examples.preemption.ledger import Ledger
 
 #: The sides -> what each is called.
 SIDES = {"waits": "the customer waits for an end", "preempts": "the batch may be stopped"}
 
-SIDE = os.environ.get("PREEMPTION_SIDE", "preempts")
-DOCS = Path(os.environ.get("PREEMPTION_DOCS", Path(__file__).parent.parent / "documents"))
-ledger = Ledger(Path(os.environ.get("PREEMPTION_FOLDER", "demo-output")))
+SIDE, DOCS, ledger = side("preempts")
 
 #: A batch that does not ask saves after so many documents.
 SAVES_EVERY = 10
 
-app = Celery("preemption", broker=os.environ.get("REDIS_URL", "redis://localhost"), set_as_current=False)
+app = app_of("preemption", ledger)
 app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_transport_options={"global_keyprefix": os.environ.get("PREEMPTION_KEYPREFIX", "")},
-    broker_connection_retry_on_startup=True,
-    task_ignore_result=True,
     affinity_tenants={"customer": Tenant(min=1)},
     affinity_preemption_delay=1,  # minutes become seconds in an example
     affinity_preemption_grace=2,
     affinity_preemption_exempt=4,
 )
-signals.worker_process_init.connect(lambda **_: die_with_parent(), weak=False)
 
 
 def read(path):

@@ -7,6 +7,7 @@ from kombu import Queue
 
 from celery_affinity import Affinity, Exclusive, Merge, Rate
 from celery_affinity.check import check
+from celery_affinity.check.facts import NoTenant
 from celery_affinity.check.gather import gather
 from celery_affinity.check.gather_app import gather_app
 
@@ -156,6 +157,41 @@ def test_tasks_that_may_be_stopped_and_whether_they_have_a_tenant(new_app):
         app.task(nothing, name=name, shared=False, affinity=affinity)
     expected = {"shop.bare": True, "shop.named": False, "shop.own": True, "shop.routed": True}
     assert gather_app(app).preemptible == expected
+
+
+def for_anybody(pages=1, *, customer=None, region="eu"):
+    pass
+
+
+def test_tasks_whose_tenant_has_no_value_in_some_calls(new_app):
+    app = new_app(
+        task_routes=[
+            {"shop.named": {"tenant": "acme"}, "shop.none": {"tenant": False}},
+            {"shop.routed.*": {"affinity": Affinity(tenant="{customer}")}},
+        ],
+        affinity_task_rules={"shop.by_name": {"tenant": "{customer}:{region}"}},
+    )
+    own = Affinity(tenant="{customer}")
+    for name, function, affinity in (
+        ("shop.by_name", for_anybody, None),
+        ("shop.made", for_anybody, Affinity(tenant=lambda args, kwargs: None)),
+        ("shop.named", for_anybody, own),
+        ("shop.none", for_anybody, own),
+        ("shop.own", for_anybody, Affinity(tenant="{args[0]}:{task}:{region}")),
+        ("shop.plain", for_anybody, None),
+        ("shop.routed.it", for_anybody, Affinity(tenant="{region}")),
+        ("shop.routed.no", nothing, None),
+        ("shop.said", of_customer, own),
+        ("shop.template", for_anybody, own),
+    ):
+        app.task(function, name=name, shared=False, affinity=affinity)
+    route, complaint = "task_routes 'shop.routed.*'", "task shop.routed.no has no argument 'customer'; it takes none"
+    assert gather_app(app).no_tenant == (
+        NoTenant("shop.by_name", "affinity_task_rules", "{customer}:{region}", ("customer",)),
+        NoTenant("shop.routed.it", route, "{customer}", ("customer",)),
+        NoTenant("shop.routed.no", route, "{customer}", complaint=f'tenant "{{customer}}": {complaint}'),
+        NoTenant("shop.template", "task shop.template", "{customer}", ("customer",)),
+    )
 
 
 CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"

@@ -5,7 +5,19 @@ from dataclasses import replace
 import pytest
 
 from celery_affinity.check import LEVELS, Facts, Level, check
-from celery_affinity.check.facts import Answer, App, Backend, Fleet, Full, Member, Name, Results, Server, Setting
+from celery_affinity.check.facts import (
+    Answer,
+    App,
+    Backend,
+    Fleet,
+    Full,
+    Member,
+    Name,
+    NoTenant,
+    Results,
+    Server,
+    Setting,
+)
 from celery_affinity.cli.check import exit_code
 from celery_affinity.rules.redis_keys import SCHEMA
 
@@ -123,6 +135,10 @@ CASES = [
         "raise QueueFull. No job of the type starts, because type 'pdf' is paused: db."),
     ("tenants-promised-too-much", fleet(slots=3, minima={"acme": 2, "big": 2}), "promises 4 slots in all (min)"),
     ("tenant-misspelt", fleet(tenants_misspelt={"acmee": "acme"}), "for 'acmee', of whom no job waits or runs"),
+    ("tenant-not-filled", app(no_tenant=(NoTenant("shop.mail", "task_routes 'shop.*'", "{x}", complaint="E"),)),
+        "task_routes 'shop.*': E. Its calls fail,"),
+    ("tenant-without-value", app(no_tenant=(NoTenant("shop.mail", "task shop.mail", "{x}:{y}", ("x", "y")),)),
+        'task shop.mail: tenant "{x}:{y}" has no value in calls of task shop.mail that leave {x}, {y} out'),
     ("hints-without-effect", replace(HINTED, fleet=replace(HINTED.fleet, settings=NEITHER)),
         "Jobs of task shop.answer have hints (locality=), which change nothing: affinity_locality_bonus is 0, and"),
     ("preemptible-without-tenant", app(preemptible={"shop.render": False}), "Task shop.render says preemptible=True,"),
@@ -215,7 +231,7 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
         "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-down",
         "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
         "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-down",
-        "bound-full", "cluster-results",
+        "bound-full", "cluster-results", "tenant-not-filled",
     }  # fmt: skip
 
 

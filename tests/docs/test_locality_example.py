@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from celery_affinity.rules.locality import Locality
+from examples.comparing.ledger import Ledger
 from examples.locality import app
-from examples.preemption.ledger import Ledger
 
 DOCUMENTS = Path(__file__).parents[2] / "examples" / "documents"
 

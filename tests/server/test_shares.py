@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from celery_affinity.rules.protocol import MOST_OPENED
 from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
@@ -297,6 +298,19 @@ def test_of_very_many_tenants_that_wait_ticks_give_all_a_turn(valkey, redis_clie
     assert fleet.scheduler.most() < 1_000
     fleet.scheduler.tick()
     assert redis_client.zcard(Keys().key("turns", PDF, "queued.0", "1")) == 400
+
+
+def test_of_very_many_types_of_a_tenant_a_call_gives_some_a_turn_and_ticks_the_others(redis_client):
+    def turns():
+        return sum(1 for _ in redis_client.scan_iter(Keys().key("turns", "*", "queued.0", "1")))
+
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    for number in range(MOST_OPENED + 10):
+        fleet.publish(f"{number}$", f"type{number}", rules=of("a"))
+    fleet.scheduler.configure(SHARES)
+    assert turns() == MOST_OPENED
+    fleet.scheduler.tick()
+    assert turns() == MOST_OPENED + 10
 
 
 # -- what somebody deleted

@@ -135,6 +135,30 @@ def test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others(fleet):
     assert fleet.scheduler.repair() == []
 
 
+def left(fleet):
+    """Return how many of the first jobs of the lane are still to be kept back."""
+    return fleet.scheduler.client.hget(fleet.scheduler.keys.key("of_key", "tenant%3Aa"), f"+{PDF} queued.0")
+
+
+def test_a_tick_alone_goes_on_with_what_a_call_has_left_and_then_nothing_is_left(fleet):
+    flood(fleet, MANY)
+    quotas(fleet, "a=max:2")
+    assert int(left(fleet)) == MANY - 4 * MOST_OPENED
+    fleet.scheduler.tick()
+    assert numbers(fleet) == (1, MANY - 1)
+    assert left(fleet) is None
+
+
+def test_several_older_jobs_that_come_in_one_call_hide_none_of_them(fleet):
+    flood(fleet, MANY + 4 * MOST_OPENED)
+    quotas(fleet, "a=max:2")
+    fleet.scheduler.advance(-1e6)
+    fleet.scheduler.publish(*fleet.made(("older0$", "older1$", "older2$"), PDF, rules=of("a")))
+    while left(fleet):
+        fleet.scheduler.tick()
+    assert numbers(fleet) == (1, MANY + 4 * MOST_OPENED + 2)
+
+
 def test_an_older_job_that_comes_meanwhile_hides_none_of_them(fleet):
     flood(fleet, MANY)
     quotas(fleet, "a=max:2")

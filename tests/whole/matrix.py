@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "matrix"
 
 #: Tests of the parts that a version can break: transport, workers in every pool, reconnects, control commands, ends,
-#: results of merged calls, keys, the web server.
+#: results of merged calls, keys, stops for a tenant, the web server.
 TESTS = (
     "tests/server/test_arrows.py",
     "tests/server/test_placing.py",
@@ -42,6 +42,8 @@ TESTS = (
     "tests/rules/test_lending.py",
     "tests/transport/test_queues.py",
     "tests/worker/test_lookahead.py",
+    "tests/worker/test_preempting.py",
+    "tests/worker/test_preemption.py",
     "tests/whole/test_parity.py",
     "tests/whole/test_ordinary_app.py",
     "tests/web/test_connection.py",

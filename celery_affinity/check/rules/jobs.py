@@ -143,30 +143,6 @@ def _is_of_a_key(pattern: str, fleet: Fleet, app: App) -> bool:
     return any(overlap(pattern, each) for each in app.key_patterns)
 
 
-@rule_of_fleet
-def minima_of_tenants(fleet: Fleet) -> Iterator[Finding]:
-    promised = sum(fleet.minima.values())
-    if fleet.members and promised > fleet.slots:
-        yield Finding(
-            "tenants-promised-too-much",
-            f"affinity_tenants promises {promised:,} slots in all (min), and the fleet has {fleet.slots:,}: while the "
-            f"tenants with a minimum ({listed(tuple(sorted(fleet.minima)))}) have work for theirs, jobs of others wait "
-            "without a bound.",
-            "Lower a minimum (`celery -A ... affinity tenants set NAME --min N`), or start more workers.",
-        )
-
-
-@rule_of_fleet
-def tenant_misspelt(fleet: Fleet) -> Iterator[Finding]:
-    for name, meant in sorted(fleet.tenants_misspelt.items()):
-        yield Finding(
-            "tenant-misspelt",
-            f"affinity_tenants has a quota for {name!r}, of whom no job waits or runs; did you mean {meant!r}, who has "
-            "jobs, and no quota of its own?",
-            "Use the spelling of the jobs, or remove the quota.",
-        )
-
-
 @rule_of_fleet_and_app
 def hints_without_effect(fleet: Fleet, app: App) -> Iterator[Finding]:
     values = {each.name: each.value for each in fleet.settings}
@@ -296,8 +272,6 @@ RULES = (
     reserve_of_no_type,
     limit_of_nothing,
     bound_full,
-    minima_of_tenants,
-    tenant_misspelt,
     hints_without_effect,
     stock_messages,
     nobody_ticks,

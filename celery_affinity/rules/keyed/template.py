@@ -83,6 +83,12 @@ def complaint(option: str, template: str, task_name: str, arguments: Arguments) 
     return None
 
 
+def may_be_none(option: str, template: str, arguments: "Taken") -> tuple[str, ...]:
+    """Return the fields of *template* that are None in calls that leave the argument out: such calls have no key."""
+    fields = (part for part in parsed(option, template) if isinstance(part, TemplateField) and not part.is_task)
+    return tuple(dict.fromkeys(field.text for field in fields if arguments.may_be_none(field)))
+
+
 def filled(
     option: str,
     template: str,
@@ -149,19 +155,26 @@ class Taken:
             return None
         return f"has no argument {field.text!r}; {self._in_words}"
 
+    def may_be_none(self, field: TemplateField) -> bool:
+        """Return whether *field* is None in calls that leave its argument out."""
+        return self._defaults.get(self._place(field)[1], _MISSING) is None
+
     def value(self, field: TemplateField, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """See `Arguments.value`. ``{args[0]}`` is the first positional argument, also if a call gives it by name."""
-        position, name = field.position, field.text
-        if position is None:
-            position = self._positions.get(name)
-        elif position < len(self._positional):
-            name = self._positional[position]
+        position, name = self._place(field)
         if position is not None and position < len(args):
             return args[position]
         value = kwargs.get(name, self._defaults.get(name, _MISSING))
         if value is _MISSING:
             raise LookupError(self.complaint(field) or f"was called without argument {name!r}; {self._in_words}")
         return value
+
+    def _place(self, field: TemplateField) -> tuple[int | None, str]:
+        """Return the position of the argument of *field*, None for one by name alone, and its name."""
+        position, name = field.position, field.text
+        if position is None:
+            return self._positions.get(name), name
+        return position, self._positional[position] if position < len(self._positional) else name
 
     @property
     def _in_words(self) -> str:

@@ -16,7 +16,7 @@ _CHANGED = _SHARES + "test_jobs_that_wait_go_by_shares_once_the_setting_says_so_
 _ERA = _SHARES + "test_a_change_begins_an_era_in_which_nothing_counts_that_was_used_before"
 _SPOILED_TURNS = _SHARES + "test_what_is_lost_of_turns_is_made_again"
 _SPOILED_SHARES = _SHARES + "test_what_is_lost_of_the_setting_is_made_again"
-_MANY_TURNS = _SHARES + "test_of_very_many_tenants_that_wait_ticks_give_all_a_turn"
+_MANY_TYPES = _SHARES + "test_of_very_many_types_of_a_tenant_a_call_gives_some_a_turn_and_ticks_the_others"
 _QUOTAS = "tests/server/test_tenants.py::"
 _MANY_FIRST = _QUOTAS + "test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others"
 _LEFT_BEHIND = _QUOTAS + "test_a_first_place_that_somebody_left_behind_starts_no_job_twice"
@@ -25,6 +25,8 @@ _LOST = _QUOTAS + "test_what_is_lost_of_first_places_is_made_again"
 _UNBOUNDED = "tests/server/test_unbounded.py::"
 _HELD_UP = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_is_revoked_gets_the_free_slot"
 _MANY = _UNBOUNDED + "test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others"
+_GOES_ON = _UNBOUNDED + "test_a_tick_alone_goes_on_with_what_a_call_has_left_and_then_nothing_is_left"
+_TOGETHER = _UNBOUNDED + "test_several_older_jobs_that_come_in_one_call_hide_none_of_them"
 _OLDER = _UNBOUNDED + "test_an_older_job_that_comes_meanwhile_hides_none_of_them"
 _IN_DOUBT = _UNBOUNDED + "test_who_was_deleted_from_the_holders_counts_again"
 _LOST_AGAIN = _UNBOUNDED + "test_what_is_lost_is_made_again"
@@ -74,10 +76,10 @@ FAULTS = (
     Fault("keyed/unbounded", "key_steps.keep_back(id, sublane.type, sublane.lane, enqueued)", ""),
     Fault("keyed/unbounded", "heads = lanes.without(id, sublane.type, sublane.lane, heads)", ""),
     Fault("keyed/unbounded", "        if id ~= sublane.standing then\n", "        if true then\n"),
-    Fault("keyed/unbounded", "its.unkept[name] = left\n", "its.unkept[name] = nil\n", _MANY),
+    Fault("keyed/unbounded", "its.unkept[name] = left\n", "its.unkept[name] = nil\n", _TOGETHER),
     Fault("keyed/unbounded", 'redis.call("HSET", key.of_key(its_key), "+" .. name, left)', "", _MANY),
-    Fault("keyed/unbounded", "            key_standing.go_on_later(its_key)\n", "", _MANY),
-    Fault("keyed/unbounded", 'redis.call("HDEL", key.of_key(its_key), "+" .. name)', "", _MANY),
+    Fault("keyed/unbounded", "            key_standing.go_on_later(its_key)\n", "", _GOES_ON),
+    Fault("keyed/unbounded", 'redis.call("HDEL", key.of_key(its_key), "+" .. name)', "", _GOES_ON),
     Fault("repair/repair_keyed", "and standing ~= false then", "then", _LOST_AGAIN),
     Fault("repair/repair_keyed", "            fix_last(its_key, type, lane)\n", "", _LOST_AGAIN),
     Fault("repair/repair_keyed", "    if is_bounded and not call.found then\n", "    if false then\n", _LOST_AGAIN),
@@ -146,7 +148,7 @@ FAULTS = (
         "keyed/shares",
         "            if number == protocol.MOST_OPENED then\n",
         "            if false then\n",
-        _MANY_TURNS,
+        _MANY_TYPES,
     ),
     Fault("placing/candidates", "    if not job.place then", "    if false then"),
     Fault("placing/fill", "            job, needs_no_turn = in_turn(waiting, job, view)\n", ""),
