@@ -100,7 +100,7 @@ def _job_fields() -> str:
     first, *others = (f'"{field.kept}", job.{name}' for name, field in FIELDS.items() if field.kept)
     row = ",\n        ".join([first, '"lane", lane, "enqueued", enqueued', *others, '"state", state'])
     encoded = "".join(
-        f'    elseif string.find(job.{name}, "[^%w_.~%%-]") then\n        return "{name}"\n'
+        f'    elseif not string.find(job.{name}, "^[%w_.~%%-]*$") then\n        return "{name}"\n'
         for name, field in FIELDS.items()
         if field.pattern == job_fields.TEXT
     ).removeprefix("    else")

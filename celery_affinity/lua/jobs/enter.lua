@@ -62,12 +62,11 @@ function enter.put(job, enqueued_us, is_only)
         rule.is_retried(job)
     end
     local slots = redis.call("HGET", key.capacity, type)
-    if slots then
-        if call.published then
-            call.published[type] = (call.published[type] or 0) + 1
-        else
-            call.published = { [type] = 1 }
-        end
+    if slots and is_only then
+        redis.call("HINCRBY", key.metrics(type), "published", "1")
+    elseif slots then
+        call.published = call.published or {}
+        call.published[type] = (call.published[type] or 0) + 1
     end
     if delay_us > 0 then
         redis.call("HSET", key.job(id), "published", call.text(enqueued_us))
@@ -108,7 +107,7 @@ function enter.place(their_types, messages, alone)
     local fitting, left = 0, ""
     if call.published then
         for type, number in pairs(call.published) do
-            redis.call("HINCRBY", key.metrics(type), "published", number == 1 and "1" or number)
+            redis.call("HINCRBY", key.metrics(type), "published", number)
         end
     end
     if next(call.gained) then

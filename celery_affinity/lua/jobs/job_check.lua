@@ -120,7 +120,7 @@ function job_check.bad(job)
     elseif delay_us ~= "0" and is_no_number(delay_us) then
         return "delay_us"
     end
-    local unencoded = not string.find(job.task_id, "^%x+%-%x+%-%x+%-%x+%-%x+$") and job_fields.unencoded(job)
+    local unencoded = job_fields.unencoded(job)
     if unencoded then
         return unencoded
     elseif expires_us ~= "" and is_no_number(expires_us) then

@@ -241,10 +241,12 @@ function lanes.heads(types)
     if #types == 1 and values[2] then
         return types, { [types[1]] = values[2] }, values[1]
     end
-    local waiting, heads = {}, {}
+    local waiting, number, heads = { nil, nil, nil, nil }, 0, {} -- with places for some types
     for nth, type in ipairs(types) do
-        if values[nth + 1] and not heads[type] then
-            waiting[#waiting + 1], heads[type] = type, values[nth + 1]
+        local its_heads = values[nth + 1]
+        if its_heads and not heads[type] then
+            number = number + 1
+            waiting[number], heads[type] = type, its_heads
         end
     end
     return waiting, heads, values[1]

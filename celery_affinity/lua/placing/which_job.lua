@@ -32,17 +32,17 @@ local function rarity_of(choice, nth)
     return score.rarity(choice.capacities[nth] or 1, settings)
 end
 
--- RETURNS the place of the head of the `nth` type that goes first, and its score, which may lack the rarity if it is
--- below `least`.
-local function best_of(choice, nth, by_age, least)
-    local type, settings = choice.types[nth], choice.settings
+-- RETURNS the place of the head that goes first of `heads`, those of the `nth` type, and its score, which may lack the
+-- rarity if it is below `least`.
+local function best_of(choice, nth, heads, by_age, least)
     if by_age then
-        choice.oldest[nth] = choice.oldest[nth] or best_heads.oldest(choice.heads[type])
+        choice.oldest[nth] = choice.oldest[nth] or best_heads.oldest(heads)
         return choice.oldest[nth], 0
     end
+    local settings = choice.settings
     local place, its_points = choice.places[nth], choice.points[nth]
     if not place then
-        place, its_points = choice.first_head(type, choice.heads[type], settings)
+        place, its_points = choice.first_head(choice.types[nth], heads, settings)
         choice.places[nth], choice.points[nth] = place, its_points
     end
     if #choice.types > 1 and its_points + settings.most_rarity >= least then
@@ -72,16 +72,17 @@ local function first_type(choice, by_age)
     local first, first_place
     local most = -math.huge
     for nth, type in ipairs(types) do
-        if heads[type] and view:any_free(type) then
-            local open = kept_back and kept_back.open(type, heads[type], view) or heads[type]
+        local its_heads = heads[type]
+        if its_heads and view:any_free(type) then
+            local open = kept_back and kept_back.open(type, its_heads, view) or its_heads
             local place, its_points
-            if open == heads[type] then
-                place, its_points = best_of(choice, nth, by_age, most)
+            if open == its_heads then
+                place, its_points = best_of(choice, nth, its_heads, by_age, most)
             else
                 place, its_points = best_open(choice, nth, open, by_age)
             end
             if place and (its_points > most or (its_points == most
-                and best_heads.is_older(heads[type], place, heads[types[first]], first_place))) then
+                and best_heads.is_older(its_heads, place, heads[types[first]], first_place))) then
                 first, first_place, most = nth, place, its_points
             end
         end
@@ -128,10 +129,11 @@ end
 -- changes only when one of its jobs is popped. `kept_back`: what reserves keep back, which changes with the free slots;
 -- nil for nothing. Of each of `types` a choice knows: the place of the head that goes first (`places`); the points of
 -- this head without rarity; the place of the oldest head; and of all, once it is needed, the number of their slots.
+-- Tables that have places for some types need not grow with each.
 function which_job.among(types, heads, view, kept_back)
     return {
         types = types, heads = heads, view = view, settings = settings_in_force.for_a_claim(), kept_back = kept_back,
-        places = {}, points = {}, oldest = {}, capacities = false,
+        places = { nil, nil, nil, nil }, points = { nil, nil, nil, nil }, oldest = {}, capacities = false,
         first = first, popped = popped, changed = changed, first_head = best_heads.first,
     }
 end

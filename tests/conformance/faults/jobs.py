@@ -38,6 +38,7 @@ FAULTS = (
     Fault("jobs/ends", 'if why ~= "" then', "if false then"),
     Fault("jobs/ends", 'redis.call("HEXISTS", key.capacity, type) == 1', "true"),
     Fault("jobs/enter", "(call.published[type] or 0) + 1", "1"),
+    Fault("jobs/enter", '"published", "1")', '"published", "2")'),
     Fault("jobs/come_back", 'if why and why ~= "" then', "if why then"),
     Fault("jobs/come_back", 'ends.count(reason ~= "failed" and type, reason)', "ends.count(type, reason)"),
     Fault("jobs/come_back", '"max_deliveries", settings, why)', '"max_deliveries", settings)'),

@@ -47,7 +47,7 @@ FAULTS = (
     Fault("placing/candidates", "(kept_back and kept_back.covers(job.type, job.lane))", "false"),
     Fault("placing/candidates", "kept_back.counted(job.type)", ""),
     Fault("placing/candidates", 'and not (kept_back and kept_back.open(one, heads[one], view) == "")', ""),
-    Fault("placing/which_job", "kept_back and kept_back.open(type, heads[type], view) or heads[type]", "heads[type]"),
+    Fault("placing/which_job", "kept_back and kept_back.open(type, its_heads, view) or its_heads", "heads[type]"),
     Fault("placing/which_job", "place, its_points = best_heads.oldest(open), 0", "place, its_points = 1, 0", _BY_AGE),
     Fault(
         "placing/which_job",
