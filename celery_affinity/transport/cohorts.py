@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from celery import Celery
 from kombu import Connection
+from kombu.exceptions import OperationalError
 
 from ..client import publishing_app
 from ..client.of_app import settings_of
@@ -47,11 +48,18 @@ class Routes:
             if url is None
             else self._app.connection_for_write(url)
         )
-        connection.transport_options = {**connection.transport_options, COHORT: name}
+        ours = self._broker.transport_options
+        patience = {each: ours[each] for each in ("socket_timeout", "socket_connect_timeout") if each in ours}
+        connection.transport_options = {**connection.transport_options, **patience, COHORT: name}
         return connection
 
     def _open(self, name: str) -> "AffinityChannel":
         connection = self.connection_to(name)
+        try:
+            # By itself, kombu pauses for 2 s before its one further try: whoever waits for one cohort holds up others.
+            connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
+        except OperationalError as exc:
+            raise (exc.__cause__ or exc) from None  # the error of the connection, which publishers retry
         channel = connection.channel()
         if not hasattr(channel, "scheduler_for"):
             raise TransportError(f"url of cohort {name!r} must begin with a scheme of broker_url, such as redis://")
