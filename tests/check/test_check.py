@@ -248,10 +248,10 @@ def test_the_page_shows_what_is_printed():
 
 def test_findings_of_each_cohort_have_its_name_and_one_that_is_down_is_a_finding(valkey, redis_client, new_app):
     def asked(**cohorts):
-        app = new_app(broker_url=valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}, **cohorts})
+        app = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}, **cohorts})
         return [(each.id, each.what.partition(":")[0]) for each in check(gather(app, answers_within_s=0.1))]
 
-    sender = new_app(broker_url=valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
+    sender = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
     sender.send_task("work", queue="gpu")
     ScriptedFleet(Scheduler(redis_client, Keys(cohort="ml"))).bury("buried")
     found = asked()
