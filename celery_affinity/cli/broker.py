@@ -16,7 +16,7 @@ from ..errors import AffinityError, CohortDownError, TransportError
 from ..observe import cohorts
 from ..observe.as_json import Json, as_json
 from ..rules.redis_keys import COHORT
-from ..server.fleet import Asked, Fleet, Row
+from ..server.fleet import Asked, Row, WholeFleet
 from ..server.scheduler import Scheduler
 from ..transport.reach import fleet_on
 from ..transport.urls import masked
@@ -31,7 +31,7 @@ R = TypeVar("R", bound=Row)
 
 
 @contextmanager
-def fleet_of(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[Fleet]:
+def fleet_of(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[WholeFleet]:
     """Yield the cohorts that a command is about, or end the command with a line that says what is wrong.
 
     With *patient_until*, a broker that does not answer is asked again until that event is set.
@@ -87,7 +87,7 @@ def _said(exc: Exception) -> str:
     return str(exc) if isinstance(exc, AffinityError) else f"{type(exc).__name__}: {exc}"
 
 
-def _first_answer(connection: Connection, transport: str, cohort: str | None) -> Fleet:
+def _first_answer(connection: Connection, transport: str, cohort: str | None) -> WholeFleet:
     try:
         return fleet_on(connection, transport, cohort)
     except AffinityError:

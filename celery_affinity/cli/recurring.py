@@ -9,7 +9,7 @@ from ..dispatcher.recurring_calls import fire as fire_call
 from ..observe.recurring import RecurringRow, recurring_rows, without_arguments
 from ..operate.values import why_hidden
 from ..rules.spelling import closest
-from ..server.fleet import Fleet
+from ..server.fleet import WholeFleet
 from ..server.replies import DueCall
 from .broker import AS_JSON, check_conf, fleet_of, rows_of, say_down, show
 from .lists_by_default import ListsByDefault
@@ -86,7 +86,7 @@ def resume(ctx: click.Context, name: str) -> None:
     click.echo(f"resumed: {name}")
 
 
-def _find(fleet: Fleet, name: str) -> tuple[str, RecurringRow]:
+def _find(fleet: WholeFleet, name: str) -> tuple[str, RecurringRow]:
     """Return the cohort of a recurring call, and the call."""
     asked = fleet.each(lambda scheduler: recurring_rows(scheduler.reader))
     found = [(cohort, row) for cohort, rows in asked.answers.items() for row in rows]

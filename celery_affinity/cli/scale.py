@@ -10,7 +10,7 @@ from ..observe import cohorts
 from ..observe.scale import Scale, name_of
 from ..observe.status import Report, WorkerStatus
 from ..rules.scaling import MOST_TARGET_WAIT_S, TARGET_WAIT_S
-from ..server.fleet import Fleet
+from ..server.fleet import WholeFleet
 from .broker import AS_JSON, fleet_of, say_down, show
 from .times import SecondsRange
 from .words import by_cohort
@@ -119,7 +119,7 @@ def _served_alone(worker: WorkerStatus, workers: Sequence[WorkerStatus]) -> list
     return sorted(set(worker.types) - others)
 
 
-def _wait_until_known(fleet: Fleet, worker: WorkerStatus) -> None:
+def _wait_until_known(fleet: WholeFleet, worker: WorkerStatus) -> None:
     """Wait until the server knows that *worker* drains, so that the next call picks another one."""
     until = time.monotonic() + _KNOWN_WITHIN_S
     while time.monotonic() < until:
@@ -128,7 +128,7 @@ def _wait_until_known(fleet: Fleet, worker: WorkerStatus) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _wait_until_empty(fleet: Fleet, worker: WorkerStatus, wait_s: float) -> int:
+def _wait_until_empty(fleet: WholeFleet, worker: WorkerStatus, wait_s: float) -> int:
     """Return how many jobs *worker* holds after *wait_s* seconds at most."""
     until = time.monotonic() + wait_s
     while (left := _held(fleet, worker)) and time.monotonic() < until:
@@ -136,7 +136,7 @@ def _wait_until_empty(fleet: Fleet, worker: WorkerStatus, wait_s: float) -> int:
     return left
 
 
-def _held(fleet: Fleet, worker: WorkerStatus) -> int:
+def _held(fleet: WholeFleet, worker: WorkerStatus) -> int:
     """Return how many jobs *worker* holds in all cohorts, by its ids there."""
     asked = fleet.each(lambda scheduler: sum(scheduler.reader.held(worker.id.split())))
     return sum(asked.answers.values())

@@ -13,7 +13,7 @@ from typing import TypeVar
 from ..errors import CohortDownError, OptionError
 from ..rules.bounds import Bound
 from ..rules.redis_keys import decode, encode
-from ..server.fleet import Asked, Fleet, Row
+from ..server.fleet import Asked, Row, WholeFleet
 from ..server.reader import Reader
 from . import claim_order, job_lists
 from . import explain as explanation
@@ -40,7 +40,7 @@ def named(its: Iterable[R], cohort: str) -> list[R]:
     return [replace(row, cohort=cohort) for row in its]
 
 
-def status(fleet: Fleet, bounds: Mapping[str, int | Bound] | None = None) -> Status:
+def status(fleet: WholeFleet, bounds: Mapping[str, int | Bound] | None = None) -> Status:
     """Return the state of all cohorts as one."""
     return one_status(fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status()))
 
@@ -72,7 +72,7 @@ def one_status(asked: Asked[S]) -> S | Status:
     )
 
 
-def metrics(fleet: Fleet, bounds: Mapping[str, int | Bound] | None = None) -> Metrics:
+def metrics(fleet: WholeFleet, bounds: Mapping[str, int | Bound] | None = None) -> Metrics:
     """Return what is exported: of several cohorts the sums, and what each has."""
     asked = fleet.each(lambda scheduler: read_metrics(scheduler.reader, bounds))
     if not asked.is_split:
@@ -109,7 +109,7 @@ def whole_workers(workers: Sequence[WorkerStatus]) -> list[WorkerStatus]:
     return list(whole.values())
 
 
-def scale(fleet: Fleet, asked: Asked[Status], types: Sequence[str], target_wait_s: float) -> list[Scale]:
+def scale(fleet: WholeFleet, asked: Asked[Status], types: Sequence[str], target_wait_s: float) -> list[Scale]:
     """Return the slots that each group of workers should have, or those of just *types*, in each of their cohorts."""
     found: dict[str, list[Scale]] = {}
     for name, its in asked.answers.items():
@@ -128,7 +128,7 @@ def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(found)
 
 
-def explain(fleet: Fleet, task_id: str) -> Explanation:
+def explain(fleet: WholeFleet, task_id: str) -> Explanation:
     """Return the place of the newest job of a task, wherever it is. What is nowhere may be in a cohort that is down."""
     try:
         name = fleet.has_job(task_id)
@@ -138,7 +138,7 @@ def explain(fleet: Fleet, task_id: str) -> Explanation:
     return replace(found, cohort=name) if fleet.is_split and found.source else found
 
 
-def jobs(fleet: Fleet, ids: Sequence[str]) -> list[Job]:
+def jobs(fleet: WholeFleet, ids: Sequence[str]) -> list[Job]:
     """Return the facts of jobs by id, wherever they are. One that is nowhere may be in a cohort that is down."""
     asked = fleet.each(lambda scheduler: job_facts.get_many(scheduler.reader, ids))
     if not asked.is_split:
@@ -153,7 +153,7 @@ def jobs(fleet: Fleet, ids: Sequence[str]) -> list[Job]:
     return [known.get(id_) or job_facts.unknown(id_, note) for id_ in ids]
 
 
-def next_jobs(fleet: Fleet, types: Iterable[str] | None, limit: int) -> tuple[list[Next], Mapping[str, str]]:
+def next_jobs(fleet: WholeFleet, types: Iterable[str] | None, limit: int) -> tuple[list[Next], Mapping[str, str]]:
     """Return the next pending jobs of *types*, or of all, and why cohorts are down.
 
     Cohorts claim apart: their jobs go by score.
@@ -166,19 +166,19 @@ def next_jobs(fleet: Fleet, types: Iterable[str] | None, limit: int) -> tuple[li
     return list(islice(merge(*lists, key=lambda each: -each.score), limit)), asked.down
 
 
-def served(fleet: Fleet) -> set[str]:
+def served(fleet: WholeFleet) -> set[str]:
     """Return the types that live workers serve."""
     asked = fleet.each(lambda scheduler: list(scheduler.reader.capacity()))
     return {decode(type_) for its in asked.answers.values() for type_ in its}
 
 
-def held(fleet: Fleet, limit: int) -> list[Job]:
+def held(fleet: WholeFleet, limit: int) -> list[Job]:
     """Return jobs that workers hold."""
     return rows(fleet.each(lambda scheduler: job_lists.held(scheduler.reader, limit)))[:limit]
 
 
 def page_of(
-    fleet: Fleet, which: Callable[[Reader], Filter], type_: str | None, limit: int, cursor: str | None
+    fleet: WholeFleet, which: Callable[[Reader], Filter], type_: str | None, limit: int, cursor: str | None
 ) -> JobsPage:
     """Return a page of jobs, one cohort after the other. *which*: the filter, which a cohort's clock has a part in."""
     names = fleet.of_type(type_)

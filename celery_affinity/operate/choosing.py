@@ -12,7 +12,7 @@ from ..observe.job_row import read_jobs
 from ..observe.jobs import Job
 from ..rules.marks import is_batch
 from ..rules.rows import text_of
-from ..server.fleet import Asked, Fleet
+from ..server.fleet import Asked, WholeFleet
 from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 
@@ -72,7 +72,7 @@ def choose(
 
 
 def choose_in(
-    fleet: Fleet,
+    fleet: WholeFleet,
     which: Callable[[Reader], Filter],
     type_: str | None,
     states: Sequence[str],

@@ -13,7 +13,7 @@ from kombu import Connection
 from ..observe import cohorts, dead_letters
 from ..observe.job_lists import JobsPage
 from ..observe.jobs import Job
-from ..server.fleet import Fleet
+from ..server.fleet import WholeFleet
 from ..server.scheduler import Scheduler
 from ..transport.reach import fleet_of
 from . import backend, moving, values
@@ -23,7 +23,7 @@ from .terminating import ability
 from .values import Values
 
 #: The way to the cohorts of an app, which is open for a while.
-Reach = Callable[[], AbstractContextManager[Fleet]]
+Reach = Callable[[], AbstractContextManager[WholeFleet]]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from kombu import Connection
 
 from ..observe import jobs as facts
 from ..rules.protocol import MOST_MOVES, REVOKED_KEPT_S
-from ..server.fleet import Asked, Fleet
+from ..server.fleet import Asked, WholeFleet
 from ..server.scheduler import Scheduler
 from . import moving
 from .choosing import Choice, Chosen, pages, task_ids
@@ -31,7 +31,7 @@ class Done(NamedTuple):
     warning: str | None = None
 
 
-def in_each(fleet: Fleet, asked: Asked[Choice], act: Callable[[Scheduler, Choice], Done]) -> Done:
+def in_each(fleet: WholeFleet, asked: Asked[Choice], act: Callable[[Scheduler, Choice], Done]) -> Done:
     """Return what *act* did to the choices of all cohorts."""
     every = [
         fleet.ask(name, lambda scheduler: act(scheduler, choice))  # noqa: B023 - asked at once

@@ -30,7 +30,7 @@ from ..rules.made_ids import made_id, made_task_id
 from ..rules.new_job import NewJob
 from ..rules.type_name import is_type
 from ..server import idempotency
-from ..server.fleet import Fleet
+from ..server.fleet import WholeFleet
 from ..server.idempotency import Made
 from ..server.scheduler import Scheduler
 from .jobs import Reach
@@ -113,7 +113,7 @@ def submit(
         return fleet.ask(fleet.cohort_of(jobs[0].type), lambda one: _publish(one, app, request, ids, jobs))
 
 
-def _made(fleet: Fleet, name: str) -> Made | None:
+def _made(fleet: WholeFleet, name: str) -> Made | None:
     """Return what was made of an Idempotency-Key, in any cohort: another request of that name may go elsewhere."""
     asked = fleet.each(lambda scheduler: idempotency.made(scheduler, name))
     return next((made for made in asked.answers.values() if made is not None), None)

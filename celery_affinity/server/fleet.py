@@ -36,7 +36,7 @@ class Asked(Generic[T]):
         return len(self.answers) + len(self.down) > 1
 
 
-class Fleet:
+class WholeFleet:
     """Some cohorts, or one. *names*: the first one's errors are raised as they are: all depends on its server.
 
     *cohort_of*: the cohort of a type. *reach*: returns the scheduler of a cohort; both are asked of more than one
@@ -55,7 +55,7 @@ class Fleet:
         self._down: dict[str, tuple[float, str]] = {}
 
     @classmethod
-    def alone(cls, scheduler: Scheduler) -> "Fleet":
+    def alone(cls, scheduler: Scheduler) -> "WholeFleet":
         """Return a fleet of one cohort."""
         name = scheduler.keys.cohort
         return cls([name], lambda _: name, lambda _: scheduler)

@@ -19,7 +19,7 @@ from ..server.connections.in_flight import InFlight
 from ..server.connections.kept import KeptClient
 from ..server.connections.lasting import lasting
 from ..server.connections.renewed import hear_of_new_logins, streams
-from ..server.fleet import Fleet
+from ..server.fleet import WholeFleet
 from ..server.passing import passes, refuses_writes
 from ..server.replies import Published
 from ..server.scheduler import Scheduler
@@ -157,12 +157,12 @@ class ConnectedChannel(_StockChannel):
         return [published[at] for at in range(len(jobs))]
 
     @property
-    def fleet(self) -> Fleet:
+    def fleet(self) -> WholeFleet:
         """All cohorts of the app, for whoever looks at them; the channel's own cohort if there are no others."""
         routes, default = self.routes, self.scheduler
         if routes is None:
-            return Fleet.alone(default)
-        return Fleet([DEFAULT, *routes.names], routes.cohort_of, self.scheduler_of)
+            return WholeFleet.alone(default)
+        return WholeFleet([DEFAULT, *routes.names], routes.cohort_of, self.scheduler_of)
 
     def close(self) -> None:
         if routes := self.__dict__.pop("routes", None):

@@ -17,7 +17,7 @@ from ..observe import cohorts
 from ..observe.explain import Explanation
 from ..rules.cohorts import DEFAULT
 from ..rules.recurring import check_name
-from ..server.fleet import Fleet
+from ..server.fleet import WholeFleet
 from ..server.scheduler import Scheduler
 from .channel import AffinityChannel
 
@@ -50,16 +50,16 @@ def channel_of(connection: Connection, broker_transport: object) -> AffinityChan
     return channel
 
 
-def fleet_on(connection: Connection, broker_transport: object, cohort: str | None = None) -> Fleet:
+def fleet_on(connection: Connection, broker_transport: object, cohort: str | None = None) -> WholeFleet:
     """Return all cohorts on a connection, which is opened, or the one that is named. Raises as `scheduler_on` does."""
     if cohort is not None:
-        return Fleet.alone(scheduler_on(connection, broker_transport, cohort))
+        return WholeFleet.alone(scheduler_on(connection, broker_transport, cohort))
     connect(connection)
     return channel_of(connection, broker_transport).fleet
 
 
 @contextmanager
-def fleet_of(app: Celery) -> Iterator[Fleet]:
+def fleet_of(app: Celery) -> Iterator[WholeFleet]:
     """Yield all cohorts of *app*, on a connection from its pool. Raises what `scheduler_on` does."""
     with app.connection_or_acquire() as connection:
         yield fleet_on(connection, app.conf.broker_transport)

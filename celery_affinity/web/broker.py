@@ -14,7 +14,7 @@ from redis import exceptions as redis_errors
 
 from ..client.of_app import settings_of
 from ..rules.cohorts import DEFAULT
-from ..server.fleet import Fleet
+from ..server.fleet import WholeFleet
 from ..server.scheduler import Scheduler
 from ..transport.reach import channel_of
 
@@ -44,7 +44,7 @@ class Broker:
         self._app = app
         self._scheduler: Scheduler | None = None
         settings = settings_of(app)
-        self._fleet = Fleet([DEFAULT, *settings.cohorts], settings.cohort_of, self._of_cohort, rest_s=_DOWN_S)
+        self._fleet = WholeFleet([DEFAULT, *settings.cohorts], settings.cohort_of, self._of_cohort, rest_s=_DOWN_S)
         self._others: dict[str, Scheduler] = {}
         self._lock_of_others = threading.Lock()
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class Broker:
             raise BrokerDownError(self._words()) from exc
 
     @contextmanager
-    def reach(self) -> Iterator[Fleet]:
+    def reach(self) -> Iterator[WholeFleet]:
         """Yield the cohorts, within `call`."""
         self._main()
         yield self._fleet

@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import suppress
 
 from ..observe import jobs
-from ..server.fleet import Fleet
+from ..server.fleet import WholeFleet
 from .broker import BrokerDownError
 from .replies import RefusedError
 from .site import Site
@@ -53,6 +53,6 @@ class WaitsForJobs:
                     self._changed.notify_all()
 
 
-def _live(fleet: Fleet, ids: list[str]) -> set[str]:
+def _live(fleet: WholeFleet, ids: list[str]) -> set[str]:
     asked = fleet.each(lambda scheduler: jobs.live(scheduler.reader, ids))
     return set().union(*asked.answers.values())

@@ -41,7 +41,11 @@ def test_http_has_all_cohorts_and_says_which_are_down(client, app, redis_client)
     app.send_task("work", queue="pdf")
     ScriptedFleet(Scheduler(redis_client, Keys(cohort="ml"))).bury("buried", "gpu.old")
     status = client.get("/api/status").json()
-    assert {each["type"]: each["cohort"] for each in status["types"]} == {"gpu": "ml", "gpu.old": "ml", "pdf": "default"}
+    assert {each["type"]: each["cohort"] for each in status["types"]} == {
+        "gpu": "ml",
+        "gpu.old": "ml",
+        "pdf": "default",
+    }
     assert list(status["down"]) == ["eu"]
     types = client.get("/api/types")
     assert types.headers["Cohorts-Down"] == "eu"

@@ -18,7 +18,7 @@ from ...observe.as_json import as_json
 from ...observe.status import Status
 from ...observe.type_metrics import metrics_of
 from ...rules.bounds import Bound
-from ...server.fleet import Fleet
+from ...server.fleet import WholeFleet
 from ...server.scheduler import Scheduler
 from ..site import Site
 from .recent_waits import RecentWaits
@@ -148,7 +148,7 @@ def _event(name: str, data: str) -> str:
     return f"event: {name}\ndata: {safe}\n\n"
 
 
-def _snapshot(fleet: Fleet, bounds: Mapping[str, int | Bound]) -> dict[str, Any]:
+def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound]) -> dict[str, Any]:
     status = cohorts.status(fleet, bounds)
     upcoming, _ = cohorts.next_jobs(fleet, None, _NEXT)
     now_s = fleet.main.reader.now_us() / SECOND_US
@@ -166,7 +166,7 @@ def _snapshot(fleet: Fleet, bounds: Mapping[str, int | Bound]) -> dict[str, Any]
     }
 
 
-def _is_of(type_: str, scheduler: Scheduler, fleet: Fleet) -> bool:
+def _is_of(type_: str, scheduler: Scheduler, fleet: WholeFleet) -> bool:
     return not fleet.is_split or fleet.cohort_of(type_) == scheduler.keys.cohort
 
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from ...observe import cohorts, dead_letters
 from ...observe.dead_letters import DeadLetter, LetterDetails, LetterFilter
 from ...rules.dead_reasons import REASONS
-from ...server.fleet import Fleet
+from ...server.fleet import WholeFleet
 from ...server.scheduler import Scheduler
 from ..described import model_of, replies
 from ..replies import RefusedError, header_of, reply
@@ -47,7 +47,7 @@ def add(api: APIRouter, site: Site) -> None:
         if reason is not None and reason not in REASONS:
             raise RefusedError(400, f"reason must be one of {', '.join(REASONS)}, got: {reason[:100]!r}")
         which = LetterFilter((), reason, type, task, older_than_s)
-        asked = await site.with_fleet(Fleet.each, lambda scheduler: _find(scheduler, which, limit))
+        asked = await site.with_fleet(WholeFleet.each, lambda scheduler: _find(scheduler, which, limit))
         found = sorted(cohorts.rows(asked), key=lambda each: each.ended_s, reverse=True)[:limit]
         return reply(found, headers=header_of(asked.down))
 
@@ -58,7 +58,7 @@ def add(api: APIRouter, site: Site) -> None:
     )
     async def show(request: Request, id: str) -> Response:
         hidden = why_hidden(site, request)
-        found = await site.with_fleet(Fleet.first, lambda one: dead_letters.shown(one.reader, id, hidden) or None)
+        found = await site.with_fleet(WholeFleet.first, lambda one: dead_letters.shown(one.reader, id, hidden) or None)
         return reply(_there(id, found))
 
     @api.post(
@@ -68,14 +68,14 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(ReplayedLetters, 404, 409, status=202),
     )
     async def replay(id: str) -> Response:
-        replayed = _there(id, await site.with_fleet(Fleet.first, lambda scheduler: _replay(scheduler, id)))
+        replayed = _there(id, await site.with_fleet(WholeFleet.first, lambda scheduler: _replay(scheduler, id)))
         if not replayed:
             raise RefusedError(409, "its message is gone")
         return reply(ReplayedLetters(replayed), 202)
 
     @api.delete("/api/dead/{id:path}", summary="Delete a dead letter for ever", responses=replies(Dropped, 404))
     async def drop(id: str) -> Response:
-        dropped = _there(id, await site.with_fleet(Fleet.first, lambda scheduler: _drop(scheduler, id) or None))
+        dropped = _there(id, await site.with_fleet(WholeFleet.first, lambda scheduler: _drop(scheduler, id) or None))
         return reply(Dropped(dropped))
 
 

@@ -16,7 +16,7 @@ from ...operate import values as values_of
 from ...operate.jobs import Change
 from ...operate.moving import Move
 from ...operate.values import Values
-from ...server.fleet import Fleet
+from ...server.fleet import WholeFleet
 from ..described import Error, errors, replies, with_more
 from ..replies import RefusedError, reply
 from ..site import Site
@@ -122,7 +122,7 @@ async def _values(site: Site, job: Job) -> Values:
     return await site.foreign(values_of.with_result, site.app, job.id, known)
 
 
-def _arguments(fleet: Fleet, job: Job) -> Values:
+def _arguments(fleet: WholeFleet, job: Job) -> Values:
     return fleet.ask(job.cohort or fleet.names[0], lambda scheduler: values_of.arguments(scheduler.reader, job))
 
 

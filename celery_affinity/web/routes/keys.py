@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from ...observe import cohorts
 from ...observe.keyed import in_use
-from ...server.fleet import Fleet
+from ...server.fleet import WholeFleet
 from ..described import model_of, replies
 from ..replies import RefusedError, header_of, reply
 from ..site import Site
@@ -23,7 +23,7 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(model_of(in_use.Found, "FoundKeys")),
     )
     async def keys(pattern: str = "*", limit: _Limit = 100) -> Response:
-        asked = await site.with_fleet(Fleet.each, lambda scheduler: in_use.find(scheduler.reader, pattern, limit))
+        asked = await site.with_fleet(WholeFleet.each, lambda scheduler: in_use.find(scheduler.reader, pattern, limit))
         return reply(cohorts.found(asked), headers=header_of(asked.down))
 
     @api.get(
@@ -32,7 +32,7 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(model_of(in_use.KeyDetails, "ShownKey"), 404),
     )
     async def key(key: str) -> Response:
-        found = await site.with_fleet(Fleet.first, lambda scheduler: in_use.show(scheduler.reader, key))
+        found = await site.with_fleet(WholeFleet.first, lambda scheduler: in_use.show(scheduler.reader, key))
         if found is None:
             raise RefusedError(404, f"no job holds the key {key[:300]!r} or waits for it")
         cohort, details = found

@@ -13,7 +13,7 @@ from ...observe import cohorts
 from ...observe.type_rules import Pause, address, in_vain, no_pause, pauses
 from ...rules.addresses import Kind
 from ...rules.type_name import ACCEPTED, is_type
-from ...server.fleet import Fleet
+from ...server.fleet import WholeFleet
 from ...server.scheduler import Scheduler
 from ..described import errors, replies
 from ..replies import RefusedError, header_of, reply, rows
@@ -56,7 +56,7 @@ def add(api: APIRouter, site: Site) -> None:
 
     @api.get("/api/pauses", summary="Pauses of types, keys and all types", responses=replies(list[Pause]))
     async def all_of_them() -> Response:
-        return rows(await site.with_fleet(Fleet.each, _pauses))
+        return rows(await site.with_fleet(WholeFleet.each, _pauses))
 
     @api.post(
         "/api/pauses",
@@ -99,7 +99,7 @@ async def _paused(site: Site, kind: Kind, name: str, given: Pausing) -> Response
         scheduler.pause(what, for_s=given.for_s, why=given.reason)
         return in_vain(scheduler.reader, kind, name)
 
-    def pause(fleet: Fleet) -> Paused:
+    def pause(fleet: WholeFleet) -> Paused:
         begun = fleet.each(begin, fleet.of_type(name if kind == "type" else None))
         if not begun.answers:
             raise CohortDownError(*next(iter(begun.down.items())))
@@ -113,7 +113,7 @@ async def _paused(site: Site, kind: Kind, name: str, given: Pausing) -> Response
 async def _resumed(site: Site, kind: Kind, name: str) -> Response:
     what = _checked(kind, name)
 
-    def resume(fleet: Fleet) -> tuple[bool, list[Pause], Mapping[str, str]]:
+    def resume(fleet: WholeFleet) -> tuple[bool, list[Pause], Mapping[str, str]]:
         ended = fleet.each(lambda scheduler: scheduler.resume(what), fleet.of_type(name if kind == "type" else None))
         if ended.down and not any(ended.answers.values()):
             raise CohortDownError(*next(iter(ended.down.items())))

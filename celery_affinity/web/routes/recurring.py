@@ -10,7 +10,7 @@ from ...errors import CohortDownError
 from ...observe import cohorts
 from ...observe.recurring import RecurringRow, recurring_rows, without_arguments
 from ...rules.spelling import closest
-from ...server.fleet import Fleet
+from ...server.fleet import WholeFleet
 from ...server.replies import DueCall
 from ...server.scheduler import Scheduler
 from ..described import replies
@@ -42,7 +42,7 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(list[RecurringRow]),
     )
     async def calls(request: Request) -> Response:
-        asked = await site.with_fleet(Fleet.each, _rows)
+        asked = await site.with_fleet(WholeFleet.each, _rows)
         return reply(_shown(cohorts.rows(asked), request), headers=header_of(asked.down))
 
     @api.post(
@@ -82,7 +82,7 @@ def _rows(scheduler: Scheduler) -> list[RecurringRow]:
     return recurring_rows(scheduler.reader)
 
 
-def _find(fleet: Fleet, name: str) -> RecurringRow:
+def _find(fleet: WholeFleet, name: str) -> RecurringRow:
     """Return a recurring call, with its cohort if there are several."""
     asked = fleet.each(_rows)
     rows = {row.name: row for row in cohorts.rows(asked)}
@@ -101,13 +101,13 @@ def _fire(site: Site, found: RecurringRow) -> None:
         fleet.ask(found.cohort or fleet.names[0], lambda scheduler: fire_call(site.app, scheduler, call))
 
 
-def _suspend(fleet: Fleet, name: str, is_suspended: bool) -> RecurringRow:
+def _suspend(fleet: WholeFleet, name: str, is_suspended: bool) -> RecurringRow:
     where = _find(fleet, name).cohort or fleet.names[0]
     fleet.ask(where, lambda scheduler: scheduler.suspend(name, is_suspended))
     return _find(fleet, name)
 
 
-def _remove(fleet: Fleet, name: str) -> Removed:
+def _remove(fleet: WholeFleet, name: str) -> Removed:
     found = _find(fleet, name)
     fleet.ask(found.cohort or fleet.names[0], lambda scheduler: scheduler.stop(name))
     return Removed(name, found.app or None)

@@ -10,7 +10,7 @@ from ...observe import cohorts
 from ...observe.scale import Scale, one_scale
 from ...observe.status import Report
 from ...rules.scaling import MOST_TARGET_WAIT_S, TARGET_WAIT_S
-from ...server.fleet import Fleet
+from ...server.fleet import WholeFleet
 from ..described import replies
 from ..replies import reply
 from ..site import Site
@@ -36,7 +36,7 @@ def add(api: APIRouter, site: Site) -> None:
         return reply(one_scale(await site.with_fleet(_scale, types, target_wait), types))
 
 
-def _scale(fleet: Fleet, types: list[str], target_wait_s: float) -> list[Scale]:
+def _scale(fleet: WholeFleet, types: list[str], target_wait_s: float) -> list[Scale]:
     asked = fleet.each(lambda scheduler: Report(scheduler.reader).status())
     return cohorts.scale(fleet, asked, types, target_wait_s)
 

@@ -9,7 +9,7 @@ from ...client.of_app import settings_of
 from ...observe import cohorts
 from ...observe.reserves import Reserved
 from ...server import runtime_settings
-from ...server.fleet import Fleet
+from ...server.fleet import WholeFleet
 from ...server.runtime_settings import RuntimeSetting
 from ...server.scheduler import Scheduler
 from ..described import replies
@@ -24,7 +24,7 @@ def add(api: APIRouter, site: Site) -> None:
         "/api/settings", summary="Settings that can be changed at run time", responses=replies(list[RuntimeSetting])
     )
     async def settings() -> Response:
-        return rows(await site.with_fleet(Fleet.each, lambda scheduler: runtime_settings.read(scheduler, own)))
+        return rows(await site.with_fleet(WholeFleet.each, lambda scheduler: runtime_settings.read(scheduler, own)))
 
     @api.patch(
         "/api/settings",
@@ -44,7 +44,7 @@ def add(api: APIRouter, site: Site) -> None:
             changed = runtime_settings.change(scheduler, own, typed) if typed else []
             return [*changed, *(runtime_settings.reset(scheduler, own, names) if names else [])]
 
-        return rows(await site.with_fleet(Fleet.each, both))
+        return rows(await site.with_fleet(WholeFleet.each, both))
 
     @api.get("/api/reserves", summary="Reserved slots, by type", responses=replies(list[Reserved]))
     async def reserves() -> Response:

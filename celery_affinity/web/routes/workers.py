@@ -8,7 +8,7 @@ from starlette.responses import Response
 from ...observe import cohorts
 from ...observe.status import WorkerStatus
 from ...remote import incarnation
-from ...server.fleet import Fleet
+from ...server.fleet import WholeFleet
 from ..described import replies
 from ..replies import RefusedError, header_of, reply
 from ..site import Site
@@ -67,7 +67,7 @@ async def _tell(site: Site, name: str, command: str) -> Response:
     return reply(Told(name, str(said.get("ok", ""))), 202)
 
 
-def _names(fleet: Fleet) -> set[str]:
+def _names(fleet: WholeFleet) -> set[str]:
     return {each.name for each in cohorts.status(fleet).workers}
 
 
