@@ -12,6 +12,7 @@ from .client.celery_methods import calls as _calls  # changes Celery's classes
 from .client.celery_methods import canvas as _canvas  # has Celery's canvas keep the mode of its call
 from .errors import (
     AffinityError,
+    CohortDownError,
     NotMerged,
     OptionError,
     PublishError,
@@ -63,6 +64,7 @@ __all__ = [
     "Bound",
     "Call",
     "Cohort",
+    "CohortDownError",
     "Exclusive",
     "Explanation",
     "Job",

@@ -72,6 +72,17 @@ class TraceError(AffinityError, ValueError):
     """A file is no trace that the lab can read, in the line that the text names, or a fleet cannot be recorded now."""
 
 
+class CohortDownError(AffinityError):
+    """The server of a cohort does not answer. *cohort*: its name; *why*: the error."""
+
+    def __init__(self, cohort: str, why: str) -> None:
+        super().__init__(cohort, why)
+        self.cohort, self.why = cohort, why
+
+    def __str__(self) -> str:
+        return f"cohort {self.cohort!r} does not answer: {self.why}"
+
+
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
     return OptionError(f"{option} must be {accepted}, got: {got!r}")

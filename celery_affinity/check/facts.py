@@ -218,7 +218,8 @@ class Fleet:
     workers could not be asked. *full*: types whose bound is reached. *limits_in_use*: those patterns of this app's
     ``affinity_limits`` to which a key of jobs fits that wait or run. *slots*: of all live workers. *minima*: tenants
     that have a minimum by the quotas in force -> it. *tenants_misspelt*: tenants with a quota and no job -> one with
-    jobs and no quota of its own, whose name is alike.
+    jobs and no quota of its own, whose name is alike. *elsewhere*: ids of workers in other cohorts; None if not all are
+    known.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -239,6 +240,7 @@ class Fleet:
     slots: int = 0
     minima: Mapping[str, int] = field(default_factory=dict)
     tenants_misspelt: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: frozenset[str] | None = frozenset()
 
     @property
     def served(self) -> frozenset[str]:
@@ -250,7 +252,8 @@ class Fleet:
 class Facts:
     """All facts that could be learnt. *down*: the error, if the broker does not answer. *fleet*: None if not asked.
 
-    *results*: None if the app has no result backend.
+    *results*: None if the app has no result backend. *cohorts*: those of the cohorts beside `default`, of a fleet that
+    was asked.
     """
 
     app: App
@@ -258,3 +261,4 @@ class Facts:
     fleet: Fleet | None = None
     down: str | None = None
     results: Results | None = None
+    cohorts: Mapping[str, "Facts"] = field(default_factory=dict)

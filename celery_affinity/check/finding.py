@@ -89,6 +89,7 @@ LEVELS = {
     "preemptible-without-tenant": Level.NOTE,
     "preemptible-not-stopped": Level.NOTE,
     "key-in-cohorts": Level.WARNING,
+    "cohort-down": Level.ERROR,
     "stock-messages": Level.ERROR,
     "stock-producer": Level.NOTE,
     "nobody-ticks": Level.ERROR,

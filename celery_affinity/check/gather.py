@@ -33,6 +33,7 @@ from ..transport import reach
 from ..transport.channel import AffinityChannel
 from .facts import Answer, App, Facts, Fleet, Full, Member, Setting
 from .gather_app import gather_app
+from .gather_in_cohorts import in_cohorts
 from .gather_results import Asking
 from .gather_server import outside, server_of
 
@@ -101,8 +102,17 @@ def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) 
     server = server_of(scheduler.reader, scheduler.client)
     if answers_within_s is None or server.schema not in (None, str(SCHEMA)):
         return Facts(own, server)
+
+    def fleet_of(its: App, where: AffinityChannel, one: Scheduler) -> Fleet:
+        return _fleet(app, its, None, where, one, one.reader, answers_within_s)
+
+    others = dict(in_cohorts(own, channel, lambda name: _of_cohort(own, app, name), fleet_of))
     own = _of_cohort(own, app, channel.keys.cohort)
-    return Facts(own, server, _fleet(app, own, connection, channel, scheduler, scheduler.reader, answers_within_s))
+    fleet = _fleet(app, own, connection, channel, scheduler, scheduler.reader, answers_within_s)
+    fleets = [each.fleet for each in others.values()]
+    ids = [None if each is None else {member.id for member in each.members} for each in fleets]
+    elsewhere = None if None in ids else frozenset().union(*(each for each in ids if each))
+    return Facts(own, server, replace(fleet, elsewhere=elsewhere), cohorts=others)
 
 
 def _of_cohort(own: App, app: Celery, cohort: str) -> App:
@@ -131,7 +141,9 @@ def _fleet(
     report = Report(reader, conf.max_pending)
     before = _members(reader, report.status())
     try:
-        answers, not_asked = _answers(app, connection, reader, answers_within_s), None
+        # All workers are on the broker of `default`, whatever their cohorts.
+        answers = () if connection is None else _answers(app, connection, reader, answers_within_s)
+        not_asked = None
     except (ResponseError, OperationalError) as exc:
         if not isinstance(exc.__cause__ or exc, ResponseError):
             raise

@@ -7,7 +7,6 @@ whichever of its commands it runs, so each of ours is loaded when it is asked fo
 
 import click
 
-from ..rules.cohorts import DEFAULT
 from ..rules.redis_keys import COHORT
 from ..worker import own_commands  # noqa: F401  # so that `celery inspect` knows our commands
 from . import worker_options
@@ -45,8 +44,8 @@ _MODULES = {
 
 
 @click.group(cls=loading(__name__, _MODULES))
-@click.option("--cohort", default=DEFAULT, show_default=True, help="The cohort that a command is about.")
+@click.option("--cohort", help="The cohort that a command is about. Default: all.")
 @click.pass_context
-def affinity(ctx: click.Context, cohort: str) -> None:
+def affinity(ctx: click.Context, cohort: str | None) -> None:
     """Schedule tasks by affinity: look at the fleet, change its settings, run a dispatcher."""
     ctx.meta[COHORT] = cohort

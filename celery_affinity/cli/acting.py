@@ -1,6 +1,7 @@
 """``celery -A proj affinity cancel``, ``move`` and ``prioritise``: act on jobs by id, or on all that match."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any, TypedDict, Unpack
 
@@ -8,13 +9,13 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..operate import many_jobs
-from ..operate.choosing import Choice, choose
+from ..operate.choosing import Choice, choose_in, together
 from ..operate.filters import Filters
 from ..operate.jobs import Change, Jobs
 from ..operate.many_jobs import Done
-from ..operate.moving import Move
+from ..operate.moving import Move, check_cohort
 from ..server.scheduler import Scheduler
-from .broker import AS_JSON, print_json, scheduler_of
+from .broker import AS_JSON, fleet_of, print_json, say_down
 from .jobs import ARGUMENT, KEY, NEWER_THAN, OLDER_THAN, STAMP, table_of
 from .words import many
 
@@ -90,7 +91,7 @@ def cancel(ctx: click.Context, terminate: bool, **chosen: Unpack[_Chosen]) -> No
         chosen,
         "Cancel",
         states,
-        lambda id_: Jobs(app).cancel(id_, terminate),
+        lambda jobs, id_: jobs.cancel(id_, terminate),
         lambda scheduler, choice: many_jobs.cancel(app, scheduler, choice.chosen, terminate),
     )
 
@@ -133,8 +134,9 @@ def _change(ctx: click.Context, chosen: _Chosen, wished: Callable[[], Move]) -> 
         chosen,
         f"To {wish}: move",
         chosen["states"] or _WAIT,
-        lambda id_: Jobs(app).change(id_, wish),
+        lambda jobs, id_: jobs.change(id_, wish),
         lambda scheduler, choice: many_jobs.move(app, scheduler, choice.chosen, wish),
+        wish,
     )
 
 
@@ -143,10 +145,11 @@ def _act(
     chosen: _Chosen,
     verb: str,
     states: Sequence[str],
-    on_one: Callable[[str], Change],
+    on_one: Callable[[Jobs, str], Change],
     on_all: Callable[[Scheduler, Choice], Done],
+    wish: Move | None = None,
 ) -> None:
-    """Act on the jobs that are named, or, after a question, on all that match."""
+    """Act on the jobs that are named, or, after a question, on all that match. *wish*: what they are to have."""
     filters = Filters(
         type=chosen["type"],
         task=chosen["task"],
@@ -163,24 +166,30 @@ def _act(
     if chosen["ids"] and chosen["dry_run"]:
         raise click.UsageError("--dry-run shows what a filter finds; `explain` says where a job is")
     app = ctx.obj.app
-    with scheduler_of(ctx) as scheduler:
+    with fleet_of(ctx) as fleet:
         if chosen["ids"]:
-            _show_changes(ctx, [on_one(id_.strip()) for id_ in chosen["ids"]], chosen["as_json"])
+            jobs = Jobs(app, lambda: nullcontext(fleet))
+            _show_changes(ctx, [on_one(jobs, id_.strip()) for id_ in chosen["ids"]], chosen["as_json"])
             return
-        choice = choose(scheduler.reader, filters.of(app, scheduler.reader), states)
+        asked = choose_in(fleet, lambda reader: filters.of(app, reader), filters.type, states)
+        say_down(asked.down)
+        choice = together(asked, fleet.is_split)
         done = Done(0, {})
         if not chosen["as_json"]:
             _show_choice(choice)
         if choice.chosen and not chosen["dry_run"]:
             if not chosen["yes"]:
                 click.confirm(f"{verb} {_in_words(choice)}?", abort=True, err=True)
-            done = on_all(scheduler, choice)
+            check_cohort(app, wish, [name for name, each in asked.answers.items() if each.chosen])
+            done = many_jobs.in_each(fleet, asked, on_all)
     if chosen["as_json"]:
         print_json({"found": len(choice.chosen), "calls": choice.calls, **done._asdict()})
     elif chosen["dry_run"] or not choice.chosen:
         click.echo(f"{_in_words(choice)} found; nothing was done")
     else:
         _show_done(done)
+    if asked.down:
+        ctx.exit(1)
 
 
 def _in_words(choice: Choice) -> str:

@@ -1,7 +1,7 @@
 """Parts that all commands share: an option, the way to the broker, and the printing of a report."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from json import dumps
 from typing import TypeVar
@@ -12,13 +12,13 @@ from kombu import Connection
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from ..errors import AffinityError, TransportError
+from ..errors import AffinityError, CohortDownError, TransportError
+from ..observe import cohorts
 from ..observe.as_json import Json, as_json
-from ..rules.cohorts import DEFAULT
 from ..rules.redis_keys import COHORT
-from ..server.reader import Reader
+from ..server.fleet import Asked, Row, WholeFleet
 from ..server.scheduler import Scheduler
-from ..transport.reach import scheduler_on
+from ..transport.reach import fleet_on
 from ..transport.urls import masked
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
@@ -27,11 +27,12 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for 
 RETRY_S = 1.0
 
 Report = TypeVar("Report")
+R = TypeVar("R", bound=Row)
 
 
 @contextmanager
-def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[Scheduler]:
-    """Yield the scheduler on the app's broker, or end the command with a line that says what is wrong.
+def fleet_of(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[WholeFleet]:
+    """Yield the cohorts that a command is about, or end the command with a line that says what is wrong.
 
     With *patient_until*, a broker that does not answer is asked again until that event is set.
     """
@@ -41,14 +42,14 @@ def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = 
         try:
             while True:
                 try:
-                    scheduler = _first_answer(connection, app.conf.broker_transport, ctx.meta.get(COHORT, DEFAULT))
+                    fleet = _first_answer(connection, app.conf.broker_transport, ctx.meta.get(COHORT))
                     break
                 except no_answer as exc:
                     if patient_until is None or patient_until.is_set():
                         raise
                     click.echo(f"the broker {connection.as_uri()} does not answer, trying again: {exc}", err=True)
                     patient_until.wait(RETRY_S)
-            yield scheduler
+            yield fleet
         except no_answer as exc:
             raise click.ClickException(f"the broker {connection.as_uri()} does not answer: {exc}") from exc
         except AffinityError as exc:
@@ -86,9 +87,9 @@ def _said(exc: Exception) -> str:
     return str(exc) if isinstance(exc, AffinityError) else f"{type(exc).__name__}: {exc}"
 
 
-def _first_answer(connection: Connection, transport: str, cohort: str) -> Scheduler:
+def _first_answer(connection: Connection, transport: str, cohort: str | None) -> WholeFleet:
     try:
-        return scheduler_on(connection, transport, cohort)
+        return fleet_on(connection, transport, cohort)
     except AffinityError:
         raise
     except ValueError as exc:  # kombu's, for a database that is no number
@@ -96,9 +97,66 @@ def _first_answer(connection: Connection, transport: str, cohort: str) -> Schedu
 
 
 @contextmanager
-def reader_of(ctx: click.Context) -> Iterator[Reader]:
-    with scheduler_of(ctx) as scheduler:
-        yield scheduler.reader
+def scheduler_of(ctx: click.Context, *, patient_until: threading.Event | None = None) -> Iterator[Scheduler]:
+    """Yield the scheduler of one cohort: `default` unless another one is named. Otherwise as `fleet_of`."""
+    with fleet_of(ctx, patient_until=patient_until) as fleet:
+        yield fleet.main
+
+
+def say_down(down: Mapping[str, str] | None) -> None:
+    """Say of each cohort that is *down* that it is."""
+    for name, why in (down or {}).items():
+        click.echo(str(CohortDownError(name, why)), err=True)
+
+
+def asked_of(ctx: click.Context, ask: Callable[[Scheduler], Report]) -> Asked[Report]:
+    """Return what *ask* learns of each cohort that a command is about; those that are down are said to be."""
+    with fleet_of(ctx) as fleet:
+        asked = fleet.each(ask)
+    say_down(asked.down)
+    return asked
+
+
+def rows_of(ctx: click.Context, ask: Callable[[Scheduler], list[R]]) -> list[R]:
+    """Return the rows of all these cohorts as one list."""
+    return cohorts.rows(asked_of(ctx, ask))
+
+
+def show_each(asked: Asked[Report], words: Callable[[Report], str], *, json: bool) -> None:
+    """Print the reports of cohorts, under a heading for each if there are several."""
+    if not asked.is_split:
+        for found in asked.answers.values():
+            show(found, words, json=json)
+    elif json:
+        print_json(as_json(asked.answers))
+    else:
+        click.echo("\n\n".join(f"cohort {name}:\n{words(found)}" for name, found in asked.answers.items()))
+
+
+def changed_of(
+    ctx: click.Context,
+    change: Callable[[Scheduler], Report | None],
+    words: Callable[[Report], str],
+    *,
+    json: bool,
+    in_json: Callable[[Report], object] = lambda found: found,
+    nothing: Callable[[], str] = str,
+) -> None:
+    """Change each cohort that a command is about, and show what there is then. Exits with 1 if a cohort is down.
+
+    *nothing*: what to say if *change* returned None of each cohort.
+    """
+    found = asked_of(ctx, change)
+    asked = Asked({name: each for name, each in found.answers.items() if each is not None}, found.down)
+    if not asked.answers:
+        raise click.ClickException(nothing())
+    if json:
+        shown = Asked({name: in_json(found) for name, found in asked.answers.items()}, asked.down)
+        show_each(shown, str, json=True)
+    else:
+        show_each(asked, words, json=False)
+    if asked.down:
+        ctx.exit(1)
 
 
 def show(found: Report, words: Callable[[Report], str], *, json: bool) -> None:

@@ -10,7 +10,7 @@ from ..check import LEVELS, Finding, Level, check
 from ..check.as_json import as_json as outcome_as_json
 from ..check.gather import gather
 from . import text_of_check as text
-from .broker import AS_JSON, print_json, scheduler_of
+from .broker import AS_JSON, asked_of, print_json
 from .times import SecondsRange
 from .words import printable
 
@@ -72,8 +72,10 @@ def check_command(
 
 
 def _repair(ctx: click.Context, *, dry_run: bool, as_json: bool) -> NoReturn:
-    with scheduler_of(ctx) as scheduler:
-        found = scheduler.repair(thorough=True, says_only=dry_run)
+    asked = asked_of(ctx, lambda scheduler: scheduler.repair(thorough=True, says_only=dry_run))
+    found = [
+        f"cohort {name}: {each}" if asked.is_split else each for name, its in asked.answers.items() for each in its
+    ]
     if as_json:
         print_json({"found": found, "repaired": not dry_run})
     else:
@@ -81,7 +83,7 @@ def _repair(ctx: click.Context, *, dry_run: bool, as_json: bool) -> NoReturn:
             click.echo(printable(each))
         did = "nothing was changed" if dry_run else "all was repaired"
         click.echo(f"{len(found)} found: {did}" if found else "All keys agree: there is nothing to repair.")
-    ctx.exit(WARNED if dry_run and found else FINE)
+    ctx.exit(WARNED if (dry_run and found) or asked.down else FINE)
 
 
 def exit_code(found: Sequence[Finding], strict: bool) -> int:

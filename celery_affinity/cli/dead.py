@@ -1,17 +1,19 @@
 """``celery -A proj affinity dead ...``: look at jobs that will not run again, replay them, or drop them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypedDict, Unpack
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..observe import dead_letters
-from ..observe.dead_letters import LetterFilter
+from ..observe import cohorts, dead_letters
+from ..observe.dead_letters import DeadLetter, LetterFilter
 from ..operate.values import why_hidden
 from ..rules.dead_reasons import REASONS
+from ..server.scheduler import Scheduler
 from . import text_of_dead as text
-from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
+from .broker import AS_JSON, asked_of, fleet_of, print_json, rows_of, say_down, show
 from .times import seconds
 
 
@@ -55,8 +57,8 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @handle_preload_options
 def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_LetterOptions]) -> None:
     """List dead letters, the newest first."""
-    with reader_of(ctx) as reader:
-        found = dead_letters.find(reader, LetterFilter(**chosen), limit)
+    found = rows_of(ctx, lambda scheduler: dead_letters.find(scheduler.reader, LetterFilter(**chosen), limit))
+    found = sorted(found, key=lambda each: each.ended_s, reverse=True)[:limit]
     show(found, lambda found: text.letters(found, is_filtered=any(chosen.values())), json=as_json)
 
 
@@ -67,11 +69,14 @@ def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_L
 @handle_preload_options
 def show_dead(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Show a dead letter, by the id of its task or of its job, with the arguments of the call."""
-    with reader_of(ctx) as reader:
-        hidden = why_hidden(ctx.obj.app)
-        shown = [
-            dead_letters.show(reader, letter, hidden) for letter in dead_letters.find(reader, LetterFilter(ids=(id_,)))
-        ]
+    hidden = why_hidden(ctx.obj.app)
+    asked = asked_of(ctx, lambda scheduler: dead_letters.shown(scheduler.reader, id_, hidden))
+    shown = [
+        replace(each, letter=letter)
+        for name, its in asked.answers.items()
+        for each in its
+        for letter in (cohorts.named([each.letter], name) if asked.is_split else [each.letter])
+    ]
     if not shown:
         raise click.ClickException(f"no dead letter has the task id or job id {id_!r}")
     show(shown, lambda shown: "\n\n".join(map(text.letter, shown)), json=as_json)
@@ -104,11 +109,17 @@ def replay_dead(
     Exits with 1 if a job that was given by id could not be replayed.
     """
     which = _filter_of(ids, all_, chosen)
-    with scheduler_of(ctx) as scheduler:
+
+    def replay(scheduler: Scheduler) -> tuple[list[DeadLetter], list[DeadLetter], list[str], list[str]]:
         found = dead_letters.find(scheduler.reader, which)
         unknown = dead_letters.not_found(scheduler.reader, which)
         meant = [letter for letter in found if letter.reason != "lost" or which.ids or which.reason == "lost"]
-        replayed = scheduler.replay([letter.job_id for letter in meant])
+        return found, meant, unknown, scheduler.replay([letter.job_id for letter in meant])
+
+    asked = asked_of(ctx, replay)
+    done = list(asked.answers.values())
+    found, meant, _, replayed = ([each for part in parts for each in part] for parts in zip(*done, strict=True))
+    unknown = _in_all([part[2] for part in done])
     left = [letter.job_id for letter in found if letter.job_id not in replayed]
     if as_json:
         print_json({"replayed": replayed, "left": left, "unknown": unknown})
@@ -121,7 +132,7 @@ def replay_dead(
             )
         if len(left) > lost:
             click.echo(f"{len(left) - lost} left: their messages are gone")
-    _end(ctx, unknown, failed=bool(ids and left))
+    _end(ctx, unknown, failed=bool(ids and left) or bool(asked.down))
 
 
 @dead.command("drop", cls=CeleryCommand)
@@ -140,17 +151,32 @@ def drop_dead(
     Exits with 1 if an id names no dead letter.
     """
     which = _filter_of(ids, all_, chosen)
-    with scheduler_of(ctx) as scheduler:
+
+    def find(scheduler: Scheduler) -> tuple[list[str], list[str]]:
         found = [letter.job_id for letter in dead_letters.find(scheduler.reader, which)]
-        unknown = dead_letters.not_found(scheduler.reader, which)
-        if found and not yes:
-            click.confirm(f"Delete {len(found)} dead letters for good?", abort=True, err=True)
-        dropped = scheduler.drop(found)
+        return found, dead_letters.not_found(scheduler.reader, which)
+
+    with fleet_of(ctx) as fleet:
+        asked = fleet.each(find)
+        say_down(asked.down)
+        number = sum(len(found) for found, _ in asked.answers.values())
+        if number and not yes:
+            click.confirm(f"Delete {number} dead letters for good?", abort=True, err=True)
+        dropped = sum(
+            fleet.ask(name, lambda scheduler: scheduler.drop(found))  # noqa: B023 - asked at once
+            for name, (found, _) in asked.answers.items()
+        )
+    unknown = _in_all([part[1] for part in asked.answers.values()])
     if as_json:
         print_json({"dropped": dropped, "unknown": unknown})
     else:
         click.echo(f"{dropped} dropped")
-    _end(ctx, unknown)
+    _end(ctx, unknown, failed=bool(asked.down))
+
+
+def _in_all(unknown: Sequence[Sequence[str]]) -> list[str]:
+    """Return the ids that are unknown in each cohort."""
+    return [id_ for id_ in unknown[0] if all(id_ in its for its in unknown)]
 
 
 def _end(ctx: click.Context, unknown: Sequence[str], *, failed: bool = False) -> None:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..observe import job_lists
+from ..observe import cohorts, job_lists
 from ..observe.job_lists import JobsPage
 from ..observe.jobs import Job
 from ..operate.filters import Filters
-from .broker import AS_JSON, reader_of, show
+from .broker import AS_JSON, fleet_of, say_down, show
 from .lists_by_default import ListsByDefault
 from .times import seconds
-from .words import many, mode, moment, table
+from .words import by_cohort, many, mode, moment
 
 STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this stamp.")
 KEY = click.option("--key", help="Only jobs of this key, as `keys` shows it.")
@@ -92,9 +92,10 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List unfinished jobs and dead letters. For the next jobs in their order, see `pending`."""
-    with reader_of(ctx) as reader:
+    with fleet_of(ctx) as fleet:
         filters = Filters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
-        found = job_lists.page_of(reader, filters.of(ctx.obj.app, reader), limit, cursor)
+        found = cohorts.page_of(fleet, lambda reader: filters.of(ctx.obj.app, reader), type, limit, cursor)
+    say_down(found.down)
     nothing = "no job waits or runs, and there are no dead letters" if filters.is_empty else "no job matches"
     show(found, lambda page: _page(page, nothing), json=as_json)
 
@@ -125,7 +126,7 @@ def table_of(found: Sequence[Job]) -> str:
         for each in found
     ]
     due = ["due"] if is_any_due else []
-    return table(("task id", "state", "type", "task", "priority", "mode", "since", *due, "worker"), rows)
+    return by_cohort(found, ("task id", "state", "type", "task", "priority", "mode", "since", *due, "worker"), rows)
 
 
 def _due(job: Job) -> str:

@@ -8,16 +8,13 @@ from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
 from ..clock import SECOND_US
-from ..observe import explain as explanation
-from ..observe import jobs
+from ..observe import cohorts
 from ..observe.as_json import as_json as as_json_of
-from ..observe.claim_order import Next, next_jobs
-from ..observe.job_lists import held
-from ..observe.status import Report
+from ..observe.claim_order import Next
+from ..observe.explain import Explanation
 from ..operate import values
-from ..rules.redis_keys import decode, encode
 from . import text_of_explain, text_of_jobs, text_of_status
-from .broker import AS_JSON, reader_of, show
+from .broker import AS_JSON, fleet_of, say_down, show
 from .times import SecondsRange
 
 _LIMIT = click.option(
@@ -31,8 +28,9 @@ _LIMIT = click.option(
 @handle_preload_options
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show types (pending, oldest wait, slots) and workers."""
-    with reader_of(ctx) as reader:
-        found = Report(reader, settings_of(ctx.obj.app).max_pending).status()
+    with fleet_of(ctx) as fleet:
+        found = cohorts.status(fleet, settings_of(ctx.obj.app).max_pending)
+    say_down(found.down)
     show(found, text_of_status.status, json=as_json)
 
 
@@ -51,9 +49,13 @@ def explain(ctx: click.Context, task_id: str, with_values: bool, as_json: bool) 
     hidden = values.why_hidden(ctx.obj.app) if with_values else None
     if hidden:
         raise click.UsageError(f"--values: {hidden}")
-    with reader_of(ctx) as reader:
-        found = explanation.explain(reader, wanted)
-        known = values.arguments(reader, jobs.get(reader, wanted)) if with_values else None
+    with fleet_of(ctx) as fleet:
+        found = cohorts.explain(fleet, wanted)
+        known = (
+            fleet.ask(found.cohort or fleet.names[0], lambda one: values.arguments(one.reader, found))
+            if with_values
+            else None
+        )
     if known is None:
         show(found, text_of_explain.explanation, json=as_json)
     else:
@@ -62,7 +64,7 @@ def explain(ctx: click.Context, task_id: str, with_values: bool, as_json: bool) 
         ctx.exit(1)
 
 
-def _show_with(its: values.Values, found: explanation.Explanation, as_json: bool) -> None:
+def _show_with(its: values.Values, found: Explanation, as_json: bool) -> None:
     shown = as_json_of(found)
     assert isinstance(shown, dict)
     words = f"{text_of_explain.explanation(found)}\n\n{text_of_explain.values(its)}"
@@ -77,9 +79,10 @@ def _show_with(its: values.Values, found: explanation.Explanation, as_json: bool
 @handle_preload_options
 def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: bool) -> None:
     """List the next pending jobs, in the order in which they would be claimed now."""
-    with reader_of(ctx) as reader:
-        found = next_jobs(reader, [encode(type_) for type_ in types] or None, limit)
-        served = {decode(type_) for type_ in reader.capacity()} if types and not found else set()
+    with fleet_of(ctx) as fleet:
+        found, down = cohorts.next_jobs(fleet, types or None, limit)
+        served = cohorts.served(fleet) if types and not found else set()
+    say_down(down)
 
     def as_text(found: list[Next]) -> str:
         return text_of_jobs.upcoming(found) if found else text_of_jobs.nothing_pending(types, served)
@@ -100,12 +103,14 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
 def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:
     """Show live: types, workers, the jobs that they hold and for how long, and the next jobs."""
     looks = 0
-    with reader_of(ctx) as reader, suppress(KeyboardInterrupt):
+    with fleet_of(ctx) as fleet, suppress(KeyboardInterrupt):
         while looks != count:
-            state = Report(reader, settings_of(ctx.obj.app).max_pending).status()
-            running = text_of_jobs.running(held(reader, limit), reader.now_us() / SECOND_US)
-            upcoming = text_of_jobs.upcoming(next_jobs(reader, None, limit))
+            state = cohorts.status(fleet, settings_of(ctx.obj.app).max_pending)
+            now_s = fleet.main.reader.now_us() / SECOND_US
+            running = text_of_jobs.running(cohorts.held(fleet, limit), now_s)
+            upcoming = text_of_jobs.upcoming(cohorts.next_jobs(fleet, None, limit)[0])
             click.clear()  # does nothing without a terminal
+            say_down(state.down)
             click.echo(f"{text_of_status.status(state)}\n\n{running}\n\n{upcoming}")
             looks += 1
             if looks != count:

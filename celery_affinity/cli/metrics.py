@@ -7,11 +7,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
+from ..observe import cohorts
 from ..observe.exposition import CONTENT_TYPE
 from ..observe.metric_list import as_text
-from ..observe.metrics import read_metrics
 from ..observe.observer import Observer
-from .broker import connection_of, reader_of
+from .broker import connection_of, fleet_of
 
 
 @click.command(cls=CeleryCommand)
@@ -32,8 +32,8 @@ def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
     The metrics are the same as those of `celery affinity web` and Flower. They contain no names of tasks, keys or jobs.
     """
     if once:
-        with reader_of(ctx) as reader:
-            click.echo(as_text(read_metrics(reader)), nl=False)
+        with fleet_of(ctx) as fleet:
+            click.echo(as_text(cohorts.metrics(fleet)), nl=False)
         return
     ended = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):

@@ -3,10 +3,12 @@
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
+from ..observe import cohorts
 from ..observe.type_rules import Pause, address, in_vain, no_pause, pauses
 from ..rules.addresses import Kind
 from ..rules.type_name import ACCEPTED, is_type
-from .broker import AS_JSON, reader_of, scheduler_of, show
+from ..server.scheduler import Scheduler
+from .broker import AS_JSON, fleet_of, rows_of, say_down, show
 from .times import seconds
 from .words import moment
 
@@ -57,18 +59,26 @@ def pause(
     `explain` and the workers' logs show what is paused, since when, and why.
     """
     if type_ is None and key is None and not everything:
-        with reader_of(ctx) as reader:
-            found = pauses(reader)
+        found = rows_of(ctx, _pauses)
         show(found, _listed, json=as_json)
         return
     kind, name = _what(type_, key, everything)
-    with scheduler_of(ctx) as scheduler:
+
+    def begin(scheduler: Scheduler) -> str | None:
         scheduler.pause(address(kind, name), for_s=for_s, why=reason)
-        found = pauses(scheduler.reader)
-        warning = in_vain(scheduler.reader, kind, name)
+        return in_vain(scheduler.reader, kind, name)
+
+    with fleet_of(ctx) as fleet:
+        of_type = fleet.of_type(name if kind == "type" else None)
+        begun = fleet.each(begin, of_type)
+        found = cohorts.rows(fleet.each(_pauses))
+    warning = next(iter(begun.answers.values()), None)
     show(found, _listed, json=as_json)
     if warning:
         click.echo(warning, err=True)
+    if begun.down:
+        say_down(begun.down)
+        ctx.exit(1)
 
 
 @click.command(cls=CeleryCommand)
@@ -83,13 +93,21 @@ def resume(ctx: click.Context, type_: str | None, key: str | None, everything: b
     --all ends the pause of `pause --all`. Types and keys that were paused separately stay paused.
     """
     kind, name = _what(type_, key, everything)
-    with scheduler_of(ctx) as scheduler:
-        was_paused = scheduler.resume(address(kind, name))
-        left = pauses(scheduler.reader)
-    if not was_paused:
+    with fleet_of(ctx) as fleet:
+        of_type = fleet.of_type(name if kind == "type" else None)
+        ended = fleet.each(lambda scheduler: scheduler.resume(address(kind, name)), of_type)
+        left = cohorts.rows(fleet.each(_pauses))
+    say_down(ended.down)
+    if not any(ended.answers.values()):
         others = f"paused: {', '.join(map(str, left))}" if left else "nothing is paused"
         raise click.ClickException(f"{no_pause(kind, name)}; {others}")
     click.echo("\n".join([f"resumed: {Pause(kind, name, 0, None, '')}", *map(sentence, left)]))
+    if ended.down:
+        ctx.exit(1)
+
+
+def _pauses(scheduler: Scheduler) -> list[Pause]:
+    return pauses(scheduler.reader)
 
 
 def _listed(found: list[Pause]) -> str:
@@ -100,4 +118,5 @@ def sentence(each: Pause) -> str:
     """Return a pause as a line."""
     until = "" if each.until is None else f"; until {moment(each.until)}"
     why = f": {each.why}" if each.why else ""
-    return f"paused: {each} since {moment(each.since)}{why}{until}"
+    where = f" in cohort {each.cohort}" if each.cohort else ""
+    return f"paused: {each}{where} since {moment(each.since)}{why}{until}"

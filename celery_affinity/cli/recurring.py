@@ -9,11 +9,11 @@ from ..dispatcher.recurring_calls import fire as fire_call
 from ..observe.recurring import RecurringRow, recurring_rows, without_arguments
 from ..operate.values import why_hidden
 from ..rules.spelling import closest
+from ..server.fleet import WholeFleet
 from ..server.replies import DueCall
-from ..server.scheduler import Scheduler
-from .broker import AS_JSON, check_conf, reader_of, scheduler_of, show
+from .broker import AS_JSON, check_conf, fleet_of, rows_of, say_down, show
 from .lists_by_default import ListsByDefault
-from .words import about, duration, table
+from .words import about, by_cohort, duration
 
 
 @click.group(cls=ListsByDefault)
@@ -30,8 +30,7 @@ def recurring() -> None:
 @handle_preload_options
 def list_calls(ctx: click.Context, as_json: bool) -> None:
     """List the recurring calls: what they match, the last match, and the next firing."""
-    with reader_of(ctx) as reader:
-        found = recurring_rows(reader)
+    found = rows_of(ctx, lambda scheduler: recurring_rows(scheduler.reader))
     show(without_arguments(found) if why_hidden(ctx.obj.app) else found, _listed, json=as_json)
 
 
@@ -44,11 +43,11 @@ def fire(ctx: click.Context, name: str) -> None:
     app = ctx.obj.app
     check_conf(app)
     app.loader.import_default_modules()
-    with scheduler_of(ctx) as scheduler:
-        found = _find(scheduler, name)
+    with fleet_of(ctx) as fleet:
+        cohort, found = _find(fleet, name)
         if found.task not in app.tasks:
             raise click.ClickException(f"the app has no task {found.task!r}, the task of recurring call {name!r}")
-        fire_call(app, scheduler, DueCall(name, "", found.task, found.signature))
+        fleet.ask(cohort, lambda one: fire_call(app, one, DueCall(name, "", found.task, found.signature)))
     click.echo(f"made: {name}; again in {duration(found.stale_after_s)} unless a matching call comes")
 
 
@@ -58,9 +57,9 @@ def fire(ctx: click.Context, name: str) -> None:
 @handle_preload_options
 def remove(ctx: click.Context, name: str) -> None:
     """Remove the call NAME. A call in affinity_recurring comes back when that setting has changed."""
-    with scheduler_of(ctx) as scheduler:
-        found = _find(scheduler, name)
-        scheduler.stop(name)
+    with fleet_of(ctx) as fleet:
+        cohort, found = _find(fleet, name)
+        fleet.ask(cohort, lambda scheduler: scheduler.stop(name))
     of_conf = f"; affinity_recurring of app {found.app!r} still has it" if found.app else ""
     click.echo(f"removed: {name}{of_conf}")
 
@@ -71,9 +70,8 @@ def remove(ctx: click.Context, name: str) -> None:
 @handle_preload_options
 def pause(ctx: click.Context, name: str) -> None:
     """Pause the call NAME until `recurring resume NAME`."""
-    with scheduler_of(ctx) as scheduler:
-        _find(scheduler, name)
-        scheduler.suspend(name, True)
+    with fleet_of(ctx) as fleet:
+        fleet.ask(_find(fleet, name)[0], lambda scheduler: scheduler.suspend(name, True))
     click.echo(f"paused: {name}")
 
 
@@ -83,26 +81,29 @@ def pause(ctx: click.Context, name: str) -> None:
 @handle_preload_options
 def resume(ctx: click.Context, name: str) -> None:
     """Resume the call NAME. It is made at once if no matching call came meanwhile."""
-    with scheduler_of(ctx) as scheduler:
-        _find(scheduler, name)
-        scheduler.suspend(name, False)
+    with fleet_of(ctx) as fleet:
+        fleet.ask(_find(fleet, name)[0], lambda scheduler: scheduler.suspend(name, False))
     click.echo(f"resumed: {name}")
 
 
-def _find(scheduler: Scheduler, name: str) -> RecurringRow:
-    rows = {row.name: row for row in recurring_rows(scheduler.reader)}
-    if name not in rows:
-        close = closest(name, rows)
+def _find(fleet: WholeFleet, name: str) -> tuple[str, RecurringRow]:
+    """Return the cohort of a recurring call, and the call."""
+    asked = fleet.each(lambda scheduler: recurring_rows(scheduler.reader))
+    found = [(cohort, row) for cohort, rows in asked.answers.items() for row in rows]
+    its = next((each for each in found if each[1].name == name), None)
+    if its is None:
+        say_down(asked.down)
+        close = closest(name, [row.name for _, row in found])
         question = f"; did you mean {close!r}?" if close else ""
         raise click.ClickException(f"no recurring call is named {name!r}{question}")
-    return rows[name]
+    return its
 
 
 def _listed(rows: Sequence[RecurringRow]) -> str:
     if not rows:
         return "there are no recurring calls"
     header = ("name", "task", "type", "key", "every", "last match", "fires in", "declared by")
-    return table(header, [_cells(row) for row in rows])
+    return by_cohort(rows, header, [_cells(row) for row in rows])
 
 
 def _cells(row: RecurringRow) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..observe.scale import Scale, name_of, scale_of, scales
+from ..observe import cohorts
+from ..observe.scale import Scale, name_of
 from ..observe.status import Report, WorkerStatus
 from ..rules.scaling import MOST_TARGET_WAIT_S, TARGET_WAIT_S
-from ..server.scheduler import Scheduler
-from .broker import AS_JSON, scheduler_of, show
+from ..server.fleet import WholeFleet
+from .broker import AS_JSON, fleet_of, say_down, show
 from .times import SecondsRange
-from .words import table
+from .words import by_cohort
 
 #: Exit codes of `scale-in`: the worker is drained (and, with --wait, holds nothing); it still works, or does not
 #: answer; there is none.
@@ -39,9 +40,10 @@ _KNOWN_WITHIN_S = 15.0
 @handle_preload_options
 def scale(ctx: click.Context, types: tuple[str, ...], target_wait: float, as_json: bool) -> None:
     """Show how many slots there should be, for each group of workers or for the workers that serve exactly TYPEs."""
-    with scheduler_of(ctx) as scheduler:
-        status = Report(scheduler.reader).status()
-    found = [scale_of(status, types, target_wait)] if types else scales(status, target_wait)
+    with fleet_of(ctx) as fleet:
+        asked = fleet.each(lambda scheduler: Report(scheduler.reader).status())
+        found = cohorts.scale(fleet, asked, types, target_wait)
+    say_down(asked.down)
     show(found, _as_text, json=as_json)
 
 
@@ -51,7 +53,7 @@ def _as_text(found: list[Scale]) -> str:
         for each in found
     ]
     head = ("types", "slots", "running", "waiting", "work", "wanted slots")
-    return table(head, [tuple(map(str, row)) for row in rows])
+    return by_cohort(found, head, [tuple(map(str, row)) for row in rows])
 
 
 @click.command("scale-in", cls=CeleryCommand)
@@ -74,8 +76,8 @@ def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str |
     Exits with 0 on success; with 1 if the worker does not answer, or still has jobs after --wait; with 2 if no worker
     can be removed.
     """
-    with scheduler_of(ctx) as scheduler:
-        workers = Report(scheduler.reader).status().workers
+    with fleet_of(ctx) as fleet:
+        workers = cohorts.whole_workers(cohorts.status(fleet).workers)
         chosen = _least_busy(workers, profile, worker)
         if chosen is None:
             click.echo("no live worker can be removed", err=True)
@@ -90,9 +92,9 @@ def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str |
             if not any("ok" in each.get(chosen.name, ()) for each in replies or ()):
                 click.echo(f"no answer within {_ANSWER_S:g} s: the worker may not be draining", err=True)
                 ctx.exit(BUSY)
-            _wait_until_known(scheduler, chosen)
+            _wait_until_known(fleet, chosen)
         if drain and wait is not None:
-            left = _wait_until_empty(scheduler, chosen, wait)
+            left = _wait_until_empty(fleet, chosen, wait)
             click.echo(f"{left} job(s) left" if left else "empty", err=True)
             ctx.exit(BUSY if left else DRAINED)
 
@@ -117,18 +119,24 @@ def _served_alone(worker: WorkerStatus, workers: Sequence[WorkerStatus]) -> list
     return sorted(set(worker.types) - others)
 
 
-def _wait_until_known(scheduler: Scheduler, worker: WorkerStatus) -> None:
+def _wait_until_known(fleet: WholeFleet, worker: WorkerStatus) -> None:
     """Wait until the server knows that *worker* drains, so that the next call picks another one."""
     until = time.monotonic() + _KNOWN_WITHIN_S
     while time.monotonic() < until:
-        if not any(each.id == worker.id and each.takes_jobs for each in Report(scheduler.reader).status().workers):
+        if not any(each.name == worker.name and each.takes_jobs for each in cohorts.status(fleet).workers):
             return
         time.sleep(_LOOK_EVERY_S)
 
 
-def _wait_until_empty(scheduler: Scheduler, worker: WorkerStatus, wait_s: float) -> int:
+def _wait_until_empty(fleet: WholeFleet, worker: WorkerStatus, wait_s: float) -> int:
     """Return how many jobs *worker* holds after *wait_s* seconds at most."""
     until = time.monotonic() + wait_s
-    while (left := scheduler.reader.held([worker.id])[0]) and time.monotonic() < until:
+    while (left := _held(fleet, worker)) and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)
     return left
+
+
+def _held(fleet: WholeFleet, worker: WorkerStatus) -> int:
+    """Return how many jobs *worker* holds in all cohorts, by its ids there."""
+    asked = fleet.each(lambda scheduler: sum(scheduler.reader.held(worker.id.split())))
+    return sum(asked.answers.values())

@@ -1,12 +1,17 @@
 """``celery -A proj affinity settings ...``: show the settings in force, and change them at run time."""
 
+from collections.abc import Callable
+
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
+from ..observe import cohorts
 from ..server import runtime_settings
+from ..server.runtime_settings import RuntimeSetting
+from ..server.scheduler import Scheduler
 from . import text_of_settings as text
-from .broker import AS_JSON, scheduler_of, show
+from .broker import AS_JSON, asked_of, rows_of, show
 
 
 @click.group(invoke_without_command=True)
@@ -15,8 +20,7 @@ from .broker import AS_JSON, scheduler_of, show
 def settings(ctx: click.Context, as_json: bool) -> None:
     """Show the scheduling settings in force, or change them for the whole fleet."""
     if ctx.invoked_subcommand is None:
-        with scheduler_of(ctx) as scheduler:
-            found = runtime_settings.read(scheduler, settings_of(ctx.obj.app))
+        found = rows_of(ctx, lambda scheduler: runtime_settings.read(scheduler, settings_of(ctx.obj.app)))
         show(found, text.settings, json=as_json)
 
 
@@ -30,9 +34,8 @@ def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> N
     if len(pairs) % 2:
         raise click.UsageError(f"a value is missing for {pairs[-1]!r}: give names and values in turn")
     typed = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    with scheduler_of(ctx) as scheduler:
-        found = runtime_settings.change(scheduler, settings_of(ctx.obj.app), typed)
-    show(found, text.settings, json=as_json)
+    own = settings_of(ctx.obj.app)
+    _change(ctx, lambda scheduler: runtime_settings.change(scheduler, own, typed), as_json)
 
 
 @settings.command("reset", cls=CeleryCommand)
@@ -45,6 +48,13 @@ def reset_settings(ctx: click.Context, names: tuple[str, ...], all_: bool, as_js
     """Reset settings to the values of app.conf."""
     if bool(names) == all_:
         raise click.UsageError("give the names of settings, or --all")
-    with scheduler_of(ctx) as scheduler:
-        found = runtime_settings.reset(scheduler, settings_of(ctx.obj.app), names)
-    show(found, text.settings, json=as_json)
+    own = settings_of(ctx.obj.app)
+    _change(ctx, lambda scheduler: runtime_settings.reset(scheduler, own, names), as_json)
+
+
+def _change(ctx: click.Context, change: Callable[[Scheduler], list[RuntimeSetting]], as_json: bool) -> None:
+    """Change the settings of each cohort, and show them. Exits with 1 if a cohort is down."""
+    asked = asked_of(ctx, change)
+    show(cohorts.rows(asked), text.settings, json=as_json)
+    if asked.down:
+        ctx.exit(1)

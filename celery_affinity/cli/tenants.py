@@ -1,22 +1,24 @@
 """``celery -A proj affinity tenants ...``: look at tenants with jobs, and set their quotas at run time."""
 
-from dataclasses import asdict
+from collections.abc import Mapping
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
-from ..errors import OptionError
+from ..observe import cohorts
 from ..observe.keyed import in_use
 from ..rules import tenants as quotas
 from ..rules.keyed.key_rules import OF_TENANT
-from ..rules.settings import Settings
-from ..rules.tenants import MOST_WEIGHT
+from ..rules.tenants import MOST_WEIGHT, Tenant
 from ..server import tenant_quotas
 from ..server.scheduler import Scheduler
 from . import text_of_tenants as text
-from .broker import AS_JSON, print_json, reader_of, scheduler_of, show
+from .broker import AS_JSON, asked_of, changed_of, show
 from .lists_by_default import ListsByDefault
+
+#: The quotas in force, and those of app.conf.
+_Quotas = tuple[Mapping[str, Tenant], Mapping[str, Tenant]]
 
 
 @click.group(cls=ListsByDefault)
@@ -35,8 +37,7 @@ def tenants() -> None:
 @handle_preload_options
 def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) -> None:
     """List the tenants whose jobs run or wait. * in PATTERN stands for any characters."""
-    with reader_of(ctx) as reader:
-        found = in_use.find(reader, OF_TENANT + pattern, limit)
+    found = cohorts.found(asked_of(ctx, lambda scheduler: in_use.find(scheduler.reader, OF_TENANT + pattern, limit)))
     show(found, text.tenants, json=as_json)
 
 
@@ -62,13 +63,13 @@ def set_quota(
         raise click.BadParameter(f"a whole number, 0 or more, or {quotas.NONE!r}, got: {most!r}", param_hint="--max")
     fields = {"max": None if most == quotas.NONE else int(most)} if most is not None else {}
     fields |= {field: value for field, value in {"min": least, "weight": weight}.items() if value is not None}
-    with scheduler_of(ctx) as scheduler:
-        own = settings_of(ctx.obj.app)
-        try:
-            tenant_quotas.change(scheduler, own, name, fields)
-        except OptionError as error:
-            raise click.ClickException(str(error)) from None
-        _show_quotas(scheduler, own, as_json=as_json)
+    own = settings_of(ctx.obj.app)
+
+    def change(scheduler: Scheduler) -> _Quotas:
+        tenant_quotas.change(scheduler, own, name, fields)
+        return tenant_quotas.read(scheduler, own)
+
+    changed_of(ctx, change, _in_words, json=as_json, in_json=lambda both: both[0])
 
 
 @tenants.command("reset", cls=CeleryCommand)
@@ -78,18 +79,22 @@ def set_quota(
 @handle_preload_options
 def reset_quota(ctx: click.Context, name: str, as_json: bool) -> None:
     """Remove the quota that was set for NAME. The quota in app.conf counts again, or else that of *."""
-    with scheduler_of(ctx) as scheduler:
-        own = settings_of(ctx.obj.app)
+    own = settings_of(ctx.obj.app)
+
+    known: set[str] = set()
+
+    def reset(scheduler: Scheduler) -> _Quotas | None:
         if not tenant_quotas.reset(scheduler, own, name):
-            found, _ = tenant_quotas.read(scheduler, own)
-            known = f"set are {', '.join(sorted(found))}" if found else "none is set"
-            raise click.ClickException(f"no quota is set for {name!r}: {known}")
-        _show_quotas(scheduler, own, as_json=as_json)
+            known.update(tenant_quotas.read(scheduler, own)[0])
+            return None
+        return tenant_quotas.read(scheduler, own)
+
+    def not_set() -> str:
+        others = f"set are {', '.join(sorted(known))}" if known else "none is set"
+        return f"no quota is set for {name!r}: {others}"
+
+    changed_of(ctx, reset, _in_words, json=as_json, in_json=lambda both: both[0], nothing=not_set)
 
 
-def _show_quotas(scheduler: Scheduler, own: Settings, *, as_json: bool) -> None:
-    found, conf = tenant_quotas.read(scheduler, own)
-    if as_json:
-        print_json({name: asdict(quota) for name, quota in found.items()})
-    else:
-        click.echo(text.quotas(found, conf))
+def _in_words(both: _Quotas) -> str:
+    return text.quotas(*both)

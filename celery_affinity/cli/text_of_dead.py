@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..observe.dead_letters import DeadLetter, LetterDetails
-from .words import many, moment, paragraph, table
+from .words import by_cohort, many, moment, paragraph
 
 #: Largest number of characters of an error in a table.
 _WHY_IN_A_ROW = 80
@@ -14,7 +14,8 @@ def letters(found: Sequence[DeadLetter], *, is_filtered: bool = False) -> str:
     if not found:
         return "no dead letter matches" if is_filtered else "there are no dead letters"
     is_any_merged = any(each.calls > 1 for each in found)
-    return table(
+    return by_cohort(
+        found,
         ("ended", "reason", *(["calls"] if is_any_merged else []), "type", "task", "task id", "why"),
         [_letter_row(letter, is_any_merged) for letter in found],
     )
@@ -36,6 +37,7 @@ def letter(shown: LetterDetails) -> str:
     rows = [
         ("task", f"{found.task_id}  {found.task}"),
         ("job", found.job_id),
+        *([("cohort", found.cohort)] if found.cohort else []),
         ("type", found.type),
         ("reason", f"{found.reason} at {moment(found.ended_s)}{_came_back(found.deliveries)}"),
         *([("why", found.why)] if found.why else []),

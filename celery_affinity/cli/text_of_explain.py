@@ -30,6 +30,7 @@ def explanation(found: Explanation) -> str:
     rows = [
         ("task", f"{found.id}  {found.task}"),
         ("state", _state(found)),
+        *([("cohort", found.cohort)] if found.cohort else []),
         ("needs", f"type {found.type}, priority {found.priority}, {mode(found.mode == 'on_demand')}"),
         *([("waits for", _waits_for(found))] if found.state == "scheduled" else []),
         *([("origin", f"recurring call {found.recurring!r}")] if found.recurring else []),

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from ..observe.claim_order import Next
 from ..observe.jobs import Job
 from ..rules.type_name import did_you_mean
-from .words import duration, mode, table
+from .words import by_cohort, duration, mode
 
 
 def running(jobs: Sequence[Job], now_s: float) -> str:
@@ -13,7 +13,9 @@ def running(jobs: Sequence[Job], now_s: float) -> str:
     if not jobs:
         return "no worker holds a job"
     ordered = sorted(jobs, key=lambda each: each.started_s or each.claimed_s or now_s)
-    return table(("worker", "for", "type", "task", "task id", ""), [_running_row(each, now_s) for each in ordered])
+    return by_cohort(
+        ordered, ("worker", "for", "type", "task", "task id", ""), [_running_row(each, now_s) for each in ordered]
+    )
 
 
 def _running_row(each: Job, now_s: float) -> tuple[str, ...]:
@@ -24,7 +26,8 @@ def _running_row(each: Job, now_s: float) -> tuple[str, ...]:
 
 def upcoming(found: Sequence[Next]) -> str:
     """Return pending jobs as a table, the next one first."""
-    return table(
+    return by_cohort(
+        found,
         ("", "type", "priority", "mode", "score", "waited", "task", "task id", ""),
         [_next_row(number, each) for number, each in enumerate(found, 1)],
         red=[not each.served for each in found],

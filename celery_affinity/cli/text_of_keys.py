@@ -8,7 +8,7 @@ from ..observe.keyed.in_use import Found, KeyDetails
 from ..rules.addresses import type_address
 from ..rules.keyed.key_limits import Limit
 from ..rules.patterns import precedence
-from .words import duration, many, mode, moment, paragraph, table
+from .words import by_cohort, duration, many, mode, moment, paragraph, table
 
 
 def keys(found: Found) -> str:
@@ -18,7 +18,7 @@ def keys(found: Found) -> str:
         rows = [
             (type_address(each.type), str(each.limit), str(each.running), str(each.waiting)) for each in found.types
         ]
-        parts.append(table(("limit of a type", "limit", "running", "waiting"), rows))
+        parts.append(by_cohort(found.types, ("limit of a type", "limit", "running", "waiting"), rows))
     return "\n\n".join(parts)
 
 
@@ -28,7 +28,7 @@ def _keys(found: Found) -> str:
     rows = [
         (each.key, _limit(each), str(each.held), str(each.waiting), _wait(each), _held_by(each)) for each in found.keys
     ]
-    shown = table(("key", "limit", "held", "waiting", "oldest wait", "held by"), rows)
+    shown = by_cohort(found.keys, ("key", "limit", "held", "waiting", "oldest wait", "held by"), rows)
     return shown if found.are_all else f"{shown}\n\nthere may be more: give a PATTERN, or a higher --limit"
 
 

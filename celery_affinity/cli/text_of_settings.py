@@ -6,12 +6,13 @@ from ..rules.settings import PREFIX, Settings
 from ..rules.settings_by_name import Value
 from ..rules.shared_settings import NAME_IN_REDIS, from_redis, shared
 from ..server.runtime_settings import RuntimeSetting
-from .words import table
+from .words import by_cohort
 
 
 def settings(found: Sequence[RuntimeSetting]) -> str:
     """Return settings as a table; the last column says why a value differs from this app's app.conf."""
-    return table(
+    return by_cohort(
+        found,
         ("setting", "in force", "app.conf", "default", ""),
         [
             (PREFIX + each.name, str(each.value), str(each.own), str(_default(each.name)), _setting_note(each))

@@ -6,7 +6,7 @@ from ..observe.type_status import TypeStatus
 from ..rules.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE, Bound
 from . import text_of_tenants
 from .pauses import sentence
-from .words import duration, many, table
+from .words import by_cohort, duration, many
 
 _SLOTS = ("free slots", "busy slots")
 
@@ -21,13 +21,16 @@ _BEYOND = {
 def status(found: Status) -> str:
     """Return types, workers and counts as text."""
     is_any_merged = any(each.further_calls for each in found.types)
-    types = table(
+    types = by_cohort(
+        found.types,
         ("type", "pending", *(["calls"] if is_any_merged else []), "on demand", "oldest wait", *_SLOTS, ""),
         [_type_row(each, is_any_merged) for each in found.types],
         red=[each.unserved for each in found.types],
     )
-    workers = table(
-        ("worker", "types", "slots", "free", "last heartbeat", ""), [_worker_row(each) for each in found.workers]
+    workers = by_cohort(
+        found.workers,
+        ("worker", "types", "slots", "free", "last heartbeat", ""),
+        [_worker_row(each) for each in found.workers],
     )
     paused = "".join(f"\n{sentence(each)}" for each in found.pauses)
     tenants = f"\n\n{text_of_tenants.at_a_glance(found.tenants)}" if found.tenants else ""

@@ -6,7 +6,7 @@ from ..observe.keyed.facts import Key
 from ..observe.keyed.in_use import Found
 from ..observe.keyed.tenants import TenantStatus
 from ..rules.tenants import NONE, OTHERS, Tenant
-from .words import duration, many, table
+from .words import by_cohort, duration, many, table
 
 
 def tenants(found: Found) -> str:
@@ -24,13 +24,14 @@ def tenants(found: Found) -> str:
         )
         for each in found.keys
     ]
-    shown = table(("tenant", "min", "max", "slots", "waiting", "oldest wait"), rows)
+    shown = by_cohort(found.keys, ("tenant", "min", "max", "slots", "waiting", "oldest wait"), rows)
     return shown if found.are_all else f"{shown}\n\nthere may be more: give a PATTERN, or a higher --limit"
 
 
 def at_a_glance(found: Sequence[TenantStatus]) -> str:
     """Return tenants as a table, for the report on the fleet."""
-    return table(
+    return by_cohort(
+        found,
         ("tenant", "slots", "min", "max", "weight", "waiting", "oldest wait", ""),
         [
             (

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import click
 from wcwidth import wcswidth
 
+from ..server.fleet import Row
+
 
 def mode(on_demand: bool) -> str:
     """Return the mode of a job in words."""
@@ -53,6 +55,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bo
         line = _line(row, widths)
         lines.append(click.style(line, fg="red") if red and red[number] else line)
     return "\n".join(lines)
+
+
+def by_cohort(of: Sequence[Row], header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()) -> str:
+    """Return the *rows* about *of* as a table, with a first column for their cohorts if there are several."""
+    if not any(each.cohort for each in of):
+        return table(header, rows, red)
+    with_cohort = [(each.cohort or "", *row) for each, row in zip(of, rows, strict=True)]
+    return table(("cohort", *header), with_cohort, red)
 
 
 def printable(cell: str) -> str:

@@ -6,6 +6,9 @@ from dataclasses import fields, is_dataclass
 #: A value that `json.dumps` accepts. A recursive type would say more, but each caller would have to prove it.
 Json = object
 
+#: Fields that a report has only if it is about more than one cohort.
+OF_COHORTS = ("cohort", "down")
+
 
 def as_json(found: object) -> Json:
     """Return *found*, a report or a list of parts of a report, as a value for `json.dumps`.
@@ -15,7 +18,8 @@ def as_json(found: object) -> Json:
     """
     if is_dataclass(found):
         names = [*(each.name for each in fields(found)), *properties_of(type(found))]
-        return {name: as_json(getattr(found, name)) for name in names}
+        values = {name: getattr(found, name) for name in names}
+        return {name: as_json(value) for name, value in values.items() if value is not None or name not in OF_COHORTS}
     if isinstance(found, Mapping):
         return {name: as_json(value) for name, value in found.items()}
     if isinstance(found, (list, tuple)):

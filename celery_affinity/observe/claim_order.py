@@ -11,6 +11,7 @@ from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO, Rank, Terms, Weights, overtakes, score
 from ..rules.shared_settings import complete, weights
+from ..server.fleet import Row
 from ..server.reader import Lane, Reader
 from .job_row import read_jobs
 
@@ -30,7 +31,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Next:
+class Next(Row):
     """A pending job in the order of claims.
 
     *score*: points. *served*: whether a live worker serves the type. *kept_back*: whether a key keeps the job back.

@@ -10,6 +10,7 @@ from ..clock import SECOND_US
 from ..rules import patterns
 from ..rules.marks import is_batch
 from ..rules.rows import number_of, text_of
+from ..server.fleet import Row
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
 from .merging import Calls, calls_of
@@ -23,7 +24,7 @@ _SHOWN_HEADERS = (*_ARGUMENTS, "retries", "eta", "expires", "root_id", "parent_i
 
 
 @dataclass(frozen=True)
-class DeadLetter:
+class DeadLetter(Row):
     """A job that will not run again.
 
     *reason*: one of `dead_reasons.REASONS`. *ended_s*: Unix time. Not *replayable*: the message is gone. *why*: the
@@ -108,6 +109,11 @@ def show(reader: Reader, letter: DeadLetter, hidden: str | None = None) -> Lette
     if hidden is not None:
         headers = {name: value for name, value in headers.items() if name not in _ARGUMENTS} | {"arguments": hidden}
     return LetterDetails(letter, job.enqueued_us / SECOND_US, message_bytes, headers)
+
+
+def shown(reader: Reader, id: str, hidden: str | None = None) -> list[LetterDetails]:
+    """Return what `show` does of the letters with an id, of the job or of its task."""
+    return [show(reader, letter, hidden) for letter in find(reader, LetterFilter((id,)))]
 
 
 def headers_of(reader: Reader, job_id: str) -> dict[str, object]:

@@ -59,12 +59,14 @@ class JobsPage:
     """A page of a list of jobs. *cursor*: the argument for the next page; None on the last page.
 
     *partial*: whether the page stopped before its limit because it had read as many jobs, or as much of their messages,
-    as one page may read. More matching jobs may follow.
+    as one page may read. More matching jobs may follow. *down*: why jobs of cohorts are left out, by name; None if none
+    are.
     """
 
     jobs: list[Job]
     cursor: str | None
     partial: bool = False
+    down: dict[str, str] | None = None
 
 
 class _At(NamedTuple):

@@ -16,6 +16,7 @@ from ..rules.rule_texts import hint_in
 from ..rules.score import Weights
 from ..rules.shared_settings import complete
 from ..rules.unreadable import is_text
+from ..server.fleet import Row
 from ..server.reader import Command, Reader
 from . import how_long
 from .claimed_jobs import ClaimedJob, held
@@ -37,7 +38,7 @@ _SETTINGS = ("priority_reversed", "heartbeat_interval_us")
 
 
 @dataclass(frozen=True)
-class Job:
+class Job(Row):
     """The facts of the newest job of a task. For a merged call, these are the facts of its run.
 
     *id*: the id of the task. *state*: one of `STATES`. *source*: "broker", or "backend" if only the result backend

@@ -1,7 +1,7 @@
 """The one list of metrics for Prometheus, which the command `metrics`, the web application and Flower serve."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from ..clock import SECOND_US
@@ -266,7 +266,21 @@ def families(metrics: Metrics | None) -> Iterator[Family]:
     if metrics is None:
         yield Family(UP.name, UP.help, "gauge", [Sample("", {}, 0)])
         return
-    yield from (figure.family(metrics) for figure in METRICS)
+    yield from (_family(figure, metrics) for figure in METRICS)
+
+
+def _family(figure: Figure | Histogram, metrics: Metrics) -> Family:
+    """Return a metric: of several cohorts all samples, with a label for the cohort."""
+    if not metrics.of_cohorts:
+        return figure.family(metrics)
+    samples = [
+        replace(sample, labels={"cohort": name, **sample.labels})
+        for name, each in metrics.of_cohorts.items()
+        for sample in figure.family(each).samples
+    ]
+    if figure is UP:
+        samples += [Sample("", {"cohort": name}, 0) for name in metrics.down or ()]
+    return replace(figure.family(), samples=samples)
 
 
 def as_text(metrics: Metrics | None) -> str:

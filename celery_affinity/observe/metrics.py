@@ -28,11 +28,12 @@ _LONGEST_PROFILE = 200
 @dataclass(frozen=True)
 class Metrics(Status):
     """A status, with what grows. *bounds_s*: type -> the longest time by which a job may be younger and still pass one
-    that waits; infinite while a rule lets any job pass.
+    that waits; infinite while a rule lets any job pass. *of_cohorts*: those of each cohort, if there are several.
     """
 
     of_types: list[TypeMetrics] = field(default_factory=list)
     bounds_s: dict[str, float] = field(default_factory=dict)
+    of_cohorts: dict[str, "Metrics"] = field(default_factory=dict)
 
     @classmethod
     def of(

@@ -7,7 +7,8 @@ from contextlib import suppress
 
 from kombu import Connection
 
-from .metrics import Metrics, read_metrics
+from .cohorts import metrics
+from .metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Observer:
 
     def _status(self) -> Metrics:
         assert self._connection is not None, "made by _read"
-        return read_metrics(self._connection.default_channel.scheduler.reader)
+        return metrics(self._connection.default_channel.fleet)
 
     def close(self) -> None:
         """Give the connection up."""

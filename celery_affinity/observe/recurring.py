@@ -8,6 +8,7 @@ from redis.exceptions import NoPermissionError
 from ..clock import SECOND_US
 from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
+from ..server.fleet import Row
 from ..server.reader import Reader
 
 #: Largest number of recurring calls that are shown, and number of those whose signatures are read together.
@@ -33,7 +34,7 @@ _FIELDS = (
 
 
 @dataclass(frozen=True)
-class RecurringRow:
+class RecurringRow(Row):
     """A recurring call, as it stands. *app*: that whose app.conf has it; "": it was declared at run time.
 
     *fires_in_s*: 0 or less if it is due; None while it is suspended. *matched_ago_s*: the time since a call, or the end

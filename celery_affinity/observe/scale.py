@@ -1,15 +1,16 @@
 """How many slots each part of the fleet should have: the answer of ``celery affinity scale``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..rules.scaling import TARGET_WAIT_S, Load, wanted_slots
+from ..server.fleet import Row
 from .status import Status
 from .type_status import TypeStatus
 
 
 @dataclass(frozen=True)
-class Scale:
+class Scale(Row):
     """The slots of the workers that serve just *types*, and those that there should be.
 
     *profile*: the types, with commas between them. *waiting*: jobs of these types that could start if a slot were free,
@@ -55,6 +56,23 @@ def scale_of(status: Status, types: Iterable[str], target_wait_s: float = TARGET
         work_s=round(sum(each.work_s for each in loads), 3),
         target_wait_s=target_wait_s,
         wanted_slots=wanted_slots(loads, running, target_wait_s),
+    )
+
+
+def one_scale(found: Sequence[Scale], types: Iterable[str]) -> Scale:
+    """Return the scale of *types*, which may be the sum of those of several cohorts."""
+    if len(found) == 1:
+        return found[0]
+    names = sorted(set(types))
+    return Scale(
+        profile=name_of(names),
+        types=names,
+        slots=sum(each.slots for each in found),
+        running=sum(each.running for each in found),
+        waiting=round(sum(each.waiting for each in found), 3),
+        work_s=round(sum(each.work_s for each in found), 3),
+        target_wait_s=found[0].target_wait_s,
+        wanted_slots=sum(each.wanted_slots for each in found),
     )
 
 

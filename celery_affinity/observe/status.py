@@ -9,6 +9,7 @@ from ..rules.bounds import Bound, bound_of
 from ..rules.protocol import BATCH_SIZE, DROPPED_OF, REFUSED_OF
 from ..rules.redis_keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
+from ..server.fleet import Row
 from ..server.reader import Reader, as_text
 from .job_row import read_jobs
 from .keyed.room import beyond_lanes
@@ -25,7 +26,7 @@ MOST_CLAIMS_READ = 1000
 
 
 @dataclass(frozen=True)
-class WorkerStatus:
+class WorkerStatus(Row):
     """A live worker.
 
     *last_heartbeat_s*: time since the last heartbeat. *withdrawn*: types that the worker refuses for the moment,
@@ -80,7 +81,7 @@ class Status:
     longest time since anything put off a recurring call, s; None if none is in force, or nothing has yet. *batches*:
     runs of merged calls since the cohort's first day. *refused*, *dropped*: by type, the jobs that were refused, or
     dropped, since as many waited as might. *tenants*: those with a quota of their own, and those with the most waiting
-    jobs.
+    jobs. *down*: why cohorts are not part of this, by name; None if all are.
     """
 
     types: list[TypeStatus]
@@ -95,6 +96,7 @@ class Status:
     refused: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     tenants: list[TenantStatus] = field(default_factory=list)
+    down: dict[str, str] | None = None
 
 
 def _with_trends(reader: Reader, types: list[TypeStatus], now_us: int) -> list[TypeStatus]:

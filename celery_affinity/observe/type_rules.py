@@ -8,13 +8,14 @@ from ..clock import SECOND_US
 from ..rules import addresses
 from ..rules.addresses import Kind
 from ..rules.redis_keys import decode, encode
+from ..server.fleet import Row
 from ..server.reader import Reader
 from . import sentences
 from .keyed.facts import encoded
 
 
 @dataclass(frozen=True)
-class Pause:
+class Pause(Row):
     """What is paused: the type or key *name*, or all types. Times are Unix times, s; *until* None: no end."""
 
     kind: Kind

@@ -6,6 +6,7 @@ from typing import Any
 from ..clock import SECOND_US
 from ..rules.bounds import Bound
 from ..rules.redis_keys import decode
+from ..server.fleet import Row
 from ..server.reader import Backlog
 from .reserves import Reserved
 from .trend import Trend
@@ -13,7 +14,7 @@ from .type_rules import Pause, TypeLimit
 
 
 @dataclass(frozen=True)
-class TypeStatus:
+class TypeStatus(Row):
     """A type with pending or claimed jobs, or live workers.
 
     *claimed*: number of jobs that workers hold; None if versatile workers hold more than `MOST_CLAIMS_READ`.

@@ -1,17 +1,20 @@
 """Choose jobs by what they are: all those of a customer, a type, a task, or an age, in any number."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import inf
 from typing import NamedTuple
 
+from ..observe.cohorts import named
 from ..observe.job_lists import MOST, Filter, page_of
 from ..observe.job_row import read_jobs
 from ..observe.jobs import Job
 from ..rules.marks import is_batch
 from ..rules.rows import text_of
+from ..server.fleet import Asked, WholeFleet
 from ..server.reader import Reader
+from ..server.scheduler import Scheduler
 
 #: Number of chosen jobs that are kept whole, to be shown.
 MOST_SHOWN = 5
@@ -65,6 +68,34 @@ def choose(
             choice.calls += job.calls if is_batch(job.job_id) else 1
             if len(choice.shown) < MOST_SHOWN:
                 choice.shown.append(job)
+    return choice
+
+
+def choose_in(
+    fleet: WholeFleet,
+    which: Callable[[Reader], Filter],
+    type_: str | None,
+    states: Sequence[str],
+    most: float = inf,
+    most_pages: float = inf,
+) -> Asked[Choice]:
+    """Return what `choose` does of each cohort that can have jobs of *type_*; all for None."""
+
+    def ask(scheduler: Scheduler) -> Choice:
+        return choose(scheduler.reader, which(scheduler.reader), states, most, most_pages)
+
+    return fleet.each(ask, fleet.of_type(type_))
+
+
+def together(asked: Asked[Choice], is_split: bool) -> Choice:
+    """Return the choices of cohorts as one, to be shown."""
+    choice = Choice()
+    for name, each in asked.answers.items():
+        choice.chosen += each.chosen
+        choice.shown += named(each.shown, name) if is_split else each.shown
+        choice.calls += each.calls
+        choice.more = choice.more or each.more
+    del choice.shown[MOST_SHOWN:]
     return choice
 
 

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from celery import Celery
 from kombu import Connection
 
-from ..observe import dead_letters, job_lists
-from ..observe import jobs as facts
+from ..observe import cohorts, dead_letters
 from ..observe.job_lists import JobsPage
 from ..observe.jobs import Job
+from ..server.fleet import WholeFleet
 from ..server.scheduler import Scheduler
-from ..transport.reach import scheduler_of
+from ..transport.reach import fleet_of
 from . import backend, moving, values
 from .filters import Filters
 from .moving import Move
 from .terminating import ability
 from .values import Values
 
-#: The way to the scheduler of an app, which is open for a while.
-Reach = Callable[[], AbstractContextManager[Scheduler]]
+#: The way to the cohorts of an app, which is open for a while.
+Reach = Callable[[], AbstractContextManager[WholeFleet]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Jobs:
 
     def __init__(self, app: Celery, reach: Reach | None = None) -> None:
         self.app = app
-        self._reach = reach or (lambda: scheduler_of(app))
+        self._reach = reach or (lambda: fleet_of(app))
 
     def get(self, id: str) -> Job:
         """Return the facts of the newest job of the task *id*.
@@ -60,18 +60,18 @@ class Jobs:
 
     def known(self, id: str) -> Job:
         """Return what `get` returns, but do not ask the result backend: an ended job is known for `affinity_keep` s."""
-        with self._reach() as scheduler:
-            return facts.get(scheduler.reader, id)
+        return self.known_many([id])[0]
 
     def known_many(self, ids: Sequence[str]) -> Sequence[Job]:
         """Return what `known` returns for each of *ids*, in as few round trips as for one."""
-        with self._reach() as scheduler:
-            return facts.get_many(scheduler.reader, ids)
+        with self._reach() as fleet:
+            return cohorts.jobs(fleet, ids)
 
     def values(self, id: str) -> Values:
         """Return what the job *id* was called with, its result, or its exception and traceback, as far as known."""
-        with self._reach() as scheduler:
-            found = values.arguments(scheduler.reader, facts.get(scheduler.reader, id))
+        job = self.known(id)
+        with self._reach() as fleet:
+            found = fleet.ask(job.cohort or fleet.names[0], lambda scheduler: values.arguments(scheduler.reader, job))
         return values.with_result(self.app, id, found)
 
     def list(
@@ -98,8 +98,8 @@ class Jobs:
         stopped there. Raises OptionError.
         """
         filters = Filters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
-        with self._reach() as scheduler:
-            return job_lists.page_of(scheduler.reader, filters.of(self.app, scheduler.reader), limit, cursor)
+        with self._reach() as fleet:
+            return cohorts.page_of(fleet, lambda reader: filters.of(self.app, reader), type, limit, cursor)
 
     def cancel(self, id: str, terminate: bool = False, *, connection: Connection | None = None) -> Change:
         """Revoke a job: a waiting job ends at once, and a job that a worker holds does not start.
@@ -139,8 +139,10 @@ class Jobs:
         job = self.known(id)
         if job.state not in ("scheduled", "pending") or job.job_id is None:
             return Change(id, job.state, False, _cannot_be_moved(job))
-        with self._reach() as scheduler:
-            outcome = moving.move(self.app, scheduler, [job.job_id], wish)
+        job_id = job.job_id
+        with self._reach() as fleet:
+            where = job.cohort or fleet.names[0]
+            outcome = fleet.ask(where, lambda scheduler: moving.move(self.app, scheduler, [job_id], wish))
         (found,) = outcome.found
         if not found.waits:  # it went on just now
             job = self.known(id)
@@ -154,9 +156,13 @@ class Jobs:
         job = self.known(id)
         if job.state != "dead" or job.job_id is None:
             return Change(id, job.state, False, _CANNOT_BE_RETRIED.get(job.state, "it has not ended"))
-        with self._reach() as scheduler:
-            letters = dead_letters.find(scheduler.reader, dead_letters.LetterFilter((job.job_id,)))
-            replayed = scheduler.replay([letter.job_id for letter in letters])
+        which = dead_letters.LetterFilter((job.job_id,))
+
+        def replay(scheduler: Scheduler) -> list[str]:
+            return scheduler.replay([letter.job_id for letter in dead_letters.find(scheduler.reader, which)])
+
+        with self._reach() as fleet:
+            replayed = fleet.ask(job.cohort or fleet.names[0], replay)
         with_it = f", with the other {job.calls - 1} of its run" if job.calls > 1 else ""
         note = f"published again{with_it}" if replayed else "its message is gone"
         return Change(id, job.state, bool(replayed), note)

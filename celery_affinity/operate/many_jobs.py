@@ -1,7 +1,7 @@
 """Cancel or move very many jobs, some in each call: other callers of the server are served in between."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from celery import Celery
@@ -9,9 +9,10 @@ from kombu import Connection
 
 from ..observe import jobs as facts
 from ..rules.protocol import MOST_MOVES, REVOKED_KEPT_S
+from ..server.fleet import Asked, WholeFleet
 from ..server.scheduler import Scheduler
 from . import moving
-from .choosing import Chosen, pages, task_ids
+from .choosing import Choice, Chosen, pages, task_ids
 from .moving import Move
 from .terminating import ability
 
@@ -28,6 +29,20 @@ class Done(NamedTuple):
     done: int
     left: dict[str, int]
     warning: str | None = None
+
+
+def in_each(fleet: WholeFleet, asked: Asked[Choice], act: Callable[[Scheduler, Choice], Done]) -> Done:
+    """Return what *act* did to the choices of all cohorts."""
+    every = [
+        fleet.ask(name, lambda scheduler: act(scheduler, choice))  # noqa: B023 - asked at once
+        for name, choice in asked.answers.items()
+        if choice.chosen
+    ]
+    left = Counter[str]()
+    for each in every:
+        left.update(each.left)
+    warnings = [each.warning for each in every if each.warning]
+    return Done(sum(each.done for each in every), dict(left), "; ".join(dict.fromkeys(warnings)) or None)
 
 
 def move(app: Celery, scheduler: Scheduler, chosen: Sequence[Chosen], wish: Move) -> Done:

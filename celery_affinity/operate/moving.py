@@ -1,6 +1,6 @@
 """Give jobs that wait another type, priority or mode, and say what came of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from celery import Celery
@@ -56,6 +56,7 @@ def move(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: Move) 
     """
     if wish.type is not None and not settings_of(app).schedules(wish.type):
         raise refuse("type", "the name of a queue that is scheduled (affinity_queues)", wish.type)
+    check_cohort(app, wish, [scheduler.keys.cohort])
     priority = None if wish.priority is None else _as_scripts_count(scheduler, int(wish.priority))
     moved = scheduler.move(job_ids, type_=wish.type, on_demand=wish.on_demand, priority=priority)
     warning = None
@@ -63,6 +64,19 @@ def move(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: Move) 
         served = {decode(unmarked(type_)) for type_ in scheduler.reader.capacity()}
         warning = f"no live worker serves type {wish.type!r}{did_you_mean(wish.type, served)}"
     return MoveResult(moved.found, warning)
+
+
+def check_cohort(app: Celery, wish: Move | None, names: Iterable[str]) -> None:
+    """Raise OptionError if the type that jobs of the cohorts *names* are to have is in another cohort."""
+    settings = settings_of(app)
+    if wish is None or wish.type is None or not settings.cohorts:
+        return
+    others = [name for name in names if name != settings.cohort_of(wish.type)]
+    if others:
+        where = settings.cohort_of(wish.type)
+        raise OptionError(
+            f"type must be one of cohort {others[0]!r}, in which the jobs are, got: {wish.type!r} of cohort {where!r}"
+        )
 
 
 def _as_scripts_count(scheduler: Scheduler, priority: int) -> int:

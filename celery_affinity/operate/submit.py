@@ -30,6 +30,7 @@ from ..rules.made_ids import made_id, made_task_id
 from ..rules.new_job import NewJob
 from ..rules.type_name import is_type
 from ..server import idempotency
+from ..server.fleet import WholeFleet
 from ..server.idempotency import Made
 from ..server.scheduler import Scheduler
 from .jobs import Reach
@@ -100,16 +101,22 @@ def submit(
     *reach*, *connect*: the ways to the scheduler, and to kombu. Raises OptionError for a bad call; UsedBeforeError.
     """
     if request.name is not None:
-        with reach() as scheduler:
-            before = idempotency.made(scheduler, request.name)
+        with reach() as fleet:
+            before = _made(fleet, request.name)
         if before is not None:
             return _repeated(request, before)
     with connect() as connection:
         jobs = _jobs(app, request, ids, connection)
     if not jobs:
         return ids.task_id, True  # to a queue that is not scheduled
-    with reach() as scheduler:
-        return _publish(scheduler, app, request, ids, jobs)
+    with reach() as fleet:
+        return fleet.ask(fleet.cohort_of(jobs[0].type), lambda one: _publish(one, app, request, ids, jobs))
+
+
+def _made(fleet: WholeFleet, name: str) -> Made | None:
+    """Return what was made of an Idempotency-Key, in any cohort: another request of that name may go elsewhere."""
+    asked = fleet.each(lambda scheduler: idempotency.made(scheduler, name))
+    return next((made for made in asked.answers.values() if made is not None), None)
 
 
 def _publish(scheduler: Scheduler, app: Celery, request: Submission, ids: Ids, jobs: list[NewJob]) -> tuple[str, bool]:

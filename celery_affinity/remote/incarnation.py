@@ -18,6 +18,7 @@ from celery import Celery
 from ..client.of_app import settings_of
 from ..errors import OptionError, refuse
 from ..rules import redis_keys, worker_priority
+from ..rules.cohorts import DEFAULT
 from ..rules.protocol import FORCE
 from ..rules.rows import text_of
 from ..rules.settings import Settings
@@ -157,6 +158,8 @@ def _check(settings: Settings, name: str, types: Sequence[str], slots: int, prio
             raise refuse("types", f"each {ACCEPTED}", each[:300])
         if not settings.schedules(each):
             raise refuse("types", "queues that are scheduled (affinity_queues)", each)
+        if settings.cohort_of(each) != DEFAULT:
+            raise refuse("types", f"of cohort {DEFAULT!r}, which alone has workers over HTTP (affinity_cohorts)", each)
 
 
 def _key(scheduler: Scheduler, worker: str) -> str:

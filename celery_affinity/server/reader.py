@@ -134,6 +134,11 @@ class Reader:
                 break
         return [jobs[each] for each in task_ids]
 
+    def knows(self, id: str) -> bool:
+        """Return whether there is a job with an id, of the job or of its task."""
+        found = self.ask([("exists", self.key("task", encode(id))), ("exists", self.key("job", id))])
+        return any(found)
+
     def lives(self, task_id: str) -> bool:
         """Return whether a job of a task waits, or runs."""
         (job_ids,) = self.jobs_of([task_id])

@@ -12,6 +12,7 @@ from ..rules.keyed.key_limits import NONE_AT_RUN_TIME
 from ..rules.settings import PREFIX, Settings
 from ..rules.settings_by_name import CHANGEABLE, Value, changeable, parse_change
 from ..rules.shared_settings import NAME_IN_REDIS, from_redis, is_setting, shared, to_redis
+from .fleet import Row
 from .scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
@@ -20,7 +21,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True)
-class RuntimeSetting:
+class RuntimeSetting(Row):
     """A setting that can be changed at run time.
 
     *value*: the value in force. *conf*: the value in the app.conf that changed last in the fleet, to which a reset goes

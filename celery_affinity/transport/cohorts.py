@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from celery import Celery
 from kombu import Connection
+from kombu.exceptions import OperationalError
 
 from ..client import publishing_app
 from ..client.of_app import settings_of
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from .channel import AffinityChannel
 
 
-#: Options of ``task_publish_retry_policy`` that are about connections, with kombu's defaults.
-_POLICY = {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.2}
+#: Of a publish: the options of ``task_publish_retry_policy`` that are about connections, with kombu's defaults.
+_POLICY: dict[str, float] = {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.2}
+
+#: Of all else. By itself, kombu pauses 2 s before its one further try: whoever waits for one cohort holds up others.
+_ONCE_MORE: dict[str, float] = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
 
 
 class Routes:
@@ -54,20 +58,29 @@ class Routes:
             if url is None
             else self._app.connection_for_write(url)
         )
-        connection.transport_options = {**connection.transport_options, COHORT: name}
+        ours = self._broker.transport_options
+        patience = {each: ours[each] for each in ("socket_timeout", "socket_connect_timeout") if each in ours}
+        connection.transport_options = {**connection.transport_options, **patience, COHORT: name}
         return connection
 
     def _open(self, name: str, *, publishes: bool) -> "AffinityChannel":
         connection = self.connection_to(name)
-        conf = self._app.conf
-        if publishes and conf.task_publish_retry:
-            # kombu repeats a publish, with pauses, as long as the broker's server is down. It knows of no other server.
-            policy = {**_POLICY, **(conf.task_publish_retry_policy or {})}
-            connection.ensure_connection(**{option: policy[option] for option in _POLICY})
+        try:
+            connection.ensure_connection(**self._patience(publishes))
+        except OperationalError as exc:
+            raise (exc.__cause__ or exc) from None  # the error of the connection, which publishers retry
         channel = connection.channel()
         if not hasattr(channel, "scheduler_for"):
             raise TransportError(f"url of cohort {name!r} must begin with a scheme of broker_url, such as redis://")
         return channel  # type: ignore[no-any-return]
+
+    def _patience(self, publishes: bool) -> dict[str, float]:
+        conf = self._app.conf
+        if not publishes or not conf.task_publish_retry:
+            return _ONCE_MORE
+        # kombu repeats a publish, with pauses, as long as the broker's server is down. It knows of no other server.
+        policy = {**_POLICY, **(conf.task_publish_retry_policy or {})}
+        return {option: policy[option] for option in _POLICY}
 
     def close(self) -> None:
         """Close the connections to all cohorts beside `default`."""

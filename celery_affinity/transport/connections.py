@@ -19,6 +19,7 @@ from ..server.connections.in_flight import InFlight
 from ..server.connections.kept import KeptClient
 from ..server.connections.lasting import lasting
 from ..server.connections.renewed import hear_of_new_logins, streams
+from ..server.fleet import WholeFleet
 from ..server.passing import passes, refuses_writes
 from ..server.replies import Published
 from ..server.scheduler import Scheduler
@@ -107,8 +108,13 @@ class ConnectedChannel(_StockChannel):
             self._scheduler = scheduler
         return self._scheduler
 
-    def scheduler_of_its_own(self) -> Scheduler:
-        """Return a scheduler on connections that outlive the channel: other threads use it while the channel closes."""
+    def scheduler_of_its_own(self, cohort: str | None = None) -> Scheduler:
+        """Return a scheduler on connections that outlive the channel: other threads use it while the channel closes.
+
+        *cohort*: that of the app whose scheduler is meant; None: the channel's own.
+        """
+        if cohort is not None and cohort != self.keys.cohort and self.routes is not None:
+            return self.routes.channel_of(cohort).scheduler_of_its_own()
         scheduler = Scheduler(KeptClient(self._pool_of_its_own()), self.keys)
         self._check_schema(scheduler)
         return scheduler
@@ -150,12 +156,13 @@ class ConnectedChannel(_StockChannel):
             published.update(zip(its, scheduler.publish(*(jobs[at] for at in its)), strict=True))
         return [published[at] for at in range(len(jobs))]
 
-    def schedulers(self) -> Iterator[tuple[str, Scheduler]]:
-        """Yield each cohort's name and scheduler. Raises the error of a cohort whose server is down when it comes."""
-        yield self.keys.cohort, self.scheduler
-        routes = self.routes
-        if routes is not None:
-            yield from ((name, routes.channel_of(name).scheduler) for name in routes.names)
+    @property
+    def fleet(self) -> WholeFleet:
+        """All cohorts of the app, for whoever looks at them; the channel's own cohort if there are no others."""
+        routes, default = self.routes, self.scheduler
+        if routes is None:
+            return WholeFleet.alone(default)
+        return WholeFleet([DEFAULT, *routes.names], routes.cohort_of, self.scheduler_of)
 
     def close(self) -> None:
         if routes := self.__dict__.pop("routes", None):

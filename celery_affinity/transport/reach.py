@@ -13,10 +13,11 @@ from kombu import Connection
 
 from ..client import publishing_app, recurring
 from ..errors import TransportError
-from ..observe import explain as explanation
+from ..observe import cohorts
 from ..observe.explain import Explanation
 from ..rules.cohorts import DEFAULT
 from ..rules.recurring import check_name
+from ..server.fleet import WholeFleet
 from ..server.scheduler import Scheduler
 from .channel import AffinityChannel
 
@@ -49,6 +50,21 @@ def channel_of(connection: Connection, broker_transport: object) -> AffinityChan
     return channel
 
 
+def fleet_on(connection: Connection, broker_transport: object, cohort: str | None = None) -> WholeFleet:
+    """Return all cohorts on a connection, which is opened, or the one that is named. Raises as `scheduler_on` does."""
+    if cohort is not None:
+        return WholeFleet.alone(scheduler_on(connection, broker_transport, cohort))
+    connect(connection)
+    return channel_of(connection, broker_transport).fleet
+
+
+@contextmanager
+def fleet_of(app: Celery) -> Iterator[WholeFleet]:
+    """Yield all cohorts of *app*, on a connection from its pool. Raises what `scheduler_on` does."""
+    with app.connection_or_acquire() as connection:
+        yield fleet_on(connection, app.conf.broker_transport)
+
+
 @contextmanager
 def scheduler_of(app: Celery) -> Iterator[Scheduler]:
     """Yield the scheduler of *app*, on a connection from its pool. Raises what `scheduler_on` does."""
@@ -63,13 +79,7 @@ def explain(app: Celery, task_id: str) -> Explanation:
     after 5 s, plus ``broker_connection_timeout`` at most.
     """
     with app.connection_or_acquire() as connection:
-        connect(connection)
-        channel = channel_of(connection, app.conf.broker_transport)
-        readers = [scheduler.reader for _, scheduler in channel.schedulers()]
-        for reader in readers[:-1]:
-            if reader.jobs_of([task_id]) != [[]]:
-                return explanation.explain(reader, task_id)
-        return explanation.explain(readers[-1], task_id)
+        return cohorts.explain(fleet_on(connection, app.conf.broker_transport), task_id)
 
 
 def recur(name: str, signature: Signature, *, stale_after: float, since: str = "enqueue") -> None:
@@ -97,7 +107,5 @@ def stop(name: str, app: Celery | None = None) -> bool:
     check_name(name)
     app = app or publishing_app.current()
     with app.connection_or_acquire() as connection:
-        connect(connection)
-        channel = channel_of(connection, app.conf.broker_transport)
-        stopped = [scheduler.stop(name) for _, scheduler in channel.schedulers()]
-        return any(stopped)
+        fleet = fleet_on(connection, app.conf.broker_transport)
+        return fleet.first(lambda scheduler: scheduler.stop(name) or None) is not None

@@ -12,6 +12,9 @@ from kombu.connection import ConnectionPool
 from kombu.exceptions import OperationalError
 from redis import exceptions as redis_errors
 
+from ..client.of_app import settings_of
+from ..rules.cohorts import DEFAULT
+from ..server.fleet import WholeFleet
 from ..server.scheduler import Scheduler
 from ..transport.reach import channel_of
 
@@ -40,6 +43,10 @@ class Broker:
     def __init__(self, app: Celery) -> None:
         self._app = app
         self._scheduler: Scheduler | None = None
+        settings = settings_of(app)
+        self._fleet = WholeFleet([DEFAULT, *settings.cohorts], settings.cohort_of, self._of_cohort, rest_s=_DOWN_S)
+        self._others: dict[str, Scheduler] = {}
+        self._lock_of_others = threading.Lock()
         self._lock = threading.Lock()
         self._connections: ConnectionPool | None = None
         self._lock_of_pool = threading.Lock()
@@ -67,8 +74,20 @@ class Broker:
             raise BrokerDownError(self._words()) from exc
 
     @contextmanager
-    def reach(self) -> Iterator[Scheduler]:
-        """Yield the scheduler, within `call`."""
+    def reach(self) -> Iterator[WholeFleet]:
+        """Yield the cohorts, within `call`."""
+        self._main()
+        yield self._fleet
+
+    def _of_cohort(self, name: str) -> Scheduler:
+        if name == DEFAULT:
+            return self._main()
+        with self._lock_of_others:
+            if name not in self._others:
+                self._others[name] = self._opened(name)
+            return self._others[name]
+
+    def _main(self) -> Scheduler:
         scheduler = self._scheduler
         if scheduler is None:
             with self._lock:  # one thread connects, the others wait for it
@@ -77,7 +96,7 @@ class Broker:
                         raise redis_errors.ConnectionError("the broker is down")
                     self._scheduler = self.opened()
                 scheduler = self._scheduler
-        yield scheduler
+        return scheduler
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -105,11 +124,14 @@ class Broker:
     def opened(self) -> Scheduler:
         """Return a scheduler on connections of its own. Raises what a broker raises that does not answer."""
         try:
-            with self.connection() as connection:
-                return channel_of(connection, self._app.conf.broker_transport).scheduler_of_its_own()
+            return self._opened(DEFAULT)
         except _NO_ANSWER:
             self._down_until_s = time.monotonic() + _DOWN_S
             raise
+
+    def _opened(self, cohort: str) -> Scheduler:
+        with self.connection() as connection:
+            return channel_of(connection, self._app.conf.broker_transport).scheduler_of_its_own(cohort)
 
     def _forget(self, used: Scheduler | None) -> None:
         with self._lock:

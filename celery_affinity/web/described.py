@@ -10,7 +10,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from fastapi.security import HTTPBearer
 from pydantic import BaseModel, create_model
 
-from ..observe.as_json import properties_of
+from ..observe.as_json import OF_COHORTS, properties_of
 
 
 class ErrorText(BaseModel):
@@ -85,12 +85,17 @@ def described(of: Any) -> Any:
 
 @cache
 def model_of(report: type, name: str | None = None) -> type[BaseModel]:
-    """Return the model of *report*, a dataclass: its fields and public properties, each of which is always there."""
+    """Return the model of *report*, a dataclass: its fields and public properties, which are there.
+
+    Those of `OF_COHORTS` may be missing.
+    """
     assert is_dataclass(report)
     hints = get_type_hints(report)
     parts = {each.name: hints[each.name] for each in fields(report)}
     parts |= {each: get_type_hints(getattr(report, each).fget)["return"] for each in properties_of(report)}
-    typed: dict[str, Any] = {each: (described(hint), ...) for each, hint in parts.items()}
+    typed: dict[str, Any] = {
+        each: (described(hint), None if each in OF_COHORTS else ...) for each, hint in parts.items()
+    }
     return create_model(name or report.__name__, __doc__=inspect.getdoc(report), __module__=report.__module__, **typed)
 
 

@@ -2,6 +2,8 @@
 
 import json
 import logging
+from collections.abc import Mapping
+from typing import TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -11,11 +13,13 @@ from starlette.responses import Response
 
 from ..callers.chord_parts import ChordIsClaimedError
 from ..errors import AffinityError, OptionError, SchemaError, SettingError, TransportError
+from ..observe import cohorts
 from ..observe.as_json import as_json
 from ..remote.claims import StaleClaimError
 from ..remote.ending import NotAcceptedError, UnderWayError
 from ..remote.incarnation import UnknownWorkerError, WrongSecretError
 from ..remote.listening import TooManyError
+from ..server.fleet import Asked, Row
 from .broker import BrokerDownError
 from .threads import BusyError
 
@@ -34,6 +38,11 @@ _OF_WORKERS: dict[type[Exception], int] = {
     UnderWayError: 503,
     TooManyError: 503,
 }
+
+R = TypeVar("R", bound=Row)
+
+#: Header of a reply: the names of cohorts that did not answer, and of which it has nothing.
+DOWN = "Cohorts-Down"
 
 #: What an HTTP status is called in our errors.
 _CODES = {
@@ -65,6 +74,16 @@ def reply(found: object, status: int = 200, headers: dict[str, str] | None = Non
     """Return *found*, a report or a part of one, as JSON: the same as the commands print."""
     text = json.dumps(as_json(found), ensure_ascii=False, separators=(",", ":"))
     return Response(text.encode(errors="replace"), status, headers, "application/json")
+
+
+def rows(asked: Asked[list[R]]) -> Response:
+    """Return the rows of all cohorts as JSON, with a header that names those that are down."""
+    return reply(cohorts.rows(asked), headers=header_of(asked.down))
+
+
+def header_of(down: Mapping[str, str] | None) -> dict[str, str] | None:
+    """Return the header of a reply in which cohorts are missing."""
+    return {DOWN: ", ".join(down)} if down else None
 
 
 def error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:

@@ -63,8 +63,12 @@ class Site:
         return await self._threads.run(self.broker.call, function, *args)
 
     async def with_scheduler(self, function: Callable[..., T], *args: object) -> T:
-        """Return what *function*, which takes the scheduler first, does."""
+        """Return what *function*, which takes the scheduler of `default` first, does."""
         return await self.ask(_with_scheduler, self.broker, function, *args)
+
+    async def with_fleet(self, function: Callable[..., T], *args: object) -> T:
+        """Return what *function*, which takes the cohorts first, does."""
+        return await self.ask(_with_fleet, self.broker, function, *args)
 
     async def foreign(self, function: Callable[..., T], *args: object) -> T:
         """Return what *function* does, which runs code of users, of Celery or of a result backend, and may hang."""
@@ -76,11 +80,21 @@ class Site:
             self._broker_of_foreign.call, _with_scheduler, self._broker_of_foreign, function, *args
         )
 
+    @property
+    def is_split(self) -> bool:
+        """Whether there are other cohorts than `default`."""
+        return bool(settings_of(self.app).cohorts)
+
     def allows(self, task: str) -> bool:
         """Return whether *task* can be submitted."""
         return task in self.app.tasks and any(patterns.matches(pattern, task) for pattern in self.allow)
 
 
 def _with_scheduler(broker: Broker, function: Callable[..., T], *args: object) -> T:
-    with broker.reach() as scheduler:
-        return function(scheduler, *args)
+    with broker.reach() as fleet:
+        return function(fleet.main, *args)
+
+
+def _with_fleet(broker: Broker, function: Callable[..., T], *args: object) -> T:
+    with broker.reach() as fleet:
+        return function(fleet, *args)

@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import suppress
 
 from ..observe import jobs
-from ..server.scheduler import Scheduler
+from ..server.fleet import WholeFleet
 from .broker import BrokerDownError
 from .replies import RefusedError
 from .site import Site
@@ -47,11 +47,12 @@ class WaitsForJobs:
             await asyncio.sleep(_PAUSE_S)
             asked = list(self._waiting)
             with suppress(BrokerDownError, BusyError):  # by the next look it may answer
-                live = await self._site.with_scheduler(_live, asked)
+                live = await self._site.with_fleet(_live, asked)
                 self._live = (self._live - set(asked)) | live
                 async with self._changed:
                     self._changed.notify_all()
 
 
-def _live(scheduler: Scheduler, ids: list[str]) -> set[str]:
-    return jobs.live(scheduler.reader, ids)
+def _live(fleet: WholeFleet, ids: list[str]) -> set[str]:
+    asked = fleet.each(lambda scheduler: jobs.live(scheduler.reader, ids))
+    return set().union(*asked.answers.values())

@@ -6,7 +6,7 @@ from .markdown import MADE, table
 
 BEFORE = f"""# Keys in Redis
 
-Every key of a fleet begins with `<global_keyprefix>{{<namespace>:<cohort>}}:`, where the cohort is always `default`. The schema of their contents has the
+Every key of a fleet begins with `<global_keyprefix>{{<namespace>:<cohort>}}:`, where the cohort is `default`, or that of the type. The schema of their contents has the
 number {SCHEMA} ([what that means for upgrades](../explanation/versions.md)). Reading the keys is safe. Only the scripts may write them:
 [Rights](../how-to/acl.md) says which user needs which keys, and `celery -A shop affinity check --repair` repairs damaged ones.
 

@@ -244,3 +244,20 @@ def test_the_page_shows_what_is_printed():
     assert re.findall(r"^(ERROR|WARNING|NOTE) +([\w-]+)$", shown, re.MULTILINE)
     for level, id_ in re.findall(r"^(ERROR|WARNING|NOTE) +([\w-]+)$", shown, re.MULTILINE):
         assert LEVELS[id_] == level.lower()
+
+
+def test_findings_of_each_cohort_have_its_name_and_one_that_is_down_is_a_finding(valkey, redis_client, new_app):
+    def asked(**cohorts):
+        app = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}, **cohorts})
+        return [(each.id, each.what.partition(":")[0]) for each in check(gather(app, answers_within_s=0.1))]
+
+    sender = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
+    sender.send_task("work", queue="gpu")
+    ScriptedFleet(Scheduler(redis_client, Keys(cohort="ml"))).bury("buried")
+    found = asked()
+    assert ("type-waits", "Cohort 'ml'") in found
+    assert ("dead-letters", "Cohort 'ml'") in found
+    assert "cohort-down" not in dict(found)
+    redis_client.delete(Keys().key("schema"))
+    found = dict(asked(eu={"types": ["eu"], "url": "redis://127.0.0.1:1/0"}))
+    assert found["cohort-down"].startswith("Cohort 'eu' does not answer")

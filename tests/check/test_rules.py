@@ -146,6 +146,8 @@ CASES = [
         "is not stopped on one@h: no task"),
     ("key-in-cohorts", app(shared_keys={"customer:*": {"shop.draw": "ml", "shop.render": "default"}}),
         "'customer:*': shop.draw (ml), shop.render (default). Each cohort counts by itself, so"),
+    ("cohort-down", replace(GOOD, cohorts={"eu": Facts(APP, down="Connection refused")}),
+        "Cohort 'eu' does not answer correctly: Connection refused."),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
     ("stock-producer", fleet(stock_messages={"pdf": 2}), "queue 'pdf'"),
     ("nobody-ticks", fleet(ticked_s=60.0, scheduled=4), "not for 60 s"),
@@ -231,7 +233,7 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
         "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-down",
         "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
         "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-down",
-        "bound-full", "cluster-results", "tenant-not-filled",
+        "bound-full", "cluster-results", "tenant-not-filled", "cohort-down",
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ class Asked:
         self.times, self.error, self.answers = 0, None, asyncio.Event()
         self.answers.set()
 
-    async def with_scheduler(self, *_):
+    async def with_fleet(self, *_):
         await self.answers.wait()
         self.times += 1
         if self.error:

@@ -133,6 +133,18 @@ def test_slots_move_to_where_jobs_wait_and_claims_never_exceed_them(cohorts, poo
     assert max(eu for _, eu in claims) == 4
 
 
+@pytest.mark.parametrize("task", in_time("late", "early"))
+def test_the_one_slot_of_a_solo_worker_goes_to_each_cohort_in_turn(cohorts, task):
+    worker = cohorts.start("solo", ["default", "eu"], "pdf", "eu.pdf", pool="solo")
+    with watched(cohorts, "default", "eu") as claims:
+        for number in range(3):
+            cohorts.send(f"pdf{number}", "pdf", task=task)
+            cohorts.send(f"eu{number}", "eu.pdf", task=task)
+        cohorts.wait_until_ran([f"{type_}{number}" for type_ in ("pdf", "eu") for number in range(3)], 30, worker)
+    assert not any(default and eu for default, eu in claims), "a slot is in one cohort at a time"
+    assert set(cohorts.ledger.starts().values()) == {1}
+
+
 def test_a_server_that_is_down_stands_alone_and_its_jobs_run_when_it_is_back(cohorts, other):
     worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", concurrency=2)
     cohorts.send("long", "eu.pdf", 3.0)

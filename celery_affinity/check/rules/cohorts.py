@@ -1,9 +1,11 @@
 """Rules about cohorts: what should count over all of them, and counts in each by itself."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..facts import Facts
-from ..finding import Finding, listed
+from ..finding import Finding, ended, listed
+from . import jobs, server, workers
 
 
 def key_in_cohorts(facts: Facts) -> Iterator[Finding]:
@@ -17,4 +19,34 @@ def key_in_cohorts(facts: Facts) -> Iterator[Finding]:
         )
 
 
-RULES = (key_in_cohorts,)
+def of_each(facts: Facts) -> Iterator[Finding]:
+    """Yield the findings about server, workers and jobs of each cohort beside `default`, with its name."""
+    for name, its in facts.cohorts.items():
+        if its.down is not None:
+            yield Finding(
+                "cohort-down",
+                f"Cohort {name!r} does not answer correctly: {ended(its.down)}",
+                "Check that its server runs, that this machine can reach it, and that user and password are right. "
+                "Jobs of its types wait, and calls of them fail. Nothing else of it was checked.",
+            )
+            continue
+        for rule in (*_OF_COHORT, *(server.RULES if its.server != facts.server else ())):
+            yield from (replace(found, what=f"Cohort {name!r}: {found.what}") for found in rule(its))
+
+
+_OF_COHORT = (
+    workers.worker_silent,
+    workers.worker_stalled,
+    jobs.type_waits,
+    jobs.type_unserved,
+    jobs.bound_full,
+    jobs.stock_messages,
+    jobs.nobody_ticks,
+    jobs.dead_letters,
+    jobs.unserved,
+    jobs.reserve_too_large,
+    jobs.settings_differ,
+    jobs.settings_changed,
+)
+
+RULES = (key_in_cohorts, of_each)

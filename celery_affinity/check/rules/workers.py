@@ -46,7 +46,7 @@ def remote_control(fleet: Fleet) -> Iterator[Finding]:
 
 @rule_of_fleet_and_app
 def no_workers(fleet: Fleet, app: App) -> Iterator[Finding]:
-    if not fleet.members:
+    if not fleet.members and not fleet.elsewhere and fleet.elsewhere is not None:
         yield Finding(
             "no-workers",
             f"No worker is alive in namespace {fleet.namespace!r} of {app.broker}: published jobs wait.",
@@ -70,7 +70,9 @@ def stock_worker(fleet: Fleet, app: App) -> Iterator[Finding]:
 
 @rule_of_fleet_and_app
 def worker_elsewhere(fleet: Fleet, app: App) -> Iterator[Finding]:
-    members = {member.id for member in fleet.members}
+    if fleet.elsewhere is None:
+        return
+    members = {member.id for member in fleet.members} | fleet.elsewhere
     for answer in fleet.answers:
         if answer.id is not None and answer.id not in members and answer.app == app.name:
             yield Finding(

@@ -69,8 +69,8 @@ local function mark_of(text)
     return mark and kept.keep(known_marks, text, mark)
 end
 
--- RETURNS a text without the rules of one word that it says (`known_marks.WORDS`), and whether these are accepted: those
--- that the end of the id tells, in their order.
+-- RETURNS a text without the rules of one word that it says (`known_marks.WORDS`), and whether these are accepted:
+-- those that the end of the id tells, in their order.
 local function without_words(text, id)
     local are_good = true
     for nth = #protocol.WORDS, 1, -1 do

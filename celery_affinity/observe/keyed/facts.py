@@ -15,6 +15,7 @@ from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
 from ...rules.rule_texts import StatedKey, StatedRate, in_full, keys_in, rate_in
 from ...rules.tenants import max_of, min_of
+from ...server.fleet import Row
 from ...server.reader import Lane, Reader
 from ..job_row import JobRow, read_jobs
 
@@ -47,7 +48,7 @@ class Starts:
 
 
 @dataclass(frozen=True)
-class Key:
+class Key(Row):
     """A key that jobs hold or wait for.
 
     *limit*: number of jobs that may hold the key at once; None if nothing sets a limit any more, or if the key has

@@ -12,6 +12,7 @@ from ...rules.patterns import matches
 from ...rules.redis_keys import decode, encode
 from ...rules.rows import text_of
 from ...rules.shared_settings import weights
+from ...server.fleet import Row
 from ...server.reader import Reader
 from ..claim_order import Group
 from ..job_row import read_jobs
@@ -29,7 +30,7 @@ _MOST_HOLDERS = 20
 
 
 @dataclass(frozen=True)
-class TypeUnderLimit:
+class TypeUnderLimit(Row):
     """A type of which *limit* jobs may run together: *running* do, and *waiting* wait, for whatever reason."""
 
     type: str

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ...rules.protocol import TENANT_PREFIX
 from ...rules.redis_keys import encode
 from ...rules.tenants import OTHERS, quotas_in, weight_of
+from ...server.fleet import Row
 from ...server.reader import Reader
 from .facts import facts_of, limits_in_force, read_keys
 from .room import some_keys
@@ -15,7 +16,7 @@ MOST_OTHERS, MOST_NAMED = 20, 100
 
 
 @dataclass(frozen=True)
-class TenantStatus:
+class TenantStatus(Row):
     """A tenant: its quota, the slots that its jobs have (*held*), and its *waiting* jobs.
 
     *limit*: None for no maximum. *oldest_wait_s*: None if no job waits. *is_named*: whether it has a quota of its own.

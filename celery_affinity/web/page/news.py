@@ -13,11 +13,12 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from ...clock import SECOND_US
-from ...observe import claim_order, job_lists
+from ...observe import cohorts
 from ...observe.as_json import as_json
-from ...observe.status import Report, Status
+from ...observe.status import Status
 from ...observe.type_metrics import metrics_of
 from ...rules.bounds import Bound
+from ...server.fleet import WholeFleet
 from ...server.scheduler import Scheduler
 from ..site import Site
 from .recent_waits import RecentWaits
@@ -116,7 +117,7 @@ class News:
 
     async def _look(self) -> None:
         try:
-            found = await self._site.with_scheduler(_snapshot, self._site.bounds)
+            found = await self._site.with_fleet(_snapshot, self._site.bounds)
         except Exception as exc:  # the broker is down, or says no: the page says so, and this goes on
             logger.debug("No news: %s", exc)
             self._is_gap = True
@@ -147,20 +148,26 @@ def _event(name: str, data: str) -> str:
     return f"event: {name}\ndata: {safe}\n\n"
 
 
-def _snapshot(scheduler: Scheduler, bounds: Mapping[str, int | Bound]) -> dict[str, Any]:
-    reader = scheduler.reader
-    status = Report(reader, bounds).status()
-    upcoming = claim_order.next_jobs(reader, None, _NEXT)
-    now_s = reader.now_us() / SECOND_US
+def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound]) -> dict[str, Any]:
+    status = cohorts.status(fleet, bounds)
+    upcoming, _ = cohorts.next_jobs(fleet, None, _NEXT)
+    now_s = fleet.main.reader.now_us() / SECOND_US
     sample = _sample(status, now_s)
+    metrics = fleet.each(
+        lambda one: metrics_of(one.reader, [type_ for type_ in sample["types"] if _is_of(type_, one, fleet)])
+    )
     return {
         "status": as_json(status),
         "next": as_json(upcoming),
-        "claimed": as_json(job_lists.held(reader, _CLAIMED)),
+        "claimed": as_json(cohorts.held(fleet, _CLAIMED)),
         "now_s": now_s,
         "sample": sample,
-        "metrics": metrics_of(reader, sample["types"]),
+        "metrics": [each for its in metrics.answers.values() for each in its],
     }
+
+
+def _is_of(type_: str, scheduler: Scheduler, fleet: WholeFleet) -> bool:
+    return not fleet.is_split or fleet.cohort_of(type_) == scheduler.keys.cohort
 
 
 def _sample(status: Status, now_s: float) -> dict[str, Any]:

@@ -1,19 +1,22 @@
 """Dead letters: jobs that will not run again, unless they are replayed."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from ...observe import dead_letters
+from ...observe import cohorts, dead_letters
 from ...observe.dead_letters import DeadLetter, LetterDetails, LetterFilter
 from ...rules.dead_reasons import REASONS
+from ...server.fleet import WholeFleet
 from ...server.scheduler import Scheduler
 from ..described import model_of, replies
-from ..replies import RefusedError, reply
+from ..replies import RefusedError, header_of, reply
 from ..site import Site
 from ..values import why_hidden
+
+T = TypeVar("T")
 
 _Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -44,7 +47,9 @@ def add(api: APIRouter, site: Site) -> None:
         if reason is not None and reason not in REASONS:
             raise RefusedError(400, f"reason must be one of {', '.join(REASONS)}, got: {reason[:100]!r}")
         which = LetterFilter((), reason, type, task, older_than_s)
-        return reply(await site.with_scheduler(_find, which, limit))
+        asked = await site.with_fleet(WholeFleet.each, lambda scheduler: _find(scheduler, which, limit))
+        found = sorted(cohorts.rows(asked), key=lambda each: each.ended_s, reverse=True)[:limit]
+        return reply(found, headers=header_of(asked.down))
 
     @api.get(
         "/api/dead/{id:path}",
@@ -52,7 +57,9 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(list[model_of(LetterDetails, "ShownDeadLetter")], 404),  # type: ignore[misc]
     )
     async def show(request: Request, id: str) -> Response:
-        return reply(_there(await site.with_scheduler(_show, id, why_hidden(site, request)), id))
+        hidden = why_hidden(site, request)
+        found = await site.with_fleet(WholeFleet.first, lambda one: dead_letters.shown(one.reader, id, hidden) or None)
+        return reply(_there(id, found))
 
     @api.post(
         "/api/dead/{id:path}/replay",
@@ -61,37 +68,32 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(ReplayedLetters, 404, 409, status=202),
     )
     async def replay(id: str) -> Response:
-        replayed, found = await site.with_scheduler(_replay, id)
-        _there(found, id)
+        replayed = _there(id, await site.with_fleet(WholeFleet.first, lambda scheduler: _replay(scheduler, id)))
         if not replayed:
             raise RefusedError(409, "its message is gone")
         return reply(ReplayedLetters(replayed), 202)
 
     @api.delete("/api/dead/{id:path}", summary="Delete a dead letter for ever", responses=replies(Dropped, 404))
     async def drop(id: str) -> Response:
-        dropped = await site.with_scheduler(_drop, id)
-        if not dropped:
-            _there([], id)
+        dropped = _there(id, await site.with_fleet(WholeFleet.first, lambda scheduler: _drop(scheduler, id) or None))
         return reply(Dropped(dropped))
 
 
-def _there(found: list[LetterDetails] | list[DeadLetter], id: str) -> list[LetterDetails] | list[DeadLetter]:
-    if not found:
+def _there(id: str, found: tuple[str, T] | None) -> T:
+    """Return what was *found* in a cohort."""
+    if found is None:
         raise RefusedError(404, f"no dead letter has the task id or job id {id[:300]!r}")
-    return found
+    return found[1]
 
 
 def _find(scheduler: Scheduler, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
     return dead_letters.find(scheduler.reader, which, limit)
 
 
-def _show(scheduler: Scheduler, id: str, hidden: str | None) -> list[LetterDetails]:
-    return [dead_letters.show(scheduler.reader, each, hidden) for each in _find(scheduler, LetterFilter((id,)))]
-
-
-def _replay(scheduler: Scheduler, id: str) -> tuple[list[str], list[DeadLetter]]:
+def _replay(scheduler: Scheduler, id: str) -> list[str] | None:
+    """Return the jobs that were published again; None if there are none with that id."""
     found = _find(scheduler, LetterFilter((id,)))
-    return scheduler.replay([each.job_id for each in found]), found
+    return scheduler.replay([each.job_id for each in found]) if found else None
 
 
 def _drop(scheduler: Scheduler, id: str) -> int:

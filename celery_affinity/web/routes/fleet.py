@@ -1,29 +1,17 @@
 """The state of the fleet, and its metrics for Prometheus."""
 
-from collections.abc import Mapping
-
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from ...observe import cohorts
 from ...observe.exposition import CONTENT_TYPE
 from ...observe.metric_list import as_text
-from ...observe.metrics import Metrics, read_metrics
-from ...observe.status import Report, Status
-from ...rules.bounds import Bound
-from ...server.scheduler import Scheduler
+from ...observe.status import Status
 from ..broker import BrokerDownError
 from ..described import replies, text
 from ..replies import reply
 from ..site import Site
 from ..threads import BusyError
-
-
-def status_of(scheduler: Scheduler, bounds: Mapping[str, int | Bound] | None = None) -> Status:
-    return Report(scheduler.reader, bounds).status()
-
-
-def _metrics_of(scheduler: Scheduler, bounds: Mapping[str, int | Bound]) -> Metrics:
-    return read_metrics(scheduler.reader, bounds)
 
 
 def add(api: APIRouter, site: Site) -> None:
@@ -33,7 +21,7 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(Status),
     )
     async def status() -> Response:
-        return reply(await site.with_scheduler(status_of, site.bounds))
+        return reply(await site.with_fleet(cohorts.status, site.bounds))
 
     @api.get(
         "/metrics",
@@ -43,7 +31,7 @@ def add(api: APIRouter, site: Site) -> None:
     )
     async def metrics() -> Response:
         try:
-            found = await site.with_scheduler(_metrics_of, site.bounds)
+            found = await site.with_fleet(cohorts.metrics, site.bounds)
         except (BrokerDownError, BusyError):
             found = None  # the metric `up` says so
         return Response(as_text(found), media_type=CONTENT_TYPE)

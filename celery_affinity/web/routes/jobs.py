@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from ...errors import OptionError
-from ...observe import explain
+from ...observe import cohorts, explain
 from ...observe.as_json import as_json
 from ...observe.job_lists import MOST, JobsPage
 from ...observe.jobs import Job
@@ -16,7 +16,7 @@ from ...operate import values as values_of
 from ...operate.jobs import Change
 from ...operate.moving import Move
 from ...operate.values import Values
-from ...server.scheduler import Scheduler
+from ...server.fleet import WholeFleet
 from ..described import Error, errors, replies, with_more
 from ..replies import RefusedError, reply
 from ..site import Site
@@ -75,7 +75,7 @@ def add(api: APIRouter, site: Site) -> None:
             found = await get(site, id)
         more: dict[str, object] = {}
         if explain and found.source == "broker":
-            more["explanation"] = await site.with_scheduler(_explained, found.id)
+            more["explanation"] = await site.with_fleet(cohorts.explain, found.id)
         if values:
             more["values"] = await _values(site, found)
         return reply({**_dict(found), **more}, 200 if found.source else 404)
@@ -118,16 +118,12 @@ async def get(site: Site, id: str) -> Job:
 
 
 async def _values(site: Site, job: Job) -> Values:
-    known = await site.with_scheduler(_arguments, job)
+    known = await site.with_fleet(_arguments, job)
     return await site.foreign(values_of.with_result, site.app, job.id, known)
 
 
-def _arguments(scheduler: Scheduler, job: Job) -> Values:
-    return values_of.arguments(scheduler.reader, job)
-
-
-def _explained(scheduler: Scheduler, id: str) -> explain.Explanation:
-    return explain.explain(scheduler.reader, id)
+def _arguments(fleet: WholeFleet, job: Job) -> Values:
+    return fleet.ask(job.cohort or fleet.names[0], lambda scheduler: values_of.arguments(scheduler.reader, job))
 
 
 def _dict(found: object) -> dict[str, object]:

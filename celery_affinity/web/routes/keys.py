@@ -1,14 +1,16 @@
 """Keys, of which a limited number of jobs run together."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from ...observe import cohorts
 from ...observe.keyed import in_use
-from ...server.scheduler import Scheduler
+from ...server.fleet import WholeFleet
 from ..described import model_of, replies
-from ..replies import RefusedError, reply
+from ..replies import RefusedError, header_of, reply
 from ..site import Site
 
 _Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -21,7 +23,8 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(model_of(in_use.Found, "FoundKeys")),
     )
     async def keys(pattern: str = "*", limit: _Limit = 100) -> Response:
-        return reply(await site.with_scheduler(_find, pattern, limit))
+        asked = await site.with_fleet(WholeFleet.each, lambda scheduler: in_use.find(scheduler.reader, pattern, limit))
+        return reply(cohorts.found(asked), headers=header_of(asked.down))
 
     @api.get(
         "/api/keys/{key:path}",
@@ -29,15 +32,8 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(model_of(in_use.KeyDetails, "ShownKey"), 404),
     )
     async def key(key: str) -> Response:
-        found = await site.with_scheduler(_show, key)
+        found = await site.with_fleet(WholeFleet.first, lambda scheduler: in_use.show(scheduler.reader, key))
         if found is None:
             raise RefusedError(404, f"no job holds the key {key[:300]!r} or waits for it")
-        return reply(found)
-
-
-def _find(scheduler: Scheduler, pattern: str, limit: int) -> in_use.Found:
-    return in_use.find(scheduler.reader, pattern, limit)
-
-
-def _show(scheduler: Scheduler, key: str) -> in_use.KeyDetails | None:
-    return in_use.show(scheduler.reader, key)
+        cohort, details = found
+        return reply(replace(details, key=replace(details.key, cohort=cohort)) if site.is_split else details)

@@ -10,9 +10,10 @@ from starlette.responses import Response
 from ...errors import OptionError
 from ...observe.jobs import Job
 from ...operate import many_jobs
-from ...operate.choosing import Choice, choose
+from ...operate.choosing import Choice, choose_in, together
 from ...operate.filters import Filters
 from ...operate.many_jobs import Done
+from ...operate.moving import Move, check_cohort
 from ...server.scheduler import Scheduler
 from ..described import errors, replies
 from ..replies import RefusedError, reply
@@ -34,6 +35,7 @@ class Acted:
     """How many jobs were *found*, how many *calls* they are, and the first ones, *shown*; *more*: there may be others.
 
     *done*: jobs that were changed, or calls that were cancelled; *left*: how many others there are of each state.
+    *down*: why nothing was done in cohorts.
     """
 
     found: int
@@ -43,6 +45,7 @@ class Acted:
     done: int
     left: dict[str, int]
     warning: str | None
+    down: dict[str, str] | None = None
 
 
 class Which:
@@ -112,16 +115,24 @@ def add(api: APIRouter, site: Site) -> None:
         def act(scheduler: Scheduler, choice: Choice) -> Done:
             return many_jobs.move(site.app, scheduler, choice.chosen, wish)
 
-        return reply(await site.foreign(_act, site, which, states, act), 200 if which.dry_run else 202)
+        return reply(await site.foreign(_act, site, which, states, act, wish), 200 if which.dry_run else 202)
 
 
-def _act(site: Site, which: Which, states: Sequence[str], act: Callable[[Scheduler, Choice], Done]) -> Acted:
-    with site.broker.reach() as scheduler:
-        filter_ = which.filters.of(site.app, scheduler.reader)
-        choice = choose(scheduler.reader, filter_, states, _MOST, _MOST_PAGES)
+def _act(
+    site: Site,
+    which: Which,
+    states: Sequence[str],
+    act: Callable[[Scheduler, Choice], Done],
+    wish: Move | None = None,
+) -> Acted:
+    filters = which.filters
+    with site.broker.reach() as fleet:
+        asked = choose_in(fleet, lambda reader: filters.of(site.app, reader), filters.type, states, _MOST, _MOST_PAGES)
+        choice = together(asked, fleet.is_split)
         if choice.more and not choice.chosen:
             raise RefusedError(
                 409, f"none of the first {_MOST_PAGES * 1000:,} jobs matches: name the type, or the state"
             )
-        done = Done(0, {}) if which.dry_run else act(scheduler, choice)
-    return Acted(len(choice.chosen), choice.calls, choice.more, choice.shown, *done)
+        check_cohort(site.app, wish, [name for name, each in asked.answers.items() if each.chosen])
+        done = Done(0, {}) if which.dry_run else many_jobs.in_each(fleet, asked, act)
+    return Acted(len(choice.chosen), choice.calls, choice.more, choice.shown, *done, down=dict(asked.down) or None)

@@ -1,5 +1,6 @@
 """Pauses of a type, a key or all types: `celery affinity pause` and `resume`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -7,13 +8,15 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from ...errors import refuse
+from ...errors import CohortDownError, refuse
+from ...observe import cohorts
 from ...observe.type_rules import Pause, address, in_vain, no_pause, pauses
 from ...rules.addresses import Kind
 from ...rules.type_name import ACCEPTED, is_type
+from ...server.fleet import WholeFleet
 from ...server.scheduler import Scheduler
 from ..described import errors, replies
-from ..replies import RefusedError, reply
+from ..replies import RefusedError, header_of, reply, rows
 from ..site import Site
 
 #: Longest time of a pause with an end, s: ten years.
@@ -37,10 +40,14 @@ class PausingOf(Pausing):
 
 @dataclass(frozen=True)
 class Paused:
-    """All pauses after a new one. *warning*: the new one is that of a type that no live worker serves."""
+    """All pauses after a new one. *warning*: the new one is that of a type that no live worker serves.
+
+    *down*: why nothing was paused in cohorts.
+    """
 
     pauses: list[Pause]
     warning: str | None
+    down: dict[str, str] | None = None
 
 
 def add(api: APIRouter, site: Site) -> None:
@@ -49,7 +56,7 @@ def add(api: APIRouter, site: Site) -> None:
 
     @api.get("/api/pauses", summary="Pauses of types, keys and all types", responses=replies(list[Pause]))
     async def all_of_them() -> Response:
-        return reply(await site.with_scheduler(_pauses))
+        return rows(await site.with_fleet(WholeFleet.each, _pauses))
 
     @api.post(
         "/api/pauses",
@@ -88,17 +95,34 @@ def add(api: APIRouter, site: Site) -> None:
 async def _paused(site: Site, kind: Kind, name: str, given: Pausing) -> Response:
     what = _checked(kind, name)
 
-    def pause(scheduler: Scheduler) -> Paused:
+    def begin(scheduler: Scheduler) -> str | None:
         scheduler.pause(what, for_s=given.for_s, why=given.reason)
-        return Paused(pauses(scheduler.reader), in_vain(scheduler.reader, kind, name))
+        return in_vain(scheduler.reader, kind, name)
 
-    return reply(await site.with_scheduler(pause), 202)
+    def pause(fleet: WholeFleet) -> Paused:
+        begun = fleet.each(begin, fleet.of_type(name if kind == "type" else None))
+        if not begun.answers:
+            raise CohortDownError(*next(iter(begun.down.items())))
+        found = cohorts.rows(fleet.each(_pauses))
+        return Paused(found, next(iter(begun.answers.values())), dict(begun.down) or None)
+
+    found = await site.with_fleet(pause)
+    return reply(found, 202, header_of(found.down))
 
 
 async def _resumed(site: Site, kind: Kind, name: str) -> Response:
-    if not await site.with_scheduler(_resume, _checked(kind, name)):
+    what = _checked(kind, name)
+
+    def resume(fleet: WholeFleet) -> tuple[bool, list[Pause], Mapping[str, str]]:
+        ended = fleet.each(lambda scheduler: scheduler.resume(what), fleet.of_type(name if kind == "type" else None))
+        if ended.down and not any(ended.answers.values()):
+            raise CohortDownError(*next(iter(ended.down.items())))
+        return any(ended.answers.values()), cohorts.rows(fleet.each(_pauses)), ended.down
+
+    was_paused, left, down = await site.with_fleet(resume)
+    if not was_paused:
         raise RefusedError(409, no_pause(kind, name))
-    return reply(await site.with_scheduler(_pauses), 202)
+    return reply(left, 202, header_of(down))
 
 
 def _checked(kind: Kind, name: str) -> str:
@@ -114,7 +138,3 @@ def _checked(kind: Kind, name: str) -> str:
 
 def _pauses(scheduler: Scheduler) -> list[Pause]:
     return pauses(scheduler.reader)
-
-
-def _resume(scheduler: Scheduler, what: str) -> bool:
-    return scheduler.resume(what)

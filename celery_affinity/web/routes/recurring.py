@@ -6,12 +6,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from ...dispatcher.recurring_calls import fire as fire_call
+from ...errors import CohortDownError
+from ...observe import cohorts
 from ...observe.recurring import RecurringRow, recurring_rows, without_arguments
 from ...rules.spelling import closest
+from ...server.fleet import WholeFleet
 from ...server.replies import DueCall
 from ...server.scheduler import Scheduler
 from ..described import replies
-from ..replies import RefusedError, reply
+from ..replies import RefusedError, header_of, reply
 from ..site import Site
 from ..values import why_hidden
 
@@ -39,7 +42,8 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(list[RecurringRow]),
     )
     async def calls(request: Request) -> Response:
-        return reply(_shown(await site.with_scheduler(_rows), request))
+        asked = await site.with_fleet(WholeFleet.each, _rows)
+        return reply(_shown(cohorts.rows(asked), request), headers=header_of(asked.down))
 
     @api.post(
         "/api/recurring/{name:path}/fire",
@@ -48,11 +52,11 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(RecurringRow, 404, 409, status=202),
     )
     async def fire(request: Request, name: str) -> Response:
-        found = await site.with_scheduler(_find, name)
+        found = await site.with_fleet(_find, name)
         if found.task not in site.app.tasks:
             raise RefusedError(409, f"the app has no task {found.task!r}, the task of recurring call {name!r}")
         await site.foreign(_fire, site, found)
-        return one(await site.with_scheduler(_find, name), request)
+        return one(await site.with_fleet(_find, name), request)
 
     @api.post(
         "/api/recurring/{name:path}/pause",
@@ -61,26 +65,30 @@ def add(api: APIRouter, site: Site) -> None:
         responses=changed,
     )
     async def pause(request: Request, name: str) -> Response:
-        return one(await site.with_scheduler(_suspend, name, True), request)
+        return one(await site.with_fleet(_suspend, name, True), request)
 
     @api.post(
         "/api/recurring/{name:path}/resume", summary="Resume a recurring call", status_code=202, responses=changed
     )
     async def resume(request: Request, name: str) -> Response:
-        return one(await site.with_scheduler(_suspend, name, False), request)
+        return one(await site.with_fleet(_suspend, name, False), request)
 
     @api.delete("/api/recurring/{name:path}", summary="Remove a recurring call", responses=replies(Removed, 404))
     async def remove(name: str) -> Response:
-        return reply(await site.with_scheduler(_remove, name))
+        return reply(await site.with_fleet(_remove, name))
 
 
 def _rows(scheduler: Scheduler) -> list[RecurringRow]:
     return recurring_rows(scheduler.reader)
 
 
-def _find(scheduler: Scheduler, name: str) -> RecurringRow:
-    rows = {row.name: row for row in _rows(scheduler)}
+def _find(fleet: WholeFleet, name: str) -> RecurringRow:
+    """Return a recurring call, with its cohort if there are several."""
+    asked = fleet.each(_rows)
+    rows = {row.name: row for row in cohorts.rows(asked)}
     if name not in rows:
+        if asked.down:
+            raise CohortDownError(*next(iter(asked.down.items())))
         close = closest(name, rows)
         question = f"; did you mean {close!r}?" if close else ""
         raise RefusedError(404, f"no recurring call is named {name[:300]!r}{question}")
@@ -88,17 +96,18 @@ def _find(scheduler: Scheduler, name: str) -> RecurringRow:
 
 
 def _fire(site: Site, found: RecurringRow) -> None:
-    with site.broker.reach() as scheduler:
-        fire_call(site.app, scheduler, DueCall(found.name, "", found.task, found.signature))
+    call = DueCall(found.name, "", found.task, found.signature)
+    with site.broker.reach() as fleet:
+        fleet.ask(found.cohort or fleet.names[0], lambda scheduler: fire_call(site.app, scheduler, call))
 
 
-def _suspend(scheduler: Scheduler, name: str, is_suspended: bool) -> RecurringRow:
-    _find(scheduler, name)
-    scheduler.suspend(name, is_suspended)
-    return _find(scheduler, name)
+def _suspend(fleet: WholeFleet, name: str, is_suspended: bool) -> RecurringRow:
+    where = _find(fleet, name).cohort or fleet.names[0]
+    fleet.ask(where, lambda scheduler: scheduler.suspend(name, is_suspended))
+    return _find(fleet, name)
 
 
-def _remove(scheduler: Scheduler, name: str) -> Removed:
-    found = _find(scheduler, name)
-    scheduler.stop(name)
+def _remove(fleet: WholeFleet, name: str) -> Removed:
+    found = _find(fleet, name)
+    fleet.ask(found.cohort or fleet.names[0], lambda scheduler: scheduler.stop(name))
     return Removed(name, found.app or None)

@@ -6,12 +6,14 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from ...errors import refuse
-from ...observe.scale import Scale, scale_of, scales
+from ...observe import cohorts
+from ...observe.scale import Scale, one_scale
+from ...observe.status import Report
 from ...rules.scaling import MOST_TARGET_WAIT_S, TARGET_WAIT_S
+from ...server.fleet import WholeFleet
 from ..described import replies
 from ..replies import reply
 from ..site import Site
-from .fleet import status_of
 
 #: Checked by `_check`, whose words name both ends of the range.
 _Target = Annotated[float, Query(json_schema_extra={"exclusiveMinimum": 0, "maximum": MOST_TARGET_WAIT_S})]
@@ -21,7 +23,7 @@ def add(api: APIRouter, site: Site) -> None:
     @api.get("/api/scale", summary="How many slots each group of workers should have", responses=replies(list[Scale]))
     async def of_all(target_wait: _Target = TARGET_WAIT_S) -> Response:
         _check(target_wait)
-        return reply(scales(await site.with_scheduler(status_of), target_wait))
+        return reply(await site.with_fleet(_scale, [], target_wait))
 
     @api.get(
         "/api/scale/{profile:path}",
@@ -31,7 +33,12 @@ def add(api: APIRouter, site: Site) -> None:
     async def of_profile(profile: str, target_wait: _Target = TARGET_WAIT_S) -> Response:
         _check(target_wait)
         types = [each for each in profile.split(",") if each]
-        return reply(scale_of(await site.with_scheduler(status_of), types, target_wait))
+        return reply(one_scale(await site.with_fleet(_scale, types, target_wait), types))
+
+
+def _scale(fleet: WholeFleet, types: list[str], target_wait_s: float) -> list[Scale]:
+    asked = fleet.each(lambda scheduler: Report(scheduler.reader).status())
+    return cohorts.scale(fleet, asked, types, target_wait_s)
 
 
 def _check(target_wait_s: float) -> None:

@@ -6,14 +6,15 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from ...client.of_app import settings_of
+from ...observe import cohorts
 from ...observe.reserves import Reserved
 from ...server import runtime_settings
+from ...server.fleet import WholeFleet
 from ...server.runtime_settings import RuntimeSetting
 from ...server.scheduler import Scheduler
 from ..described import replies
-from ..replies import RefusedError, reply
+from ..replies import RefusedError, header_of, reply, rows
 from ..site import Site
-from .fleet import status_of
 
 
 def add(api: APIRouter, site: Site) -> None:
@@ -23,7 +24,7 @@ def add(api: APIRouter, site: Site) -> None:
         "/api/settings", summary="Settings that can be changed at run time", responses=replies(list[RuntimeSetting])
     )
     async def settings() -> Response:
-        return reply(await site.with_scheduler(runtime_settings.read, own))
+        return rows(await site.with_fleet(WholeFleet.each, lambda scheduler: runtime_settings.read(scheduler, own)))
 
     @api.patch(
         "/api/settings",
@@ -43,9 +44,10 @@ def add(api: APIRouter, site: Site) -> None:
             changed = runtime_settings.change(scheduler, own, typed) if typed else []
             return [*changed, *(runtime_settings.reset(scheduler, own, names) if names else [])]
 
-        return reply(await site.with_scheduler(both))
+        return rows(await site.with_fleet(WholeFleet.each, both))
 
     @api.get("/api/reserves", summary="Reserved slots, by type", responses=replies(list[Reserved]))
     async def reserves() -> Response:
-        types = (await site.with_scheduler(status_of, site.bounds)).types
-        return reply([reserve for each in types for reserve in each.reserves])
+        found = await site.with_fleet(cohorts.status, site.bounds)
+        kept = [reserve for each in found.types for reserve in each.reserves]
+        return reply(kept, headers=header_of(found.down))

@@ -6,11 +6,13 @@ from starlette.responses import Response
 
 from ...client.of_app import settings_of
 from ...observe.keyed.tenants import TenantStatus, tenants
+from ...rules.cohorts import DEFAULT
 from ...rules.tenants import Tenant
 from ...server import tenant_quotas
+from ...server.fleet import WholeFleet
 from ...server.scheduler import Scheduler
 from ..described import replies
-from ..replies import RefusedError, reply
+from ..replies import RefusedError, header_of, reply, rows
 from ..site import Site
 
 
@@ -33,7 +35,7 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(list[TenantStatus]),
     )
     async def list_tenants() -> Response:
-        return reply(await site.with_scheduler(_tenants))
+        return rows(await site.with_fleet(WholeFleet.each, _tenants))
 
     @api.patch(
         "/api/tenants/{name:path}",
@@ -44,8 +46,8 @@ def add(api: APIRouter, site: Site) -> None:
         fields = quota.model_dump(exclude_unset=True)
         if not fields:
             raise RefusedError(400, "give some of max, min and weight")
-        quotas = await site.with_scheduler(tenant_quotas.change, own, name, fields)
-        return reply(quotas[name])
+        asked = await site.with_fleet(WholeFleet.each, lambda one: tenant_quotas.change(one, own, name, fields))
+        return reply(asked.answers[DEFAULT][name], headers=header_of(asked.down))
 
     @api.delete(
         "/api/tenants/{name:path}",
@@ -53,9 +55,10 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(list[TenantStatus], 404),
     )
     async def reset(name: str) -> Response:
-        if not await site.with_scheduler(tenant_quotas.reset, own, name):
+        asked = await site.with_fleet(WholeFleet.each, lambda scheduler: tenant_quotas.reset(scheduler, own, name))
+        if not any(asked.answers.values()):
             raise RefusedError(404, f"no quota is set for {name[:300]!r}")
-        return reply(await site.with_scheduler(_tenants))
+        return rows(await site.with_fleet(WholeFleet.each, _tenants))
 
 
 def _tenants(scheduler: Scheduler) -> list[TenantStatus]:

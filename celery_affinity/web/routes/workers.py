@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from ...observe import cohorts
 from ...observe.status import WorkerStatus
 from ...remote import incarnation
-from ...server.scheduler import Scheduler
+from ...server.fleet import WholeFleet
 from ..described import replies
-from ..replies import RefusedError, reply
+from ..replies import RefusedError, header_of, reply
 from ..site import Site
-from .fleet import status_of
 
 #: Time, s, that a worker has for its answer.
 _ANSWER_S = 3.0
@@ -30,7 +30,8 @@ def add(api: APIRouter, site: Site) -> None:
 
     @api.get("/api/workers", summary="Live workers", responses=replies(list[WorkerStatus]))
     async def workers() -> Response:
-        return reply((await site.with_scheduler(status_of, site.bounds)).workers)
+        found = await site.with_fleet(cohorts.status, site.bounds)
+        return reply(found.workers, headers=header_of(found.down))
 
     @api.post(
         "/api/workers/{name:path}/drain",
@@ -52,7 +53,7 @@ def add(api: APIRouter, site: Site) -> None:
 
 
 async def _tell(site: Site, name: str, command: str) -> Response:
-    if name not in await site.with_scheduler(_names):
+    if name not in await site.with_fleet(_names):
         raise RefusedError(404, f"no live worker is named {name!r}")
     if await site.with_scheduler(incarnation.is_one, name):
         raise RefusedError(
@@ -66,8 +67,8 @@ async def _tell(site: Site, name: str, command: str) -> Response:
     return reply(Told(name, str(said.get("ok", ""))), 202)
 
 
-def _names(scheduler: Scheduler) -> set[str]:
-    return {each.name for each in status_of(scheduler).workers}
+def _names(fleet: WholeFleet) -> set[str]:
+    return {each.name for each in cohorts.status(fleet).workers}
 
 
 def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:

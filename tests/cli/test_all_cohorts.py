@@ -1,0 +1,191 @@
+"""Commands without `--cohort` are about all cohorts: rows of each, jobs and types found where they are."""
+
+import json
+
+import pytest
+import redis
+from celery import Celery
+from celery.bin.base import CLIContext
+from click.testing import CliRunner
+
+from celery_affinity import Cohort, jobs
+from celery_affinity.cli import affinity
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.reader import Reader
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.scripted_fleet import ScriptedFleet
+
+TYPES = {"pdf": "default", "gpu.big": "ml", "eu.pdf": "eu"}
+
+
+@pytest.fixture(scope="module")
+def other():
+    with EmbeddedServer() as server:
+        yield server
+
+
+@pytest.fixture
+def clients(redis_client, other):
+    with redis.Redis.from_url(other.url) as client:
+        yield {"default": redis_client, "ml": redis_client, "eu": client}
+        client.flushall()
+
+
+@pytest.fixture
+def app(valkey, other, clients):
+    app = Celery("cohorts", broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", task_publish_retry=False)
+    app.conf.affinity_cohorts = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url=other.url)}
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def sent(app):
+    """The task ids of one call of each type."""
+    return {type_: app.send_task("proj.work", queue=type_).id for type_ in TYPES}
+
+
+@pytest.fixture
+def down(app, valkey):
+    """An app of whose cohorts `eu` is down."""
+    other = Celery("cohorts", broker=valkey.url, set_as_current=False)
+    other.conf.update(broker_transport="celery_affinity:Transport")
+    other.conf.affinity_cohorts = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url="redis://127.0.0.1:1/0")}
+    yield other
+    other.close()
+
+
+def run(app, *words, code=0):
+    done = CliRunner().invoke(affinity, words, obj=CLIContext(app=app, no_color=True, workdir=None))
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+def shown(app, *words, code=0):
+    return json.loads(run(app, *words, "--json", code=code).stdout)
+
+
+def fleet_of(clients, cohort):
+    return ScriptedFleet(Scheduler(clients[cohort], Keys(cohort=cohort)))
+
+
+def pending(clients, type_):
+    cohort = TYPES[type_]
+    return Reader(clients[cohort], Keys(cohort=cohort)).pending(type_)
+
+
+def test_reports_have_the_rows_of_all_cohorts_each_with_its_cohort(app, sent, clients):
+    fleet_of(clients, "ml").join("worker", "gpu.small")
+    status = shown(app, "status")
+    types = {each["type"]: each["cohort"] for each in status["types"]}
+    assert types == {**TYPES, "gpu.small": "ml"}
+    assert [each["cohort"] for each in status["workers"]] == ["ml"]
+    assert "down" not in status
+    text = run(app, "status").stdout
+    assert text.splitlines()[0].split()[:2] == ["cohort", "type"]
+    for command in ("pending", "jobs"):
+        assert {each["type"]: each["cohort"] for each in _rows(shown(app, command))} == TYPES
+    assert "cohort " in run(app, "top", "--count", "1").stdout
+    its = run(app, "--cohort", "ml", "status").stdout
+    assert its.splitlines()[0].split()[0] == "type"
+    assert "eu.pdf" not in its
+
+
+def _rows(found):
+    return found["jobs"] if isinstance(found, dict) else found
+
+
+def test_pages_of_jobs_go_through_the_cohorts_one_after_the_other(app, sent):
+    found, cursor, page = [], (), {"cursor": ""}
+    while page["cursor"] is not None:
+        page = shown(app, "jobs", "list", "--limit", "1", *cursor)
+        found += [(each["type"], each["cohort"]) for each in page["jobs"]]
+        cursor = ("--cursor", page["cursor"])
+    assert dict(found) == TYPES
+    assert len(found) == len(TYPES)
+    assert "cursor must be" in run(app, "jobs", "list", "--cursor", "nowhere:x", code=1).output
+
+
+def test_a_job_is_found_in_its_cohort_and_a_type_goes_to_its_own(app, sent, clients):
+    for type_, id_ in sent.items():
+        assert shown(app, "explain", id_)["cohort"] == TYPES[type_]
+        assert jobs(app).get(id_).cohort == TYPES[type_]
+    assert "unknown" in run(app, "explain", "none", code=1).stdout
+    (pause,) = shown(app, "pause", "gpu.big")
+    assert (pause["name"], pause["cohort"]) == ("gpu.big", "ml")
+    assert len(shown(app, "pause", "--all")) == 1 + len(TYPES)
+    run(app, "resume", "--all")
+    run(app, "resume", "gpu.big")
+    assert shown(app, "pause") == []
+
+
+def test_jobs_are_cancelled_moved_and_retried_where_they_are(app, sent, clients):
+    assert shown(app, "cancel", sent["eu.pdf"])[0]["done"]
+    assert shown(app, "prioritise", sent["gpu.big"], "--priority", "7")[0]["done"]
+    refused = run(app, "move", sent["gpu.big"], "--to", "pdf", code=1)
+    assert "type must be one of cohort 'ml', in which the jobs are, got: 'pdf' of cohort 'default'" in refused.output
+    refused = run(app, "move", "--task", "proj.*", "--to", "gpu.small", "--yes", code=1)
+    assert "type must be one of cohort 'default'" in refused.output
+    assert shown(app, "move", sent["gpu.big"], "--to", "gpu.small")[0]["done"]
+    assert shown(app, "cancel", "--task", "proj.*", "--yes")["done"] == 2
+    assert pending(clients, "pdf") == pending(clients, "gpu.big") == pending(clients, "eu.pdf") == 0
+
+
+def test_dead_letters_of_all_cohorts_are_listed_replayed_and_dropped(app, sent, clients):
+    for cohort in ("default", "ml", "eu"):
+        fleet_of(clients, cohort).bury(f"buried-{cohort}")
+    assert {each["cohort"] for each in shown(app, "dead", "list")} == {"default", "ml", "eu"}
+    assert "cohort      eu" in run(app, "dead", "show", "buried-eu").stdout
+    assert shown(app, "dead", "drop", "buried-eu", "--yes") == {"dropped": 1, "unknown": []}
+    run(app, "dead", "drop", "buried-eu", "--yes", code=1)
+    assert shown(app, "dead", "drop", "--all", "--yes")["dropped"] == 2
+
+
+def test_settings_limits_and_quotas_are_changed_in_every_cohort(app, clients):
+    changed = shown(app, "settings", "set", "age_weight", "3")
+    assert {each["cohort"]: float(each["value"]) for each in changed} == {"default": 3, "ml": 3, "eu": 3}
+    run(app, "--cohort", "ml", "settings", "set", "age_weight", "4")
+    values = {each["cohort"]: float(each["value"]) for each in shown(app, "settings") if each["name"] == "age_weight"}
+    assert values == {"default": 3, "ml": 4, "eu": 3}
+    assert shown(app, "keys", "set", "customer.*", "2")["eu"] == {"customer.*": 2}
+    assert run(app, "tenants", "set", "acme", "--max", "2").stdout.count("cohort ") == 3
+    assert "no limit is set for 'other'" in run(app, "keys", "reset", "other", code=1).output
+    for name in ("keys reset customer.*", "tenants reset acme", "settings reset --all"):
+        run(app, *name.split())
+
+
+def test_slots_are_asked_for_in_each_cohort_and_a_worker_of_two_counts_once(app, sent, clients):
+    for cohort, type_ in (("default", "pdf"), ("ml", "gpu.big")):
+        fleet_of(clients, cohort).join(f"worker-{cohort}", type_)
+    assert {each["profile"]: each["cohort"] for each in shown(app, "scale")} == {
+        "pdf": "default",
+        "gpu.big": "ml",
+        "eu.pdf": "eu",
+    }
+    (only,) = shown(app, "scale", "gpu.big")
+    assert only["cohort"] == "ml"
+
+
+def test_metrics_have_a_label_for_the_cohort_if_there_are_several(app, sent, down):
+    text = run(app, "metrics", "--once").stdout
+    assert 'celery_affinity_pending_jobs{cohort="eu",type="eu.pdf",mode="queued"} 1' in text
+    assert 'celery_affinity_up{cohort="ml"} 1' in text
+    assert "cohort=" not in run(app, "--cohort", "ml", "metrics", "--once").stdout
+    assert 'celery_affinity_up{cohort="eu"} 0' in run(down, "metrics", "--once").stdout
+
+
+def test_a_cohort_that_is_down_is_a_line_and_the_others_are_shown(down, sent, clients):
+    done = run(down, "status")
+    assert done.stderr.startswith("cohort 'eu' does not answer: ")
+    assert done.stderr.count("\n") == 1
+    assert "gpu.big" in done.stdout
+    assert list(shown(down, "status")["down"]) == ["eu"]
+    assert len(shown(down, "jobs")["jobs"]) == 2
+    said = run(down, "explain", sent["eu.pdf"], code=1).stdout
+    assert "it is in no cohort that answers; cohort 'eu' does not answer" in said
+    assert shown(down, "cancel", "--task", "proj.*", "--yes", code=1)["done"] == 2
+    assert "cohort 'eu' does not answer" in run(down, "pause", "eu.pdf", code=1).stderr
+    assert len(run(down, "settings", "set", "age_weight", "3", "--json", code=1).stdout) > 2

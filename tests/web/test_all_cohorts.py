@@ -1,0 +1,75 @@
+"""The HTTP API is about all cohorts: rows of each, what is meant is found where it is, and one may be down."""
+
+import pytest
+from celery import Celery
+
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.web import asgi
+
+from ..support.scripted_fleet import ScriptedFleet
+from .conftest import Client
+
+AWAY = "redis://127.0.0.1:1/0"
+
+
+@pytest.fixture
+def app(valkey, redis_client):
+    app = Celery("cohorts", broker=valkey.url, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", result_backend="cache+memory://")
+    app.conf.affinity_cohorts = {"ml": {"types": ["gpu*"]}, "eu": {"types": ["eu.*"], "url": AWAY}}
+
+    @app.task(name="work", affinity="gpu")
+    def work(): ...
+
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def client(app):
+    client = Client(asgi(app, allow=["*"]))
+    yield client
+    client.close()
+
+
+def test_http_has_all_cohorts_and_says_which_are_down(client, app, redis_client):
+    job = client("POST", "/api/jobs", json={"task": "work"}, headers={"Idempotency-Key": "one"})
+    assert (job.status_code, job.json()["cohort"]) == (201, "ml")
+    again = client("POST", "/api/jobs", json={"task": "work"}, headers={"Idempotency-Key": "one"})
+    assert (again.status_code, again.json()["id"]) == (200, job.json()["id"])
+    app.send_task("work", queue="pdf")
+    ScriptedFleet(Scheduler(redis_client, Keys(cohort="ml"))).bury("buried", "gpu.old")
+    status = client.get("/api/status").json()
+    assert {each["type"]: each["cohort"] for each in status["types"]} == {
+        "gpu": "ml",
+        "gpu.old": "ml",
+        "pdf": "default",
+    }
+    assert list(status["down"]) == ["eu"]
+    types = client.get("/api/types")
+    assert types.headers["Cohorts-Down"] == "eu"
+    assert {each["cohort"] for each in client.get("/api/jobs").json()["jobs"]} == {"default", "ml"}
+    assert client.get("/api/dead/buried").json()
+    explained = client.get(f"/api/jobs/{job.json()['id']}?explain=true").json()
+    assert explained["explanation"]["cohort"] == "ml"
+    metrics = client.get("/metrics").text
+    assert 'celery_affinity_up{cohort="eu"} 0' in metrics
+    assert 'celery_affinity_pending_jobs{cohort="ml",type="gpu",mode="queued"} 1' in metrics
+
+
+def test_http_changes_what_is_meant_in_its_cohort(client, app):
+    id_ = client("POST", "/api/jobs", json={"task": "work"}).json()["id"]
+    paused = client("POST", "/api/types/gpu/pause")
+    assert (paused.status_code, paused.json()["pauses"][0]["cohort"]) == (202, "ml")
+    assert client("POST", "/api/types/eu.pdf/pause").status_code == 503
+    assert client("POST", "/api/types/gpu/resume").status_code == 202
+    refused = client("PATCH", f"/api/jobs/{id_}", json={"type": "pdf"})
+    assert refused.status_code == 422
+    assert "type must be one of cohort 'ml'" in refused.json()["error"]["message"]
+    done = client("PATCH", "/api/settings", json={"age_weight": 3})
+    assert {each["cohort"] for each in done.json()} == {"default", "ml"}
+    assert client("DELETE", f"/api/jobs/{id_}").status_code == 202
+    joined = client("POST", "/api/workers", json={"name": "one", "types": ["gpu"], "slots": 1})
+    assert joined.status_code == 400
+    assert "types must be of cohort 'default'" in joined.json()["error"]["message"]
