@@ -69,8 +69,8 @@ def pause(
         return in_vain(scheduler.reader, kind, name)
 
     with fleet_of(ctx) as fleet:
-        of_type = fleet.of_type(name if kind == "type" else None)
-        begun = fleet.each(begin, of_type)
+        serving = fleet.serving(name if kind == "type" else None)
+        begun = fleet.each(begin, serving)
         found = cohorts.rows(fleet.each(_pauses))
     warning = next(iter(begun.answers.values()), None)
     show(found, _listed, json=as_json)
@@ -94,8 +94,8 @@ def resume(ctx: click.Context, type_: str | None, key: str | None, everything: b
     """
     kind, name = _what(type_, key, everything)
     with fleet_of(ctx) as fleet:
-        of_type = fleet.of_type(name if kind == "type" else None)
-        ended = fleet.each(lambda scheduler: scheduler.resume(address(kind, name)), of_type)
+        serving = fleet.serving(name if kind == "type" else None)
+        ended = fleet.each(lambda scheduler: scheduler.resume(address(kind, name)), serving)
         left = cohorts.rows(fleet.each(_pauses))
     say_down(ended.down)
     if not any(ended.answers.values()):

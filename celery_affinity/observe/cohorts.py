@@ -181,7 +181,7 @@ def page_of(
     fleet: WholeFleet, which: Callable[[Reader], Filter], type_: str | None, limit: int, cursor: str | None
 ) -> JobsPage:
     """Return a page of jobs, one cohort after the other. *which*: the filter, which a cohort's clock has a part in."""
-    names = fleet.of_type(type_)
+    names = fleet.serving(type_)
     if not fleet.is_split:
         return fleet.ask(names[0], lambda scheduler: _page(scheduler.reader, which, limit, cursor))
     first, its_cursor = _parted(cursor, names)

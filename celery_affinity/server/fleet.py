@@ -73,7 +73,7 @@ class WholeFleet:
         """Return the cohort of a type; that which the fleet has if it is one. Raises SettingError."""
         return self._cohort_of(type_) if self.is_split else self.names[0]
 
-    def of_type(self, type_: str | None) -> list[str]:
+    def serving(self, type_: str | None) -> list[str]:
         """Return the names of the cohorts that can have jobs of *type_*: one, or all for None."""
         return self.names if type_ is None else [self.cohort_of(type_)]
 

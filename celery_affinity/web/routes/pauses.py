@@ -100,7 +100,7 @@ async def _paused(site: Site, kind: Kind, name: str, given: Pausing) -> Response
         return in_vain(scheduler.reader, kind, name)
 
     def pause(fleet: WholeFleet) -> Paused:
-        begun = fleet.each(begin, fleet.of_type(name if kind == "type" else None))
+        begun = fleet.each(begin, fleet.serving(name if kind == "type" else None))
         if not begun.answers:
             raise CohortDownError(*next(iter(begun.down.items())))
         found = cohorts.rows(fleet.each(_pauses))
@@ -114,7 +114,7 @@ async def _resumed(site: Site, kind: Kind, name: str) -> Response:
     what = _checked(kind, name)
 
     def resume(fleet: WholeFleet) -> tuple[bool, list[Pause], Mapping[str, str]]:
-        ended = fleet.each(lambda scheduler: scheduler.resume(what), fleet.of_type(name if kind == "type" else None))
+        ended = fleet.each(lambda scheduler: scheduler.resume(what), fleet.serving(name if kind == "type" else None))
         if ended.down and not any(ended.answers.values()):
             raise CohortDownError(*next(iter(ended.down.items())))
         return any(ended.answers.values()), cohorts.rows(fleet.each(_pauses)), ended.down

@@ -7,6 +7,11 @@ function tile(name, value, bad = false) {
   return el("div", { class: bad ? "tile bad" : "tile" }, el("b", {}, number(value)), name);
 }
 
+// A cohort whose server does not answer; its jobs are in none of the tables.
+function away(cohort, why) {
+  return el("div", { class: "tile bad", title: why }, el("b", {}, "down"), `cohort ${cohort}`);
+}
+
 function trend({ trend: found, unserved }, how) {
   const words = `${how} by ${number(Math.abs(found.now - found.before))} in ${duration(found.seconds)}`;
   if (unserved) return words; // of a type without workers the server counts no calls
@@ -38,6 +43,7 @@ function paused(type, pauses) {
 
 export function notes(type, pauses = []) {
   const found = [];
+  if (type.cohort) found.push(`cohort ${type.cohort}`);
   if (type.unserved) found.push("✗ no live worker serves it");
   if (type.paused) found.push(paused(type, pauses));
   if (type.bound) found.push(fullness(type));
@@ -91,8 +97,10 @@ function quota({ minimum, limit, weight }) {
 }
 
 function tenantNote(tenant) {
-  if (tenant.is_below_minimum) return "below its minimum: its jobs go first";
-  return tenant.is_at_maximum ? "at its maximum" : "";
+  const where = tenant.cohort ? [`cohort ${tenant.cohort}`] : [];
+  if (tenant.is_below_minimum) where.push("below its minimum: its jobs go first");
+  else if (tenant.is_at_maximum) where.push("at its maximum");
+  return where.join("; ");
 }
 
 export function now() {
@@ -122,7 +130,7 @@ export function now() {
       { name: "longest wait", value: (row) => duration(row.oldest_wait_s), kind: "number" },
       { name: "note", value: tenantNote, kind: "note" },
     ],
-    (row) => row.name,
+    (row) => `${row.cohort ?? ""} ${row.name}`,
     "No tenant has jobs that wait, or a quota of its own.",
   );
   const ofTenants = el("section", {}, tenants);
@@ -160,6 +168,7 @@ export function now() {
         tile("dead letters", status.dead, status.dead > 0),
         slow ? tile(slow === 1 ? "slow worker" : "slow workers", slow, true) : null,
         unserved ? tile("types without a worker", unserved, true) : null,
+        ...Object.entries(status.down ?? {}).map(([cohort, why]) => away(cohort, why)),
       );
       if (told.innerHTML !== tiles.innerHTML) fill(tiles, ...told.childNodes); // else who reads them is left in peace
       const order = (a, b) => b.unserved - a.unserved || b.pending - a.pending || a.type.localeCompare(b.type);

@@ -102,7 +102,7 @@ export function rules() {
       { name: "held longest by", value: (row) => (row.holder ? `${row.holder.task}, ${duration(row.holder.held_s)}` : ""), kind: "long" },
       { name: "", value: (row) => pausing("key", row.key, `No job of ${row.key} starts until the key is resumed. Waiting now: ${number(row.waiting)}.`, look), key: (row) => row.waiting },
     ],
-    (row) => row.key,
+    (row) => `${row.cohort ?? ""} ${row.key}`,
     "No job holds a key or waits for one.",
   );
   const limits = table(
@@ -124,7 +124,7 @@ export function rules() {
       { name: "note", value: (row) => (row.changed_at_run_time ? "changed at run time" : ""), kind: "note" },
       { name: "", value: (row) => settingOf(row, look), key: (row) => `${row.value} ${row.conf}` },
     ],
-    (row) => row.name,
+    (row) => `${row.cohort ?? ""} ${row.name}`,
     "The settings are unknown.",
   );
   const recurring = table(
@@ -138,7 +138,7 @@ export function rules() {
       { name: "fires in", value: (row) => (row.is_suspended ? "paused" : duration(row.fires_in_s)), kind: "number" },
       { name: "", value: (row) => recurringOf(row, look), key: (row) => row.is_suspended },
     ],
-    (row) => row.name,
+    (row) => `${row.cohort ?? ""} ${row.name}`,
     "There are no recurring calls.",
   );
 
