@@ -54,14 +54,17 @@ class Run:
         (directory / "results.html").write_text(page(self.described(), results, outcomes))
 
     def as_markdown(self, outcomes: Sequence[Outcome]) -> str:
-        """Return the table of goals, and how it came about."""
+        """Return the table of the goals that were measured, how it came about, and how many were not."""
         about = self.described()
         versions = ", ".join(f"{name} {number}" for name, number in _versions().items())
         summary = (
             f"{about['cores']} cores, {about['server']}, Python {platform.python_version()}, {versions}; medians of "
             f"{self.options.rounds} rounds of {self.options.drain_tasks:,} tasks; load {self.load:.1f} before."
         )
-        return f"{summary}\n\n{as_markdown(goal_rows(outcomes))}"
+        measured = [each for each in outcomes if each.value is not None]
+        left_out = len(outcomes) - len(measured)
+        more = f"\n{left_out} further goals are of parts that this run left out.\n" if left_out else ""
+        return f"{summary}\n\n{as_markdown(goal_rows(measured))}{more}"
 
 
 def parts_of(file: Path) -> Results:
