@@ -48,9 +48,9 @@ def main(words):
     faults = [fault for fault in FAULTS if not words or any(word in " ".join(fault) for word in words)]
     for fault in faults:
         fault.broken()  # all texts are checked before the first fault takes its time
-    found = step_of_failure(assembled())
-    if found is not None:
-        sys.exit(f"the scripts as they are fail at step {found}")
+    failure = failure_of(assembled())
+    if failure is not None:
+        sys.exit("the scripts as they are fail:\n" + "\n".join((str(failure), *failure.__notes__)))
     with (
         tempfile.TemporaryDirectory() as directory,
         ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as walkers,
@@ -101,6 +101,15 @@ def _found_in_steps(fault):
 
 def step_of_failure(text):
     """Return the step at which the library with this *text* differs from the reference; None if no step does."""
+    failure = failure_of(text)
+    return None if failure is None else int(_FAILED_AT.search("".join(failure.__notes__))[1])
+
+
+def failure_of(text):
+    """Return the error by which the library with this *text* differs from the reference; None if no step does.
+
+    Its notes say the step and the seed.
+    """
     with (
         EmbeddedServer() as server,
         redis.Redis.from_url(server.url) as client,
@@ -115,7 +124,7 @@ def step_of_failure(text):
                 shrink=False,
             )
         except Exception as error:  # any error is a find
-            return int(_FAILED_AT.search("".join(error.__notes__))[1])
+            return error
     return None
 
 
