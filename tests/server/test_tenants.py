@@ -337,7 +337,7 @@ def test_no_slot_goes_past_a_tenant_below_its_minimum_or_above_a_maximum(redis_c
         names = sorted(most.keys() | least.keys())
         least.update({name: min(least[name], most[name]) for name in names if most[name] is not None})
         words = (f"{name}=max:{'none' if most[name] is None else most[name]},min:{least[name]}" for name in names)
-        fleet.scheduler.configure({"tenants": " ".join(words)})
+        fleet.scheduler.configure({"tenants": " ".join(words), "tenant_turns": "share" if shares else "age"})
 
     def see(came, *, is_ordered):
         """Count claims, (worker, claim), in the order in which they were made."""
@@ -362,9 +362,8 @@ def test_no_slot_goes_past_a_tenant_below_its_minimum_or_above_a_maximum(redis_c
         if what == "publish":
             tenant, type_, priority = values
             job_id = f"{number}{'$' if tenant else ''}"
-            rules = of(tenant).replace("settings", "share" if shares else "settings") if tenant else ""
             waiting[job_id] = (tenant, type_)
-            fleet.publish(job_id, type_, priority=priority, rules=rules)
+            assert fleet.publish(job_id, type_, priority=priority, rules=of(tenant) if tenant else "")
         elif what == "quota":
             name, (most[name], least[name]) = values
             tell()

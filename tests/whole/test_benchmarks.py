@@ -16,9 +16,11 @@ from benchmarks.in_turns import rates
 from benchmarks.ledger import END, START, Record
 from benchmarks.load import slot_use
 from benchmarks.observers import OBSERVERS
+from benchmarks.options import FULL
 from benchmarks.plots import Bar, bars
-from benchmarks.report import Outcome
+from benchmarks.report import Outcome, outcomes
 from benchmarks.results import Named, Part, ratio
+from benchmarks.run import Run, parts_of
 from benchmarks.viewers import BY_ID, VIEWERS, viewers_name
 
 from ..support.processes import ROOT
@@ -213,5 +215,18 @@ def test_what_users_ask_for_is_shown_as_stock_is_1():
     found = [Outcome(goal, 2.04 if goal.unit == "x" else 0) for goal in GOALS]
     lines = for_users.table(found).splitlines()
     assert len(lines) == 2 + len(for_users.ASKED_FOR)
-    assert lines[2] == "| empty tasks a second, 8 threads | 2 | late acks, prefetch 1 |"
+    assert lines[2] == "| empty tasks a second, 8 threads | 2 | its default settings |"
     assert "| 0 tasks |" in lines[-1]
+
+
+def test_a_run_adds_the_parts_of_another_one_and_the_docs_have_what_was_measured(tmp_path):
+    part = Part()
+    part.add(Named("solo, affinity, late acks, strict"), {"requests": 1.0})
+    earlier = Run.now(FULL)
+    earlier.write(tmp_path, {"drain": part}, [])
+    added = parts_of(tmp_path / "results.json")
+    assert added == {"drain": part}
+    table = earlier.as_markdown(outcomes(added))
+    assert "requests a task, solo" in table
+    assert "not measured" not in table
+    assert f"{len(GOALS) - 1} further goals are of parts that this run left out." in table

@@ -10,7 +10,7 @@ import pytest
 
 from ..support.pages import FAULTS, write_block
 from ..support.processes import ROOT
-from .chaos import figures
+from .chaos import results
 from .chaos.campaign import Outcome
 from .chaos.ledger import Ledger
 from .chaos.storms import STORMS, plan
@@ -35,11 +35,11 @@ def test_a_seed_is_a_plan_and_every_storm_comes():
     assert sorted(first("7")) == sorted(storm.name for storm in STORMS)
 
 
-def test_the_docs_hold_the_figures_of_a_run(tmp_path):
+def test_the_docs_hold_the_results_of_a_run(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(FAULTS.read_text())
-    run = figures.summed_up([Outcome("mixed", 1, 1, {"worker": 2}, {})], "seed-of-a-test", 60)
-    write_block(page, figures.BLOCK, figures.as_markdown(run))
+    run = results.summed_up([Outcome("mixed", 1, 1, {"worker": 2}, {})], "seed-of-a-test", 60)
+    write_block(page, results.BLOCK, results.as_markdown(run))
     before, after = FAULTS.read_text(), page.read_text()
     assert "seed-of-a-test" in after
     assert after.partition("<!--")[0] == before.partition("<!--")[0]
