@@ -46,20 +46,20 @@ class ScriptedFleet:
     ):
         if on_demand:
             self.on_demand.add(job)
-        (published,) = self.scheduler.publish(
-            NewJob(
-                job,
-                type_,
-                f"message of {job}" if message is None else message,
-                on_demand=on_demand,
-                priority=priority,
-                delay_us=round(delay_s * 1e6),
-                expires_us=None if expires_s is None else round(expires_s * 1e6),
-                task_id=task_id or f"task-{job}",
-                task_name="tests.task",
-                rules=rules,
-            )
+        new = NewJob(
+            job,
+            type_,
+            f"message of {job}" if message is None else message,
+            on_demand=on_demand,
+            priority=priority,
+            delay_us=round(delay_s * 1e6),
+            expires_us=None if expires_s is None else round(expires_s * 1e6),
+            task_id=task_id or f"task-{job}",
+            task_name="tests.task",
+            rules=rules,
         )
+        (published,) = self.scheduler.publish(new)
+        published.check(new)  # a test whose job is refused would show nothing
         return published.fresh
 
     def made(self, ids, type_, **fields):

@@ -14,8 +14,10 @@ from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lab import made_up
 from celery_affinity.lab.trace import TracedJob
 from celery_affinity.lab.trace_file import write
+from celery_affinity.rules.cohorts import as_map, map_of, shown
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.instance import check_schema
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import page
 
@@ -317,6 +319,25 @@ def test_a_bounded_type_says_how_full_it_is_and_what_comes_then(valkey, browser,
 
 
 @in_a_browser
+def test_cohorts_are_named_one_that_is_down_is_said_and_a_worker_of_two_counts_once(valkey, browser, redis_client):
+    cohorts = {"ml": {"types": ["gpu*"]}, "eu": {"types": ["eu.*"], "url": "redis://127.0.0.1:1/0"}}
+    check_schema(redis_client, Keys(), shown(map_of(as_map(cohorts))))  # as the fleet's first process does
+    for cohort, type_ in (("default", "pdf"), ("ml", "gpu")):
+        fleet = ScriptedFleet(Scheduler(redis_client, Keys(cohort=cohort)))
+        fleet.join("both", type_)
+        for number in range(2):
+            fleet.publish(f"{type_}-{number}", type_)
+    screen = Screen(browser, serve(valkey.url, CONF=json.dumps({"affinity_cohorts": cohorts})))
+    screen.row("Types", "gpu").get_by_text("cohort ml").wait_for()
+    screen.row("Types", "pdf").get_by_text("cohort default").wait_for()
+    screen.page.locator(".tile.bad", has_text="cohort eu").get_by_text("down").wait_for()
+    screen.page.locator(".tile", has_text=re.compile("^1workers$")).wait_for()
+    screen.page.get_by_text("1 worker, up to date").wait_for()
+    assert screen.errors == []
+    screen.close()
+
+
+@in_a_browser
 def test_a_broker_that_is_down_is_said_and_the_page_comes_back_by_itself(browser):
     with EmbeddedServer() as server:
         screen = Screen(browser, serve(server.url))
@@ -587,10 +608,10 @@ def test_a_second_search_begins_anew(busy, look):
 @in_a_browser
 def test_no_view_shows_a_value_that_is_none(busy, look):
     busy.publish("later", "pdf", delay_s=600)
-    busy.publish("patient", "pdf", rules="merge=m most=9 bytes=9999 wait=600000000/600000000")
+    busy.publish("patient+", "pdf", rules="merge=m most=9 bytes=9999 wait=600000000/600000000")
     busy.bury("buried", "mail")
     screen = look()
-    jobs = ("runs", "waits", "alone", "later", "buried", "nobody")
+    jobs = ("runs", "waits", "alone", "later", "patient+", "buried", "nobody")
     for path in ("", "workers", "next", "rules", "dead", "jobs", *(f"job/task-{each}" for each in jobs)):
         screen.page.goto(re.sub("#.*", f"#/{path}", screen.page.url))
         screen.page.locator("main section").first.wait_for()

@@ -22,6 +22,9 @@ export function announce(region, words, button = null) {
   if (region.textContent !== words + (button?.textContent ?? "")) fill(region, words, button);
 }
 
+// Number of workers: one of several cohorts has a row in each, all under its name.
+export const numberOf = (workers) => new Set(workers.map((each) => (each.cohort ? each.name : each.id))).size;
+
 export const number = (value) => (value === null || value === undefined ? "?" : value.toLocaleString("en"));
 
 export function duration(seconds) {

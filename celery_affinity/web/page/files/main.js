@@ -1,7 +1,7 @@
 // The page: its views, by the part of the address after #, and the news that they show.
 import { askAgain, get, listen, onToken } from "./api.js";
 import { askForToken } from "./asking.js";
-import { announce, el, fill, many } from "./dom.js";
+import { announce, el, fill, many, numberOf } from "./dom.js";
 import { dead } from "./views/dead.js";
 import { job } from "./views/job.js";
 import { jobs } from "./views/jobs.js";
@@ -65,7 +65,7 @@ function isDown(words, button = null) {
 function tell() {
   if (!known.news) return;
   const age = Date.now() - known.heard < OLD_MS ? "up to date" : `last news at ${new Date(known.heard).toLocaleTimeString()}`;
-  announce(state, `${many(known.news.status.workers.length, "worker")}, ${age}`);
+  announce(state, `${many(numberOf(known.news.status.workers), "worker")}, ${age}`);
 }
 
 document.getElementById("search").addEventListener("submit", (event) => {

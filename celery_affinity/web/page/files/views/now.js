@@ -1,6 +1,6 @@
 // The fleet at a glance: what waits and what runs, by type, now and over the last quarter of an hour.
 import { change } from "../asking.js";
-import { duration, el, fill, jobsOf, moment, number, table } from "../dom.js";
+import { duration, el, fill, jobsOf, moment, number, numberOf, table } from "../dom.js";
 import { plot } from "../plot.js";
 
 function tile(name, value, bad = false) {
@@ -154,7 +154,7 @@ export function now() {
     parts: [tiles, el("div", { class: "plots" }, waiting, running), el("section", {}, types), ofTenants, el("section", {}, times)],
     update({ status, times: lately }, samples) {
       const sum = (name) => status.types.reduce((total, each) => total + (each[name] ?? 0), 0);
-      const slow = status.workers.filter((each) => each.is_slow || each.stalled).length;
+      const slow = numberOf(status.workers.filter((each) => each.is_slow || each.stalled));
       const unserved = status.types.filter((each) => each.unserved).length;
       const told = el(
         "div",
@@ -163,7 +163,7 @@ export function now() {
         tile("on demand", sum("on_demand")),
         tile("claimed", sum("claimed")),
         tile("scheduled", status.scheduled),
-        tile("workers", status.workers.length, status.workers.length === 0),
+        tile("workers", numberOf(status.workers), status.workers.length === 0),
         tile("free slots", status.workers.reduce((total, each) => total + each.free, 0)),
         tile("dead letters", status.dead, status.dead > 0),
         slow ? tile(slow === 1 ? "slow worker" : "slow workers", slow, true) : null,
