@@ -33,7 +33,11 @@ S = TypeVar("S", bound=Status)
 
 def rows(asked: Asked[list[R]]) -> list[R]:
     """Return the rows of all cohorts, each with its cohort if there is more than one."""
-    return [row for name, its in asked.answers.items() for row in (named(its, name) if asked.is_split else its)]
+    return _rows(asked.answers, asked.is_split)
+
+
+def _rows(answers: Mapping[str, list[R]], is_split: bool) -> list[R]:
+    return [row for name, its in answers.items() for row in (named(its, name) if is_split else its)]
 
 
 def named(its: Iterable[R], cohort: str) -> list[R]:
@@ -118,7 +122,7 @@ def scale(fleet: WholeFleet, asked: Asked[Status], types: Sequence[str], target_
             found[name] = [scale_of(its, of_types, target_wait_s)]
         elif not types:
             found[name] = scales(its, target_wait_s)
-    return [row for name, its in found.items() for row in (named(its, name) if asked.is_split else its)]
+    return _rows(found, asked.is_split)
 
 
 def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
