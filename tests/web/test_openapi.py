@@ -27,7 +27,7 @@ OPEN = ("/healthz", "/readyz")
 
 #: What is there, by the name of a parameter of a path.
 THERE = {
-    "id": ["task-held", "task-waits", "task-later", "task-buried", "task-done"],
+    "id": ["task-held!", "task-waits!", "task-later", "task-buried", "task-done"],
     "type_": ["pdf", "mail"],
     "name": ["worker@host", "plan", "night.jsonl"],
     "key": ["city:HH"],
@@ -43,8 +43,8 @@ def fleet(fleet, monkeypatch):
     fleet.bury("buried", "mail")
     fleet.publish("done", "pdf")
     fleet.end("worker", *fleet.inbox("worker"))
-    fleet.publish("held", "pdf", rules="key=city%3AHH limit=1")
-    fleet.publish("waits", "pdf", rules="key=city%3AHH limit=1")
+    fleet.publish("held!", "pdf", rules="key=city%3AHH limit=1")
+    fleet.publish("waits!", "pdf", rules="key=city%3AHH limit=1")
     fleet.publish("later", "pdf", delay_s=600)
     return fleet
 
