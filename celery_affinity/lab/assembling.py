@@ -33,14 +33,14 @@ class Unclaimed(NamedTuple):
 class _Worker:
     """A worker. *spans*: since when it served which types with so many slots.
 
-    *up_to_us*: until when all its claims that ended are known. *ended*: by the time at which it began to record, how
-    many claims ended since then.
+    *since_us*: from when on it recorded; None: it has handed over nothing yet. *up_to_us*: until when all its claims
+    that ended are known. *ended*: by the time at which it began to record, how many claims ended since then.
     """
 
     id: str
     name: str
     joined_us: int
-    since_us: int
+    since_us: int | None = None
     up_to_us: int = 0
     left_us: int | None = None
     spans: list[tuple[int, tuple[str, ...], int]] = field(default_factory=list)
@@ -80,7 +80,8 @@ class Assembly:
         id_, to_us, since_us = str(said["worker"]), int(said["to"]), int(said["since"])
         types, slots = tuple(sorted(map(sys.intern, said["types"]))), int(said["slots"])
         joined_us = since_us if said["joined"] is None else int(said["joined"])
-        its = self._workers.setdefault(id_, _Worker(id_, str(said["name"]), joined_us, since_us))
+        its = self._workers.setdefault(id_, _Worker(id_, str(said["name"]), joined_us))
+        its.since_us = since_us if its.since_us is None else its.since_us
         if to_us > (its.left_us or 0):
             its.left_us = None  # it was taken for dead
         its.up_to_us = max(its.up_to_us, to_us)
@@ -102,7 +103,7 @@ class Assembly:
     def add_worker(self, id: str, name: str, types: Iterable[str], slots: int, joined_us: int) -> None:
         """Add a worker that has handed over nothing yet, as the server knows it."""
         if id not in self._workers:
-            its = self._workers[id] = _Worker(id, name, joined_us, joined_us)
+            its = self._workers[id] = _Worker(id, name, joined_us)
             its.spans.append((joined_us, tuple(sorted(types)), slots))
 
     def see(self, alive: Iterable[str], now_us: int) -> list[str]:
@@ -134,8 +135,8 @@ class Assembly:
 
     def begun_us(self, since_us: int) -> int:
         """Return from when on nothing is missing of a recording that was switched on at *since_us*."""
-        began = (each.since_us for each in self._workers.values() if each.joined_us <= since_us and each.up_to_us)
-        return max([since_us, *began])
+        there = (each for each in self._workers.values() if each.joined_us <= since_us)
+        return max([since_us, *(each.since_us for each in there if each.since_us is not None)])
 
     # -- the trace
 

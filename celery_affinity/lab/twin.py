@@ -54,7 +54,8 @@ class Twin:
         self._limits = [limits_of_types(found["limits"]).get(type_) for type_ in types]
         self._paused = [not {type_, ALL}.isdisjoint(scenario.paused) for type_ in types]
         self._running = [0] * len(types)
-        self._closed = [self._is_closed(type_) for type_ in range(len(types))]
+        self._is_in_force = False
+        self._closed = [False] * len(types)
         self._rarity = [0] * len(types)
         self._keys = self._keys_of(scenario, found, types)
         self._now_us = -NEVER
@@ -74,6 +75,10 @@ class Twin:
         )
 
     # -- what happens
+
+    def enforce(self) -> None:
+        self._is_in_force = True
+        self._closed = [self._is_closed(type_) for type_ in range(len(self._closed))]
 
     def join(self, worker: int, now_us: int) -> Sequence[Claimed]:
         self._now_us = now_us
@@ -209,5 +214,7 @@ class Twin:
         return was_closed and not self._closed[type_]
 
     def _is_closed(self, type_: int) -> bool:
+        if not self._is_in_force:
+            return False
         limit = self._limits[type_]
         return self._paused[type_] or (limit is not None and self._running[type_] >= limit)

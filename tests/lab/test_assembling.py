@@ -141,7 +141,10 @@ def test_a_trace_begins_when_the_last_of_the_workers_that_were_there_records(ass
     assembly.add(page("w1", joined=500, since=1_100), [])
     assembly.add(page("w2", joined=1_000, since=1_200), [])
     assembly.add(page("w3", joined=1_300, since=1_301), [])
+    assembly.add_worker("w5", "seen@host", ["pdf"], 1, 500)  # the server knows it; it has handed over nothing yet
     assert assembly.begun_us(BEGIN) == 1_200
+    assembly.add(page("w5", joined=500, since=1_250), [])
+    assert assembly.begun_us(BEGIN) == 1_250
     assert assembly.behind(["w1", "w4"], END) == ["w4"]
 
 
