@@ -207,9 +207,9 @@ class Judge:
         self._call(arrival.enqueued_us - 1, publishing, more_at=None)
         return self.tick(now_us)
 
-    def end(self, worker: int, position: int, now_us: int) -> Sequence[Claimed]:
+    def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
         self._sequence += 1
-        ends = [End(*self._held.pop(position), "acked")]
+        ends = [End(*self._held.pop(each), "acked") for each in positions]
         (release,) = calls.telling(_id_of(worker), (), ends, self._sequence, True, NOTHING)
         return self._call(now_us, release, more_at=0)
 

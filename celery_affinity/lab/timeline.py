@@ -1,7 +1,8 @@
 """What happens in a scenario, in its order: the two engines differ only in who decides, a `SimulatedFleet`.
 
 At one time, µs, jobs end first, in the order of their claims; then comes a tick, if the fleet has one due; then workers
-join and begin to leave; then jobs arrive. A worker that leaves takes no further job, ends those that it runs, and is
+join and begin to leave; then jobs arrive. Jobs of one worker that end at one time end in one call, as a worker tells
+the server of them: only then are all their slots free. A worker that leaves takes no further job, ends those that it runs, and is
 gone with the last of them: a warm shutdown. Between the end of a job and the next claim of its slot no time
 passes: what passed in the fleet is part of how long the job had the slot (`slot_times`).
 
@@ -43,8 +44,8 @@ class SimulatedFleet(Protocol):
 
     def arrive(self, position: int, now_us: int) -> Sequence[Claimed]: ...
 
-    def end(self, worker: int, position: int, now_us: int) -> Sequence[Claimed]:
-        """End the job of the arrival that is the first of its claim."""
+    def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
+        """End jobs of *worker*: each is that of the arrival that is the first of its claim."""
 
     def tick(self, now_us: int) -> Sequence[Claimed]: ...
 
@@ -137,12 +138,16 @@ class Timeline:
             self._held[worker] += 1
 
     def _end(self, now_us: int) -> None:
-        _, _, worker, position = heapq.heappop(self._ends)
-        self._held[worker] -= 1
-        claims = self._fleet.end(worker, position, now_us)
-        if claims:
-            self._claimed(claims, now_us)
-        self._leave_if_idle(worker, now_us)
+        ends, ended = self._ends, dict[int, list[int]]()
+        while ends and ends[0][0] == now_us:
+            _, _, worker, position = heapq.heappop(ends)
+            ended.setdefault(worker, []).append(position)
+        for worker, positions in ended.items():
+            self._held[worker] -= len(positions)
+            claims = self._fleet.end(worker, positions, now_us)
+            if claims:
+                self._claimed(claims, now_us)
+            self._leave_if_idle(worker, now_us)
 
     def _move(self, move: tuple[int, bool, int]) -> None:
         now_us, leaves, worker = move

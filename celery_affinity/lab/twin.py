@@ -116,14 +116,17 @@ class Twin:
             return ()
         return self._fill(sorted(types), now_us, fresh=position if is_fresh else -1)
 
-    def end(self, worker: int, position: int, now_us: int) -> Sequence[Claimed]:
+    def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
         self._now_us = now_us
-        type_ = self._lanes.type_of(position)
-        gained = {type_} if self._count_end(type_) else set()
-        if self._keys is not None and self._keys.has_one(position):
-            gained |= self._keys.free(position, now_us)
-        of_all = any(self._slots.any_free(each) for each in gained)  # before the worker's own slot is free
-        self._slots.release(worker, now_us)
+        gained: set[int] = set()
+        for position in positions:
+            type_ = self._lanes.type_of(position)
+            if self._count_end(type_):
+                gained.add(type_)
+            if self._keys is not None and self._keys.has_one(position):
+                gained |= self._keys.free(position, now_us)
+        of_all = any(self._slots.any_free(each) for each in gained)  # before the worker's own slots are free
+        self._slots.release(worker, len(positions), now_us)
         types = self._slots.types_of(worker)
         if of_all:
             return self._fill(sorted({*types, *gained}), now_us)
