@@ -16,7 +16,7 @@ from ..rules import marks
 from ..rules.addresses import OF_TYPE
 from ..rules.ahead import NOTHING
 from ..rules.new_job import NewJob
-from ..rules.redis_keys import Keys, encode
+from ..rules.redis_keys import Keys, decode, encode
 from ..rules.rows import number_of
 from ..rules.shared_settings import NAME_IN_REDIS
 from ..server import calls
@@ -138,7 +138,7 @@ class Judge:
             *setting(START_US + min([0, *(each.since_us for each in arrivals[:1]), *held_us]) - 1)
         )
         settings = {name: text for name, text in self._scenario.settings.items() if name in _PASSED_ON}
-        settings |= {"reserve": "", "limits": self._limits(lambda word: not word.startswith(OF_TYPE))}
+        settings |= {"reserve": "", "limits": self._limits(lambda word: not decode(word).startswith(OF_TYPE))}
         if self._scenario.settings.get("priority_reversed") == "1":
             settings["priority_order"] = "lower-first"
         self._scheduler.configure({**settings, **_NEVER_DEAD})
