@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 
-from .slot_times import held_us
+from .slot_times import HELD_FROM_US, held_us
 from .trace import EXPIRED, REVOKED, Trace, TracedJob, TracedWorker
 
 
@@ -91,7 +91,7 @@ def _is_held(job: TracedJob) -> bool:
 
 
 def _since_us(job: TracedJob) -> int:
-    return -1 if _is_held(job) else max(0, job.since_us)
+    return HELD_FROM_US if _is_held(job) else max(0, job.since_us)
 
 
 def _medians(trace: Trace) -> tuple[dict[str, int], int]:

@@ -14,6 +14,9 @@ from .trace import Trace, TracedJob
 #: its word, and the job that came with the answer was claimed at that moment.
 _LATEST_WORD_US, _LATEST_KNOWN_US = 250_000, 2_000
 
+#: Time, µs, from which jobs have their slots that had them before the trace began: just before all that comes at 0.
+HELD_FROM_US = -1
+
 #: Before everything, µs.
 _EVER = -(1 << 62)
 
@@ -67,7 +70,7 @@ def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]],
             found[before] += claimed_us - free_us  # the server heard of the end, and gave the job, at once
             begun_us = claimed_us
         freed_us = max(job.freed_us or job.ended_us or 0, begun_us)
-        found[nth] = freed_us - max(0, begun_us)
+        found[nth] = freed_us - max(HELD_FROM_US, begun_us)
         insort(free, (freed_us, nth))
     return found
 
