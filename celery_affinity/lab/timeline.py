@@ -2,9 +2,9 @@
 
 At one time, µs, jobs end first, in the order of their claims; then comes a tick, if the fleet has one due; then workers
 join and begin to leave; then jobs arrive. Jobs of one worker that end at one time end in one call, as a worker tells
-the server of them: only then are all their slots free. A worker that leaves takes no further job, ends those that it runs, and is
-gone with the last of them: a warm shutdown. Between the end of a job and the next claim of its slot no time
-passes: what passed in the fleet is part of how long the job had the slot (`slot_times`).
+the server of them: only then are all their slots free. A worker that leaves takes no further job, ends those that it
+runs, and is gone with the last of them: a warm shutdown. Between the end of a job and the next claim of its slot no
+time passes: what passed in the fleet is part of how long the job had the slot (`slot_times`).
 
 A job that a worker had as the scenario begins is that worker's: nobody chooses it. It arrives when that worker claimed
 it, while no other one takes jobs, and before the rules of types are in force.

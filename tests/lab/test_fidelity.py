@@ -37,11 +37,16 @@ def tasks(valkey, load_app):
 def publish_one(tasks, chance):
     """Publish a job of a task at random, which takes a tenth of a second on average."""
     seconds = chance.uniform(0.02, 0.2)
-    customer = chance.choice("abc")
+    by_customer = {"customer": chance.choice("abc")}
     urgency = {"priority": chance.choice((0, 0, 5, 9)), "on_demand": chance.random() < 0.2}
     task, named = chance.choice(
-        [("render", {}), ("render", {}), ("encode", {"customer": customer}), ("mail", {})]
-        + [("report", {"customer": customer}), ("refresh", {"page": customer})]
+        [
+            ("encode", by_customer),
+            ("report", by_customer),
+            ("refresh", by_customer),
+            ("mail", {}),
+            *[("render", {})] * 2,
+        ]
     )
     if task == "refresh":
         urgency = {}  # calls merge that have the same

@@ -38,6 +38,6 @@ def report(seconds, customer):
     time.sleep(seconds)
 
 
-@app.task(affinity=Affinity("pdf", merge=Merge("{page}", keep="last")))
-def refresh(seconds, page):
+@app.task(affinity=Affinity("pdf", merge=Merge("{customer}", keep="last")))
+def refresh(seconds, customer):
     time.sleep(seconds)
