@@ -61,7 +61,7 @@ def replay(trace: Trace, engine: Engine = "auto", progress: Iterable[object] | N
     ours = recorded(trace, scenario)
     theirs, chosen = scheduled(scenario, engine, progress)
     claimed = {run.number for run in ours.runs}
-    found = fidelity.compared(_decided(ours), _decided(comparable(theirs, claimed, trace.length_us)))
+    found = fidelity.compared(decided(ours), decided(comparable(theirs, claimed, trace.length_us)))
     first = found.first_difference
     return Replay(
         chosen,
@@ -83,7 +83,7 @@ def comparable(replayed: Schedule, claimed: Container[int], ends_us: int) -> Sch
     return replace(replayed, runs=tuple(runs))
 
 
-def _decided(schedule: Schedule) -> Schedule:
+def decided(schedule: Schedule) -> Schedule:
     """Return *schedule* without the claims of before its beginning, which are given."""
     given = {each.number for each in schedule.scenario.arrivals if each.held_by is not None}
     return replace(schedule, runs=tuple(run for run in schedule.runs if run.number not in given))
