@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.lab import judge, twin
-from celery_affinity.lab.replay import decided, comparable, recorded
+from celery_affinity.lab.replay import comparable, decided, recorded
 from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import Trace
 
