@@ -1,4 +1,4 @@
-"""The destination of a call's message: Celery's router turns a type into its queue.
+"""The destination of a call's message: Celery's router puts the queue of the type in its place.
 
 So everything that comes later sees the queue as if the call had said ``queue=``: signals, headers, events, the
 declaration, the worker's ``delivery_info``, and a retry, which goes where its first try went.

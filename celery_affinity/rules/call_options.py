@@ -108,7 +108,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "priority": Option(
         "priority",
-        "The rank among the jobs of a mode: 10 goes first, unless `affinity_priority_order` turns that round.",
+        "The rank among the jobs of a mode: 10 goes first, unless `affinity_priority_order` reverses that.",
         "a whole number from 0 to 10",
         check_priority,
         (

@@ -198,7 +198,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     fleet.join("two", "pdf")
     for worker, stops in (("one", "force"), ("two", "shop.draw shop.store%20all")):
         fleet.scheduler.client.hset(Keys().key("worker", worker), "stops", stops)
-    fleet.scheduler.heartbeat("two", turns=False)
+    fleet.scheduler.heartbeat("two", loop_runs=False)
     fleet.publish("waits", "drawing")
     fleet.publish("later", "pdf", delay_s=60)
     fleet.bury("bad", "excel")
