@@ -108,11 +108,9 @@ class AffinityChannel(InboxChannel):
         routes = self.routes
         if routes is None:
             return
-        for name in routes.names:
-            try:
-                routes.channel_of(name).scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
-            except (redis.RedisError, OSError) as exc:
-                logger.warning("The server of cohort %r does not answer: nothing is revoked there: %s", name, exc)
+        asked = self.fleet.each(lambda scheduler: scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S), routes.names)
+        for name, why in asked.down.items():
+            logger.warning("The server of cohort %r does not answer: perhaps nothing is revoked there: %s", name, why)
 
     # -- queues
 
