@@ -1,5 +1,5 @@
--- record: a worker hands over claims that ended while a recording was on (`celery affinity lab record`). The server adds
--- its own times: workers know these by a guess of its clock, and two that differ by less change places.
+-- record: a worker hands over claims that ended while a recording was on (`celery affinity lab record`). The server
+-- adds its own times: workers know these by a guess of its clock, and two that differ by less change places.
 -- RETURNS 1; 0 if that recording has ended: then nothing is written.
 -- Cost: O(claims that are asked for), of which one call has MOST_RECORDED at most.
 local OF_A_CLAIM = 2 -- values
@@ -25,7 +25,7 @@ end
 function arrows.record(ARGV)
     local recording = ARGV[1] -- id
     local worker = ARGV[2] -- facts of the worker, in JSON
-    local claims = ARGV[3] -- its claims, a row of words each
+    local rows = ARGV[3] -- its claims, a row of words each
     local plain = tonumber(ARGV[4]) -- number of jobs whose times alone are asked for
     -- ARGV[5..]: id of each of these; job id and fencing number of each claim of whose job more is asked for
 
@@ -41,7 +41,7 @@ function arrows.record(ARGV)
         told[#told + 1] = known(ARGV[i], ARGV[i + 1])
     end
     redis.call("XADD", key.recorded(recording), "MAXLEN", "~", protocol.MOST_PAGES, "*", "worker", worker,
-        "claims", claims, "told", table.concat(told, "\n"))
+        "claims", rows, "told", table.concat(told, "\n"))
     redis.call("PEXPIRE", key.recorded(recording), string.format("%.0f", math.max(1, kept_ms - call.now_us / 1000)))
     return 1
 end

@@ -192,7 +192,7 @@ def _recording(recording: str, worker: str, rows: Sequence[ClaimRow]) -> calls.A
         [*(row.job_id for nth, row in enumerate(rows) if nth in asked), *flat(others)],
         recording=recording,
         worker=worker,
-        claims="\n".join(f"{row.words} {int(nth in asked)}" for nth, row in enumerate(rows)),
+        rows="\n".join(f"{row.words} {int(nth in asked)}" for nth, row in enumerate(rows)),
         plain=len(asked),
     )
 
