@@ -32,7 +32,7 @@ class Waits:
 
 
 @dataclass(frozen=True)
-class Use:
+class SlotUse:
     """How much of the slots of workers that serve the same *types* was busy while jobs arrived: *share*, 0 to 1."""
 
     types: tuple[str, ...]
@@ -48,7 +48,7 @@ class WaitReport:
     types: Mapping[str, Waits]
     modes: Mapping[str, Waits]
     tenants: Mapping[str, Waits]
-    slots: Sequence[Use]
+    slots: Sequence[SlotUse]
 
 
 def report(schedule: Schedule, counted: Container[int] | None = None) -> WaitReport:
@@ -115,7 +115,7 @@ def _by(
     return {name: summary(found[name]) for name in sorted(name for name in found if name is not None)}
 
 
-def use(schedule: Schedule) -> list[Use]:
+def use(schedule: Schedule) -> list[SlotUse]:
     """Return the use of slots from the beginning to the last arrival, by the types that they serve."""
     workers, arrivals = schedule.scenario.workers, schedule.scenario.arrivals
     ends_us = arrivals[-1].since_us if arrivals else 0
@@ -128,7 +128,7 @@ def use(schedule: Schedule) -> list[Use]:
         members = [each for each in workers if types_of(each) == types]
         offered_us = sum(each.slots * _lives_us(each, ends_us) for each in members)
         share = min(1.0, its_us / offered_us) if offered_us else 0.0
-        found.append(Use(types, sum(each.slots for each in members), share))
+        found.append(SlotUse(types, sum(each.slots for each in members), share))
     return found
 
 

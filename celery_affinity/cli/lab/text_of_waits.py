@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ...lab.waits import Use, WaitReport, Waits
+from ...lab.waits import SlotUse, WaitReport, Waits
 from ..words import duration, table
 
 _NONE = Waits(0, 0)
@@ -53,7 +53,7 @@ def _uses(before: WaitReport, after: WaitReport) -> list[Sequence[str]]:
     return [_use(types, ours.get(types), theirs.get(types)) for types in dict.fromkeys((*ours, *theirs))]
 
 
-def _use(types: Sequence[str], before: Use | None, after: Use | None) -> Sequence[str]:
+def _use(types: Sequence[str], before: SlotUse | None, after: SlotUse | None) -> Sequence[str]:
     numbers = ("-" if each is None else str(each.slots) for each in (before, after))
     shares = ("-" if each is None else f"{each.share:.0%}" for each in (before, after))
     return f"[{','.join(types)}]", *numbers, *shares
