@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.lab import gains, twin, waits
-from celery_affinity.lab.waits import Use, Waits
+from celery_affinity.lab.waits import SlotUse, Waits
 
 from ..support.lab_scenarios import job, scenario, worker
 
@@ -37,13 +37,13 @@ def test_waits_are_by_type_mode_and_tenant():
 def test_slots_are_used_while_jobs_arrive():
     fleet = [worker("a", slots=2), worker("b", "pdf", slots=2, joined_s=5), worker("c", "ocr", left_s=5)]
     found = report(*fleet, job(0, took_s=99), job(1, took_s=3), job(2, 10))
-    assert found.slots == [Use(("pdf",), 4, 13 / 30), Use(("ocr",), 1, 0.0)]
+    assert found.slots == [SlotUse(("pdf",), 4, 13 / 30), SlotUse(("ocr",), 1, 0.0)]
 
 
 def test_a_name_that_came_back_with_other_types_is_two_kinds_of_slots():
     fleet = [worker("w", left_s=4), worker("w", "xls", joined_s=5)]
     found = report(*fleet, job(0, took_s=2), job(1, 5, took_s=2, type_="xls"), job(2, 10, type_="xls"))
-    assert found.slots == [Use(("pdf",), 1, 0.5), Use(("xls",), 1, 0.4)]
+    assert found.slots == [SlotUse(("pdf",), 1, 0.5), SlotUse(("xls",), 1, 0.4)]
 
 
 def between(before, after):
