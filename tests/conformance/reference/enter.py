@@ -8,7 +8,7 @@ from celery_affinity.rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PE
 from celery_affinity.rules.redis_keys import withdrawn
 from celery_affinity.rules.rule_texts import merge_in
 
-from . import callers, ends, find_by, keyed, merging, workers
+from . import callers, ends, find_by, hooks, merging, workers
 from . import recurring as recurring_calls
 from .model import Cohort, Job
 from .replies import NONE, Published
@@ -53,7 +53,7 @@ def put(cohort: Cohort, new: new_job.NewJob, enqueued_us: int, now_us: int, *, r
     if job.patient_us is not None:
         return Published(IS_SCHEDULED, NONE, True)
     if not is_merged:
-        keyed.enter(cohort, job, now_us, is_fresh=True)
+        hooks.wait(cohort, job, now_us, is_fresh=True)
     is_served = _is_served(cohort, new.type)
     if not is_served:
         cohort.counters["unserved"] += 1
