@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from typing import ClassVar, TypeVar
 
 from ...errors import OptionError, refuse
@@ -249,12 +250,15 @@ def key_in(rules: object) -> str | None:
     return None if key is None else decode(key)
 
 
-are_rules_in_words = re.compile(FIELDS["rules"].pattern).fullmatch
-
-
 def are_rules(value: object) -> bool:
     """Return whether *value* is the text of rules, or "" for none."""
-    return isinstance(value, str) and are_rules_in_words(value) is not None
+    return value == "" or (isinstance(value, str) and _rules_in_words().fullmatch(value) is not None)
+
+
+@cache
+def _rules_in_words() -> re.Pattern[str]:
+    """Return the pattern of rules. It is compiled at its first use: that takes as long as half of our import."""
+    return re.compile(FIELDS["rules"].pattern)
 
 
 def _reserved(key: str) -> OptionError:
