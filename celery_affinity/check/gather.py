@@ -32,6 +32,7 @@ from ..transport.channel import AffinityChannel
 from .facts import App, Facts, Fleet, Full, Member, Setting
 from .gather_answers import answers_of_workers
 from .gather_app import gather_app
+from .gather_cohorts import keys_in_use
 from .gather_in_cohorts import in_cohorts
 from .gather_results import Asking
 from .gather_server import server_of
@@ -173,6 +174,7 @@ def _fleet(
         slots=sum(worker.slots for worker in status.workers),
         minima={each.name: each.minimum for each in status.tenants if each.is_named and each.minimum},
         tenants_misspelt=dict(_tenants_misspelt(status)),
+        keys_in_use=keys_in_use(reader, conf),
     )
 
 

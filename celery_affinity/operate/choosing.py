@@ -85,7 +85,7 @@ def choose_in(
     def ask(scheduler: Scheduler) -> Choice:
         return choose(scheduler.reader, which(scheduler.reader), states, most, most_pages)
 
-    return fleet.each(ask, fleet.serving(type_))
+    return fleet.each(ask, fleet.serving(type_), is_long=True)
 
 
 def together(asked: Asked[Choice], is_split: bool) -> Choice:

@@ -261,3 +261,14 @@ def test_findings_of_each_cohort_have_its_name_and_one_that_is_down_is_a_finding
     redis_client.delete(Keys().key("schema"))
     found = dict(asked(eu={"types": ["eu"], "url": "redis://127.0.0.1:1/0"}))
     assert found["cohort-down"].startswith("Cohort 'eu' does not answer")
+
+
+def test_keys_that_calls_alone_give_jobs_of_two_cohorts_are_found_among_those_in_use(valkey, redis_client, new_app):
+    app = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
+    for cohort in ("default", "ml"):
+        redis_client.hset(Keys(cohort=cohort).key("settings"), "tenants", "acme=max:3")
+    for type_ in ("gpu", "pdf"):
+        for keys in ({"exclusive": "printer", "tenant": "acme"}, {"exclusive": f"{type_} alone", "tenant": "free"}):
+            app.send_task("work", queue=type_, **keys)
+    found = {each.id: each.what for each in check(gather(app, answers_within_s=0.1))}
+    assert "keys: 'printer' (default, ml), 'tenant:acme' (default, ml)." in found["key-used-in-cohorts"]
