@@ -139,7 +139,7 @@ def ahead(
 ) -> list[Group]:
     """Return, for each of *lanes*, the number of jobs that go before *mine*; lanes without such jobs are left out.
 
-    *key_of*: returns the key that has the jobs of a lane that are meant; None: all its jobs are.
+    *key_of* returns the Redis key of those jobs of a lane that count; None: all jobs of a lane count.
     """
     key_of = key_of or reader.lane_key
     kinds = {order.kind(lane): lane for lane in lanes}

@@ -107,7 +107,7 @@ def get(reader: Reader, id: str) -> Job:
 
 
 def get_many(reader: Reader, ids: Sequence[str]) -> list[Job]:
-    """Return what `get` does of each of *ids*, in as many round trips as of one."""
+    """Return what `get` returns of each of *ids*, in as many round trips as `get` needs for one."""
     asked = [each for each in dict.fromkeys(ids) if is_text(each)]
     *replies, settings = reader.ask(
         [

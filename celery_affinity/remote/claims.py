@@ -1,4 +1,4 @@
-"""The claims of such a worker, as the server has them: read anew for each request."""
+"""The claims of a worker over HTTP, as the server has them: read anew for each request."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field

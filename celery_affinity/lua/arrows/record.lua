@@ -3,7 +3,7 @@
 -- Cost: O(claims that follow), of which one call has MOST_RECORDED at most.
 local OF_A_CLAIM = 3 -- values
 
--- RETURNS the times of a claim and of its end, in words, "" for one that the job's row has not; the row may be of a
+-- RETURNS the times of a claim and of its end, as texts; "" for a time that the job's row lacks. The row may be of a
 -- later claim. Workers know these times by a guess of the server's clock, and two that differ by less change places.
 local function times(fence, its_fence, claimed, ended)
     if its_fence ~= fence then
