@@ -1,4 +1,4 @@
-"""One life of such a worker, from its join to its leave or its death: its row in Redis, and its secret.
+"""One life of a worker over HTTP, from its join to its leave or its death: its row in Redis, and its secret.
 
 Redis has a digest of the secret, and no process keeps either. A worker that was taken for dead joins anew, with another
 id: what it still runs is another's by then.

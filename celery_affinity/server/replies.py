@@ -176,7 +176,7 @@ class Ticked(NamedTuple):
 
 
 class DueCall(NamedTuple):
-    """A recurring call that is to be made. *due*: an argument of `Scheduler.fire`, by which the call is made only once."""
+    """A recurring call that is due. *due*: an argument of `Scheduler.fire`, by which the call is made only once."""
 
     name: str
     due: str
