@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from .hashing import NO_RULES, Hashes, Keyed
 from .trace import OUTCOMES
 

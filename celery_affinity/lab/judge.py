@@ -14,8 +14,9 @@ from ..embedded import EmbeddedServer
 from ..lua.library import arrow
 from ..rules import marks
 from ..rules.ahead import NOTHING
+from ..rules.encoding import encode
 from ..rules.new_job import NewJob
-from ..rules.redis_keys import Keys, encode
+from ..rules.redis_keys import Keys
 from ..rules.rows import number_of
 from ..rules.shared_settings import NAME_IN_REDIS
 from ..server import calls

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ..clock import SECOND_US
 from ..rules import known_marks, lanes
+from ..rules.encoding import encode
 from ..rules.protocol import MAX_PRIORITY
-from ..rules.redis_keys import encode
 from .held import ACKED, IGNORED, REJECTED, RETURNED, WAITS_AGAIN, Held
 from .server_clock import ServerClock
 

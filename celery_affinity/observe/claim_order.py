@@ -7,7 +7,7 @@ from heapq import merge, nsmallest
 from itertools import islice
 
 from ..clock import SECOND_US
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO, Rank, Terms, Weights, overtakes, score
 from ..rules.shared_settings import complete, weights

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..clock import SECOND_US
+from ..rules.encoding import decode, encode
 from ..rules.marks import is_batch
 from ..rules.merging import merge_key_in
-from ..rules.redis_keys import SEVERAL, decode, encode
+from ..rules.redis_keys import SEVERAL
 from ..rules.rows import text_of
 from ..rules.rule_texts import hint_in
 from ..rules.score import Weights

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from ..errors import OptionError, refuse
-from . import known_marks, marks, redis_keys
+from . import encoding, known_marks, marks
 from .bounds import Bound
 from .job_fields import FIELDS
 from .lanes import DEMAND, QUEUED
@@ -85,11 +85,11 @@ class NewJob:
         try:
             self.arguments = (
                 self.id,
-                redis_keys.encode(self.type),
+                encoding.encode(self.type),
                 DEMAND if self.on_demand else QUEUED,
                 self.priority,
                 self.delay_us,
-                redis_keys.encode(self.task_id),
+                encoding.encode(self.task_id),
                 self.task_name,
                 "" if self.expires_us is None else self.expires_us,
                 " ".join(self.stamps),

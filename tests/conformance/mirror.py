@@ -11,7 +11,7 @@ import sys
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
-from celery_affinity.rules import lanes, redis_keys
+from celery_affinity.rules import encoding, lanes
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.protocol import METRICS_KEPT_S, WAS_PREEMPTED
 from celery_affinity.rules.redis_keys import Keys
@@ -31,7 +31,7 @@ KEYS = Keys()
 
 # After every step the same few names are asked for.
 key = cache(KEYS.key)
-encode, decode = cache(redis_keys.encode), cache(redis_keys.decode)
+encode, decode = cache(encoding.encode), cache(encoding.decode)
 
 CONF_OF = key("conf_of", "")
 METRICS = key("metrics", "")

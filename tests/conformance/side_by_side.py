@@ -3,8 +3,8 @@
 import redis
 
 from celery_affinity.clock import SECOND_US
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.protocol import ENDED_KEPT_S
-from celery_affinity.rules.redis_keys import encode
 from tests.conformance.reference.reference import Reference
 from tests.conformance.reference.replies import NONE
 

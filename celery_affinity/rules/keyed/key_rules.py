@@ -13,10 +13,10 @@ from typing import ClassVar, TypeVar
 
 from ...errors import OptionError, refuse
 from ..addresses import OF_TYPE
+from ..encoding import decode
 from ..job_fields import FIELDS
 from ..numbers import is_whole
 from ..protocol import BY_SETTINGS, LONGEST_KEY, LONGEST_NUMBER, RATE_PREFIX, TENANT_PREFIX
-from ..redis_keys import decode
 from ..rule_texts import keys_in
 from .spelled import HASHED, KeyFunction, Named, check_filled, check_template, encoded_key, written
 from .template import number_of_arguments

@@ -3,9 +3,9 @@
 from typing import cast
 
 from celery_affinity.rules import new_job
+from celery_affinity.rules.encoding import withdrawn
 from celery_affinity.rules.metrics import PUBLISHED
 from celery_affinity.rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
-from celery_affinity.rules.redis_keys import withdrawn
 from celery_affinity.rules.rule_texts import merge_in
 
 from . import callers, ends, find_by, hooks, merging, workers

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from celery_affinity.rules import lanes, reserves
-from celery_affinity.rules.redis_keys import decode, encode
+from celery_affinity.rules.encoding import decode, encode
 from celery_affinity.rules.reserves import Reserve
 
 from . import keyed, placing

@@ -5,8 +5,8 @@ from functools import wraps
 from typing import ParamSpec, TypeVar, cast
 
 from celery_affinity.rules import marks
+from celery_affinity.rules.encoding import withdrawn
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_PURGED
-from celery_affinity.rules.redis_keys import withdrawn
 
 from .. import (
     batches,
