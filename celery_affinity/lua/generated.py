@@ -29,6 +29,7 @@ def _protocol() -> str:
         # Before a type, in a profile: withdrawn from it for a moment.
         "WITHDRAWN": redis_keys.encode(redis_keys.WITHDRAWN),
         "SEVERAL": redis_keys.SEVERAL.decode(),  # instead of the job of a task that has several
+        "NONE": redis_keys.NONE.decode(),  # of a revoked task that has none
     }
     numbers |= {name: mark.character for name, mark in MARKS.items()}
     return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items()) + _marks()
@@ -98,7 +99,8 @@ def _job_fields() -> str:
     )
     # The type goes first: a server looks for the fields of a small hash from the first one on.
     first, *others = (f'"{field.kept}", job.{name}' for name, field in FIELDS.items() if field.kept)
-    row = ",\n        ".join([first, '"lane", lane, "enqueued", enqueued', *others, '"state", state'])
+    fields = [first, '"lane", lane', '"enqueued", enqueued', *others, '"state", state']
+    row = ",\n        ".join(fields)
     encoded = "".join(
         f'    elseif not string.find(job.{name}, "^[%w_.~%%-]*$") then\n        return "{name}"\n'
         for name, field in FIELDS.items()
@@ -106,6 +108,7 @@ def _job_fields() -> str:
     ).removeprefix("    else")
     return (
         f"job_fields.COUNT = {len(FIELDS)}\n"
+        f"-- How many fields every row has.\njob_fields.IN_ROW = {len(fields)}\n"
         "-- RETURNS the job whose fields begin at `first` in `arguments`.\n"
         "-- Its `mark` is that of its id.\n"
         "function job_fields.at(arguments, first)\n"
