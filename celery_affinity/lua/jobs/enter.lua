@@ -47,7 +47,8 @@ end
 -- value, for the only job, if no other of its type waits: the table from which `place` adds it to its lane, or gives it
 -- a slot without a lane.
 function enter.put(job, enqueued_us, is_only)
-    local id, type, delay_us, expires_us = job.id, job.type, tonumber(job.delay_us), job.expires_us
+    local id, type, expires_us = job.id, job.type, job.expires_us
+    local delay_us = job.delay_us == "0" and 0 or tonumber(job.delay_us)
     -- First: a full server may refuse the first write alone.
     local is_found, is_revoked = write_first(id, job.task_id, job.message), false
     if not is_found then
@@ -58,7 +59,8 @@ function enter.put(job, enqueued_us, is_only)
         redis.call("SET", key.message(id), job.message)
     end
 
-    local due, lane = call.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
+    local due = call.text(delay_us > 0 and enqueued_us + delay_us or enqueued_us)
+    local lane = lanes.name(job.mode, job.priority)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
     local rule, joined = hooks.of_new(job), nil
     if rule and delay_us <= 0 and not (is_expired or is_revoked) then
@@ -69,8 +71,11 @@ function enter.put(job, enqueued_us, is_only)
         forget_end(id) -- of its task nothing else is left: so it is new again
         enter.write_row(job, lane, due, its_state, rule, joined)
     end
-    local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
-    local is_again = find_by.add(id, job.task_id, job.stamps, expires, is_found)
+    local is_again = false
+    if not is_found or expires_us ~= "" or job.stamps ~= "" then
+        local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
+        is_again = find_by.add(id, job.task_id, job.stamps, expires, is_found)
+    end
     if is_expired or is_revoked then
         ends.record(id, is_revoked and "revoked" or "expired")
         return protocol.HAS_ENDED, 1, false
@@ -147,4 +152,17 @@ function enter.place(their_types, messages, alone)
         lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
     end
     return left
+end
+
+-- Writes and places `job`, the only one of its call. RETURNS the reply of `publish`.
+function enter.only(job)
+    local bad = job_check.bad(job)
+    if bad then
+        return { protocol.IS_REFUSED, "", bad }
+    end
+    local state, served, is_first, alone = enter.put(job, call.now_us, true)
+    if is_first or alone or next(call.gained) then
+        return { state, enter.place(is_first and { job.type } or {}, { [job.id] = job.message }, alone), served }
+    end
+    return { state, "", served } -- nothing to place, as mostly
 end

@@ -21,9 +21,13 @@ FAULTS = (
     Fault("jobs/job_check", 'string.find(a_period_us, "^[1-9]")', "true", _REFUSED),
     Fault("jobs/job_check", "not its_key or #its_key > protocol.LONGEST_KEY", "not its_key", _REFUSED),
     Fault("jobs/enter", 'redis.call("EXISTS", key.job(id)) == 0', 'redis.call("EXISTS", key.message(id)) == 0'),
-    Fault("jobs/enter", "enqueued_us + math.max(0, delay_us)", "enqueued_us + delay_us"),
+    Fault("jobs/enter", "delay_us > 0 and enqueued_us + delay_us or enqueued_us", "enqueued_us + delay_us"),
     Fault("jobs/enter", "fitting = fitting + free_slots.free_for(type)", "fitting = free_slots.free_for(type)"),
     Fault("jobs/enter", "1, not heads or", "1, true or"),
+    Fault("jobs/enter", "local bad = job_check.bad(job)", "local bad"),
+    Fault("jobs/enter", "is_first or alone or next(call.gained) then", "is_first or alone then"),
+    Fault("jobs/enter", "is_first or alone or next(call.gained) then", "is_first or next(call.gained) then"),
+    Fault("placing/lanes", "#its == #enqueued and its < enqueued", "#its == #enqueued"),
     Fault("jobs/enter", "if delay_us > 0 then", "if delay_us > 1 then"),
     Fault(
         "jobs/enter", "elseif heads or has_type_rules or not is_only then", "elseif has_type_rules or not is_only then"
