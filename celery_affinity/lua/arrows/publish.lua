@@ -35,7 +35,7 @@ local function add(job, nth, types, fresh)
 end
 
 function arrows.publish(ARGV)
-    -- ARGV[1..]: the fields of each job, in the order of rules/job_fields, of a job alone perhaps without the last ones;
+    -- ARGV[1..]: the fields of each job, in the order of rules/job_fields; of a job alone perhaps not the last ones;
     -- then, if there are any, the bounds of types
     local length, count = #ARGV, job_fields.COUNT
     if length <= count and length >= job_fields.LEAST then
