@@ -127,7 +127,7 @@ function job_check.bad(job)
         return "expires_us"
     elseif stamps ~= "" and (string.find(stamps, "[^%w_.~%%: -]") or find_by.are_too_many(stamps)) then
         return "stamps"
-    elseif job.rules == "" and hooks.is_mark[string.sub(id, -1)] then
+    elseif job.rules == "" and hooks.is_mark[job.last] then
         return "rules"
     elseif job.rules ~= "" and not are_rules(job.rules, id, job.mark) then
         return "rules"
