@@ -255,3 +255,20 @@ def test_who_uses_no_cohort_sends_the_commands_that_it_sent_before(make_app, val
         assert channel.scheduler_for("gpu") is channel.scheduler
         assert scheduler.keys.cohort == "default"
     assert redis_client.get(Keys().key("schema")) == b"2"
+
+
+def test_a_cohorts_url_may_have_a_provider_of_logins_of_its_own(make_app, other, other_client, monkeypatch, tmp_path):
+    (tmp_path / "login").write_text("of-eu secret")
+    monkeypatch.setenv("LOGIN", str(tmp_path / "login"))
+    all_rights = {"enabled": True, "passwords": ["+secret"], "keys": "*", "channels": "*", "commands": ["+@all"]}
+    other_client.acl_setuser("of-eu", **all_rights)
+    url = f"{other.url}?credential_provider=tests.support.apps.logins.Plain"
+    app = make_app({"eu": Cohort(["eu.*"], url=url)})
+    send(app, "eu.pdf")
+    with app.connection_for_write() as connection:
+        connect(connection)
+        channel = channel_of(connection, app.conf.broker_transport)
+        assert channel.scheduler_of("eu").client.execute_command("ACL", "WHOAMI") == b"of-eu"
+        assert channel.scheduler_of_its_own("eu").client.execute_command("ACL", "WHOAMI") == b"of-eu"
+        assert channel.scheduler.client.execute_command("ACL", "WHOAMI") == b"default"
+    other_client.acl_deluser("of-eu")
