@@ -123,6 +123,8 @@ def app_with_keys(make_app):
         {"ml": Cohort(["gpu*"])},
         affinity_tenants={"acme": {"max": 3}, "*": {"weight": 2}},
         affinity_task_rules={"shop.mail": {"tenant": "{customer}"}},
+        affinity_task_types={"shop.by_name": "gpu"},
+        task_routes={"shop.by_route": {"queue": "gpu"}, "shop.routed": {"affinity": "pdf"}},
     )
     for name, affinity in {
         "draw": Affinity("gpu", exclusive="customer:{customer}"),
@@ -136,6 +138,9 @@ def app_with_keys(make_app):
         "greet": Affinity("gpu", tenant="{customer}"),
         "thank": Affinity("gpu", tenant="free"),
         "anywhere": Affinity(exclusive="customer"),
+        "by_name": Affinity(exclusive="named:{customer}"),
+        "by_route": Affinity(exclusive="named:{customer}"),
+        "routed": Affinity("gpu", exclusive="named:{customer}"),
         "single": Affinity("pdf", merge=Merge("{customer}", keep="last")),
     }.items():
         app.task(name_of, name=f"shop.{name}", affinity=affinity, shared=False)
@@ -152,6 +157,9 @@ def app_with_keys(make_app):
         ("greet", {}, "tenant= must have keys with a quota of one cohort.*'tenant:[*]'"),
         ("mail", {}, "tenant= .*'tenant:[*]' of type 'pdf'"),
         ("print", {"affinity": "pdf", "rate": False}, "'mine:[*]' of type 'pdf' in cohort 'default' .task shop.print."),
+        ("by_name", {}, "'named:[*]' of type 'gpu' .*shop.by_name. and of type 'pdf' .*shop.routed"),
+        ("by_route", {}, "'named:[*]' of type 'gpu' .*shop.by_route. and of type 'pdf' .*shop.routed"),
+        ("routed", {}, "'named:[*]' of type 'pdf' .*shop.routed. and of type 'gpu'"),
         ("train", {"exclusive": "mine:*"}, None),
         ("train", {"affinity": "pdf"}, "'app_with_keys.<locals>.<lambda>"),
         ("single", {"exclusive": "mine:*"}, "'mine:[*]' of type 'pdf' .*shop.single. and of type 'gpu'"),
