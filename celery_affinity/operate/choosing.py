@@ -7,7 +7,8 @@ from math import inf
 from typing import NamedTuple
 
 from ..observe.cohorts import named
-from ..observe.job_lists import MOST, Filter, page_of
+from ..observe.job_filter import Filter
+from ..observe.job_lists import MOST, page_of
 from ..observe.job_row import read_jobs
 from ..observe.jobs import Job
 from ..rules.marks import is_batch

@@ -89,7 +89,7 @@ class Jobs:
     ) -> JobsPage:
         """Return a page of the jobs that have not ended, and of the dead letters.
 
-        *state*: one of `job_lists.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of
+        *state*: one of `job_filter.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of
         the page before. *stamp*: "name=value"; merged calls are then listed one by one, otherwise as one run.
         *older_than_s*, *newer_than_s*: only jobs that were enqueued at least, or at most, so many seconds ago. *key*:
         only jobs of this key. *argument*: "name=value", an argument of the call by its name, or by position as

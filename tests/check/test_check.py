@@ -12,7 +12,7 @@ import pytest
 import redis
 from celery import Celery
 
-from celery_affinity.check import LEVELS, check
+from celery_affinity.check import LEVELS, check, gather_answers
 from celery_affinity.check import gather as gather_module
 from celery_affinity.check.gather import gather
 from celery_affinity.embedded import EmbeddedServer
@@ -159,7 +159,7 @@ def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypa
     with (
         EmbeddedServer() as server,
         gather_module._connection(new_app(server.url)) as connection,
-        gather_module._Producers(connection).acquire() as producer,
+        gather_answers._Producers(connection).acquire() as producer,
     ):
         os.kill(server.pid, signal.SIGSTOP)
         try:
@@ -198,7 +198,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     fleet.join("two", "pdf")
     for worker, stops in (("one", "force"), ("two", "shop.draw shop.store%20all")):
         fleet.scheduler.client.hset(Keys().key("worker", worker), "stops", stops)
-    fleet.scheduler.heartbeat("two", turns=False)
+    fleet.scheduler.heartbeat("two", loop_runs=False)
     fleet.publish("waits", "drawing")
     fleet.publish("later", "pdf", delay_s=60)
     fleet.bury("bad", "excel")
