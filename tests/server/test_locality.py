@@ -70,6 +70,73 @@ def test_a_job_that_is_older_by_more_than_the_bonus_is_worth_goes_first_all_the_
     assert [each.job_id for each in fleet.end("worker", claim)] == ["older"]
 
 
+def in_order(fleet, claim):
+    """End jobs of the worker, one after the other, until nothing follows. Return those that followed."""
+    found = []
+    while following := fleet.end("worker", claim):
+        (claim,) = following
+        found.append(claim.job_id)
+    assert not fleet.scheduler.repair(), "what is known of heads is as it should be"
+    return found
+
+
+def test_a_bonus_may_be_worth_a_part_of_a_point(fleet):
+    fleet.join("worker", "pdf", settings={"locality_bonus": 0.5})  # 31 ms
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("older", "pdf")
+    fleet.scheduler.advance(0.02)
+    publish(fleet, "near", "m")
+    assert in_order(fleet, claim) == ["near~", "older"]
+
+
+def test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hints(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    fleet.publish("other", "pdf")
+    for job, hint in (("older", "n"), ("younger", "m"), ("third", "n")):
+        fleet.scheduler.advance(1)
+        publish(fleet, job, hint)
+    assert in_order(fleet, claim) == ["older~", "younger~", "third~", "other"]
+
+
+def test_a_near_job_that_goes_first_anyway_leaves_its_near_lane(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    for job, hint in (("first", "n"), ("second", "m")):
+        publish(fleet, job, hint)
+        fleet.scheduler.advance(1)
+    assert in_order(fleet, claim) == ["first~", "second~"]
+    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("near_heads"))
+
+
+def test_near_jobs_of_several_lanes_go_by_their_points(fleet):
+    fleet.join("worker", "pdf", settings={"locality_bonus": 20_000})
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("old", "pdf")
+    fleet.scheduler.advance(1)
+    publish(fleet, "low", "m")
+    publish(fleet, "high", "m", priority=3)
+    fleet.publish("highest", "pdf", priority=9)
+    assert in_order(fleet, claim) == ["high~", "low~", "highest", "old"]
+
+
+def test_a_near_head_with_a_time_that_is_none_is_passed_over(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    fleet.publish("other", "pdf")
+    fleet.scheduler.advance(1)
+    for hint in ("m", "n"):
+        publish(fleet, f"near-{hint}", hint)
+        fleet.scheduler.client.hset(fleet.scheduler.keys.key("near_heads"), hint, f"pdf:queued.0 x near-{hint}~")
+    (following,) = fleet.end("worker", claim)
+    assert following.job_id == "other"
+
+
 def test_without_a_bonus_hints_change_no_order(fleet):
     fleet.join("worker", "pdf")
     warm(fleet, "worker", "m")
