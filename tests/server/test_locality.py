@@ -189,6 +189,22 @@ def test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed(fleet):
     assert fleet.jobs("near") == ["job~"]
 
 
+def test_of_many_holders_one_is_never_missed(fleet):
+    """More hold the hint than are compared, some of them busy; and a sample of one would hit others."""
+    weighted = {"placement": "weighted", "sample_size": 1}
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    for number in range(20):
+        fleet.join(f"w{number:02}", "pdf", settings=weighted)
+    holders = [f"w{number:02}" for number in range(0, 20, 2)] + ["w01", "w03", "w05"]
+    for nth, worker in enumerate(holders):
+        client.zadd(key("hints", worker), {"m": 1})
+        client.zadd(key("holders", "m"), {worker: nth})
+    assert fleet.scheduler.repair()
+    for number in range(13):
+        publish(fleet, f"job{number}", "m")
+    assert all(fleet.jobs(worker) for worker in holders)
+
+
 def test_a_job_ahead_gets_the_bonus_as_well(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "m")

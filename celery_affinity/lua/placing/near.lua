@@ -106,13 +106,10 @@ function near.of(worker)
     return hints and #hints > 0 and hints or nil
 end
 
--- RETURNS the workers that hold the hint of job `id`, a table: worker -> true; of very many the newest ones.
+-- RETURNS the workers that hold the hint of job `id`, a list, who took it up last first; of very many some.
 function near.holders(id)
-    local hint, found = near.hint_of(id), {}
-    for _, worker in ipairs(hint and redis.call("ZRANGE", key.holders(hint), -protocol.MOST_HOLDERS, -1) or {}) do
-        found[worker] = true
-    end
-    return found
+    local hint = near.hint_of(id)
+    return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MOST_HOLDERS - 1, "REV") or {}
 end
 
 local NOWHERE, known_places, known_heads = {}, kept.cache(), kept.cache()

@@ -14,6 +14,8 @@ _OLDEST_HINT = f"{_LOCALITY}::test_of_two_near_jobs_of_a_lane_the_older_one_goes
 _FIRST = f"{_LOCALITY}::test_a_near_job_that_goes_first_anyway_leaves_its_near_lane"
 _SEVERAL = f"{_LOCALITY}::test_near_jobs_of_several_lanes_go_by_their_points"
 _SPOILED = f"{_LOCALITY}::test_a_near_head_with_a_time_that_is_none_is_passed_over"
+_MISSED = f"{_LOCALITY}::test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed"
+_MANY = f"{_LOCALITY}::test_of_many_holders_one_is_never_missed"
 _ONE_LOOK = f"{_LOCALITY}::test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone"
 
 FAULTS = (
@@ -49,8 +51,13 @@ FAULTS = (
     Fault("placing/candidates", "if preferred and not kept_back then", "if preferred then"),
     Fault("placing/candidates", "waiting.hints and not goes_by_age then", "waiting.hints then"),
     Fault("placing/placement", 'values[3] ~= "share" and', ""),
-    Fault("placing/placement", "(holders[worker] and weights.locality or 0)", "0"),
-    Fault("placing/placement", "    add_holders(found, holders, profiles)\n", ""),
+    Fault("placing/placement", "(rows[worker] and weights.locality or 0)", "0", _MISSED),
+    Fault(
+        "placing/placement",
+        "found[worker] = found[worker] or tonumber(redis",
+        "found[worker] = tonumber(false and redis",
+        _MISSED,
+    ),
     Fault("keyed/key_steps", "    hooks.leaves_lane(id, type, lane)\n", ""),
     Fault("keyed/key_steps", "    hooks.enters_lane(wanted, type, lane, enqueued)\n", ""),
     Fault("arrows/purge", "            hooks.leaves_lane(id, type, lane)\n", ""),
