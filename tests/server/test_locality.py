@@ -151,6 +151,9 @@ def test_a_worker_holds_the_ten_hints_of_the_jobs_that_it_ended_well_last(fleet)
     fleet.join("worker", "pdf")
     warm(fleet, "worker", *(f"h{number}" for number in range(12)), "h3")
     assert hints(fleet, "worker") == ["h3", *(f"h{number}" for number in range(11, 3, -1)), "h2"]
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    held = [f"h{number}" for number in range(12) if client.exists(key("holders", f"h{number}"))]
+    assert sorted(held) == sorted(hints(fleet, "worker"))
     publish(fleet, "fails", "failed")
     (claim,) = fleet.inbox("worker")
     fleet.end("worker", claim, outcome="failed ValueError")
