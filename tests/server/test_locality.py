@@ -60,12 +60,13 @@ def test_a_free_slot_goes_to_the_job_whose_hint_its_worker_holds(fleet):
     assert [each.job_id for each in fleet.end("worker", following)] == ["other~"]
 
 
-def test_a_job_that_is_older_by_more_than_the_bonus_is_worth_goes_first_all_the_same(fleet):
+@pytest.mark.parametrize("by_s", [5, 6])
+def test_a_job_that_is_older_by_as_much_as_the_bonus_is_worth_goes_first_all_the_same(fleet, by_s):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "m")
     claim = busy(fleet, "worker")
     fleet.publish("older", "pdf")
-    fleet.scheduler.advance(5)
+    fleet.scheduler.advance(by_s)
     publish(fleet, "near", "m")
     assert [each.job_id for each in fleet.end("worker", claim)] == ["older"]
 
