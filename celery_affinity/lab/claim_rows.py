@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..clock import SECOND_US
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..server.recordings import Page
 from .hashing import NO_RULES, Hashes, Keyed
 from .trace import OUTCOMES

@@ -15,8 +15,9 @@ from ..lua.library import arrow
 from ..rules import marks
 from ..rules.addresses import OF_TYPE
 from ..rules.ahead import NOTHING
+from ..rules.encoding import decode, encode
 from ..rules.new_job import NewJob
-from ..rules.redis_keys import Keys, decode, encode
+from ..rules.redis_keys import Keys
 from ..rules.rows import number_of
 from ..rules.shared_settings import NAME_IN_REDIS
 from ..server import calls

@@ -20,8 +20,8 @@ from ..observe import type_rules
 from ..observe.job_filter import Filter
 from ..observe.job_lists import MOST, page_of
 from ..observe.job_row import read_jobs
+from ..rules.encoding import decode
 from ..rules.protocol import ENDED_KEPT_S
-from ..rules.redis_keys import decode
 from ..rules.rows import number_of
 from ..rules.shared_settings import complete
 from ..server import recordings

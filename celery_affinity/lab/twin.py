@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import AffinityError
 from ..rules.addresses import ALL
+from ..rules.encoding import encode
 from ..rules.protocol import MOST_MOVES
-from ..rules.redis_keys import encode
 from ..rules.score import MICRO, goes_by_age
 from ..rules.shared_settings import complete, weights
 from .binding_keys import KeySettings

@@ -148,7 +148,7 @@ class Outbox:
         return not self._claims.has_acks
 
     def repeat_acks(self) -> bool:
-        """Have the next `flush` tell again, once, what `send_acks` has sent. Return whether there was any.
+        """Have the next `flush` send the acks of `send_acks` again, once. Return whether there were any.
 
         Nobody reads the reply before the task ends, so nobody would see that the connection broke just then. An ack
         that is told twice counts once.

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from ..clock import SECOND_US
 from ..rules import known_marks, lanes
+from ..rules.encoding import encode
 from ..rules.protocol import MAX_PRIORITY
-from ..rules.redis_keys import encode
 from ..server.arguments import ClaimRow
 from ..server.replies import Claim
 from .held import ACKED, IGNORED, REJECTED, RETURNED, WAITS_AGAIN, Held

@@ -4,7 +4,7 @@ import math
 
 from ..clock import SECOND_US
 from ..rules import overtaking
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..rules.shared_settings import complete, weights
 from ..server.backlogs import Lane
 from ..server.reader import Reader

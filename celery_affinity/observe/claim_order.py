@@ -8,7 +8,7 @@ from itertools import islice
 
 from ..clock import SECOND_US
 from ..rules import overtaking
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO, Rank, Terms, Weights, overtakes, score
 from ..rules.shared_settings import complete, weights
@@ -145,7 +145,7 @@ def ahead(
 ) -> list[Group]:
     """Return, for each of *lanes*, the number of jobs that go before *mine*; lanes without such jobs are left out.
 
-    *key_of*: returns the key that has the jobs of a lane that are meant; None: all its jobs are.
+    *key_of* returns the Redis key of those jobs of a lane that count; None: all jobs of a lane count.
     """
     key_of = key_of or reader.lane_key
     kinds = {order.kind(lane): lane for lane in lanes}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..clock import SECOND_US
 from ..rules import overtaking
-from ..rules.redis_keys import decode, encode, unmarked
+from ..rules.encoding import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.backlogs import Lane

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..lua.library import Argument
-from ..rules import redis_keys
+from ..rules import encoding
 
 
 class End(NamedTuple):
@@ -39,8 +39,8 @@ class Joining:
     @property
     def encoded_types(self) -> list[str]:
         """The types of the profile. A type that the worker withdrew from counts: withdrawing makes no specialist."""
-        types = {*self.types, *map(redis_keys.withdrawn, self.withdrawn)}
-        return sorted(map(redis_keys.encode, types))
+        types = {*self.types, *map(encoding.withdrawn, self.withdrawn)}
+        return sorted(map(encoding.encode, types))
 
     @property
     def profile(self) -> str:
@@ -88,4 +88,4 @@ class TypeSums(NamedTuple):
     def words(self) -> list[Argument]:
         """The sums as the arrow takes them."""
         fields = [word for each in self.grown.items() for word in each]
-        return [redis_keys.encode(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]
+        return [encoding.encode(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...lua.library import arrow
-from ...rules import redis_keys as key_names
 from ...rules.ahead import NOTHING, Ahead
+from ...rules.encoding import encode
 from ...rules.rows import number_of, text_of
 from .. import calls
 from ..arguments import ClaimReport, ClaimRow, End, Joining, TypeSums
@@ -23,12 +23,12 @@ class Working(Runner):
         more, namesake, replaced, void_up_to, now_us = self._run(
             arrow("join"),
             worker=joining.worker,
-            name=key_names.encode(joining.name),
+            name=encode(joining.name),
             slots_in_all=joining.slots,
             other=joining.other,
             profile=joining.profile,
             types=" ".join(joining.encoded_types),
-            app=key_names.encode(joining.app),
+            app=encode(joining.app),
             stops=joining.stops,
             priority=joining.priority,
             rest=flat(settings.items()),
