@@ -16,11 +16,11 @@ from celery import Celery
 from ..errors import AffinityError, OptionError
 from ..rules import patterns, tenants
 from ..rules.affinity import affinity_of, as_affinity
+from ..rules.encoding import decode
 from ..rules.keyed.key_rules import Rule, TenantKey, as_tenant
 from ..rules.keyed.spelled import KeyFunction
 from ..rules.keyed.template import pattern_of
 from ..rules.merging import Merge
-from ..rules.redis_keys import decode
 from ..rules.rule_texts import keys_in, texts_of_keys
 from ..rules.settings import Settings
 from ..rules.word import Word
