@@ -238,8 +238,8 @@ LARGEST_BUCKET = 28
 MOST_METRICS = 300
 
 #: Claims that one call of `record` takes, and such calls that the server keeps of one recording, at most: about 100 MB.
-MOST_RECORDED = 100
-MOST_PAGES = 10_000
+MOST_RECORDED = 200
+MOST_PAGES = 5_000
 
 #: Seconds for which a recording is known that nobody has fetched: a day.
 RECORDING_KEPT_S = 86_400

@@ -3,8 +3,8 @@
 import redis
 
 from celery_affinity.clock import SECOND_US
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.protocol import ENDED_KEPT_S
-from celery_affinity.rules.redis_keys import encode
 from tests.conformance.reference.reference import Reference
 from tests.conformance.reference.replies import NONE
 
@@ -167,13 +167,19 @@ class SideBySide:
             for each, at_us in [*revoked.items()]:
                 if self.now_us - at_us >= _FORGOTTEN_AFTER_US:
                     del revoked[each]
-                    self.call("UNLINK", key(name, encode(each) if name == "revoked" else each), reply=1)
+                    keys = [key(name, encode(each) if name == "revoked" else each)]
+                    if name == "revoked" and each not in self.reference.tasks:
+                        keys.append(key("task", encode(each)))
+                    self.call("UNLINK", *keys, reply=len(keys))
 
     def _forget(self, job):
         keys = [key("job", job.id)]
         if [*self.reference.tasks.get(job.task_id, ())] == [job.id]:
-            keys.append(key("task", encode(job.task_id)))
             del self.reference.tasks[job.task_id]
+            if job.task_id in self.reference.revoked:
+                self.call("SET", key("task", encode(job.task_id)), "", "EX", 60)
+            else:
+                keys.append(key("task", encode(job.task_id)))
         del self.reference.jobs[job.id]
         self.call("UNLINK", *keys, reply=len(keys))
 
