@@ -101,8 +101,8 @@ local function most_specialised(profiles, free_in)
     return found
 end
 
--- Adds those of `holders`, a list, that have a free slot, and one of `profiles`, to the workers of `found`; of very many
--- some. RETURNS a table: worker -> what its row says, of holders.
+-- Adds those of `holders`, a list, that have a free slot and one of `profiles` to the workers of `found`; of very many
+-- some. RETURNS a table: worker -> what its row says, of these.
 local function add_holders(found, holders, profiles)
     local is_among, rows, number = {}, {}, 0
     for _, profile in ipairs(profiles) do
