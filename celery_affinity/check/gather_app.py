@@ -55,6 +55,7 @@ _OF_OTHERS = {"celery_batches.Batches", "celery_singleton.Singleton", "celery_on
 #: A line of Celery's error about settings with old and new names.
 _RENAME = re.compile(r"^(\w+) +-> (\w+)$", re.MULTILINE)
 
+#: Settings that have no effect here -> their defaults. Celery 5.5 has the first one alone.
 _PREFETCH = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch": False}
 
 
@@ -95,7 +96,7 @@ def gather_app(app: Celery) -> App:
         schedules_all="*" in own.queues,
         priority_order_is_set=any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys()),  # noqa: SIM118  # Celery's conf iterates over other keys
         priorities=tuple(priorities(app)),
-        void={name: app.conf[name] for name, default in _PREFETCH.items() if app.conf[name] != default},
+        void={name: said for name, default in _PREFETCH.items() if (said := app.conf.get(name, default)) != default},
         cancels_on_connection_loss=bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss),
         guard=own.guard,
         tls_unverified=broker is not None

@@ -47,6 +47,7 @@ TESTS = (
     "tests/whole/test_parity.py",
     "tests/whole/test_ordinary_app.py",
     "tests/web/test_connection.py",
+    "tests/client/test_misspelt_configuration.py",
 )
 
 _SHOWN = ("celery", "kombu", "redis")

@@ -263,9 +263,9 @@ def test_a_run_that_is_terminated_for_one_caller_begins_again_for_the_others(mer
 def test_whichever_caller_a_run_is_terminated_for_it_begins_again_for_the_others(merging, ended, acks, pool):
     results = [merging.task(f"fold_{acks}").delay("HH", [n], 4.0) for n in range(4)]
     worker = merging.start(pool)
+    wait_until_it_listens(merging.app, worker.name)
     merging.go()
     wait_until(lambda: merging.runs(f"fold_{acks}"), SOON_S, "it runs")
-    wait_until_it_listens(merging.app, worker.name)
     merging.app.control.revoke([results[n].id for n in ended], terminate=True)
     others = [n for n in range(4) if n not in ended]
     for n in ended:
@@ -285,9 +285,9 @@ def test_a_run_that_is_terminated_by_a_stamp_ends_if_its_first_call_has_the_stam
         call.stamp(customer="acme" if n in ended else "other")
         results.append(call.apply_async())
     worker = merging.start("prefork")
+    wait_until_it_listens(merging.app, worker.name)
     merging.go()
     wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
-    wait_until_it_listens(merging.app, worker.name)
     merging.app.control.revoke_by_stamped_headers({"customer": "acme"}, terminate=True)
     others = [n for n in range(4) if n not in ended]
     for n in ended:
@@ -302,9 +302,9 @@ def test_a_run_that_is_terminated_by_a_stamp_ends_if_its_first_call_has_the_stam
 def test_a_run_that_its_pool_cannot_end_goes_on_whichever_caller_it_is_to_be_terminated_for(merging):
     results = [merging.task("fold_late").delay("HH", [n], 4.0) for n in range(2)]
     worker = merging.start("threads")
+    wait_until_it_listens(merging.app, worker.name)
     merging.go()
     wait_until(lambda: merging.runs("fold_late"), SOON_S, "it runs")
-    wait_until_it_listens(merging.app, worker.name)
     for each in results:
         merging.app.control.revoke(each.id, terminate=True)
     with pytest.raises(TaskRevokedError):
