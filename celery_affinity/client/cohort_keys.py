@@ -32,7 +32,7 @@ from .stated_rules import RuleMaker
 Source = str | tuple[str, KeyFunction]
 
 
-class Use(NamedTuple):
+class KeyUse(NamedTuple):
     """A *task* of a *type*, in a *cohort*, whose jobs have a key by their *option*."""
 
     option: str
@@ -42,7 +42,7 @@ class Use(NamedTuple):
 
 
 #: app -> number of its tasks, and the uses of each source by the tasks that declare a type.
-_USES: "WeakKeyDictionary[Celery, tuple[int, Mapping[Source, Sequence[Use]]]]" = WeakKeyDictionary()
+_USES: "WeakKeyDictionary[Celery, tuple[int, Mapping[Source, Sequence[KeyUse]]]]" = WeakKeyDictionary()
 
 
 def check(app: Celery, task_name: str, type_: str, maker: RuleMaker) -> None:
@@ -52,17 +52,17 @@ def check(app: Celery, task_name: str, type_: str, maker: RuleMaker) -> None:
     for option, source in _sources(task_name, maker.parts, settings):
         for other in uses.get(source, ()):
             if other.cohort != cohort:
-                raise OptionError(_words(source, Use(option, task_name, type_, cohort), other))
+                raise OptionError(_words(source, KeyUse(option, task_name, type_, cohort), other))
 
 
-def in_several(app: Celery) -> Iterator[tuple[str, Sequence[Use]]]:
+def in_several(app: Celery) -> Iterator[tuple[str, Sequence[KeyUse]]]:
     """Yield what makes keys of several cohorts, in words, and the tasks that declare it."""
     for source, uses in _uses(app).items():
         if len({use.cohort for use in uses}) > 1:
             yield _shown(source), uses
 
 
-def _uses(app: Celery) -> Mapping[Source, Sequence[Use]]:
+def _uses(app: Celery) -> Mapping[Source, Sequence[KeyUse]]:
     tasks = tasks_of(app)
     number, found = _USES.get(app, (-1, {}))
     if number != len(tasks):
@@ -71,8 +71,8 @@ def _uses(app: Celery) -> Mapping[Source, Sequence[Use]]:
     return found
 
 
-def _found(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence[Use]]:
-    settings, found = settings_of(app), dict[Source, list[Use]]()
+def _found(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence[KeyUse]]:
+    settings, found = settings_of(app), dict[Source, list[KeyUse]]()
     for name, task in sorted(tasks.items()):
         with suppress(AffinityError):  # of another option: whoever calls the task is told
             own, named = affinity_of(task), rules_by_name(name, settings)
@@ -82,7 +82,7 @@ def _found(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence
             if type_ is None or type_ == app.conf.task_default_queue:
                 continue  # nobody declares a type: its calls may all say one
             for option, source in sources:
-                found.setdefault(source, []).append(Use(option, name, type_, settings.cohort_of(type_)))
+                found.setdefault(source, []).append(KeyUse(option, name, type_, settings.cohort_of(type_)))
     return found
 
 
@@ -126,7 +126,7 @@ def _shown(source: Source) -> str:
     return f"{prefix}{getattr(function, '__qualname__', function)}()"
 
 
-def _words(source: Source, use: Use, other: Use) -> str:
+def _words(source: Source, use: KeyUse, other: KeyUse) -> str:
     quota = " with a quota" if use.option == TenantKey.option else ""
     return (
         f"{use.option}= must have keys{quota} of one cohort, since each cohort counts by itself, got: "
@@ -135,5 +135,5 @@ def _words(source: Source, use: Use, other: Use) -> str:
     )
 
 
-def _place(use: Use) -> str:
+def _place(use: KeyUse) -> str:
     return f"type {use.type!r} in cohort {use.cohort!r} (task {use.task})"
