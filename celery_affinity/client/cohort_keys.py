@@ -15,7 +15,7 @@ from celery import Celery
 
 from ..errors import AffinityError, OptionError
 from ..rules import patterns, tenants
-from ..rules.affinity import affinity_of
+from ..rules.affinity import affinity_of, as_affinity
 from ..rules.encoding import decode
 from ..rules.keyed.key_rules import Rule, TenantKey, as_tenant
 from ..rules.keyed.spelled import KeyFunction
@@ -24,8 +24,8 @@ from ..rules.merging import Merge
 from ..rules.rule_texts import keys_in, texts_of_keys
 from ..rules.settings import Settings
 from ..rules.word import Word
-from .declared_type import declared_type
-from .of_app import rules_by_name, settings_of, tasks_of
+from .of_app import rules_by_name, settings_of, tasks_of, type_by_name
+from .options_in_app import options_in_routes
 from .stated_rules import RuleMaker
 
 #: What makes keys that may be the same, each with the prefix of its kind: the pattern of a template; or a function.
@@ -78,12 +78,25 @@ def _found(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence
             own, named = affinity_of(task), rules_by_name(name, settings)
             parts = (own.exclusive or named.exclusive, own.rate or named.rate, as_tenant(own.tenant or named.tenant))
             sources = list(_sources(name, [part for part in parts if part is not None], settings))
-            type_ = declared_type(app, name, task) if sources else None
+            type_ = _declared_type(app, name, task, settings) if sources else None
             if type_ is None or type_ == app.conf.task_default_queue:
                 continue  # nobody declares a type: its calls may all say one
             for option, source in sources:
                 found.setdefault(source, []).append(KeyUse(option, name, type_, settings.cohort_of(type_)))
     return found
+
+
+def _declared_type(app: Celery, name: str, task: object, settings: Settings) -> str | None:
+    """Return the type of a call that says none, as far as it is known without Celery's router: that makes queues."""
+    route = next((options for _, options in options_in_routes(app.conf, name)), {})
+    queue = getattr(task, "queue", None) or route.get("queue")
+    types = (
+        as_affinity(route.get("affinity")).type,
+        affinity_of(task).type,
+        type_by_name(name, settings),
+        queue if isinstance(queue, str) else getattr(queue, "name", None),
+    )
+    return next((type_ for type_ in types if type_), None)
 
 
 def _sources(

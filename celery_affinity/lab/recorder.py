@@ -125,7 +125,7 @@ class Recorder:
 
     def _read(self, recording: str, *, forget: bool) -> None:
         for page in recordings.pages(self._scheduler, recording, self._after):
-            self._assembly.add(page.worker, page.claims)
+            self._assembly.add(page)
             self._after = page.number
         if forget and self._after != "-":
             recordings.forget_pages(self._scheduler, recording, self._after)

@@ -118,7 +118,7 @@ def get_many(reader: Reader, ids: Sequence[str]) -> list[Job]:
         ]
     )
     of_tasks = dict(zip(asked, replies, strict=False))
-    jobs = {each: [text_of(job_id)] for each, job_id in of_tasks.items() if job_id is not None}
+    jobs = {each: [text_of(job_id)] for each, job_id in of_tasks.items() if job_id}
     several = [each for each, job_id in of_tasks.items() if job_id == SEVERAL]
     if several:
         jobs |= dict(zip(several, reader.jobs_of(several), strict=True))

@@ -19,6 +19,9 @@ SCHEMA = 2
 #: The text that stands instead of a job's id where a task has several jobs.
 SEVERAL = b"+"
 
+#: The text that stands there where a task has none, and is revoked.
+NONE = b""
+
 #: Transport option by which this package's connections to a cohort are told from those of the broker.
 COHORT = "affinity_cohort"
 
@@ -189,7 +192,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "task": (
         "task:%s",
         "string",
-        "task id -> its unfinished job, or '+' if there are several; if there is none, the job that ended last",
+        "task id -> its unfinished job, or '+' if there are several; else the job that ended last; '' if it is revoked",
     ),
     # The name begins like `task`: a user who may write that key may write this one. An encoded id has no colon.
     "jobs_of_task": ("task:jobs:%s", "zset", "task id -> its unfinished jobs in order, if there are several"),

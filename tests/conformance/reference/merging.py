@@ -52,7 +52,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
 
 
 def _add(call: Job, batch: Job, number: int) -> None:
-    call.into, call.has_merged, call.bytes = batch.id, True, None
+    call.into, call.bytes = batch.id, None
     call.has_rules_of_its_own = number <= MOST_MOVES or bool(parts_of(call.rules)[1] or hint_in(call.rules))
     batch.callers[call.id] = number
 

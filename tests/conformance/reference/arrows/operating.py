@@ -47,7 +47,8 @@ def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
 @_filling_nothing
 def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> Revoked:
     """End the waiting jobs of these tasks. *after*: what the last reply said."""
-    cohort.revoked |= dict.fromkeys(task_ids, now_us)
+    for task_id in task_ids:
+        find_by.revoke(cohort, task_id, now_us)
     ended = looked_at = 0
     for nth, task_id in enumerate(task_ids):
         if looked_at == MOST_MOVES:
