@@ -182,8 +182,12 @@ def test_python_and_lua_spell_the_same_keys(redis_client):
         for name, (template, _, _) in KEYS.items()
     }
     table = ", ".join(f'"{name}", {spelling}' for name, spelling in spelled.items())
+    modules = (
+        "local key, kept, protocol = {}, {}, { MOST_KEPT = 9 }\n"
+        + Path(lua.__file__).with_name("base").joinpath("kept.lua").read_text()
+    )
     found = redis_client.eval(
-        f"local key, protocol = {{}}, {{}}\n{generated.modules()['key']}key.begin(KEYS[1])\nreturn {{ {table} }}",
+        f"{modules}{generated.modules()['key']}key.begin(KEYS[1])\nreturn {{ {table} }}",
         1,
         keys.base,
     )
