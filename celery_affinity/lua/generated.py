@@ -1,6 +1,6 @@
 """Lua made from the tables of `rules`: keys, the fields of a job, settings, and the numbers of both twins."""
 
-from ..rules import dead_reasons, job_fields, lanes, protocol, redis_keys, shared_settings
+from ..rules import dead_reasons, encoding, job_fields, lanes, protocol, redis_keys, shared_settings
 from ..rules.job_fields import FIELDS
 from ..rules.known_marks import KEYS as KEY_PLACE
 from ..rules.known_marks import MARKS, OF_KEYS, characters
@@ -31,7 +31,7 @@ def _protocol() -> str:
         **protocol.NUMBERS,
         "SCHEMA": redis_keys.SCHEMA,
         # Before a type, in a profile: withdrawn from it for a moment.
-        "WITHDRAWN": redis_keys.encode(redis_keys.WITHDRAWN),
+        "WITHDRAWN": encoding.encode(encoding.WITHDRAWN),
         "SEVERAL": redis_keys.SEVERAL.decode(),  # instead of the job of a task that has several
         "NONE": redis_keys.NONE.decode(),  # of a revoked task that has none
     }

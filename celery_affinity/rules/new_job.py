@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from ..errors import OptionError, refuse
-from . import known_marks, marks, redis_keys
+from . import encoding, known_marks, marks
 from .bounds import Bound
 from .job_fields import FIELDS, LEAST_FIELDS
 from .lanes import DEMAND, QUEUED
@@ -93,8 +93,8 @@ class NewJob:
         try:
             self.arguments = (
                 self.id,
-                redis_keys.encode(self.type),
-                redis_keys.encode(self.task_id),
+                encoding.encode(self.type),
+                encoding.encode(self.task_id),
                 self.task_name,
                 self.message,
                 DEMAND if self.on_demand else QUEUED,

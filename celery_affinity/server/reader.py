@@ -7,7 +7,8 @@ import redis
 
 from ..clock import SECOND_US
 from ..rules import lanes
-from ..rules.redis_keys import SEVERAL, Keys, encode, marked, unmarked
+from ..rules.encoding import encode, marked, unmarked
+from ..rules.redis_keys import SEVERAL, Keys
 from ..rules.rows import number_of, text_of
 from .backlogs import NO_JOBS, Backlog, Lane, backlog_of, lanes_in
 from .connections import pipelined

@@ -11,7 +11,7 @@ import sys
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
-from celery_affinity.rules import lanes, redis_keys
+from celery_affinity.rules import encoding, lanes
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.protocol import METRICS_KEPT_S, WAS_PREEMPTED
 from celery_affinity.rules.redis_keys import Keys
@@ -31,7 +31,7 @@ KEYS = Keys()
 
 # After every step the same few names are asked for.
 key = cache(KEYS.key)
-encode, decode = cache(redis_keys.encode), cache(redis_keys.decode)
+encode, decode = cache(encoding.encode), cache(encoding.decode)
 
 CONF_OF = key("conf_of", "")
 METRICS = key("metrics", "")
@@ -266,14 +266,16 @@ def _expect_settings(reference, entry):
         entry(["settings"], name, value)
     if settings.revision:
         entry(["settings"], "revision", str(settings.revision))
-    if settings.for_claims:
-        entry(["settings"], "for_claims", settings.for_claims)
-    if settings.shares_era:
-        entry(["settings"], "shares_era", str(settings.shares_era))
-    if settings.half_life_us is not None:
-        entry(["settings"], "shares", f"{settings.shares_era} {settings.half_life_us}")
-    if settings.limits_revision:
-        entry(["settings"], "limits_revision", str(settings.limits_revision))
+    is_kept = {
+        "for_claims": settings.for_claims,
+        "shares_era": settings.shares_era,
+        "shares": settings.half_life_us is not None and f"{settings.shares_era} {settings.half_life_us}",
+        "has_pauses": len(reference.pauses) > 0 and 1,
+        "limits_revision": settings.limits_revision,
+    }
+    for name, value in is_kept.items():
+        if value:
+            entry(["settings"], name, str(value))
     for name, value in settings.conf.items():
         entry(["conf"], name, value)
     for app, conf in settings.conf_of.items():

@@ -3,12 +3,12 @@
 from typing import cast
 
 from celery_affinity.rules import new_job
+from celery_affinity.rules.encoding import withdrawn
 from celery_affinity.rules.metrics import PUBLISHED
 from celery_affinity.rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
-from celery_affinity.rules.redis_keys import withdrawn
 from celery_affinity.rules.rule_texts import merge_in
 
-from . import callers, ends, find_by, keyed, merging, workers
+from . import callers, ends, find_by, hooks, merging, workers
 from . import recurring as recurring_calls
 from .model import Cohort, Job
 from .replies import NONE, Published
@@ -54,7 +54,7 @@ def put(cohort: Cohort, new: new_job.NewJob, enqueued_us: int, now_us: int, *, r
     if job.patient_us is not None:
         return Published(IS_SCHEDULED, NONE, True)
     if not is_merged:
-        keyed.enter(cohort, job, now_us, is_fresh=True)
+        hooks.wait(cohort, job, now_us, is_fresh=True)
     is_served = _is_served(cohort, new.type)
     if not is_served:
         cohort.counters["unserved"] += 1
