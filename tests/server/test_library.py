@@ -182,10 +182,12 @@ def test_python_and_lua_spell_the_same_keys(redis_client):
         for name, (template, _, _) in KEYS.items()
     }
     table = ", ".join(f'"{name}", {spelling}' for name, spelling in spelled.items())
-    kept = Path("celery_affinity/lua/base/kept.lua").read_text(encoding="utf-8")
-    before = f"local key, protocol, kept = {{}}, {{}}, {{}}\n{kept}\n{generated.modules()['key']}"
+    modules = (
+        "local key, kept, protocol = {}, {}, { MOST_KEPT = 9 }\n"
+        + Path(lua.__file__).with_name("base").joinpath("kept.lua").read_text()
+    )
     found = redis_client.eval(
-        f"{before}key.begin(KEYS[1])\nreturn {{ {table} }}",
+        f"{modules}{generated.modules()['key']}key.begin(KEYS[1])\nreturn {{ {table} }}",
         1,
         keys.base,
     )

@@ -24,7 +24,7 @@ def waiting(fleet):
 
 def deliveries(fleet):
     jobs = fleet.redis.scan_iter(Keys().key("job", "*"))
-    return {int(fleet.redis.hget(job, "deliveries")) for job in jobs}
+    return {int(fleet.redis.hget(job, "deliveries") or 0) for job in jobs}
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))

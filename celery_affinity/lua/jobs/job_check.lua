@@ -129,7 +129,8 @@ function job_check.bad(job)
         return "expires_us"
     elseif stamps ~= "" and (string.find(stamps, "[^%w_.~%%: -]") or find_by.are_too_many(stamps)) then
         return "stamps"
-    elseif job.rules == "" and hooks.is_mark[job.last] or job.rules ~= "" and not are_rules(job.rules, id, job.mark) then
+    elseif job.rules == "" and hooks.is_mark[job.last]
+        or job.rules ~= "" and not are_rules(job.rules, id, job.mark) then
         return "rules"
     end
     return nil
