@@ -143,7 +143,7 @@ def test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back(redis
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.scheduler.configure({"worker_timeout_us": "1000000000", "priority_weight": "1"})
     fleet.join("worker", "pdf", "excel")
-    for number in range(3):
+    for number in range(4):
         fleet.publish(f"excel-{number}", "excel")
     fleet.scheduler.advance(10)
     fleet.publish("old", "pdf")
