@@ -11,7 +11,7 @@ import sys
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
-from celery_affinity.rules import lanes, redis_keys
+from celery_affinity.rules import encoding, lanes
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.protocol import METRICS_KEPT_S, WAS_PREEMPTED
 from celery_affinity.rules.redis_keys import Keys
@@ -31,10 +31,11 @@ KEYS = Keys()
 
 # After every step the same few names are asked for.
 key = cache(KEYS.key)
-encode, decode = cache(redis_keys.encode), cache(redis_keys.decode)
+encode, decode = cache(encoding.encode), cache(encoding.decode)
 
 CONF_OF = key("conf_of", "")
 METRICS = key("metrics", "")
+TASK = key("task", "")
 TURNS = key("turns", "", "", "").removesuffix("::")
 SHARES = (key("tags"), key("credits"))
 
@@ -83,6 +84,8 @@ def _parsed(line):
     elif name.startswith(METRICS) and ttl_s != -1:
         assert METRICS_KEPT_S - _WALK_S < ttl_s <= METRICS_KEPT_S, f"{name} is to be forgotten in {ttl_s} s"
         ttl_s = 60
+    elif name.startswith(TASK) and value == "" and 0 < ttl_s <= 60:
+        ttl_s = 60  # what was left of the time for which the task is revoked
     kept_s = next((kept_s for kept_s in KEPT_S if kept_s - _WALK_S < ttl_s <= kept_s), 0)
     assert ttl_s == -1 or kept_s, f"{name} is to be forgotten in {ttl_s} s"
     value = _PARSED[type_](value)
@@ -207,6 +210,8 @@ def _expect_traces(reference, state, entry):
             entry(["stamped", stamp], job_id, at_us)
     for task in reference.revoked:
         state[key("revoked", encode(task))] = "1 (forgotten in 60 s)"
+        if task not in reference.tasks:
+            state[key("task", encode(task))] = " (forgotten in 60 s)"
     for stamp, at_us in reference.revoked_stamps.items():
         state[key("revoked_stamp", stamp)] = f"{at_us} (forgotten in 60 s)"
 
@@ -261,14 +266,16 @@ def _expect_settings(reference, entry):
         entry(["settings"], name, value)
     if settings.revision:
         entry(["settings"], "revision", str(settings.revision))
-    if settings.for_claims:
-        entry(["settings"], "for_claims", settings.for_claims)
-    if settings.shares_era:
-        entry(["settings"], "shares_era", str(settings.shares_era))
-    if settings.half_life_us is not None:
-        entry(["settings"], "shares", f"{settings.shares_era} {settings.half_life_us}")
-    if settings.limits_revision:
-        entry(["settings"], "limits_revision", str(settings.limits_revision))
+    is_kept = {
+        "for_claims": settings.for_claims,
+        "shares_era": settings.shares_era,
+        "shares": settings.half_life_us is not None and f"{settings.shares_era} {settings.half_life_us}",
+        "has_pauses": len(reference.pauses) > 0 and 1,
+        "limits_revision": settings.limits_revision,
+    }
+    for name, value in is_kept.items():
+        if value:
+            entry(["settings"], name, str(value))
     for name, value in settings.conf.items():
         entry(["conf"], name, value)
     for app, conf in settings.conf_of.items():
@@ -308,7 +315,7 @@ def _job_hash(job):
         **{field: _written(getattr(job, name)) for name, field in KEPT if job.calls is None or name in OF_A_BATCH},
         "lane": lane(job),
         "enqueued": str(job.enqueued_us),
-        **({} if job.has_merged else {"deliveries": str(job.deliveries)}),
+        **({"deliveries": str(job.deliveries)} if job.deliveries else {}),
         "state": job.state,
         **_times(job),
     }

@@ -92,7 +92,7 @@ FAULTS = (
         'if key_steps.stands_for(its_keys, id, string.match(name, "^(%S+) (%S+)$")) then',
         "if true then",
     ),
-    Fault("keyed/key_steps", "if keys.has_left and not keys.called_back[wanted] then", "if keys.has_left then"),
+    Fault("keyed/key_steps", "keys.has_left and not (keys.called_back and keys.called_back[wanted])", "keys.has_left"),
     Fault("keyed/key_standing", "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)", "its_keys[#its_keys].key)"),
     Fault(
         "keyed/key_standing", "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)", "its_keys[is_rate and 2 or 1].key)"
@@ -286,8 +286,8 @@ FAULTS = (
     Fault("arrows/resume", "rule_changes.pause(what)", ""),
     Fault("types/type_changes", "return limits.of_keys(before) ~= limits.of_keys(now)", "return true"),
     Fault("types/type_changes", "return limits.of_keys(before) ~= limits.of_keys(now)", "return false"),
-    Fault("keyed/key_standing", "if #opened > keys.left_to_open then", "if false then", _MANY_LANES),
-    Fault("keyed/key_standing", "math.min(#closed, keys.left_to_close)", "#closed", _IN_VAIN),
+    Fault("keyed/key_standing", "if #opened > left.to_open then", "if false then", _MANY_LANES),
+    Fault("keyed/key_standing", "math.min(#closed, left.to_close)", "#closed", _IN_VAIN),
     Fault("keyed/key_standing", "    key_rows.of_call().is_unfinished = true\n", "", _GOES_ON),
     Fault("keyed/key_standing", "if #changed < number then", "if false then", _GOES_ON),
     Fault("keyed/key_standing", "oldest[nth], most_urgent[nth]", "oldest[nth], nil", _URGENT),
