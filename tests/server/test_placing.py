@@ -1,10 +1,14 @@
 """Slots and jobs: the slot that a job gets, and the job that goes first, on a real server."""
 
+import random
+from dataclasses import replace
+
 import pytest
 
 from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.protocol import MOST_BYTES
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.score import Weights, score
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
@@ -143,7 +147,7 @@ def test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back(redis
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.scheduler.configure({"worker_timeout_us": "1000000000", "priority_weight": "1"})
     fleet.join("worker", "pdf", "excel")
-    for number in range(3):
+    for number in range(4):
         fleet.publish(f"excel-{number}", "excel")
     fleet.scheduler.advance(10)
     fleet.publish("old", "pdf")
@@ -209,3 +213,57 @@ def test_points_that_grew_between_two_claims_count_when_lanes_cross(redis_client
         (claim,) = fleet.end("worker", claim)
         order.append(claim.job_id)
     assert order == ["queued0", "queued1", "asked"]
+
+
+def test_of_several_types_the_job_with_the_most_points_goes_first(redis_client):
+    """What is known of types between calls is of their heads, slots and settings, and of this time."""
+    draw, fleet = random.Random(3), ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    weights = Weights(priority=1, age=1, rarity=12, on_demand=4, on_demand_age=2, on_demand_age_cap_us=30_000_000)
+    shown = {name: str(getattr(weights, name)) for name in ("on_demand_age_cap_us",)}
+    shown |= {f"{name}_weight": str(getattr(weights, name)) for name in ("priority", "age", "rarity", "on_demand")}
+    fleet.scheduler.configure({"worker_timeout_us": "10000000000", "on_demand_age_weight": "2", **shown})
+    fleet.join("worker", "a", "b", "c")
+    fleet.publish("first", "a")
+    (claim,) = fleet.inbox("worker")
+    waiting, slots = {}, dict.fromkeys("abc", 1)
+
+    def points(job):
+        type_, priority, on_demand, enqueued_us = waiting[job]
+        age_us = fleet.now_us - enqueued_us
+        return -score(priority, on_demand, age_us, slots[type_], weights).total, enqueued_us, job
+
+    for number in range(240):
+        for again in range(draw.choice((0, 1, 2)) if number else 30):
+            job = f"{draw.randrange(1000):03}-{number}-{again}"
+            type_, priority, on_demand = draw.choice("abc"), draw.randrange(3), draw.random() < 0.4
+            fleet.publish(job, type_, priority=priority, on_demand=on_demand)
+            waiting[job] = type_, priority, on_demand, fleet.now_us
+        if draw.random() < 0.1:
+            type_ = draw.choice("abc")
+            slots[type_] = draw.randrange(1, 5)
+            redis_client.hset(fleet.scheduler.keys.key("capacity"), type_, slots[type_])
+        if draw.random() < 0.05:
+            weights = replace(weights, rarity=draw.choice((0, 12, 30)))
+            fleet.scheduler.configure({"rarity_weight": str(weights.rarity)})
+        fleet.scheduler.advance(draw.choice((0, 0, 1, 3, 9)))
+        if waiting:
+            (claim,) = fleet.end("worker", claim)
+            assert claim.job_id == min(waiting, key=points), number
+            del waiting[claim.job_id]
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"), [({}, "rare"), ({"rarity": "free"}, "old"), ({"priority_percentage": "0"}, "old")]
+)
+def test_a_slot_of_several_types_that_is_free_again_goes_by_the_settings(fleet, settings, first):
+    fleet.join("busy", "excel", slots=8)
+    fleet.join("worker", "pdf", "excel")
+    for number in range(8):
+        fleet.publish(f"busy{number}", "excel")
+    fleet.publish("running", "pdf")
+    fleet.scheduler.configure(settings)
+    fleet.publish("old", "excel")
+    fleet.scheduler.advance(1)
+    fleet.publish("rare", "pdf")
+    (following,) = fleet.end("worker", *fleet.inbox("worker"))
+    assert following.job_id == first

@@ -36,7 +36,7 @@ end
 -- expired: it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or moved, and does
 -- not expire, all this is known without a read.
 function claims.grant(id, type, worker, view, by)
-    local fence = tostring(redis.call("INCR", key.fence))
+    local fence = string.format("%d", redis.call("INCR", key.fence))
     local new_fields
     if by then
         new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
@@ -45,7 +45,7 @@ function claims.grant(id, type, worker, view, by)
         new_fields = redis.call("HSET", key.job(id), "state", "claimed", "worker", worker, "fence", fence,
             "claimed", call.now)
     end
-    local deliveries, expires, is_moved, preemptions = 0, false, false, false
+    local deliveries, expires, is_moved, preemptions = "0", false, false, false -- no number: its text costs 2,000
     if new_fields < 3 then -- "claimed" stays when a job goes back; one that expires, or was moved, has it before
         deliveries, expires, is_moved, preemptions =
             unpack(redis.call("HMGET", key.job(id), "deliveries", "expires", "moved", "preemptions"))

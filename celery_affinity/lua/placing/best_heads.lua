@@ -92,7 +92,7 @@ function best_heads.first_of_some(heads, settings)
     return first_by(compare(heads, settings))
 end
 
--- RETURNS the comparisons that are kept of this fleet's types.
+-- RETURNS the comparisons that are kept of this fleet's types, by type.
 local function of_fleet()
     return fleets.of[key.base] or kept.keep(fleets, key.base, kept.cache(protocol.MOST_COMPARISONS))
 end
@@ -103,34 +103,36 @@ local function holds(found, heads, settings)
     return found.heads == heads and found.settings == settings and found.made_us <= now_us and now_us <= found.until_us
 end
 
--- RETURNS the place and the points of the head that goes first of all `heads` of `type`.
-function best_heads.first(type, heads, settings)
+-- RETURNS a comparison of all `heads` of `type` that holds by now.
+function best_heads.compared(type, heads, settings)
     local comparisons = of_fleet()
     local found = comparisons.of[type]
     if not found then
-        found = kept.keep(comparisons, type, compare(heads, settings))
+        return kept.keep(comparisons, type, compare(heads, settings))
     elseif not holds(found, heads, settings) then
         found = compare(heads, settings)
         comparisons.of[type] = found
     end
-    return first_by(found)
+    return found
+end
+
+-- RETURNS the place and the points of the head that goes first of all `heads` of `type`.
+function best_heads.first(type, heads, settings)
+    return first_by(best_heads.compared(type, heads, settings))
 end
 
 -- `job` was popped from the heads of its type: brings what is kept of them up to date without comparing all. `before`,
 -- `after`: the heads. `next_enqueued`: when the next job of its lane came, nil if there is none. Mostly that one is the
 -- best of its group again; else what is kept holds no more.
 function best_heads.popped(job, before, after, next_enqueued, settings)
-    local found = next_enqueued and of_fleet().of[job.type]
-    if not (found and holds(found, before, settings)) then
+    local found, now_us = next_enqueued and of_fleet().of[job.type], call.now_us
+    local age_us = found and now_us - tonumber(next_enqueued)
+    if not found or age_us < 0 or not holds(found, before, settings) then
         return
     end
     local place, longer = job.place, #after - #before
-    local age_us = call.now_us - tonumber(next_enqueued)
-    if age_us < 0 then
-        return
-    end
     local points, is_fast = points_of(job.lane, age_us, settings)
-    local gained, gained_fast = score.gained(call.now_us - found.made_us, settings)
+    local gained, gained_fast = score.gained(now_us - found.made_us, settings)
     local next_slow, next_fast = found.next_slow + gained, found.next_fast + gained_fast
     local slow, fast = found.slow + gained, found.fast + gained_fast
     if is_fast and place == found.fast_place and points > next_fast then
@@ -140,6 +142,6 @@ function best_heads.popped(job, before, after, next_enqueued, settings)
     else
         return
     end
-    found.heads, found.made_us = after, call.now_us
+    found.heads, found.made_us = after, now_us
     found.slow, found.next_slow, found.fast, found.next_fast = slow, next_slow, fast, next_fast
 end

@@ -54,7 +54,7 @@ local function best_below_minimum(waiting)
         return nil
     end
     if not candidates.find_place(waiting, job) and not hooks.waits_first(job.id, job.type, job.lane) then
-        waiting:read_first_heads()
+        candidates.read_first_heads(waiting)
         return nil
     end
     return job
@@ -62,7 +62,10 @@ end
 
 -- RETURNS the job that goes first of those that a free slot fits, or nil; and whether it goes whosever turn it is: its
 -- tenant is below its minimum, or it goes by age alone. Mostly the jobs are those of one lane.
-local function best(waiting)
+function candidates.best(waiting)
+    if waiting.alone ~= nil then
+        return waiting.alone or nil
+    end
     local heads, view, kept_back = waiting.heads, waiting.view, waiting.kept_back
     local one = next(heads)
     if not one then
@@ -70,7 +73,7 @@ local function best(waiting)
     end
     local only = not waiting.choice and #waiting.types == 1 and lanes.only_job(one, heads[one])
     if not only and not waiting.choice then
-        waiting.choice = which_job.among(waiting.types, heads, view, kept_back)
+        waiting.choice = which_job.among(waiting.types, heads, view, kept_back, waiting.served)
     end
     local job = waiting.first_heads and best_below_minimum(waiting)
     if job then
@@ -101,7 +104,11 @@ end
 
 -- Removes `job` from its lane, which is about to be claimed. `has_rules`: whether its id has a mark. RETURNS whether it
 -- was there: what is none of the heads may not be, since somebody deleted it.
-local function pop(waiting, job, has_rules)
+function candidates.pop(waiting, job, has_rules)
+    if waiting.alone then
+        waiting.alone = false
+        return true
+    end
     local type = job.type
     if has_rules then
         hooks.leaves_lane(job.id, type, job.lane, job.near)
@@ -119,7 +126,7 @@ local function pop(waiting, job, has_rules)
 end
 
 -- `job` was claimed: a limit of its type, or a reserve for its class, counts it.
-local function count(waiting, job)
+function candidates.count(waiting, job)
     local kept_back = waiting.kept_back
     if not (waiting.limits[job.type] or (kept_back and kept_back.covers(job.type, job.lane))) then
         return
@@ -134,12 +141,12 @@ local function count(waiting, job)
 end
 
 -- Reads the heads of jobs that go before all others, if a rule has changed them since.
-local function read_first_heads(waiting)
+function candidates.read_first_heads(waiting)
     waiting.first_heads = hooks.first_heads(waiting.types) or waiting.first_heads
 end
 
 -- A rule has moved jobs of `type`, of which `heads` are the first ones now.
-local function moved(waiting, type, heads)
+function candidates.moved(waiting, type, heads)
     change(waiting, type, heads)
     if waiting.choice then
         waiting.choice:changed(type)
@@ -150,8 +157,9 @@ end
 -- `left`: types that the call does not choose from, each with a blank behind it. `limits`: of types that have one;
 -- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `first_heads`: those
 -- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written; false
--- for none. `choice`: chooses among several lanes, once there are several. `hints`: those of the only worker whose
--- slots are filled, if jobs that have them get a `bonus`.
+-- for none. `choice`: chooses among several lanes, once there are several; else false. `served`: the list of all types,
+-- if it is kept for many calls. `hints`: those of the only worker whose slots are filled, if jobs that have them get a
+-- `bonus`.
 function candidates.of(types, view, settings)
     local waiting, heads, word = lanes.heads(types)
     local left = ""
@@ -168,32 +176,23 @@ function candidates.of(types, view, settings)
         view.weights = preferred and preferred.weights
     end
     local found = {
-        types = waiting, heads = heads, left = left, view = view, limits = limit_of, kept_back = kept_back,
-        first_heads = first_heads, settings = settings, changed = false,
-        best = best, pop = pop, count = count, write = candidates.write_heads,
-        moved = moved, read_first_heads = read_first_heads,
+        types = waiting, served = types.is_kept and types, heads = heads, left = left, view = view, limits = limit_of,
+        changed = false, choice = false,
     }
+    if kept_back then
+        found.kept_back = kept_back
+    end
+    if first_heads then
+        found.first_heads = first_heads
+    end
     if preferred and not kept_back then
         found.hints, found.bonus = hooks.hints_of(view.worker, preferred), preferred.bonus
     end
     return found
 end
 
-local function only_one(waiting)
-    return waiting.job
-end
-
-local function pop_only_one(waiting)
-    waiting.job = nil
-    return true
-end
-
-local function nothing() end
-
--- RETURNS what `candidates.of` does, of a job that was published alone: it may never be in a lane.
+-- RETURNS what `candidates.of` does, of a job that was published alone: it may never be in a lane. `alone`: the job;
+-- false once it is popped.
 function candidates.only(job)
-    return {
-        types = {}, heads = {}, left = "", limits = NO_LIMITS, changed = false, job = job, best = only_one,
-        pop = pop_only_one, count = nothing, read_first_heads = nothing, write = nothing,
-    }
+    return { types = {}, heads = {}, left = "", limits = NO_LIMITS, changed = false, alone = job }
 end

@@ -9,7 +9,7 @@ local function with_its_rules(waiting, does, ...)
     call.claiming = waiting -- a rule may change its heads
     local result = does(...)
     call.claiming = false
-    waiting:read_first_heads()
+    candidates.read_first_heads(waiting)
     return result
 end
 
@@ -46,7 +46,7 @@ function fill.from(waiting, caller, view, fresh)
     for moves = 1, protocol.MOST_MOVES do
         local job, needs_no_turn
         if view.left ~= 0 then
-            job, needs_no_turn = waiting:best()
+            job, needs_no_turn = candidates.best(waiting)
         end
         if not job then
             break
@@ -69,7 +69,7 @@ function fill.from(waiting, caller, view, fresh)
         local run, run_expires = id, nil -- of what stands for calls: the call that is run
         local fence, deliveries, expires, has_row, is_moved, preemptions
         if may_start then
-            may_start = waiting:pop(job, is_marked)
+            may_start = candidates.pop(waiting, job, is_marked)
             local rule = may_start and is_marked and hooks.by_mark[marks.of(id)]
             if rule then
                 run, run_expires = rule.choose(id, job.type)
@@ -96,7 +96,7 @@ function fill.from(waiting, caller, view, fresh)
             facts, message = claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires,
                 message, run, is_moved and job.lane, preemptions)
             bytes = bytes + #facts + 1 + #message
-            waiting:count(job)
+            candidates.count(waiting, job)
             if worker == caller then
                 reply[#reply + 1], reply[#reply + 2] = facts, message
                 if inline then
@@ -113,7 +113,7 @@ function fill.from(waiting, caller, view, fresh)
             break
         end
     end
-    waiting:write()
+    candidates.write_heads(waiting)
     view:write()
     return reply, inline
 end

@@ -27,9 +27,11 @@ local meanings = kept.cache()
 local function meaning_of(text)
     local profile, slots, other, accepting, stalled, types, keeps =
         string.match(text, "^(%S+)\n(%d+)\n(-?%d+)\n([01])\n(1?)\n([^\n]*)\n([^\n]*)$")
+    local list = workers.split(types)
+    list.is_kept = true -- from call to call, by itself
     return profile and kept.keep(meanings, text, {
         profile, tonumber(slots), tonumber(other), accepting, false, stalled == "1",
-        types = workers.split(types), keeps = keeps ~= "" and keeps,
+        types = list, keeps = keeps ~= "" and keeps,
     })
 end
 
@@ -147,7 +149,7 @@ end
 function free_slots.own(worker, row, has)
     local profile, left, was = free_slots.count(worker, row, has)
     return {
-        worker = worker, profile = profile, left = left or 0, was = was, free_for = own.free_for,
+        worker = worker, profile = profile, left = left or 0, was = was, fits_all = true, free_for = own.free_for,
         any_free = own.any_free, best = own.best, occupy = own.occupy,
         write = own.write, of_all = own.of_all,
     }

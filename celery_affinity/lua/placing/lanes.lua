@@ -80,7 +80,7 @@ end
 -- Writes the heads of `type`.
 function lanes.write(type, heads)
     if is_claimed(type) then
-        call.claiming:moved(type, heads)
+        candidates.moved(call.claiming, type, heads)
     elseif heads == "" then
         redis.call("HDEL", key.heads, type)
     else
@@ -143,12 +143,13 @@ local function with_a_time(lane, id)
 end
 
 -- RETURNS heads with the job that is the first of `lane` now, instead of the head from `first` to `last`; the caller
--- writes them. And its enqueue time; nil if there is none.
-function lanes.with_new_head(type, lane, heads, first, last)
-    local first_job = redis.call("ZRANGE", key.lane(type, lane), "0", "0", "WITHSCORES")
+-- writes them. And its enqueue time; nil if there is none. `its_key`: that of the lane, if it is known.
+function lanes.with_new_head(type, lane, heads, first, last, its_key)
+    its_key = its_key or key.lane(type, lane)
+    local first_job = redis.call("ZRANGE", its_key, "0", "0", "WITHSCORES")
     local id, enqueued = first_job[1], first_job[2]
     if enqueued and not string.find(enqueued, "^%d+$") then
-        id, enqueued = with_a_time(key.lane(type, lane), id)
+        id, enqueued = with_a_time(its_key, id)
     end
     return with_head(heads, first, last, lane, enqueued, id), enqueued
 end
@@ -274,7 +275,8 @@ end
 -- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that, which the caller writes, and
 -- the enqueue time of the lane's new head; nil if there is none.
 function lanes.pop(job, heads)
-    redis.call("ZREM", key.lane(job.type, job.lane), job.id)
+    local its_key = key.lane(job.type, job.lane)
+    redis.call("ZREM", its_key, job.id)
     local last = job.place + #job.lane + #job.enqueued + #job.id + 1
-    return lanes.with_new_head(job.type, job.lane, heads, job.place, last)
+    return lanes.with_new_head(job.type, job.lane, heads, job.place, last, its_key)
 end

@@ -110,9 +110,8 @@ end
 -- `job` was popped from the heads of its type, which were `before`. `next_enqueued`: when the next of its lane came;
 -- nil if there is none.
 local function popped(choice, job, before, next_enqueued)
-    local nth = job.nth
     best_heads.popped(job, before, choice.heads[job.type] or "", next_enqueued, choice.settings)
-    choice.places[nth], choice.oldest[nth] = nil, nil
+    choice.places[job.nth], choice.oldest[job.nth] = nil, nil
 end
 
 -- The heads of `type` are others now.
@@ -127,12 +126,17 @@ end
 -- RETURNS a choice among the jobs of `types`. `heads`: type -> its heads, from which the caller pops jobs, and says so
 -- (`popped`). Within an arrow time stands still, and all lanes of a type have one rarity: which of its heads goes first
 -- changes only when one of its jobs is popped. `kept_back`: what reserves keep back, which changes with the free slots;
--- nil for nothing. Of each of `types` a choice knows: the place of the head that goes first (`places`); the points of
--- this head without rarity; the place of the oldest head; and of all, once it is needed, the number of their slots.
+-- nil for nothing. `served`: the list of all types, if it is kept for many calls: then `best_types` chooses, if it may.
+-- Of each of `types` a choice knows: the place of the head that goes first (`places`); the points of this head without
+-- rarity; the place of the oldest head; and of all, once it is needed, the number of their slots.
 -- Tables that have places for some types need not grow with each.
-function which_job.among(types, heads, view, kept_back)
+function which_job.among(types, heads, view, kept_back, served)
+    local settings = settings_in_force.for_a_claim()
+    if served and #types > 1 and view.fits_all and not kept_back and best_types.may_choose(settings) then
+        return best_types.choice(served, heads, settings)
+    end
     return {
-        types = types, heads = heads, view = view, settings = settings_in_force.for_a_claim(), kept_back = kept_back,
+        types = types, heads = heads, view = view, settings = settings, kept_back = kept_back,
         places = { nil, nil, nil, nil }, points = { nil, nil, nil, nil }, oldest = {}, capacities = false,
         first = first, popped = popped, changed = changed, first_head = best_heads.first,
     }

@@ -44,7 +44,7 @@ FAULTS = (
     Fault("types/type_rules", "== 1 or name == placement.FIELD, false)", "== 1, false)"),
     Fault("jobs/claims", "        known.rules = row[5]\n", ""),
     Fault("placing/candidates", "        hooks.leaves_lane(job.id, type, job.lane, job.near)\n", ""),
-    Fault("placing/fill", "waiting:pop(job, is_marked)", "waiting:pop(job, is_ruled)"),
+    Fault("placing/fill", "candidates.pop(waiting, job, is_marked)", "candidates.pop(waiting, job, is_ruled)"),
     Fault("jobs/hooks", "        hooks.enters_lane(id, type, lane, enqueued)\n        lanes.add", "        lanes.add"),
     Fault("jobs/enter", "            hooks.enters_lane(id, type, lane, due)\n", ""),
     Fault("jobs/enter", "            hooks.enters_lane(alone.id, alone.type, alone.lane, alone.enqueued)\n", ""),

@@ -4,6 +4,8 @@ from .fault import Fault
 
 _SET_BACK = "tests/server/test_placing.py::test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back"
 _NO_DEMAND = "tests/server/test_placing.py::test_an_id_that_looks_like_a_job_on_demand_keeps_nobody_from_looking_ahead"
+_BY_SETTINGS = "tests/server/test_placing.py::test_a_slot_of_several_types_that_is_free_again_goes_by_the_settings"
+_OF_TYPES = "tests/server/test_placing.py::test_of_several_types_the_job_with_the_most_points_goes_first"
 _LANES_CROSS = "tests/server/test_placing.py::test_points_that_grew_between_two_claims_count_when_lanes_cross"
 
 FAULTS = (
@@ -31,13 +33,13 @@ FAULTS = (
     Fault("placing/which_job", "its_points + settings.most_rarity >= least", "its_points >= least"),
     Fault(
         "placing/which_job",
-        "choice.settings)\n    choice.places[nth], choice.oldest[nth] = nil, nil",
-        "choice.settings)\n    choice.places[nth] = nil",
+        "choice.settings)\n    choice.places[job.nth], choice.oldest[job.nth] = nil, nil",
+        "choice.settings)\n    choice.places[job.nth] = nil",
     ),
     Fault(
         "placing/which_job",
-        "choice.settings)\n    choice.places[nth], choice.oldest[nth] = nil, nil",
-        "choice.settings)\n    choice.oldest[nth] = nil",
+        "choice.settings)\n    choice.places[job.nth], choice.oldest[job.nth] = nil, nil",
+        "choice.settings)\n    choice.oldest[job.nth] = nil",
     ),
     Fault(
         "placing/which_job",
@@ -47,11 +49,25 @@ FAULTS = (
     Fault(
         "placing/which_job", "if settings.priority_percentage ~= 100 then", "if settings.priority_percentage > 0 then"
     ),
+    Fault("placing/best_types", "its_heads[nth] ~= current or ", "", _OF_TYPES),
+    Fault("placing/best_types", " or slots[nth] ~= capacities[nth] then", " then", _OF_TYPES),
+    Fault("placing/best_types", "points.settings ~= settings or ", "", _OF_TYPES),
+    Fault("placing/best_types", "now_us < points.made_us or ", "", _SET_BACK),
+    Fault("placing/best_types", " or now_us > points.until_us then", " then", _OF_TYPES),
+    Fault("placing/best_types", "math.min(points.until_us, found.until_us)", "points.until_us", _OF_TYPES),
+    Fault("placing/best_types", "points.made_us - found.made_us", "0", _OF_TYPES),
+    Fault("placing/best_types", "found.fast + gained_fast + rarity", "found.fast + gained_fast", _OF_TYPES),
+    Fault("placing/best_types", "found.slow + gained + rarity", "found.slow + rarity", _OF_TYPES),
+    Fault("placing/best_types", "its_slow == most_slow and is_older", "false and is_older", _OF_TYPES),
+    Fault("placing/best_types", "its_fast == most_fast and is_older", "false and is_older", _OF_TYPES),
+    Fault("placing/best_types", "most_slow + gained, most_fast + gained_fast", "most_slow, most_fast", _OF_TYPES),
+    Fault("placing/best_types", 'settings.rarity ~= "free" and ', "", _BY_SETTINGS),
+    Fault("placing/best_types", " and settings.priority_percentage == 100", "", _BY_SETTINGS),
     Fault("placing/best_heads", " and found.settings == settings", ""),
     Fault("placing/best_heads", "found.heads == heads and ", ""),
     Fault("placing/best_heads", "found.made_us <= now_us and", "", _SET_BACK),
     Fault("placing/best_heads", " and now_us <= found.until_us", ""),
-    Fault("placing/best_heads", "found.heads, found.made_us = after, call.now_us", "found.heads = after"),
+    Fault("placing/best_heads", "found.heads, found.made_us = after, now_us", "found.heads = after"),
     Fault("placing/best_heads", "local group = is_fast and fast or slow", "local group = slow"),
     Fault("placing/best_heads", "if enqueued_us > call.now_us then", "if false then"),
     Fault("placing/best_heads", "elseif points > group.next then", "elseif false then"),

@@ -221,7 +221,7 @@ FAULTS = (
         "waiting.first_heads[type] and type",
         _QUOTAS + "test_a_limit_of_a_type_holds_back_a_tenant_below_its_minimum",
     ),
-    Fault("placing/fill", "    waiting:read_first_heads()\n", ""),
+    Fault("placing/fill", "    candidates.read_first_heads(waiting)\n", ""),
     Fault("jobs/hooks", "return minimums.heads(types) or {}", "return minimums.heads(types)"),
     Fault("types/type_rules", "are_some_first and minimums.heads(open)", "nil"),
     # What a repair finds.

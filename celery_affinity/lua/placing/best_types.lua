@@ -1,0 +1,114 @@
+-- best_types: which head goes first of those of several types, where a free slot fits all of them, and a type's rarity
+-- goes by all its slots. The points of each type are kept, as they were at one time, for these heads and this number of
+-- slots: those of slow heads (`best_heads`) grow alike, and those of fast heads. So a claim looks at two numbers of a
+-- type, and works them out only if its heads are others.
+local NONE = -1 / 0
+
+local fleets = kept.cache(protocol.MOST_FLEETS) -- prefix of a fleet's keys -> list of types -> their points
+
+-- RETURNS the points that are kept of this fleet's lists of types.
+local function of_fleet()
+    return fleets.of[key.base] or kept.keep(fleets, key.base, kept.cache(protocol.MOST_COMPARISONS))
+end
+
+-- RETURNS a table for the points of types by these settings at the time of now, by position: heads and numbers of slots
+-- that they are of; place and points of the best slow head, and of the best fast one; and of all, until when they hold.
+local function new_points(settings)
+    return {
+        settings = settings, made_us = call.now_us, until_us = math.huge, heads = {}, slots = {},
+        slow = {}, slow_place = {}, fast = {}, fast_place = {},
+    }
+end
+
+-- Works out the points of the `nth` type.
+local function renew(points, nth, type, heads, slots)
+    points.heads[nth], points.slots[nth] = heads, slots
+    if heads == "" then
+        points.slow[nth], points.fast[nth] = NONE, NONE
+        return
+    end
+    local found = best_heads.compared(type, heads, points.settings)
+    local gained, gained_fast = score.gained(points.made_us - found.made_us, points.settings)
+    local rarity = score.rarity(slots or 1, points.settings)
+    points.slow[nth], points.slow_place[nth] = found.slow + gained + rarity, found.slow_place
+    points.fast[nth], points.fast_place[nth] = found.fast + gained_fast + rarity, found.fast_place
+    points.until_us = math.min(points.until_us, found.until_us)
+end
+
+-- RETURNS whether the head of one type, at the place that `places` says, goes first of two with as many points.
+local function is_older(points, nth, places, other, others_places)
+    local heads = points.heads
+    return other and best_heads.is_older(heads[nth], places[nth], heads[other], others_places[other])
+end
+
+-- RETURNS the points of `types` by now.
+local function points_of(types, settings)
+    local lists = of_fleet()
+    local points, now_us = lists.of[types], call.now_us
+    if not points then
+        return kept.keep(lists, types, new_points(settings))
+    elseif points.settings ~= settings or now_us < points.made_us or now_us > points.until_us then
+        points = new_points(settings)
+        lists.of[types] = points
+    end
+    return points
+end
+
+-- RETURNS the type whose head goes first, and the place of this head; nil if there is none.
+local function first_type(choice)
+    local types, heads, capacities = choice.types, choice.heads, choice.capacities
+    local points = points_of(types, choice.settings)
+    local its_heads, slots, slow, fast = points.heads, points.slots, points.slow, points.fast
+    local most_slow, first_slow, most_fast, first_fast = NONE, nil, NONE, nil
+    for nth = 1, #types do
+        local current = heads[types[nth]] or ""
+        if its_heads[nth] ~= current or slots[nth] ~= capacities[nth] then
+            renew(points, nth, types[nth], current, capacities[nth])
+        end
+        local its_slow, its_fast = slow[nth], fast[nth]
+        if its_slow > most_slow
+            or its_slow == most_slow and is_older(points, nth, points.slow_place, first_slow, points.slow_place) then
+            most_slow, first_slow = its_slow, nth
+        end
+        if its_fast > most_fast
+            or its_fast == most_fast and is_older(points, nth, points.fast_place, first_fast, points.fast_place) then
+            most_fast, first_fast = its_fast, nth
+        end
+    end
+    local gained, gained_fast = score.gained(call.now_us - points.made_us, choice.settings)
+    most_slow, most_fast = most_slow + gained, most_fast + gained_fast
+    if most_fast > most_slow or first_fast and most_fast == most_slow
+        and is_older(points, first_fast, points.fast_place, first_slow, points.slow_place) then
+        return types[first_fast], points.fast_place[first_fast]
+    end
+    return types[first_slow], points.slow_place[first_slow]
+end
+
+local function first(choice)
+    local type, place = first_type(choice)
+    local heads = choice.heads[type]
+    local job = heads and lanes.checked_job(type, heads, place)
+    if heads and not job then
+        error("spoiled heads of type " .. type)
+    end
+    return job or nil, false
+end
+
+local function popped(choice, job, before, next_enqueued)
+    best_heads.popped(job, before, choice.heads[job.type] or "", next_enqueued, choice.settings)
+end
+
+local function changed() end
+
+-- RETURNS whether types may be compared as is done here.
+function best_types.may_choose(settings)
+    return settings.rarity ~= "free" and settings.priority_percentage == 100
+end
+
+-- RETURNS a choice, as `which_job.among` does, among the jobs of `types`, a list that is kept for many calls.
+function best_types.choice(types, heads, settings)
+    return {
+        types = types, heads = heads, settings = settings, capacities = lanes.fields(key.capacity, types),
+        first = first, popped = popped, changed = changed,
+    }
+end
