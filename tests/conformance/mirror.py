@@ -261,14 +261,16 @@ def _expect_settings(reference, entry):
         entry(["settings"], name, value)
     if settings.revision:
         entry(["settings"], "revision", str(settings.revision))
-    if settings.for_claims:
-        entry(["settings"], "for_claims", settings.for_claims)
-    if settings.shares_era:
-        entry(["settings"], "shares_era", str(settings.shares_era))
-    if settings.half_life_us is not None:
-        entry(["settings"], "shares", f"{settings.shares_era} {settings.half_life_us}")
-    if settings.limits_revision:
-        entry(["settings"], "limits_revision", str(settings.limits_revision))
+    is_kept = {
+        "for_claims": settings.for_claims,
+        "shares_era": settings.shares_era,
+        "shares": settings.half_life_us is not None and f"{settings.shares_era} {settings.half_life_us}",
+        "has_pauses": len(reference.pauses) > 0 and 1,
+        "limits_revision": settings.limits_revision,
+    }
+    for name, value in is_kept.items():
+        if value:
+            entry(["settings"], name, str(value))
     for name, value in settings.conf.items():
         entry(["conf"], name, value)
     for app, conf in settings.conf_of.items():

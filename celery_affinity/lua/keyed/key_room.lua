@@ -51,7 +51,7 @@ end
 -- RETURNS how many jobs may hold the key: by the settings, or else the least that jobs state.
 local function limit_of(its_key, its)
     if its.tenant then
-        return tenants.max_of(its.tenant)
+        return tenants.quota_of(its.tenant).max
     end
     local set = set_for(its_key, "^%d+$")
     if set then

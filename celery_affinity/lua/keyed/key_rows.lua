@@ -1,12 +1,12 @@
 -- key_rows: what Redis says of a key and of the rules of its jobs, read once in a call of an arrow.
 
 -- RETURNS a table with what this call has read. known: key -> what `read` returned, kept up to date with what the call
--- writes. of_job, task, since: job id -> its keys, the name of its task, and
--- when it came (`shares`). are_some_paused: whether anything is paused.
--- patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
+-- writes. jobs: id -> a table: its keys, the name of its task, and since when it waits (`shares`), false if no shares
+-- need it. patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
 -- is_renewed_later: whether keys are renewed only at the end of the call.
 -- first_heads_changed: whether other jobs go first (`minimums`) since a claim has read which.
--- passes: the job of an unbounded sub-lane that is about to be claimed, and its key (`unbounded`); false for none.
+-- passes: of the job that is about to be claimed, if its tenant has room (`roomy`): id; stated, what it says of its
+-- key; sublane, false for an unbounded one. False for none.
 -- in_vain: keys with a turn for whose type no job waited when they were renewed.
 -- gone_on: jobs that others held up which have left in this call -> type and lane. Since `renew_all` began: has_left,
 -- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside
@@ -17,9 +17,9 @@
 function key_rows.of_call()
     if not call.keys then
         call.keys = {
-            known = {}, of_job = {}, task = {}, since = {}, tags = {}, is_unfinished = false, to_renew = {},
-            first_heads_changed = false, passes = false, in_vain = {}, gone_on = {}, called_back = {}, has_left = false,
-            has_left_several = false, is_renewed_later = false,
+            known = {}, jobs = {}, tags = false, is_unfinished = false, to_renew = false,
+            first_heads_changed = false, passes = false, in_vain = false, gone_on = {}, called_back = false,
+            has_left = false, has_left_several = false, is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
             left_to_set_right = protocol.MOST_TURNS - 1,
         }
@@ -29,20 +29,25 @@ end
 
 -- Notes what the row of job `id` says, so that `keys_of` does not read it.
 function key_rows.know(id, rules, name)
-    local keys = key_rows.of_call()
-    keys.of_job[id], keys.task[id] = rule_texts.keys(rules), name or ""
+    key_rows.of_call().jobs[id] = { keys = rule_texts.keys(rules), task = name or "", since = false }
 end
 
 -- RETURNS the keys of job `id`, as `rule_texts.keys` does; none if somebody deleted the rules: then the job is as one
 -- without rules.
 function key_rows.keys_of(id)
-    local keys = key_rows.of_call()
-    if not keys.of_job[id] then
-        local rules, name, since = unpack(redis.call("HMGET", key.job(id), "rules", "name", "since"))
-        key_rows.know(id, rules or nil, name)
-        keys.since[id] = since or nil
+    local jobs = key_rows.of_call().jobs
+    local its = jobs[id]
+    if not its then
+        local rules, name, since
+        if marks.has_tenant_alone(id) and not tenants.shares() then
+            rules = redis.call("HGET", key.job(id), "rules")
+        else
+            rules, since, name = unpack(redis.call("HMGET", key.job(id), "rules", "since", "name"))
+        end
+        its = { keys = rule_texts.keys(rules or nil), task = name or "", since = since }
+        jobs[id] = its
     end
-    return keys.of_job[id]
+    return its.keys
 end
 
 -- RETURNS whether a job states the limit, or the rate, of its key: not of a tenant.
@@ -58,6 +63,11 @@ function key_rows.has(id, its_key)
         end
     end
     return false
+end
+
+-- RETURNS whether a key is paused.
+function key_rows.is_paused(its_key)
+    return tenants.may_be_paused() and redis.call("HEXISTS", key.pauses, "key:" .. its_key) == 1
 end
 
 -- Adds to `its` what field `name` of the key's hash says.
@@ -108,13 +118,10 @@ function key_rows.read(its_key)
     local keys = key_rows.of_call()
     local its = keys.known[its_key]
     if not its then
-        if keys.are_some_paused == nil then
-            keys.are_some_paused = redis.call("EXISTS", key.pauses) == 1
-        end
         its = {
             tenant = tenants.is_one(its_key) and tenants.name_of(its_key), sublanes = {}, stated = {}, had = {},
             unkept = {}, held = nil,
-            is_paused = keys.are_some_paused and redis.call("HEXISTS", key.pauses, "key:" .. its_key) == 1,
+            is_paused = key_rows.is_paused(its_key),
         }
         local fields = redis.call("HGETALL", key.of_key(its_key))
         for i = 1, #fields, 2 do

@@ -7,7 +7,9 @@
 
 -- Has `renew_all` renew a key.
 function key_standing.renew_soon(its_key)
-    key_rows.of_call().to_renew[its_key] = true
+    local keys = key_rows.of_call()
+    keys.to_renew = keys.to_renew or {}
+    keys.to_renew[its_key] = true
 end
 
 -- RETURNS a text that sorts a sub-lane by the age of its first job; times have as many digits as each other.
@@ -179,27 +181,28 @@ end
 -- (`call.gained`). `is_left`: whether a job has left: others that it kept from going on may fit free slots. It ends: in
 -- each sub-lane the oldest job stands, so after a pass none that is older changes any more.
 function key_standing.renew_all(gains, is_left)
-    local keys, renewed = key_rows.of_call(), {}
-    keys.has_left = is_left
-    if next(keys.called_back) then
-        keys.called_back = {}
-    end
-    while next(keys.to_renew) and not keys.is_renewed_later do
+    local keys, renewed = key_rows.of_call(), false
+    keys.has_left, keys.called_back = is_left, false
+    while keys.to_renew and not keys.is_renewed_later do
         local some = {}
+        renewed = renewed or {}
         for its_key in pairs(keys.to_renew) do
             some[#some + 1] = its_key
             renewed[its_key] = true
         end
         table.sort(some)
-        keys.to_renew = {}
+        keys.to_renew = false
         for _, its_key in ipairs(some) do
             renew(its_key, gains, is_left)
         end
-        if not next(keys.to_renew) then
+        if not keys.to_renew then
             key_turns.end_all_in_vain(gains)
         end
     end
     keys.has_left_several = keys.has_left_several and keys.is_renewed_later
+    if not renewed then
+        return
+    end
     for its_key in pairs(renewed) do
         local its = key_rows.read(its_key)
         if not next(its.sublanes) then

@@ -57,7 +57,9 @@ local function call_back(its_key, sublane, heads)
     local id, type, lane = sublane.standing, sublane.type, sublane.lane
     minimums.stand_no_more(its_key, sublane)
     for _, stated in ipairs(keys_after(its_key, id)) do
-        key_rows.of_call().called_back[id] = true
+        local keys = key_rows.of_call()
+        keys.called_back = keys.called_back or {}
+        keys.called_back[id] = true
         key_rows.remove(stated.key, key_rows.read(stated.key), id, type, lane)
         key_standing.renew_soon(stated.key)
     end
@@ -86,7 +88,7 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
     if next_key then
         local belongs_into_lane = wait_for(next_key, wanted, type, lane, enqueued)
         local keys = key_rows.of_call()
-        if keys.has_left and not keys.called_back[wanted] then
+        if keys.has_left and not (keys.called_back and keys.called_back[wanted]) then
             keys.gone_on[wanted] = type .. " " .. lane
         end
         if not belongs_into_lane then

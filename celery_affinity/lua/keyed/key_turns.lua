@@ -32,6 +32,9 @@ function key_turns.end_turn(its_key, its, type)
     if its.turn == type then
         key_rows.keep_for_nobody(its_key, its, "turn")
     end
+    if its.tenant and roomy.has_room(its.tenant, its_key, its) then
+        return -- nobody waits for the key
+    end
     for _, sublane in pairs(its.sublanes) do
         if sublane.type ~= type then
             record_had(its_key, its, type)
@@ -68,7 +71,9 @@ function key_turns.end_turn_in_vain(its_key, its, gains)
     if ends_us <= call.now_us or began_us > call.now_us then -- the clock may have been set back
         end_in_vain(its_key, its, gains)
     elseif not waits(its) then
-        key_rows.of_call().in_vain[its_key] = true
+        local keys = key_rows.of_call()
+        keys.in_vain = keys.in_vain or {}
+        keys.in_vain[its_key] = true
     elseif ends_us < (tonumber(redis.call("ZSCORE", key.due_keys, its_key)) or math.huge) then
         redis.call("ZADD", key.due_keys, its.turn_ends, its_key)
     end
@@ -77,7 +82,7 @@ end
 -- All jobs have gone on that could: ends the turns of whose types still no job waits, and has their keys renewed.
 function key_turns.end_all_in_vain(gains)
     local keys = key_rows.of_call()
-    if not next(keys.in_vain) then
+    if not keys.in_vain then
         return
     end
     for its_key in pairs(keys.in_vain) do
@@ -87,7 +92,7 @@ function key_turns.end_all_in_vain(gains)
             key_standing.renew_soon(its_key)
         end
     end
-    keys.in_vain = {}
+    keys.in_vain = false
 end
 
 -- A job of `its_type` has freed the key: gives the turn to the type that has waited longest while others got the key,

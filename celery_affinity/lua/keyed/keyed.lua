@@ -32,7 +32,7 @@ end
 -- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job
 -- was published just now: then what it states is what its task does. The caller calls `key_standing.renew_all`.
 local function note(stated, id, is_fresh)
-    local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().task[id]
+    local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().jobs[id].task
     if its.stated[task] ~= stated.states and (is_fresh or not its.stated[task]) then
         redis.call("HSET", key.of_key(its_key), task, stated.states)
         its.stated[task] = stated.states
@@ -142,7 +142,7 @@ end
 -- RETURNS whether job `id`, which is in its lane, may start: not if one of its keys has no room for it, since a limit
 -- was lowered just now or a tick is to go on with the key.
 function keyed.may_start(id, type, lane)
-    if unbounded.passes(id, type, lane) then
+    if roomy.passes(id, type, lane) then
         return true
     end
     for _, stated in ipairs(key_rows.keys_of(id)) do
@@ -166,7 +166,7 @@ end
 -- Job `id`, which was popped from its lane, was claimed: it holds its key, and counts as a start of its rate.
 -- `needs_no_turn`: whether it went whosever turn it was.
 function keyed.hold(id, type, lane, fence, needs_no_turn)
-    if unbounded.hold(id, type, lane, fence) then
+    if roomy.hold(id, type, lane, fence, needs_no_turn) then
         return
     end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
@@ -208,14 +208,6 @@ local function retry_of(id, its_key)
     end
 end
 
--- RETURNS whether tenant `name`, one of whose jobs has ended, had room for jobs of all types before, whichever type has
--- a turn: then the same jobs stand for it as before. `its`: nil if its key was not read yet.
-local function has_room_for_several(name, its_key, its)
-    local most = tenants.max_of(name)
-    return tenants.min_of(name) == 0
-        and (most == math.huge or most - (its and its.held or redis.call("ZCARD", key.held(its_key))) > 2)
-end
-
 -- Frees one key of a job, as `free` does.
 local function free_one(stated, id, type)
     local its_key = stated.key
@@ -231,7 +223,7 @@ local function free_one(stated, id, type)
     end
     if stated.tenant then
         shares.correct(its_key, id)
-        if has_room_for_several(stated.tenant, its_key, known) then
+        if roomy.had_room(stated.tenant, its_key, known) then
             return
         end
     end

@@ -13,6 +13,7 @@
 -- has a tenant. Tags, clock, credit and turns are those of an era (`tenants`).
 -- Cost: about ten commands for each claim and each end; O(log tenants).
 local CLOCK = "!"
+local AT_ONCE = 3 -- turns that a claim reads together: mostly the second one shows which is the least
 
 -- RETURNS the key of the tenant of job `id`, if tenants go by shares, and the job has one; else nil.
 local function tenant_of(id)
@@ -21,10 +22,21 @@ local function tenant_of(id)
     return stated and tenants.is_one(stated.key) and stated.key or nil
 end
 
--- RETURNS the tag of a tenant; of CLOCK the clock, false if there is none. The call knows what it has read or written.
+-- RETURNS what the call has read or written of tags: tenant -> tag.
+local function tags_of_call()
+    local keys = key_rows.of_call()
+    keys.tags = keys.tags or {}
+    return keys.tags
+end
+
+-- RETURNS the tag of a tenant; of CLOCK the clock, false if there is none. The call knows what it has read or written,
+-- and reads the clock together with a tag.
 local function read(its_key)
-    local tags = key_rows.of_call().tags
-    if tags[its_key] == nil then
+    local tags = tags_of_call()
+    if tags[its_key] == nil and tags[CLOCK] == nil then
+        local found = redis.call("ZMSCORE", key.tags, its_key, CLOCK)
+        tags[CLOCK], tags[its_key] = tonumber(found[2] or nil) or false, tonumber(found[1] or nil) or false
+    elseif tags[its_key] == nil then
         tags[its_key] = tonumber(redis.call("ZSCORE", key.tags, its_key) or nil) or false
     end
     return tags[its_key]
@@ -39,12 +51,17 @@ local function time_in(text)
     return tonumber(string.match(text or "", "^%d+$") or 0)
 end
 
--- RETURNS the start of job `id` of a tenant.
+-- RETURNS the start of job `id` of a tenant. The job came when the clock was at most what it is now: a tag as great is
+-- the start.
 local function start_of(its_key, id)
     local era, half_life_us = tenants.shares()
-    local its_era, since = string.match(key_rows.of_call().since[id] or "", "^(%d+):(%d+)$")
-    local has_clock = half_life_us == 0 and its_era == era
-    return math.max(tag_of(its_key), has_clock and tonumber(since) or 0)
+    local tag = tag_of(its_key)
+    if half_life_us > 0 or (read(CLOCK) and tag >= read(CLOCK)) then
+        return tag
+    end
+    key_rows.keys_of(id) -- reads when it came
+    local its_era, since = string.match(key_rows.of_call().jobs[id].since or "", "^(%d+):(%d+)$")
+    return math.max(tag, its_era == era and tonumber(since) or 0)
 end
 
 -- Charges a tenant the time `us` of a slot. RETURNS its tag then. `tag`: that of before.
@@ -68,14 +85,13 @@ function shares.come(id, is_fresh)
         return
     end
     local era, half_life_us = tenants.shares()
-    local keys = key_rows.of_call()
     local since = not is_fresh and redis.call("HGET", key.job(id), "since") or nil
     local is_of_now = since and string.find(since, era .. ":", 1, true) == 1
     if not is_of_now and half_life_us == 0 and read(CLOCK) then
         since = era .. ":" .. call.text(read(CLOCK))
         redis.call("HSET", key.job(id), "since", since)
     end
-    keys.since[id] = since
+    key_rows.of_call().jobs[id].since = since or false
 end
 
 -- Job `id`, which stood for its tenant in `sublane`, does so no more.
@@ -83,6 +99,15 @@ function shares.stand_no_more(sublane, id, enqueued)
     if sublane.turn then
         redis.call("ZREM", key.turns(sublane.type, sublane.lane, sublane.turn), turn_of(enqueued, id))
         sublane.turn, sublane.is_changed = nil, true
+    end
+end
+
+-- Job `id` stands for a tenant in `sublane` from now on: gives it a turn in its lane, while tenants go by shares.
+function shares.give_turn(its_key, sublane, id, enqueued)
+    local era = tenants.shares()
+    if era then
+        redis.call("ZADD", key.turns(sublane.type, sublane.lane, era), start_of(its_key, id), turn_of(enqueued, id))
+        sublane.turn, sublane.is_changed = era, true
     end
 end
 
@@ -103,40 +128,68 @@ function shares.renew(its_key, its)
             number = number + 1
             local enqueued = key_rows.enqueued_of(its_key, sublane, id)
             shares.stand_no_more(sublane, id, enqueued)
-            if era then
-                key_rows.keys_of(id) -- reads when it came
-                redis.call("ZADD", key.turns(sublane.type, sublane.lane, era), start_of(its_key, id),
-                    turn_of(enqueued, id))
-                sublane.turn, sublane.is_changed = era, true
+            shares.give_turn(its_key, sublane, id, enqueued)
+        end
+    end
+end
+
+-- RETURNS the member of `turns` with the least start, when its job came, and the id; nil if the tenant of one that may
+-- be it is not known. Sets right starts of before that are not the least any more. Of very many of these, the next
+-- calls set right what this one does not get to.
+local function least_of(turns)
+    local keys = key_rows.of_call()
+    while true do
+        local some = redis.call("ZRANGE", turns, 0, AT_ONCE - 1, "WITHSCORES")
+        local best, best_start, best_enqueued, best_id, set_right, is_sure = nil, nil, nil, nil, {}, #some < 2 * AT_ONCE
+        for i = 1, #some, 2 do
+            local turn, least = some[i], tonumber(some[i + 1])
+            if best and (best_start < least or best_start == least and best < turn) then
+                is_sure = true
+                break
             end
+            local enqueued, id = string.match(turn, "^(%S+) (%S+)$")
+            local its_key = id and tenant_of(id)
+            if not its_key then
+                return nil
+            end
+            local start = math.max(least, tag_of(its_key))
+            if start > least and keys.left_to_set_right > 0 then
+                keys.left_to_set_right = keys.left_to_set_right - 1
+                set_right[turn] = start
+            else
+                start, is_sure = least, true -- those behind have no lower one
+            end
+            if not best or start < best_start or start == best_start and turn < best then
+                best, best_start, best_enqueued, best_id = turn, start, enqueued, id
+            end
+        end
+        for turn, start in pairs(set_right) do
+            if turn ~= best then
+                redis.call("ZADD", turns, start, turn)
+            end
+        end
+        if is_sure then
+            return best, best_enqueued, best_id
         end
     end
 end
 
 -- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
--- the heads of its type. Of very many starts of before, the next calls set right what this one does not get to.
+-- the heads of its type.
 function shares.turn(job)
-    if not marks.may_have_tenant(job.id) or not tenant_of(job.id) then
+    if not tenants.shares() or not (marks.has_tenant_alone(job.id)
+        or marks.may_have_tenant(job.id) and tenant_of(job.id)) then
         return job
     end
-    local turns, keys = key.turns(job.type, job.lane, (tenants.shares())), key_rows.of_call()
+    local turns = key.turns(job.type, job.lane, (tenants.shares()))
     for _ = 1, protocol.MOST_TURNS do
-        local turn, start = unpack(redis.call("ZRANGE", turns, 0, 0, "WITHSCORES"))
-        local enqueued, id = string.match(turn or "", "^(%S+) (%S+)$")
-        local its_key = id and tenant_of(id)
-        local tag = its_key and tag_of(its_key)
-        if not its_key then
-            return job -- a tick is still to give them turns, or somebody deleted these
-        elseif tag > tonumber(start) and keys.left_to_set_right > 0 then
-            redis.call("ZADD", turns, tag, turn)
-            keys.left_to_set_right = keys.left_to_set_right - 1
-        elseif id == job.id then
-            return job
+        local turn, enqueued, id = least_of(turns)
+        if not turn or id == job.id then
+            return job -- if there is none, a tick is still to give turns, or somebody deleted these
         elseif redis.call("ZSCORE", key.lane(job.type, job.lane), id) then
             return { id = id, type = job.type, lane = job.lane, enqueued = enqueued, nth = job.nth }
-        else
-            redis.call("ZREM", turns, turn) -- somebody deleted the job's place
         end
+        redis.call("ZREM", turns, turn) -- somebody deleted the job's place
     end
     return job
 end
@@ -155,7 +208,7 @@ function shares.charge(its_key, id, type, is_its_turn)
     if used_us > 0 then
         redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))
     end
-    local tags = key_rows.of_call().tags
+    local tags = tags_of_call()
     tags[its_key] = with_more(its_key, start, usual_us - used_us)
     if half_life_us > 0 then
         redis.call("ZADD", key.tags, tags[its_key], its_key)
@@ -177,7 +230,7 @@ function shares.correct(its_key, id)
     if more_us > 0 then
         local tag = with_more(its_key, tag_of(its_key), more_us)
         redis.call("ZADD", key.tags, tag, its_key)
-        key_rows.of_call().tags[its_key] = tag
+        tags_of_call()[its_key] = tag
     elseif more_us < 0 then
         local credit_us = time_in(redis.call("HGET", key.credits, its_key))
         redis.call("HSET", key.credits, its_key, call.text(credit_us - more_us))
@@ -201,7 +254,7 @@ function shares.tick()
     for _, its_key in ipairs(some) do
         if its_key ~= CLOCK and redis.call("EXISTS", key.of_key(its_key), key.held(its_key)) == 0 then
             redis.call("ZREM", key.tags, its_key)
-            key_rows.of_call().tags[its_key] = false
+            tags_of_call()[its_key] = false
             redis.call("HDEL", key.credits, its_key)
             number = number + 1
         end

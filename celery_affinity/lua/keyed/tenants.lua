@@ -3,16 +3,17 @@
 -- jobs, the last of them. Whether tenants go by shares (`shares`) say the settings `tenant_turns` and
 -- `tenant_half_life_us`. While they do, field `shares` has both as one text, "era half-life": each change begins an
 -- era, in which all tenants begin anew.
-local meanings = kept.cache(2)
+local meanings, meanings_of_shares = kept.cache(2), kept.cache(2)
 
-local NONE = { min = 0, weight = 1 }
+local NO_MAX = 1 / 0 -- `math.huge`, which is not there while the library is loaded
+local NONE, BY_AGE = { max = NO_MAX, min = 0, weight = 1 }, {}
 
 -- RETURNS a table: name -> the quota of the tenant: max, min, and weight. There may be thousands of names, most of them
 -- with a maximum alone.
 local function meaning_of(text)
     local quotas = {}
     for name, most, rest in string.gmatch(text, "(%S+)=max:(%d*)(%S*)") do
-        local quota = { max = tonumber(most), min = 0, weight = 1 }
+        local quota = { max = tonumber(most) or NO_MAX, min = 0, weight = 1 }
         if rest ~= "" then
             quota.min = tonumber(string.match(rest, "min:(%d+)") or 0)
             quota.weight = math.max(1, tonumber(string.match(rest, "weight:(%d+)") or 1))
@@ -22,18 +23,28 @@ local function meaning_of(text)
     return quotas
 end
 
--- RETURNS what the settings say of tenants, a table: the quotas; era and half_life_us of shares, nil without shares.
+-- RETURNS what field `shares` says, a table: the era and the half-life.
+local function meaning_of_shares(text)
+    local era, half_life_us = string.match(text, "^(%d+) (%d+)$")
+    return { era = era, half_life_us = tonumber(half_life_us) }
+end
+
+-- RETURNS what the settings say of tenants, a table: the quotas; era and half_life_us of shares, nil without shares;
+-- has_pauses: whether anything is paused.
 local function in_force()
-    if not call.tenants then
-        local text, of_shares = unpack(redis.call("HMGET", key.settings, "tenants", "shares"))
-        text = text or ""
-        local era, half_life_us = string.match(of_shares or "", "^(%d+) (%d+)$")
-        call.tenants = {
+    local its = call.tenants
+    if not its then
+        local words = redis.call("HMGET", key.settings, "tenants", "shares", "has_pauses")
+        local text, text_of_shares = words[1] or "", words[2]
+        local of_shares = text_of_shares and (meanings_of_shares.of[text_of_shares]
+            or kept.keep(meanings_of_shares, text_of_shares, meaning_of_shares(text_of_shares))) or BY_AGE
+        its = {
             quotas = meanings.of[text] or kept.keep(meanings, text, meaning_of(text)),
-            era = era, half_life_us = tonumber(half_life_us),
+            era = of_shares.era, half_life_us = of_shares.half_life_us, has_pauses = words[3] ~= false,
         }
+        call.tenants = its
     end
-    return call.tenants
+    return its
 end
 
 -- RETURNS the name of the tenant whose key is `its_key`.
@@ -41,8 +52,9 @@ function tenants.name_of(its_key)
     return string.sub(its_key, #protocol.TENANT_PREFIX + 1)
 end
 
--- RETURNS the quota of a tenant.
-local function quota_of(name)
+-- RETURNS the quota of tenant `name`, a table: `max`, how many jobs may hold its key; `min`, how many are to hold it
+-- before others get slots; and the `weight`.
+function tenants.quota_of(name)
     local quotas = in_force().quotas
     return quotas[name] or quotas["*"] or NONE
 end
@@ -52,34 +64,32 @@ function tenants.is_one(its_key)
     return string.sub(its_key, 1, #protocol.TENANT_PREFIX) == protocol.TENANT_PREFIX
 end
 
--- RETURNS how many jobs may hold the key of tenant `name`.
-function tenants.max_of(name)
-    return quota_of(name).max or math.huge
-end
-
 -- RETURNS how many jobs of tenant `name` are to hold its key before others get slots.
 function tenants.min_of(name)
-    return quota_of(name).min
+    return tenants.quota_of(name).min
 end
 
 -- RETURNS how many jobs of tenant `name` may wait for its key and hold it, so that none of them need be kept back: its
 -- maximum; 0 if it has a minimum, or tenants go by shares.
 function tenants.most_unbounded(name)
-    local quota = quota_of(name)
-    if quota.min > 0 or in_force().era then
-        return 0
-    end
-    return quota.max or math.huge
+    local quota = tenants.quota_of(name)
+    return quota.min == 0 and not call.tenants.era and quota.max or 0
+end
+
+-- RETURNS whether any key may be paused: the settings say whether anything is.
+function tenants.may_be_paused()
+    return (call.tenants or in_force()).has_pauses
 end
 
 -- RETURNS the weight of a tenant: by how much a time that its jobs have slots is divided.
 function tenants.weight_of(its_key)
-    return quota_of(tenants.name_of(its_key)).weight
+    return tenants.quota_of(tenants.name_of(its_key)).weight
 end
 
 -- RETURNS the era of shares, a text, and the half-life of use, µs, 0 for none; nil while tenants go by age.
 function tenants.shares()
-    return in_force().era, in_force().half_life_us
+    local its = call.tenants or in_force()
+    return its.era, its.half_life_us
 end
 
 -- RETURNS what field `shares` should be; nil while tenants go by age.

@@ -23,6 +23,12 @@ local function text_of(most)
     return most == math.huge and "*" or "*" .. most
 end
 
+-- RETURNS whether a sub-lane, of which the hash has `text`, is unbounded by what the settings say of tenant `name`.
+function unbounded.says(text, name)
+    local most = tenants.most_unbounded(name)
+    return most > 0 and text == text_of(most)
+end
+
 -- RETURNS how many jobs may wait for a key of a tenant and hold it while none is kept back.
 local function most_of(its)
     return its.is_paused and 0 or tenants.most_unbounded(its.tenant)
@@ -104,14 +110,14 @@ function unbounded.come(its_key, its, sublane)
 end
 
 -- RETURNS what job `id` says of its key if that is the only one, its sub-lane is unbounded, and the key is not kept for
--- a type; else nil. A sub-lane that begins with the job is none yet. `is_to_read`: whether the key is to be read.
-local function stated_by(id, type, lane, is_to_read)
+-- a type; else nil. A sub-lane that begins with the job is none yet. With a maximum the key is read.
+local function stated_by(id, type, lane)
     local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
     local most = stated and stated.tenant and tenants.most_unbounded(stated.tenant) or 0
     if most == 0 then
         return nil
     end
-    if not (is_to_read and most < math.huge or key_rows.of_call().known[stated.key]) then
+    if most == math.huge and not key_rows.of_call().known[stated.key] then
         local text, turn = unpack(redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn"))
         if text == text_of(most) or not unbounded.is_one(text) then
             return text == text_of(most) and not turn and stated or nil
@@ -131,7 +137,7 @@ end
 -- Adds a job, which has keys, to its unbounded sub-lane and to its lane. `heads`: those of its type, if they are known.
 -- RETURNS whether it has such a sub-lane, and it stays unbounded.
 function unbounded.enter(id, type, lane, enqueued, heads)
-    local stated = stated_by(id, type, lane, true)
+    local stated = stated_by(id, type, lane)
     local its = stated and key_rows.of_call().known[stated.key]
     if not stated or its and not takes(stated.key, its, type .. " " .. lane) then
         return false
@@ -139,41 +145,6 @@ function unbounded.enter(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)
     hooks.enters_lane(id, type, lane, enqueued)
     lanes.add(id, type, lane, enqueued, heads)
-    return true
-end
-
--- RETURNS whether job `id`, which is in its lane, is in an unbounded sub-lane, and has no other key: then it may start,
--- and `hold` is next.
-function unbounded.passes(id, type, lane)
-    local stated = stated_by(id, type, lane)
-    key_rows.of_call().passes = stated and { id = id, stated = stated }
-    return stated ~= nil
-end
-
--- Job `id`, which was popped from its lane, was claimed. If it is the one that passed last, it holds its key. The last
--- job of a sub-lane ends it. RETURNS whether it is.
-function unbounded.hold(id, type, lane, fence)
-    local keys = key_rows.of_call()
-    local stated = keys.passes and keys.passes.id == id and keys.passes.stated
-    if not stated then
-        return false
-    end
-    keys.passes = false
-    local its_key = stated.key
-    local sublane, known = key.sublane(its_key, type, lane), keys.known[its_key]
-    redis.call("ZREM", sublane, id)
-    redis.call("ZADD", key.held(its_key), fence, id)
-    if stated.is_preemptible then
-        preemption.hold(id, its_key, fence)
-    end
-    if known and known.held then
-        known.held = known.held + 1
-    end
-    if redis.call("EXISTS", sublane) == 0 then
-        key_rows.end_sublane(its_key, key_rows.read(its_key), type .. " " .. lane)
-        key_standing.renew_soon(its_key)
-        key_standing.renew_all(false)
-    end
     return true
 end
 

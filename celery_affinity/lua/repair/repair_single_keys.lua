@@ -14,7 +14,7 @@ local COUNTS = { revision = true, limits_revision = true, priority_reversed = tr
 -- RETURNS the value of a setting if it is one; else nil.
 local function setting(value, name)
     local is_known = COUNTS[name] or LISTS[name] or settings_in_force.default_of(name) ~= nil
-    if name == "for_claims" or name == "shares" then
+    if name == "for_claims" or name == "shares" or name == "has_pauses" then
         return value -- follows from the others
     elseif not is_known then
         return value -- of a newer release, which alone knows what it may be
@@ -39,6 +39,7 @@ local function fix_settings()
         local is_same = string.match(found or "", "^(.*) %d+$") == string.match(words, "^(.*) %d+$")
         return has_changed and not is_same and words or found
     end)
+    derived.one("hash", key.settings, "has_pauses", derived.exists(key.pauses, "hash") and 1)
     if derived.one("hash", key.settings, "shares", tenants.words_of_shares()) and not call.found then
         redis.call("HINCRBY", key.settings, "limits_revision", 1) -- a tick renews all tenants
     end

@@ -7,9 +7,13 @@
 function rule_changes.pause(what, words)
     if words then
         redis.call("HSET", key.pauses, what, words)
+        redis.call("HSET", key.settings, "has_pauses", 1)
         redis.call("ZADD", key.pause_signs, 0, what)
     else
         redis.call("HDEL", key.pauses, what)
+        if redis.call("EXISTS", key.pauses) == 0 then
+            redis.call("HDEL", key.settings, "has_pauses")
+        end
         redis.call("ZREM", key.pause_ends, what)
         redis.call("ZREM", key.pause_signs, what)
     end

@@ -92,7 +92,7 @@ FAULTS = (
         'if key_steps.stands_for(its_keys, id, string.match(name, "^(%S+) (%S+)$")) then',
         "if true then",
     ),
-    Fault("keyed/key_steps", "if keys.has_left and not keys.called_back[wanted] then", "if keys.has_left then"),
+    Fault("keyed/key_steps", "keys.has_left and not (keys.called_back and keys.called_back[wanted])", "keys.has_left"),
     Fault("keyed/key_standing", "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)", "its_keys[#its_keys].key)"),
     Fault(
         "keyed/key_standing", "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)", "its_keys[is_rate and 2 or 1].key)"

@@ -50,6 +50,9 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
         is_last = sublane_of(rules.key, job) not in {sublane_of(rules.key, each) for each in waiting(cohort, rules.key)}
         renew(cohort, {rules.key} if is_last else set(), now_us, gains=False)
         return
+    if _is_alone_and_has_room(cohort, job):
+        _hold_with_room(cohort, job, keys[0].key, now_us)
+        return
     for rules in keys:
         rate = rate_of(cohort, rules.key)
         if rate:
@@ -64,6 +67,26 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
         if cohort.kept_for.pop(rules.key, None):
             cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
     renew(cohort, {each.key for each in keys}, now_us, gains=False)
+
+
+def _is_alone_and_has_room(cohort: Cohort, job: Job) -> bool:
+    """Return whether the only key of *job*, which was claimed, is that of a tenant with room for several more.
+
+    Then other sub-lanes stay as they are. Not so if the job went before all others, or its turn was of before.
+    """
+    keys, settings = keys_of(job), cohort.settings
+    if len(keys) != 1 or not _has_room(cohort, keys[0].key, 2) or f"key:{keys[0].key}" in cohort.pauses:
+        return False
+    era = None if settings.half_life_us is None else settings.shares_era
+    return job.turn == era and not {keys[0].key} & (cohort.turns.keys() | cohort.first_keys)
+
+
+def _hold_with_room(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
+    """The only key of *job* is that of a tenant with room: from now on the next job of its sub-lane stands."""
+    shares.charge(cohort, job, key, now_us, is_its_turn=cohort.in_turn)
+    alike = [each for each in waiting(cohort, key) if sublane_of(key, each) == sublane_of(key, job)]
+    renew(cohort, set() if alike else {key}, now_us, gains=False)
+    shares.renew(cohort, alike, cohort.stood)
 
 
 def leave(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -105,9 +128,14 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
 
 def _had_room_for_several(cohort: Cohort, rules: StatedKey) -> bool:
     """Return whether a tenant, one of whose jobs has ended, had room for all types before: then nothing changes."""
-    if not rules.is_of_tenant or _least_of(cohort, rules.key):
+    return _has_room(cohort, rules.key, 3)
+
+
+def _has_room(cohort: Cohort, key: str, number: int) -> bool:
+    """Return whether *key* is that of a tenant without a minimum that may have *number* jobs more."""
+    if not key.startswith(TENANT_PREFIX) or _least_of(cohort, key):
         return False
-    return limit_of(cohort, rules.key) - len(holders(cohort, rules.key)) > 2
+    return limit_of(cohort, key) - len(holders(cohort, key)) >= number
 
 
 def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
@@ -429,6 +457,8 @@ def end_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
     if cohort.turns.get(key, ("",))[0] == job.type:
         del cohort.turns[key]
         cohort.due_keys[key] = AT_ONCE_US  # others may have room now
+    if _has_room(cohort, key, 2):
+        return  # nobody waits for the key
     if any(other.type != job.type for other in waiting(cohort, key)):
         cohort.had_key.setdefault(key, {})[job.type] = now_us
 
