@@ -2,10 +2,12 @@
 
 import pytest
 
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import MOST_OPENED
 from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
+from ..support.counting import Counting
 from ..support.scripted_fleet import ScriptedFleet
 from ..support.tenants import PDF, of, quotas
 
@@ -132,6 +134,25 @@ def test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others(fleet):
     assert [each.job_id for each in fleet.end("worker", claims.pop(0))] == ["a003$"]
     fleet.scheduler.tick()
     assert numbers(fleet) == (2, MANY - 4)
+    assert fleet.scheduler.repair() == []
+
+
+def test_of_very_many_lanes_and_tenants_a_call_keeps_back_as_few(redis_client):
+    """What a call may keep back is for all tenants and lanes together."""
+    tenants, lanes = [f"t{number}" for number in range(5)], range(5)
+    fleet = ScriptedFleet(Counting(redis_client, Keys()))
+    for tenant in tenants:
+        for priority in lanes:
+            jobs = [
+                NewJob(f"{tenant}{priority}{n:02}$", PDF, "x", rules=of(tenant), priority=priority) for n in range(20)
+            ]
+            fleet.scheduler.publish(*jobs)
+    fleet.scheduler.calls.clear()
+    fleet.scheduler.configure({"tenants": "*=max:1"})
+    fleet.scheduler.tick()
+    kept = sum(redis_client.zcard(each) for each in redis_client.keys("*kept:*"))
+    assert kept == len(tenants) * len(lanes) * 19
+    assert fleet.scheduler.most("zadd") < 5 * MOST_OPENED
     assert fleet.scheduler.repair() == []
 
 

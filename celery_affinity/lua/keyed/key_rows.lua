@@ -12,7 +12,8 @@
 -- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside
 -- free slots; called_back: jobs that were called back.
 -- tags: what was read and written of key `tags` (`shares`). left_to_set_right: starts of before that this call may
--- still set right. left_to_open, left_to_close: sub-lanes that it may still change. is_unfinished: whether it may
+-- still set right. left_to_open, left_to_close: sub-lanes that it may still change; left_to_keep_back: jobs of such
+-- (`unbounded`) that it may. is_unfinished: whether it may
 -- change fewer than it would have to.
 function key_rows.of_call()
     if not call.keys then
@@ -21,6 +22,7 @@ function key_rows.of_call()
             first_heads_changed = false, passes = false, in_vain = false, gone_on = {}, called_back = false,
             has_left = false, has_left_several = false, is_renewed_later = false,
             left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
+            left_to_keep_back = 4 * protocol.MOST_OPENED,
             left_to_set_right = protocol.MOST_TURNS - 1,
         }
     end

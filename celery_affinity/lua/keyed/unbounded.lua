@@ -9,7 +9,6 @@
 -- out whether it may start, as of any job.
 -- Cost: of a claim four commands, O(log n); of a job that comes, with a maximum, one for each sub-lane, of which a key
 -- has MOST_SUBLANES at most if they are to be counted.
-local MOST = 4 * protocol.MOST_OPENED -- jobs that a call keeps back
 local STAR = 42 -- the byte of "*"
 local IN_DOUBT = "*-" -- an unbounded sub-lane of a key whose jobs are to be counted
 
@@ -148,10 +147,15 @@ function unbounded.enter(id, type, lane, enqueued, heads)
     return true
 end
 
--- Keeps back some of the jobs of a sub-lane that was bounded, but for the one that stands. RETURNS how many of its
--- first jobs are left.
+-- Keeps back as many as the call still may of the jobs of a sub-lane that was bounded, but for the one that stands.
+-- RETURNS how many of its first jobs are left.
 local function keep_some_back(its_key, sublane, number)
-    local from = math.max(0, number - MOST)
+    local keys = key_rows.of_call()
+    local from = math.max(0, number - keys.left_to_keep_back)
+    keys.left_to_keep_back = keys.left_to_keep_back - (number - from)
+    if from == number then
+        return from
+    end
     local place = key.sublane(its_key, sublane.type, sublane.lane)
     local jobs = redis.call("ZRANGE", place, from, number - 1, "WITHSCORES")
     local before = lanes.heads_of(sublane.type)

@@ -25,6 +25,7 @@ _LOST = _QUOTAS + "test_what_is_lost_of_first_places_is_made_again"
 _UNBOUNDED = "tests/server/test_unbounded.py::"
 _HELD_UP = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_is_revoked_gets_the_free_slot"
 _MANY = _UNBOUNDED + "test_of_very_many_jobs_a_call_keeps_back_some_and_ticks_the_others"
+_AS_FEW = _UNBOUNDED + "test_of_very_many_lanes_and_tenants_a_call_keeps_back_as_few"
 _GOES_ON = _UNBOUNDED + "test_a_tick_alone_goes_on_with_what_a_call_has_left_and_then_nothing_is_left"
 _TOGETHER = _UNBOUNDED + "test_several_older_jobs_that_come_in_one_call_hide_none_of_them"
 _OLDER = _UNBOUNDED + "test_an_older_job_that_comes_meanwhile_hides_none_of_them"
@@ -69,6 +70,7 @@ FAULTS = (
     Fault("keyed/unbounded", "key_steps.keep_back(id, sublane.type, sublane.lane, enqueued)", ""),
     Fault("keyed/unbounded", "heads = lanes.without(id, sublane.type, sublane.lane, heads)", ""),
     Fault("keyed/unbounded", "        if id ~= sublane.standing then\n", "        if true then\n"),
+    Fault("keyed/unbounded", "keys.left_to_keep_back - (number - from)", "keys.left_to_keep_back", _AS_FEW),
     Fault("keyed/unbounded", "its.unkept[name] = left\n", "its.unkept[name] = nil\n", _TOGETHER),
     Fault("keyed/unbounded", 'redis.call("HSET", key.of_key(its_key), "+" .. name, left)', "", _MANY),
     Fault("keyed/unbounded", "            key_standing.go_on_later(its_key)\n", "", _GOES_ON),
