@@ -20,7 +20,8 @@ from celery_affinity.observe.as_json import as_json
 from celery_affinity.observe.claim_order import next_jobs
 from celery_affinity.observe.explain import explain
 from celery_affinity.observe.flower import Observer, merged
-from celery_affinity.observe.job_lists import Filter, page_of
+from celery_affinity.observe.job_filter import Filter
+from celery_affinity.observe.job_lists import page_of
 from celery_affinity.observe.metric_list import as_text
 from celery_affinity.observe.metrics import read_metrics
 from celery_affinity.observe.status import Report

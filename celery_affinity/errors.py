@@ -83,6 +83,16 @@ class CohortDownError(AffinityError):
         return f"cohort {self.cohort!r} does not answer: {self.why}"
 
 
+class OutcomeUnknownError(CohortDownError):
+    """The connection was lost while a change was made that cannot be asked for twice: it was made, or was not.
+
+    *cohort*: where; *why*: the error of the connection.
+    """
+
+    def __str__(self) -> str:
+        return f"the server of cohort {self.cohort!r} was lost, and has made the change or not: {self.why}"
+
+
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
     return OptionError(f"{option} must be {accepted}, got: {got!r}")

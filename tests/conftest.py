@@ -30,6 +30,7 @@ from .support.fleet import Fleet
 from .support.in_flight import in_flight  # noqa: F401  # a fixture
 from .support.order import dealt
 from .support.processes import MARK, running_processes, wait_until
+from .support.results_away import forget_results
 from .support.template import TEMPLATE
 
 os.environ[MARK] = uuid.uuid4().hex
@@ -143,6 +144,12 @@ def apps_stay_here():
 def no_test_sees_the_apps_of_another():
     with apps_stay_here():
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_test_waits_for_the_results_of_another():
+    yield
+    forget_results()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The findings of `celery affinity check`. `gather` collects facts; `rules` turn facts into findings.
+"""The findings of `celery affinity check`. `gather` collects facts; `rules` make findings of facts.
 
 The rules do no I/O; only `gather` asks server and workers.
 Read `facts` and `finding` first, then a rule, such as `rules.jobs.type_waits`.

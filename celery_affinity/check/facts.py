@@ -219,7 +219,7 @@ class Fleet:
     ``affinity_limits`` to which a key of jobs fits that wait or run. *slots*: of all live workers. *minima*: tenants
     that have a minimum by the quotas in force -> it. *tenants_misspelt*: tenants with a quota and no job -> one with
     jobs and no quota of its own, whose name is alike. *elsewhere*: ids of workers in other cohorts; None if not all are
-    known.
+    known. *keys_in_use*: the keys of jobs that limit something, if the app has cohorts.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -241,6 +241,7 @@ class Fleet:
     minima: Mapping[str, int] = field(default_factory=dict)
     tenants_misspelt: Mapping[str, str] = field(default_factory=dict)
     elsewhere: frozenset[str] | None = frozenset()
+    keys_in_use: frozenset[str] = frozenset()
 
     @property
     def served(self) -> frozenset[str]:

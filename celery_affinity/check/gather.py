@@ -1,16 +1,14 @@
 """Gather the facts for the checks from server and fleet. Nothing is changed, and no wait is long."""
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, Queue
 from typing import Any
 
 import redis
 from celery import Celery
-from kombu import Producer
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError, ResponseError
 
@@ -31,11 +29,13 @@ from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 from ..transport import reach
 from ..transport.channel import AffinityChannel
-from .facts import Answer, App, Facts, Fleet, Full, Member, Setting
+from .facts import App, Facts, Fleet, Full, Member, Setting
+from .gather_answers import answers_of_workers
 from .gather_app import gather_app
+from .gather_cohorts import keys_in_use
 from .gather_in_cohorts import in_cohorts
 from .gather_results import Asking
-from .gather_server import outside, server_of
+from .gather_server import server_of
 
 #: Longest wait, s, for all facts; twice the time given to workers comes on top.
 _MOST_S = 25.0
@@ -142,7 +142,7 @@ def _fleet(
     before = _members(reader, report.status())
     try:
         # All workers are on the broker of `default`, whatever their cohorts.
-        answers = () if connection is None else _answers(app, connection, reader, answers_within_s)
+        answers = () if connection is None else answers_of_workers(app, connection, reader, answers_within_s)
         not_asked = None
     except (ResponseError, OperationalError) as exc:
         if not isinstance(exc.__cause__ or exc, ResponseError):
@@ -174,6 +174,7 @@ def _fleet(
         slots=sum(worker.slots for worker in status.workers),
         minima={each.name: each.minimum for each in status.tenants if each.is_named and each.minimum},
         tenants_misspelt=dict(_tenants_misspelt(status)),
+        keys_in_use=keys_in_use(reader, conf),
     )
 
 
@@ -209,77 +210,6 @@ def _stopped(words: Any) -> frozenset[str] | None:
     """Return the tasks that a worker can stop, by its row; None for all."""
     said = text_of(words or b"")
     return None if said == FORCE else frozenset(map(decode, said.split()))
-
-
-def _answers(app: Celery, connection: Any, reader: Reader, within_s: float) -> tuple[Answer, ...]:
-    """Return the answers of all workers on the broker, whatever their transport."""
-    first_s = reader.now_us() / SECOND_US
-    stats = _ask(app, connection, "stats", within_s, None)
-    if not stats:
-        return ()
-    queues = {name: said for name, said, _ in _ask(app, connection, "active_queues", within_s, len(stats))}
-
-    def answer(name: str, said: dict[str, Any], took_s: float) -> Answer:
-        ours = said.get("affinity")
-        its_queues = queues.get(name) or []
-        of_worker = ours if isinstance(ours, dict) else {}
-        clock_s, versions = of_worker.get("time"), of_worker.get("versions")
-        return Answer(
-            name=name,
-            queues=tuple(_names(its_queues if isinstance(its_queues, list) else ())),
-            ours=ours is not None,
-            id=of_worker.get("worker"),
-            app=of_worker.get("app"),
-            namespace=of_worker.get("namespace"),
-            guard=of_worker.get("guard"),
-            versions=versions if isinstance(versions, dict) else {},
-            clock_ahead_s=outside(clock_s, first_s, first_s + took_s) if isinstance(clock_s, float) else None,
-        )
-
-    return tuple(answer(*each) for each in stats if isinstance(each[1], dict))
-
-
-def _names(queues: Iterable[Any]) -> Iterator[str]:
-    """Yield the names in a worker's answer about the queues that it consumes."""
-    for queue in queues:
-        name = queue.get("name") if isinstance(queue, dict) else None
-        if isinstance(name, str):
-            yield name
-
-
-def _ask(
-    app: Celery, connection: Any, command: str, within_s: float, limit: int | None
-) -> list[tuple[str, Any, float]]:
-    """Return (node name, answer, seconds taken) of each worker. Celery's `inspect` would merge namesakes."""
-    replies: list[tuple[str, Any, float]] = []
-    began_s = time.monotonic()
-
-    def collect(reply: object) -> None:
-        if isinstance(reply, dict):  # another program may answer anything
-            replies.extend((name, said, time.monotonic() - began_s) for name, said in reply.items())
-
-    mailbox = app.control.mailbox(connection)  # a copy, for this connection
-    mailbox.producer_pool = _Producers(connection)
-    mailbox.multi_call(command, timeout=within_s, limit=limit, callback=collect)
-    return replies
-
-
-class _Producers:
-    """A pool of producers for a mailbox. The app's own pool has connections with the app's transport."""
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    @contextmanager
-    def acquire(self) -> Iterator[Producer]:
-        yield _ProducerThatTriesOnce(self._connection.default_channel, auto_declare=False)
-
-
-class _ProducerThatTriesOnce(Producer):
-    """A producer for kombu's mailbox, which otherwise lets its producers retry for ever."""
-
-    def publish(self, *args: Any, **kwargs: Any) -> Any:
-        return super().publish(*args, **{**kwargs, "retry": False})
 
 
 def _stock_messages(reader: Reader, channel: AffinityChannel, queues: Iterable[str]) -> dict[str, int]:

@@ -110,7 +110,7 @@ def gather_app(app: Celery) -> App:
         hiredis=bool(HIREDIS_AVAILABLE),
         merges_twice=dict(_merges_twice(app, own)),
         preemptible=dict(preemptible(app, own)),
-        shared_keys=dict(shared_keys(app, own, declared)),
+        shared_keys=dict(shared_keys(app, own)),
         no_tenant=tuple(without_tenant(app, own)),
         bounds=tuple(own.max_pending),
         reserves=tuple(reserves.typed(own.reserve) or {} if isinstance(own.reserve, str) else own.reserve),

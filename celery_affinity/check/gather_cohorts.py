@@ -1,41 +1,25 @@
-"""Gather which keys tasks of several cohorts have in common: such a key counts in each cohort by itself."""
+"""Gather which keys several cohorts have in common: those that tasks declare, and those that jobs have now."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 
 from celery import Celery
 
-from ..client.of_app import rules_by_name
-from ..errors import AffinityError
-from ..rules.affinity import affinity_of
-from ..rules.keyed.key_rules import Rule, TenantKey, as_tenant
-from ..rules.keyed.template import pattern_of
+from ..client.cohort_keys import in_several
+from ..observe.keyed import in_use
 from ..rules.settings import Settings
+from ..server.reader import Reader
+
+#: Largest number of keys of a cohort that are looked at.
+_MOST_KEYS = 1_000
 
 
-def shared_keys(
-    app: Celery, own: Settings, declared: Mapping[str, Sequence[str]]
-) -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield each pattern of keys that tasks of several cohorts make, and these tasks, each with its cohort.
-
-    *declared*: type -> its declarations. The names of tenants count only if `affinity_tenants` has quotas. Keys that a
-    function makes are not known.
-    """
-    found: dict[str, dict[str, str]] = {}
-    for name, task in sorted(app.tasks.items() if own.cohorts else ()):
-        types = [type_ for type_, who in declared.items() if f"task {name}" in who]
-        with suppress(AffinityError):  # said by `gather_app`
-            for type_ in types:
-                for rule in _rules(task, own):
-                    if isinstance(rule.key, str):
-                        pattern = rule.prefix + pattern_of(rule.option, rule.key, name)
-                        found.setdefault(pattern, {})[name] = own.cohort_of(type_)
-    yield from ((pattern, its) for pattern, its in found.items() if len(set(its.values())) > 1)
+def shared_keys(app: Celery, own: Settings) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield what makes keys that tasks of several cohorts declare, and these tasks, each with its cohort."""
+    for made_by, uses in in_several(app) if own.cohorts else ():
+        yield made_by, {use.task: use.cohort for use in uses}
 
 
-def _rules(task: object, own: Settings) -> Iterator[Rule | TenantKey]:
-    for said in (affinity_of(task), rules_by_name(task.name, own)):  # type: ignore[attr-defined]
-        yield from said.keys
-        tenant = as_tenant(said.tenant)
-        if tenant is not None and own.tenants:
-            yield tenant
+def keys_in_use(reader: Reader, own: Settings) -> frozenset[str]:
+    """Return the keys of a cohort's jobs that limit something; of an app without cohorts none."""
+    found = in_use.find(reader, "*", _MOST_KEYS).keys if own.cohorts else []
+    return frozenset(key.key for key in found if key.limit is not None or key.starts or key.minimum)

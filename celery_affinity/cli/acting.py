@@ -174,21 +174,23 @@ def _act(
         asked = choose_in(fleet, lambda reader: filters.of(app, reader), filters.type, states)
         say_down(asked.down)
         choice = together(asked, fleet.is_split)
-        done = Done(0, {})
+        done, down = Done(0, {}), dict(asked.down)
         if not chosen["as_json"]:
             _show_choice(choice)
         if choice.chosen and not chosen["dry_run"]:
             if not chosen["yes"]:
                 click.confirm(f"{verb} {_in_words(choice)}?", abort=True, err=True)
             check_cohort(app, wish, [name for name, each in asked.answers.items() if each.chosen])
-            done = many_jobs.in_each(fleet, asked, on_all)
+            done, lost = many_jobs.in_each(fleet, asked, on_all)
+            say_down(lost)
+            down |= lost
     if chosen["as_json"]:
         print_json({"found": len(choice.chosen), "calls": choice.calls, **done._asdict()})
     elif chosen["dry_run"] or not choice.chosen:
         click.echo(f"{_in_words(choice)} found; nothing was done")
     else:
         _show_done(done)
-    if asked.down:
+    if down:
         ctx.exit(1)
 
 

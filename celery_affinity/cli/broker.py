@@ -109,10 +109,13 @@ def say_down(down: Mapping[str, str] | None) -> None:
         click.echo(str(CohortDownError(name, why)), err=True)
 
 
-def asked_of(ctx: click.Context, ask: Callable[[Scheduler], Report]) -> Asked[Report]:
-    """Return what *ask* learns of each cohort that a command is about; those that are down are said to be."""
+def asked_of(ctx: click.Context, ask: Callable[[Scheduler], Report], *, once: bool = False) -> Asked[Report]:
+    """Return what *ask* learns of each cohort that a command is about; those that are down are said to be.
+
+    *once*: it makes a change, and is not repeated.
+    """
     with fleet_of(ctx) as fleet:
-        asked = fleet.each(ask)
+        asked = fleet.act_in_each(ask) if once else fleet.each(ask)
     say_down(asked.down)
     return asked
 

@@ -116,8 +116,8 @@ def replay_dead(
         meant = [letter for letter in found if letter.reason != "lost" or which.ids or which.reason == "lost"]
         return found, meant, unknown, scheduler.replay([letter.job_id for letter in meant])
 
-    asked = asked_of(ctx, replay)
-    done = list(asked.answers.values())
+    asked = asked_of(ctx, replay, once=True)
+    done = list(asked.answers.values()) or [([], [], [], [])]
     found, meant, _, replayed = ([each for part in parts for each in part] for parts in zip(*done, strict=True))
     unknown = _in_all([part[2] for part in done])
     left = [letter.job_id for letter in found if letter.job_id not in replayed]
@@ -157,21 +157,21 @@ def drop_dead(
         return found, dead_letters.not_found(scheduler.reader, which)
 
     with fleet_of(ctx) as fleet:
-        asked = fleet.each(find)
+        asked = fleet.each(find, is_long=True)
         say_down(asked.down)
         number = sum(len(found) for found, _ in asked.answers.values())
         if number and not yes:
             click.confirm(f"Delete {number} dead letters for good?", abort=True, err=True)
-        dropped = sum(
-            fleet.ask(name, lambda scheduler: scheduler.drop(found))  # noqa: B023 - asked at once
-            for name, (found, _) in asked.answers.items()
-        )
+        its = {name: found for name, (found, _) in asked.answers.items() if found}
+        ended = fleet.act_in_each(lambda scheduler: scheduler.drop(its[scheduler.keys.cohort]), its)
+        say_down(ended.down)
+        dropped = sum(ended.answers.values())
     unknown = _in_all([part[1] for part in asked.answers.values()])
     if as_json:
         print_json({"dropped": dropped, "unknown": unknown})
     else:
         click.echo(f"{dropped} dropped")
-    _end(ctx, unknown, failed=bool(asked.down))
+    _end(ctx, unknown, failed=bool(asked.down or ended.down))
 
 
 def _in_all(unknown: Sequence[Sequence[str]]) -> list[str]:

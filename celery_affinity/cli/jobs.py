@@ -6,6 +6,7 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..observe import cohorts, job_lists
+from ..observe.job_filter import LISTED
 from ..observe.job_lists import JobsPage
 from ..observe.jobs import Job
 from ..operate.filters import Filters
@@ -62,7 +63,7 @@ def jobs() -> None:
 
 
 @jobs.command("list", cls=CeleryCommand)
-@click.option("--state", type=click.Choice(job_lists.LISTED), help="Only jobs in this state.")
+@click.option("--state", type=click.Choice(LISTED), help="Only jobs in this state.")
 @click.option("--type", help="Only jobs of this type.")
 @click.option("--task", help="Only jobs of tasks with this name; * stands for anything.")
 @STAMP

@@ -95,7 +95,7 @@ def resume(ctx: click.Context, type_: str | None, key: str | None, everything: b
     kind, name = _what(type_, key, everything)
     with fleet_of(ctx) as fleet:
         serving = fleet.serving(name if kind == "type" else None)
-        ended = fleet.each(lambda scheduler: scheduler.resume(address(kind, name)), serving)
+        ended = fleet.act_in_each(lambda scheduler: scheduler.resume(address(kind, name)), serving)
         left = cohorts.rows(fleet.each(_pauses))
     say_down(ended.down)
     if not any(ended.answers.values()):

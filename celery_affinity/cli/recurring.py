@@ -47,7 +47,7 @@ def fire(ctx: click.Context, name: str) -> None:
         cohort, found = _find(fleet, name)
         if found.task not in app.tasks:
             raise click.ClickException(f"the app has no task {found.task!r}, the task of recurring call {name!r}")
-        fleet.ask(cohort, lambda one: fire_call(app, one, DueCall(name, "", found.task, found.signature)))
+        fleet.act(cohort, lambda one: fire_call(app, one, DueCall(name, "", found.task, found.signature)))
     click.echo(f"made: {name}; again in {duration(found.stale_after_s)} unless a matching call comes")
 
 
@@ -59,7 +59,7 @@ def remove(ctx: click.Context, name: str) -> None:
     """Remove the call NAME. A call in affinity_recurring comes back when that setting has changed."""
     with fleet_of(ctx) as fleet:
         cohort, found = _find(fleet, name)
-        fleet.ask(cohort, lambda scheduler: scheduler.stop(name))
+        fleet.act(cohort, lambda scheduler: scheduler.stop(name))
     of_conf = f"; affinity_recurring of app {found.app!r} still has it" if found.app else ""
     click.echo(f"removed: {name}{of_conf}")
 

@@ -1,4 +1,4 @@
-"""The destination of a call's message: Celery's router turns a type into its queue.
+"""The destination of a call's message: Celery's router puts the queue of the type in its place.
 
 So everything that comes later sees the queue as if the call had said ``queue=``: signals, headers, events, the
 declaration, the worker's ``delivery_info``, and a retry, which goes where its first try went.
@@ -12,9 +12,7 @@ The first of these sources that says something counts:
 5. a name pattern in ``affinity_task_types``;
 6. Celery's own: the task's attributes, its route, the default queue.
 
-By the time a call is routed, Celery has merged the call's options with attributes of the task, and a retry's options
-with the place of the first try. So `celery_methods.calls` marks the values that the caller did not say, where Celery
-adds them.
+`places` tells what the caller said from what Celery added.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,46 +23,28 @@ from celery import Celery
 from celery.app.routes import Router
 from celery.app.task import Task
 
-from ..errors import OptionError
-from ..rules.affinity import Affinity, as_affinity
+from ..rules.affinity import as_affinity
 from ..rules.call_options import KEYS
 from . import under_way
 from .of_app import settings_of, tasks_of, type_by_name
+from .places import (
+    ROUTING,
+    OfFirstTry,
+    OfTask,
+    Options,
+    check_that_they_agree,
+    mark,
+    name_of,
+    places_said,
+    without_place,
+)
 from .stamp import PROPERTY
-
-#: Options that say where a message goes.
-ROUTING = ("queue", "routing_key", "exchange")
 
 #: The options of `ROUTING`, and one that belongs to an exchange.
 _WHERE = (*ROUTING, "exchange_type")
 
 #: Celery's own tasks that run another task for each of some arguments, and are routed by the name of that task.
 MAPS = ("celery.map", "celery.starmap", "celery.chunks")
-
-#: Options of a call, as Celery's router takes and returns them.
-Options = dict[str, Any]
-
-
-class _Marked(str):
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (str(self),)
-
-
-class OfTask(_Marked):
-    """A place that an attribute of the task says, not the caller."""
-
-
-class OfFirstTry(_Marked):
-    """The place where the first try of a retry went."""
-
-
-class OptionsOfTask(Options):
-    """Options that a task has for all its calls, with the places marked."""
-
-    @classmethod
-    def marked(cls, options: Mapping[str, object]) -> "OptionsOfTask":
-        """Return *options* with a mark on each place. A place that is no str is known as the task's own object."""
-        return cls({name: _mark(OfTask, value) if name in ROUTING else value for name, value in options.items()})
 
 
 class Routed:
@@ -75,50 +55,6 @@ class Routed:
 
 
 _ROUTED = Routed()
-
-
-def mark_first_try(options: Options, said: Mapping[str, object]) -> None:
-    """Mark the places that Celery filled into *options* of a retry, whose caller gave *said* alone.
-
-    Raises OptionError if *said* names a type and another queue.
-    """
-    check(said)
-    for name in ROUTING:
-        if name in options and not said.get(name):
-            options[name] = _mark(OfFirstTry, options[name])
-
-
-def says_both(options: Mapping[str, object]) -> bool:
-    """Return whether *options* say a type, and also a place in Celery's way."""
-    return _type_in(options.get("affinity")) is not None and _says_place(options)
-
-
-def differ(earlier: Mapping[str, object], later: Mapping[str, object]) -> bool:
-    """Return whether of two calls' options one says a type alone, and the other a place in Celery's way."""
-    if not (earlier and later):
-        return False
-    says_type, says_place = _type_in(later.get("affinity")) is not None, _says_place(later)
-    if says_type == says_place:
-        return False
-    return _says_place(earlier) if says_type else _type_in(earlier.get("affinity")) is not None
-
-
-def later_counts(earlier: Options, later: Mapping[str, object]) -> Options:
-    """Return *earlier* options without the type or place that *later* ones, which `differ`, replace.
-
-    Raises OptionError if the earlier ``affinity`` is not accepted.
-    """
-    if not _says_place(later):
-        return _elsewhere(earlier)
-    asked = as_affinity(earlier["affinity"])
-    return {**earlier, "affinity": replace(asked, type=None)}
-
-
-def check(options: Mapping[str, object]) -> None:
-    """Raise OptionError if *options* of one call name a type and another queue."""
-    asked = as_affinity(options.get("affinity")).type
-    if asked is not None:
-        _check_that_they_agree(asked, {name: options[name] for name in ROUTING if options.get(name)})
 
 
 def route(
@@ -139,9 +75,9 @@ def route(
     if task is None:
         task = tasks_of(app).get(name)
     asked = as_affinity(options.get("affinity")).type
-    said, is_retry = _said(options, task)
+    said, is_retry = places_said(options, task)
     if asked is not None:
-        _check_that_they_agree(asked, said)
+        check_that_they_agree(asked, said)
         type_ = None if "queue" in said else asked
     elif said:
         type_ = None
@@ -151,7 +87,7 @@ def route(
     else:
         type_ = type_of_task(app, *_task_that_runs(app, task, name, *rest))
     if type_ is not None:
-        options = {**_elsewhere(options), "queue": type_}
+        options = {**without_place(options), "queue": type_}
     routed = route_as_celery(router, options, name, *rest)
     if asked is None and not said and not is_retry and "affinity" in routed:
         by_route = as_affinity(routed["affinity"]).type
@@ -227,9 +163,9 @@ def is_default(app: Celery, exchange: object, routing_key: object) -> bool:
 
 
 def _is_default(app: Celery, options: Mapping[str, Any]) -> bool:
-    queue = _name_of(options.get("queue"))
+    queue = name_of(options.get("queue"))
     named = queue in (None, "", app.conf.task_default_queue)
-    return named and is_default(app, _name_of(options.get("exchange")), options.get("routing_key"))
+    return named and is_default(app, name_of(options.get("exchange")), options.get("routing_key"))
 
 
 def _routed_again(name: str) -> Options | None:
@@ -246,7 +182,7 @@ def _routed_again(name: str) -> Options | None:
     options = {each: merged[each] for each in (*ROUTING, "affinity") if each in merged}
     for each in ROUTING:
         if options.get(each) is of_task.get(each):
-            options[each] = _mark(OfTask, options.get(each))
+            options[each] = mark(OfTask, options.get(each))
     routed: Options = router.route(options, name, *rest)
     return routed
 
@@ -254,54 +190,7 @@ def _routed_again(name: str) -> Options | None:
 _REST = ("args", "kwargs", "task_type")
 
 
-def _said(options: Mapping[str, Any], task: Any) -> tuple[Options, bool]:
-    """Return the places that the caller says, and whether other places are those of a first try."""
-    said, is_retry = {}, False
-    for name in ROUTING:
-        value = options.get(name)
-        if not value or type(value) is OfTask:
-            continue
-        if type(value) is OfFirstTry:
-            is_retry = True
-        elif isinstance(value, str) or value is not getattr(task, name, None):
-            said[name] = value
-    return said, is_retry
-
-
 def _replace(options: Options, place: Mapping[str, Any]) -> None:
     for name in _WHERE:
         options.pop(name, None)
     options.update({name: place[name] for name in _WHERE if name in place})
-
-
-def _says_place(options: Mapping[str, object]) -> bool:
-    return any(options.get(name) for name in ROUTING)
-
-
-def _mark(mark: type[_Marked], value: Any) -> Any:
-    return mark(value) if isinstance(value, str) else value
-
-
-def _elsewhere(options: Options) -> Options:
-    return {name: value for name, value in options.items() if name not in ROUTING}
-
-
-def _check_that_they_agree(asked: str, said: Mapping[str, object]) -> None:
-    """Raise OptionError if a call says any place but the queue *asked*."""
-    wrong = {"queue": said["queue"]} if "queue" in said else dict(said)
-    if all(name != "exchange" and _name_of(value) == asked for name, value in wrong.items()):
-        return
-    others = ", ".join(f"{name}={_name_of(value)!r}" for name, value in wrong.items())
-    names = " and ".join(f"{name}=" for name in ("affinity", *wrong))
-    raise OptionError(f"{names} of one call must name the same queue, got: affinity={asked!r}, {others}")
-
-
-def _type_in(affinity: object) -> object:
-    """Return the type in an ``affinity=`` of any kind, accepted or not."""
-    if isinstance(affinity, Mapping):
-        return affinity.get("type")
-    return affinity.type if isinstance(affinity, Affinity) else affinity
-
-
-def _name_of(place: Any) -> Any:
-    return place if isinstance(place, str) else getattr(place, "name", place)

@@ -12,7 +12,7 @@ from celery import current_task
 from celery.app.task import Context, Task
 
 from ..clock import now_s
-from ..rules import call_options
+from ..rules import call_options, option_values
 from ..rules.keyed.key_rules import TenantKey, are_rules, tenant_in
 from .stamp import PROPERTY, Message
 
@@ -52,7 +52,7 @@ def passed_on_by_run() -> dict[str, Any]:
     if not current_task:
         return {}
     traces = _left_in(current_task.request.properties)
-    found = call_options.left_in(traces) | {TenantKey.option: tenant_in(rules_in(traces))}
+    found = option_values.left_in(traces) | {TenantKey.option: tenant_in(rules_in(traces))}
     return {name: value for name, value in found.items() if name in call_options.PASSED_ON and value is not None}
 
 
@@ -63,7 +63,7 @@ def tenant_of_run() -> str:
 
 def mode_of(properties: object) -> bool | None:
     """Return the mode (True: on demand) in the properties of a message; None without one."""
-    return call_options.left_in(_left_in(properties)).get("on_demand")
+    return option_values.left_in(_left_in(properties)).get("on_demand")
 
 
 def _left_in(properties: object) -> object:
@@ -89,7 +89,7 @@ def move_as(run: Context, other: Context) -> None:
     place = {name: run.delivery_info[name] for name in ("exchange", "routing_key", "priority")}
     other.delivery_info = {**(other.delivery_info or {}), **place}
     properties = other.properties or {}
-    on_demand = bool(call_options.left_in(left).get("on_demand"))
+    on_demand = bool(option_values.left_in(left).get("on_demand"))
     other.properties = {**properties, PROPERTY: moved(properties.get(PROPERTY), on_demand)}
 
 

@@ -19,7 +19,7 @@ from celery.canvas import Signature
 from celery.utils.functional import regen
 
 from ..rules.affinity import NOTHING, as_affinity
-from ..rules.call_options import passed_on as said
+from ..rules.option_values import passed_on as said
 from . import under_way
 
 #: Keyword arguments of a composed signature that hold its parts.

@@ -74,7 +74,7 @@ class Sending(str):
     is_routed = False
     routed_by: object = None
 
-    #: The priority that Celery found; kombu turns None into 0.
+    #: The priority that Celery found; kombu makes 0 of None.
     priority: object = None
 
     #: The arguments of the call, in the body as Celery made it; of a message that kombu alone sends they are not known.

@@ -1,7 +1,7 @@
 """What a call asks for: its type, its urgency, and the rules of its job. Each comes from the first that says something.
 
 A call's options count more than its task's, and those of a retry's first try lie between the two. Celery has merged the
-options of call and task by then; `destination` says how the two are told apart.
+options of call and task by then; `places` says how the two are told apart.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery import Celery
 
-from ..rules import call_options
+from ..rules import call_options, option_values
 from ..rules.affinity import Affinity, affinity_of, as_affinity, check_priority
 from . import destination, first_try, stated_rules
 from .of_app import settings_of, tasks_of
@@ -52,7 +52,7 @@ class Wish(NamedTuple):
             type_ = None if affinity == call.routed_by else option.type  # a before_task_publish handler has set it
         else:
             type_ = option.type or _type_without_a_route(call.app, task, call.task_name, properties)
-        plain = call_options.plain(properties, option, call_options.left_in(left), own)
+        plain = option_values.plain(properties, option, option_values.left_in(left), own)
         return cls(type_, plain, option, own, getattr(task, "priority", None), left)
 
     def priority(self, call: "Sending", in_message: object) -> int:

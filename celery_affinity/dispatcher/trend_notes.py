@@ -32,7 +32,7 @@ class TrendNotes:
 
     def _write(self, scheduler: Scheduler) -> None:
         client, key = scheduler.client, scheduler.keys.key
-        if not client.set(key("trend_turn"), 1, nx=True, px=int(0.9 * _EVERY_S * 1000)):
+        if not client.set(key("trend_written"), 1, nx=True, px=int(0.9 * _EVERY_S * 1000)):
             return
         note = trend.note(scheduler.reader)
         with client.pipeline(transaction=False) as pipe:

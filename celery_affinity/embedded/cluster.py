@@ -12,7 +12,8 @@ from typing import Any, Self
 import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
-from .server import HOST, EmbeddedServer, EmbeddedServerError, _free_port
+from .ports import HOST, HeldPort
+from .server import EmbeddedServer, EmbeddedServerError
 
 #: Time, ms, after which nodes take a silent node for down: a replica takes over within about 2 s.
 NODE_TIMEOUT_MS = 600
@@ -27,7 +28,8 @@ class EmbeddedNode(EmbeddedServer):
     """A server with ``cluster-enabled``, which knows no other node yet."""
 
     def __init__(self, directory: Path, executable: str | None = None) -> None:
-        self.bus_port = _free_port()
+        self._bus = HeldPort()
+        self.bus_port = self._bus.number
         options: dict[str, object] = {
             "cluster-enabled": "yes",
             "cluster-port": self.bus_port,

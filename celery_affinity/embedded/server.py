@@ -8,7 +8,6 @@ disk unless *options* ask for it.
 """
 
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -24,8 +23,7 @@ from redis.retry import Retry
 from ..errors import AffinityError
 from ..versions import install_with
 from . import children
-
-HOST = "127.0.0.1"
+from .ports import HOST, HeldPort
 
 #: Longest wait, s, for the first answer of a server that starts, and for the end of one that stops in good order.
 START_TIMEOUT_S = 15.0
@@ -46,9 +44,9 @@ class EmbeddedServer:
     """One Valkey server on 127.0.0.1, ended at the latest with the process that started it, even by kill -9.
 
     *port*: if None, chosen at the first start and kept from then on, so that a killed server comes back where its
-    clients look for it. *directory*: for data and log; if None, a temporary one that `stop` removes. *options*: more
-    of the server's command line, such as ``("--appendonly", "yes")``. *executable*: another server, such as
-    ``redis-server``.
+    clients look for it; on Linux no other program gets it meanwhile. *directory*: for data and log; if None, a
+    temporary one that `stop` removes. *options*: more of the server's command line, such as
+    ``("--appendonly", "yes")``. *executable*: another server, such as ``redis-server``.
     """
 
     def __init__(
@@ -61,6 +59,7 @@ class EmbeddedServer:
         password: str | None = None,
     ) -> None:
         self._port = port
+        self._held: HeldPort | None = None  # the port that was chosen, by which it stays ours
         self._directory = directory
         self._directory_is_ours = directory is None
         self._options = tuple(options)
@@ -155,25 +154,26 @@ class EmbeddedServer:
     # -- the pieces
 
     def _start_on_a_free_port(self) -> int:
-        # Another process may take the port between our look and the server's bind.
+        # Where ports cannot be held, another process may take one between our look and the server's bind.
         for _ in range(_PORTS_TRIED):
-            port = _free_port()
+            self._held = HeldPort()
             try:
-                self._start_on(port)
+                self._start_on(self._held.number)
             except _PortTakenError:
                 continue
-            return port
+            return self._held.number
         raise EmbeddedServerError(f"no free port on {HOST}: {_PORTS_TRIED} were taken before the server came to them")
 
     def _start_on(self, port: int) -> None:
         log_begins = self.log_path.stat().st_size if self.log_path.exists() else 0
         self._process = self._launch(port)
-        deadline = monotonic() + START_TIMEOUT_S
+        deadline, is_late = monotonic() + START_TIMEOUT_S, False
         while not self._answers(port):
-            if self._process.poll() is not None or monotonic() > deadline:
+            if self._process.poll() is not None or is_late:
                 self.kill()
                 raise _why_not_started(port, self.log_path.read_bytes()[log_begins:].decode(errors="replace"))
             sleep(_POLL_S)
+            is_late = monotonic() > deadline  # before it is asked: this process may have stood still meanwhile
 
     def _launch(self, port: int) -> "subprocess.Popen[bytes]":
         temporary = str(self.directory) if self._directory_is_ours else ""
@@ -216,13 +216,6 @@ def _why_not_started(port: int, log: str) -> EmbeddedServerError:
     kind = _PortTakenError if "Address already in use" in log else EmbeddedServerError
     last_lines = "\n".join(log.splitlines()[-10:]) or "its log is empty"
     return kind(f"the server did not start on port {port}:\n{last_lines}")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _path_of(executable: str) -> str:

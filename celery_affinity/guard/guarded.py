@@ -39,19 +39,19 @@ class Guarded:
             with open(f"/proc/{self.pid}/stat", "rb") as stat:
                 state = stat.read().rpartition(b")")[2].split()[0]
         except OSError:
-            if self.turns:
+            if self.loop_runs:
                 return False
             state = _state_by_ps(self.pid)
         return state[:1] in (b"T", b"t")
 
     @property
-    def turns(self) -> bool:
-        """Whether the worker's event loop turns."""
-        return time.monotonic() - self.turned_at_s <= STALLED_AFTER_S
+    def loop_runs(self) -> bool:
+        """Whether the worker's event loop runs."""
+        return time.monotonic() - self.ran_at_s <= STALLED_AFTER_S
 
     @property
-    def turned_at_s(self) -> float:
-        return self._pulse.turned_at_s
+    def ran_at_s(self) -> float:
+        return self._pulse.ran_at_s
 
     # -- what the worker leaves behind
 

@@ -80,11 +80,11 @@ class Arrows:
         self._connection: Connection | None = None
         self._server: Address | None = None
 
-    def heartbeat(self, turns: bool) -> None:
-        """Say that the worker lives, and whether its event loop turns."""
+    def heartbeat(self, loop_runs: bool) -> None:
+        """Say that the worker lives, and whether its event loop runs."""
         again = True
         while again:
-            _, again, more = _parts(self._run("heartbeat", self._charge["worker"], int(turns)), 3)
+            _, again, more = _parts(self._run("heartbeat", self._charge["worker"], int(loop_runs)), 3)
             self._go_on(more)
 
     def recover(self) -> int:
@@ -216,27 +216,27 @@ class Watch:
             os._exit(1)  # a guard that sends no heartbeat is of no use; the worker starts another
 
     def _heartbeat(self) -> None:
-        """Send a heartbeat at each interval, and at once when the worker's event loop stands still or turns again."""
+        """Send a heartbeat at each interval, and at once when the worker's event loop stands still or runs again."""
         worker, interval_s = self._worker, self._charge["interval_s"]
         arrows = Arrows(self._charge, _BEAT_TIMEOUT_S)
-        said_it_turns = True
+        said_it_runs = True
         next_s = time.monotonic() + interval_s
         pause_s = _LOOK_AGAIN_S
         while True:
-            now_s, turns = time.monotonic(), worker.turns
+            now_s, loop_runs = time.monotonic(), worker.loop_runs
             if worker.is_gone or worker.is_stopped:
                 time.sleep(_LOOK_AGAIN_S)
                 next_s = now_s
                 continue
-            if now_s >= next_s or turns != said_it_turns:
+            if now_s >= next_s or loop_runs != said_it_runs:
                 try:
-                    arrows.heartbeat(turns)
-                    said_it_turns, next_s, pause_s = turns, now_s + interval_s, _LOOK_AGAIN_S
+                    arrows.heartbeat(loop_runs)
+                    said_it_runs, next_s, pause_s = loop_runs, now_s + interval_s, _LOOK_AGAIN_S
                 except (OSError, ServerError):
                     time.sleep(pause_s)
                     next_s, pause_s = now_s, min(interval_s, 2 * pause_s)
                 continue
-            look_s = worker.turned_at_s + STALLED_AFTER_S if turns else now_s + _LOOK_AGAIN_S
+            look_s = worker.ran_at_s + STALLED_AFTER_S if loop_runs else now_s + _LOOK_AGAIN_S
             time.sleep(max(0.01, min(look_s + 0.01, next_s) - now_s))
 
 

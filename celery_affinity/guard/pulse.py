@@ -1,4 +1,4 @@
-"""The time of an event loop's last turn, in memory that the guard can read while the worker's interpreter is stuck.
+"""The time at which an event loop ran last, in memory that the guard can read while the worker's interpreter is stuck.
 
 The guard imports this module too, so nothing but the standard library is imported here.
 """
@@ -9,7 +9,7 @@ import struct
 import time
 import weakref
 
-#: Age, s, of the last turn above which an event loop stands still. An idle loop turns every 2 s (`transport`).
+#: Age, s, of the last iteration above which an event loop stands still. An idle loop iterates every 2 s (`transport`).
 STALLED_AFTER_S = 3.0
 
 _SIZE = 8
@@ -24,20 +24,20 @@ class Pulse:
         os.truncate(self._descriptor, _SIZE)
         self._map = mmap.mmap(self._descriptor, _SIZE)
         self._at_s = memoryview(self._map).cast("d")
-        self.turn()
+        self.note_run()
 
     def fileno(self) -> int:
         return self._descriptor
 
-    def turn(self) -> bool:
-        """Record a turn of the loop. Return whether the loop stood still before."""
+    def note_run(self) -> bool:
+        """Record that the loop runs. Return whether the loop stood still before."""
         stood_still = self.stands_still
         self._at_s[0] = time.monotonic()
         return stood_still
 
     @property
     def age_s(self) -> float:
-        """Time since the last turn, s."""
+        """Time since the last iteration, s."""
         return time.monotonic() - float(self._at_s[0])
 
     @property
@@ -61,7 +61,7 @@ class PulseReader:
         self._map = mmap.mmap(fileno, _SIZE, access=mmap.ACCESS_READ)
 
     @property
-    def turned_at_s(self) -> float:
-        """Time of the last turn, s, on the monotonic clock, which all processes of a machine share."""
+    def ran_at_s(self) -> float:
+        """Time of the last iteration, s, on the monotonic clock, which all processes of a machine share."""
         (at_s,) = struct.unpack("d", self._map[:_SIZE])
         return float(at_s)

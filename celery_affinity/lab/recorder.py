@@ -17,7 +17,8 @@ from redis.exceptions import RedisError
 from ..clock import SECOND_US, now_s
 from ..errors import TraceError
 from ..observe import type_rules
-from ..observe.job_lists import MOST, Filter, page_of
+from ..observe.job_filter import Filter
+from ..observe.job_lists import MOST, page_of
 from ..observe.job_row import read_jobs
 from ..rules.protocol import ENDED_KEPT_S
 from ..rules.redis_keys import decode

@@ -5,6 +5,8 @@ Tasks end in the event loop, in pool threads or in the middle of a shutdown; her
 Celery does a cold shutdown in a signal's handler, which may interrupt the thread that has the lock.
 """
 
+# Longer than 300 lines: all that reads or changes the three tables, since one lock guards them.
+
 import logging
 import threading
 import time

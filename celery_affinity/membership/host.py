@@ -44,13 +44,13 @@ class Host(Protocol):
         """
 
     def wake(self) -> bool:
-        """Have the event loop turn soon. Return whether there is one."""
+        """Have the event loop iterate soon. Return whether there is one."""
 
     def limits_rate_of(self, task: str) -> bool:
         """Return whether *task* has a rate limit here."""
 
     def wake_in(self, pause_s: float) -> None:
-        """Have the event loop turn in *pause_s* seconds; called in its thread alone."""
+        """Have the event loop iterate in *pause_s* seconds; called in its thread alone."""
 
     def deliver(self, claims: list[Claim]) -> None:
         """Have the event loop start jobs that came in a reply to another thread."""
@@ -58,5 +58,5 @@ class Host(Protocol):
     def fence(self, claims: list[Held]) -> None:
         """Stop the tasks of jobs that other workers have by now."""
 
-    def heartbeat(self, *, loop_turns: bool) -> float | None:
+    def heartbeat(self, *, loop_runs: bool) -> float | None:
         """Do the host's part of a heartbeat. Return the seconds until the next one is needed; None: no hurry."""

@@ -145,7 +145,7 @@ class Lookahead:
         """Remove the jobs that could not start in time, since longer tasks have the slots. Return their tags."""
         latest_s = time.monotonic() - STARTS_WITHIN_S
         with self._lock:
-            if not self._waiting or self._waiting[0][2] >= latest_s:  # each turn of the loop asks, mostly in vain
+            if not self._waiting or self._waiting[0][2] >= latest_s:  # each iteration of the loop asks, mostly in vain
                 return []
             late = [each for each in self._waiting if each[2] < latest_s]
             for each in late:
@@ -159,7 +159,7 @@ class Lookahead:
     def ends_can_wait(self, host: Host) -> bool:
         """Return whether ends may wait for further ends: one release brings as many jobs as there is room for.
 
-        If so, *host* turns its event loop when the ends have waited long enough.
+        If so, *host* has its event loop iterate when the ends have waited long enough.
         """
         now_s = time.monotonic()
         if self._is_nearly_empty():

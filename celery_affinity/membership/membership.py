@@ -10,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 
 from ..callers.announcer import Announcer
 from ..client import revokes
@@ -18,8 +18,7 @@ from ..dispatcher.dispatcher import Dispatcher
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
 from ..errors import SettingError
-from ..guard.guard import Guard, Kin
-from ..guard.pulse import Pulse
+from ..guard.guard import Kin
 from ..rules.protocol import MOST_TYPES, REVOKED_KEPT_S
 from ..rules.settings import HIGHER_FIRST, PREFIX, Settings
 from ..server import instance
@@ -31,6 +30,7 @@ from .held import Held
 from .host import Host, Pool
 from .lease import Lease
 from .lookahead import Lookahead
+from .loop_watch import LoopWatch
 from .recalled import Recalled
 from .reconciling import Reconciling
 from .recording import RecordingWorker
@@ -88,12 +88,7 @@ class Membership:
         self.withdrawn: frozenset[str] = frozenset()
         self._rejoin = False
         self._started = False
-        self._resumed = False
-        self._pulse = Pulse()
-        self._guard: Guard | None = None
-        if kin is not None:
-            interval_s = settings.heartbeat_interval
-            self._guard = Guard(self.id, name, interval_s, pulse=self._pulse, kin=kin, ends_children=pool.forks)
+        self._loop = LoopWatch(self.id, name, settings.heartbeat_interval, kin=kin, ends_children=pool.forks)
         self._dispatcher = Dispatcher(scheduler, announcer, ingest, recurring)
 
     # -- what it is
@@ -110,7 +105,7 @@ class Membership:
     @property
     def guard_pid(self) -> int | None:
         """The process id of the guard; None if there is none."""
-        return None if self._guard is None else self._guard.pid
+        return self._loop.guard_pid
 
     @property
     def timeout_s(self) -> float:
@@ -136,8 +131,8 @@ class Membership:
             )
         self.capacity.types = tuple(types[:MOST_TYPES])
         self._use(scheduler)
-        self._pulse.turn()
-        self._tend_guard()
+        self._loop.note_run()
+        self._loop.tend_guard(scheduler)
         try:
             is_new = self._join()
         except BaseException:
@@ -199,10 +194,9 @@ class Membership:
         self.capacity.priority = priority
         self.tell_anew()
 
-    def turned(self) -> None:
-        """Record a turn of the event loop."""
-        if self._pulse.turn():
-            self._resumed = True
+    def loop_ran(self) -> None:
+        """Record that the event loop runs: it calls this method at each iteration."""
+        if self._loop.note_run():
             self._heartbeats.wake()
         self.reporting.abandon_what_is_late()
 
@@ -237,8 +231,8 @@ class Membership:
                 self.reporting.note_trouble(exc)
 
     def look_at_the_loop(self, patience_s: float) -> None:
-        """Give back what has not started, from another thread, if the event loop has not turned for *patience_s*."""
-        if self._pulse.age_s > patience_s and self.reporting.do_without_the_loop():
+        """Give back what has not started, from another thread, if the event loop has not run for *patience_s*."""
+        if self._loop.stands_still_for(patience_s) and self.reporting.do_without_the_loop():
             self._heartbeats.wake()
 
     # -- giving back, draining and leaving
@@ -286,7 +280,7 @@ class Membership:
         self._heartbeats.stop()
         try:
             self.reporting.flush_all()
-            self._hand_over_sums()
+            self.claims.sums.hand_over(self.scheduler, self.id)
             self._recording.leave(self.scheduler)
             self._reconciling.returned += self.scheduler.leave(self.id)
         except (RedisError, OSError) as exc:
@@ -297,15 +291,14 @@ class Membership:
             )
         else:
             has_left = True
-        if self._guard is not None:
-            self._guard.dismiss()
+        self._loop.dismiss_guard()
         return has_left
 
     # -- the heartbeats' thread
 
     def _heartbeat(self) -> float | None:
-        self._tend_guard()
-        again_s = self._host.heartbeat(loop_turns=not self._pulse.stands_still)
+        self._loop.tend_guard(self.scheduler)
+        again_s = self._host.heartbeat(loop_runs=not self._loop.stands_still)
         # Before the join: it tells why claims were given up, such as a type that is avoided. A claim that is given up
         # later waits for the next heartbeat, or its job would come here again at once.
         given_up = self.claims.given_up()
@@ -313,35 +306,18 @@ class Membership:
             self.reporting.flush_all()
             if not self.claims.is_closed and (self._rejoin or self.capacity.unwanted != self.withdrawn):
                 self._join()
-            self._say_whether_the_loop_turns()
+            if self._loop.report(self.scheduler) and self.reporting.do_without_the_loop():
+                self.reporting.flush_all()
             self._sync()
             # After the sync: before that the server may take the slots of the claims that were given up for free.
             self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
-            self._hand_over_sums()
+            self.claims.sums.hand_over(self.scheduler, self.id)
             self._recording.heartbeat(self.scheduler)
         except (RedisError, OSError) as exc:
             self.reporting.note_trouble(exc)
             return _RETRY_S
         self.reporting.note_answer()
         return None if again_s is None else min(again_s, self._settings.heartbeat_interval)
-
-    def _tend_guard(self) -> None:
-        if self._guard is not None:
-            self._guard.tend(self.scheduler)
-
-    def _say_whether_the_loop_turns(self) -> None:
-        """Report that the event loop stands still, or turns again, sooner than the guard: there may be no guard."""
-        if self._pulse.stands_still:
-            self.scheduler.heartbeat(self.id, turns=False)
-            if self.reporting.do_without_the_loop():
-                self.reporting.flush_all()
-        elif self._resumed:
-            self._resumed = False  # first: the loop may stand still again meanwhile
-            try:
-                self.scheduler.heartbeat(self.id, turns=True)
-            except BaseException:
-                self._resumed = True
-                raise
 
     def _sync(self) -> None:
         synced = self._reconciling.sync(self.scheduler)
@@ -351,15 +327,3 @@ class Membership:
             logger.warning("The broker had declared this worker dead: the worker joins again")
             self._join()
             self._dispatcher.declare_again()
-
-    def _hand_over_sums(self) -> None:
-        """Hand over what was added up of the jobs here. What the server refuses is handed over with the next heartbeat.
-
-        Raises a redis error if the server does not answer.
-        """
-        sums = self.claims.sums
-        try:
-            for page in sums.pages():
-                sums.answered(page, is_known=self.scheduler.count(self.id, page.number, page.sums))
-        except ResponseError as exc:  # for observers alone: it does not keep the worker from its work
-            logger.warning("The server refuses the metrics of this worker's jobs; the worker keeps them: %s", exc)

@@ -1,6 +1,6 @@
 """Acks and ends on their way to the server: each is told until a reply confirms it, and counts once.
 
-One thread at a time tells. The event loop sends and goes on with its turn; any other thread waits for the reply.
+One thread at a time tells. The event loop sends and goes on; any other thread waits for the reply.
 """
 
 import threading

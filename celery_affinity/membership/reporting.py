@@ -1,7 +1,7 @@
 """The moment and the thread in which the server is told what became of claims.
 
 The end of a task goes one way: `Reporting.end` has it written down (`claims`) and, in the event loop's thread, sent at
-once (`outbox`). While no event loop turns, or the server does not answer, the thread of the heartbeats tells.
+once (`outbox`). While no event loop runs, or the server does not answer, the thread of the heartbeats tells.
 """
 
 import logging
@@ -77,7 +77,7 @@ class Reporting:
         if held.started_s is not None and held.request is not None:
             self._note_length(held.type, held.request.name, time.monotonic() - held.started_s)
         if not self.lookahead or self._pool.blocks_the_loop:  # else the jobs that are held start first
-            self.tell()  # the server works while the event loop goes on with its turn
+            self.tell()  # the server works while the event loop goes on
         self._call_for_a_report()
 
     def _note_length(self, type_: str, task: str, seconds: float) -> None:

@@ -6,16 +6,22 @@ worker meanwhile, and with it the number: then the page is dropped, since nobody
 server counts nothing twice, and may miss what a worker had not handed over when it was killed.
 """
 
+import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from redis.exceptions import ResponseError
+
 from ..rules import metrics
 from ..rules.pace import Pace, averaged
 from ..rules.protocol import MOST_METRICS, MOST_TYPES
 from ..server.arguments import TypeSums
+from ..server.scheduler import Scheduler
+
+logger = logging.getLogger(__name__)
 
 #: Factor by which a type's jobs take longer than before, or shorter, whose average is handed over at once.
 _HAS_CHANGED = 4
@@ -106,6 +112,17 @@ class Sums:
         its.grown[metrics.sum_field(kind)] += metrics.within_us(time_us)
 
     # -- handing over
+
+    def hand_over(self, scheduler: Scheduler, worker: str) -> None:
+        """Hand over the sums of *worker*, an id. Sums that the server refuses are handed over the next time.
+
+        Raises a redis error if the server does not answer.
+        """
+        try:
+            for page in self.pages():
+                self.answered(page, is_known=scheduler.count(worker, page.number, page.sums))
+        except ResponseError as exc:  # for observers alone: it does not keep the worker from its work
+            logger.warning("The server refuses the metrics of this worker's jobs; the worker keeps them: %s", exc)
 
     def pages(self) -> Iterator[SumsPage]:
         """Yield the pages to hand over: those that were not counted before, then, if all were, the sums until now.

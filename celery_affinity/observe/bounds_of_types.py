@@ -6,7 +6,8 @@ from ..clock import SECOND_US
 from ..rules import overtaking
 from ..rules.redis_keys import decode
 from ..rules.shared_settings import complete, weights
-from ..server.reader import Lane, Reader
+from ..server.backlogs import Lane
+from ..server.reader import Reader
 from .keyed.turns import era_in
 from .status import Status
 from .type_status import TypeStatus

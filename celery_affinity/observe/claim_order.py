@@ -11,8 +11,9 @@ from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO, Rank, Terms, Weights, overtakes, score
 from ..rules.shared_settings import complete, weights
+from ..server.backlogs import Lane
 from ..server.fleet import Row
-from ..server.reader import Lane, Reader
+from ..server.reader import Reader
 from .job_row import read_jobs
 
 #: Largest number of jobs of one lane and one µs that are compared by id. Even two are rare.

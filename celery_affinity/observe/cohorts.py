@@ -20,7 +20,8 @@ from . import explain as explanation
 from . import jobs as job_facts
 from .claim_order import Next
 from .explain import Explanation
-from .job_lists import Filter, JobsPage
+from .job_filter import Filter
+from .job_lists import JobsPage
 from .jobs import Job
 from .keyed.in_use import Found
 from .metrics import Metrics, read_metrics

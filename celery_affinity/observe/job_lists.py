@@ -13,39 +13,17 @@ from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
-from ..rules import lanes, patterns
+from ..rules import lanes
 from ..rules.protocol import ENDED_KEPT_S
 from ..rules.redis_keys import encode
 from ..rules.rows import text_of
 from ..rules.shared_settings import complete
-from ..rules.type_name import ACCEPTED, is_type
 from ..rules.unreadable import is_text
 from ..server.reader import Reader
+from .job_filter import ALL_INDEXES, KEPT, LISTED, Filter
 from .job_row import read_jobs
-from .jobs import STATES, Job, described, settings_command
-from .messages import MOST_BYTES, Holds, look
-
-#: Indexes in the order in which they are listed, by the state of their jobs.
-_INDEXES = {
-    "claimed": ("claims",),
-    "running": ("claims",),
-    "pending": ("lanes", "kept_lanes"),
-    "scheduled": ("scheduled",),
-    "dead": ("dead",),
-    "done": ("ended",),
-    "failed": ("ended",),
-    "revoked": ("untold", "ended"),
-    "expired": ("untold", "ended"),
-}
-_OF_STATES = ("claims", "lanes", "kept_lanes", "scheduled", "dead")
-_OF_STAMPS = ("stamped",)
-_ALL = (*_OF_STATES, *_OF_STAMPS, "untold", "ended")
-
-#: States of which there is a list only if `affinity_keep` is more than a minute.
-_KEPT = ("done", "failed", "revoked", "expired")
-
-#: States of which there is a list.
-LISTED = tuple(_INDEXES)
+from .jobs import Job, described, settings_command
+from .messages import MOST_BYTES, look
 
 #: Largest number of jobs on a page, and of jobs that are read for one.
 MOST = 1000
@@ -72,7 +50,7 @@ class JobsPage:
 class _At(NamedTuple):
     """A position: after the first *skip* of the members of *place* with the score *after*, or after that member.
 
-    *nth*: number of the index in `_ALL`. *chunk*: what the index says of the places that are read together.
+    *nth*: number of the index in `ALL_INDEXES`. *chunk*: what the index says of the places that are read together.
     """
 
     nth: int
@@ -87,62 +65,6 @@ class _Place(NamedTuple):
 
     name: str
     key: str
-
-
-@dataclass(frozen=True)
-class Filter:
-    """The jobs that are meant. *type*: a name; *task*: a name or a pattern, ``*`` stands for anything.
-
-    *stamp*: "name=value", as Celery's commands have it. *before_s*, *since_s*: Unix times; only jobs that were enqueued
-    before the one, and not before the other. *key*: the key of which a limited number of jobs run together. *holds*:
-    whether the message of a job is meant; of a run of merged calls, all messages must be.
-    """
-
-    state: str | None = None
-    type: str | None = None
-    task: str | None = None
-    stamp: str | None = None
-    before_s: float | None = None
-    key: str | None = None
-    since_s: float | None = None
-    holds: Holds | None = None
-
-    def __post_init__(self) -> None:
-        if self.state is not None and self.state not in LISTED:
-            known = f"a state that has a list ({', '.join(LISTED)})"
-            if self.state in STATES:
-                known += "; jobs of other states are found by their id alone"
-            raise refuse("state", known, self.state)
-        if self.type is not None and not is_type(self.type):
-            raise refuse("type", ACCEPTED, self.type)
-        if self.stamp is not None and not (is_text(self.stamp) and "=" in self.stamp):
-            raise refuse("stamp", "a name and a value, name=value", self.stamp)
-
-    @property
-    def leaves_out(self) -> bool:
-        """Whether the index of a state has jobs that are not meant."""
-        of_type = self.type is not None and self.state != "pending"
-        further = (self.task, self.stamp, self.before_s, self.key, self.since_s, self.holds)
-        return of_type or any(each is not None for each in further) or self.state in ("claimed", "running", *_KEPT)
-
-    @property
-    def indexes(self) -> tuple[str, ...]:
-        """The indexes that have the jobs."""
-        if self.stamp is not None:
-            return _OF_STAMPS
-        return _OF_STATES if self.state is None else _INDEXES[self.state]
-
-    def admits(self, job: Job) -> bool:
-        """Return whether the facts of *job* are as wanted; its message is another question (`holds`)."""
-        return (
-            self.state in (None, job.state)
-            and (self.state is not None or job.state not in _KEPT)
-            and self.type in (None, job.type)
-            and (self.task is None or patterns.matches(self.task, job.task or ""))
-            and (self.key is None or self.key in job.keys)
-            and (self.before_s is None or (job.enqueued_s or 0) <= self.before_s)
-            and (self.since_s is None or (job.enqueued_s or 0) >= self.since_s)
-        )
 
 
 class _Held(Filter):
@@ -163,7 +85,7 @@ def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None 
     """Return *limit* jobs at most that *which* admits, from *cursor* on. Raises OptionError."""
     if not (isinstance(limit, int) and 1 <= limit <= MOST):
         raise refuse("limit", f"a whole number from 1 to {MOST:,}", limit)
-    if which.state in _KEPT:
+    if which.state in KEPT:
         _check_kept(reader, which.state)
     at: _At | None = _At(0) if cursor is None else _read_cursor(cursor)
     found: list[Job] = []
@@ -197,15 +119,15 @@ def page_of(reader: Reader, which: Filter, limit: int = 100, cursor: str | None 
 def _check_kept(reader: Reader, state: str) -> None:
     keep_us = complete(reader.fields("settings", ["keep_us"]))["keep_us"]
     if int(keep_us) <= ENDED_KEPT_S * SECOND_US:
-        always = ", ".join(each for each in LISTED if each not in _KEPT)
+        always = ", ".join(each for each in LISTED if each not in KEPT)
         raise refuse("state", f"one of {always} (others have lists if affinity_keep is above {ENDED_KEPT_S} s)", state)
 
 
 def _next(reader: Reader, which: Filter, at: _At, most: int) -> tuple[list[tuple[str, _At]], _At | None]:
     """Return job ids from *at* on, each with the position after it, and the position after all; None at the end."""
-    if _ALL[at.nth] not in which.indexes:
+    if ALL_INDEXES[at.nth] not in which.indexes:
         return [], _following(at.nth)
-    name = _ALL[at.nth]
+    name = ALL_INDEXES[at.nth]
     if name == "claims":
         places, chunk = _workers(reader, at.chunk)
         found = _members(reader, places, at, most)
@@ -223,7 +145,7 @@ def _next(reader: Reader, which: Filter, at: _At, most: int) -> tuple[list[tuple
 
 
 def _following(index: int) -> _At | None:
-    return _At(index + 1) if index + 1 < len(_ALL) else None
+    return _At(index + 1) if index + 1 < len(ALL_INDEXES) else None
 
 
 # -- places
@@ -327,9 +249,9 @@ def _read_cursor(text: str) -> _At:
         index, chunk, place, after, skip = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
         at = _At(index, chunk, place, after, skip)
         good = all(type(number) is int and 0 <= number < 2**63 for number in (index, chunk, skip))
-        good = good and isinstance(place, str) and isinstance(after, str) and index < len(_ALL)
+        good = good and isinstance(place, str) and isinstance(after, str) and index < len(ALL_INDEXES)
         good = good and is_text(place) and is_text(after)
-        if good and _ALL[index] != "claims" and after:
+        if good and ALL_INDEXES[index] != "claims" and after:
             good = isfinite(float(after))
     except (ValueError, TypeError, RecursionError):
         good = False

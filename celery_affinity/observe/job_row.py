@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
-from ..server.reader import Lane, Reader
+from ..server.backlogs import Lane
+from ..server.reader import Reader
 from . import sentences
 
 #: Largest number of characters shown of an exception: a few more than a worker sends.

@@ -7,7 +7,8 @@ from ..rules import reserves
 from ..rules.protocol import MAX_PRIORITY
 from ..rules.redis_keys import decode
 from ..rules.reserves import Reserve
-from ..server.reader import Lane, Reader
+from ..server.backlogs import Lane
+from ..server.reader import Reader
 from . import sentences
 
 #: Settings that say which reserves are in force.

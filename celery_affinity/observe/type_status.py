@@ -6,8 +6,8 @@ from typing import Any
 from ..clock import SECOND_US
 from ..rules.bounds import Bound
 from ..rules.redis_keys import decode
+from ..server.backlogs import Backlog
 from ..server.fleet import Row
-from ..server.reader import Backlog
 from .reserves import Reserved
 from .trend import Trend
 from .type_rules import Pause, TypeLimit

@@ -8,7 +8,8 @@ from ..rules import overtaking
 from ..rules.redis_keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
-from ..server.reader import Lane, Reader
+from ..server.backlogs import Lane
+from ..server.reader import Reader
 from . import sentences
 from .claim_order import Group, Order, ahead
 from .overdue_slots import overdue_jobs

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from ..clock import SECOND_US
 from ..rules.redis_keys import decode
-from ..server.reader import Command, Lane, Reader
+from ..server.backlogs import Lane
+from ..server.reader import Command, Reader
 from . import sentences
 from .claim_order import Order, order_now
 from .keyed import minimums

@@ -7,7 +7,8 @@ from math import inf
 from typing import NamedTuple
 
 from ..observe.cohorts import named
-from ..observe.job_lists import MOST, Filter, page_of
+from ..observe.job_filter import Filter
+from ..observe.job_lists import MOST, page_of
 from ..observe.job_row import read_jobs
 from ..observe.jobs import Job
 from ..rules.marks import is_batch
@@ -84,7 +85,7 @@ def choose_in(
     def ask(scheduler: Scheduler) -> Choice:
         return choose(scheduler.reader, which(scheduler.reader), states, most, most_pages)
 
-    return fleet.each(ask, fleet.serving(type_))
+    return fleet.each(ask, fleet.serving(type_), is_long=True)
 
 
 def together(asked: Asked[Choice], is_split: bool) -> Choice:

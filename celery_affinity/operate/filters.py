@@ -10,7 +10,7 @@ from ..client.revokes import decoded
 from ..client.stated_rules import arguments_in
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
-from ..observe.job_lists import Filter
+from ..observe.job_filter import Filter
 from ..rules.keyed.template import Arguments, OfCall, TemplateField, parsed, taken_by
 from ..rules.patterns import matches
 from ..rules.unreadable import is_text

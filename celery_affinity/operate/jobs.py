@@ -89,7 +89,7 @@ class Jobs:
     ) -> JobsPage:
         """Return a page of the jobs that have not ended, and of the dead letters.
 
-        *state*: one of `job_lists.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of
+        *state*: one of `job_filter.LISTED`. *task*: a name, in which ``*`` stands for anything. *cursor*: the cursor of
         the page before. *stamp*: "name=value"; merged calls are then listed one by one, otherwise as one run.
         *older_than_s*, *newer_than_s*: only jobs that were enqueued at least, or at most, so many seconds ago. *key*:
         only jobs of this key. *argument*: "name=value", an argument of the call by its name, or by position as
@@ -142,7 +142,7 @@ class Jobs:
         job_id = job.job_id
         with self._reach() as fleet:
             where = job.cohort or fleet.names[0]
-            outcome = fleet.ask(where, lambda scheduler: moving.move(self.app, scheduler, [job_id], wish))
+            outcome = fleet.act(where, lambda scheduler: moving.move(self.app, scheduler, [job_id], wish))
         (found,) = outcome.found
         if not found.waits:  # it went on just now
             job = self.known(id)
@@ -162,7 +162,7 @@ class Jobs:
             return scheduler.replay([letter.job_id for letter in dead_letters.find(scheduler.reader, which)])
 
         with self._reach() as fleet:
-            replayed = fleet.ask(job.cohort or fleet.names[0], replay)
+            replayed = fleet.act(job.cohort or fleet.names[0], replay)
         with_it = f", with the other {job.calls - 1} of its run" if job.calls > 1 else ""
         note = f"published again{with_it}" if replayed else "its message is gone"
         return Change(id, job.state, bool(replayed), note)

@@ -1,7 +1,7 @@
 """Cancel or move very many jobs, some in each call: other callers of the server are served in between."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from celery import Celery
@@ -31,18 +31,19 @@ class Done(NamedTuple):
     warning: str | None = None
 
 
-def in_each(fleet: WholeFleet, asked: Asked[Choice], act: Callable[[Scheduler, Choice], Done]) -> Done:
-    """Return what *act* did to the choices of all cohorts."""
-    every = [
-        fleet.ask(name, lambda scheduler: act(scheduler, choice))  # noqa: B023 - asked at once
-        for name, choice in asked.answers.items()
-        if choice.chosen
-    ]
+def in_each(
+    fleet: WholeFleet, asked: Asked[Choice], act: Callable[[Scheduler, Choice], Done]
+) -> tuple[Done, Mapping[str, str]]:
+    """Return what *act* did to the choices of all cohorts, and why some are down, of which it did a part at most."""
+    chosen = {name: choice for name, choice in asked.answers.items() if choice.chosen}
+    acted = fleet.act_in_each(lambda scheduler: act(scheduler, chosen[scheduler.keys.cohort]), chosen)
+    every = list(acted.answers.values())
     left = Counter[str]()
     for each in every:
         left.update(each.left)
     warnings = [each.warning for each in every if each.warning]
-    return Done(sum(each.done for each in every), dict(left), "; ".join(dict.fromkeys(warnings)) or None)
+    done = Done(sum(each.done for each in every), dict(left), "; ".join(dict.fromkeys(warnings)) or None)
+    return done, acted.down
 
 
 def move(app: Celery, scheduler: Scheduler, chosen: Sequence[Chosen], wish: Move) -> Done:

@@ -22,7 +22,7 @@ _PAUSE_S = 1.0
 
 
 class Duty:
-    """A dispatcher for *app*, while the event loop turns that began it. *opened* returns a scheduler of its own."""
+    """A dispatcher for *app*, while the event loop runs that began it. *opened* returns a scheduler of its own."""
 
     def __init__(self, app: Celery, opened: Callable[[], Scheduler]) -> None:
         self._app, self._opened = app, opened

@@ -109,7 +109,7 @@ def _end(scheduler: Scheduler, app: Celery, job_id: str, fence: int, secret: str
     its, worker = _holder(scheduler, app, job_id, fence, secret)
     _check_may_run_again(its, outcome)
     Note(job_id, worker.id, outcome.digest).begin(scheduler, fence)
-    if not scheduler.heartbeat(worker.id, turns=True):  # telling may take long
+    if not scheduler.heartbeat(worker.id, loop_runs=True):  # telling may take long
         raise unknown(worker.id)
     state, said = outcome.state_after, outcome.in_words
     if outcome.state == PREEMPTED:

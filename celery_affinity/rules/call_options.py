@@ -9,13 +9,11 @@ have code of their own: the type is a queue, to which Celery routes (`client.des
 option as well (`client.wish`); keys are filled with the arguments of the call (`client.stated_rules`).
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from ..errors import OptionError
 from . import type_name
-from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_preemptible, check_priority
+from .affinity import as_affinity, check_on_demand, check_preemptible, check_priority
 from .keyed.key_rules import Exclusive, Rate, TenantKey, rule_of_call
 from .locality import Locality
 from .merging import merge_key
@@ -110,7 +108,7 @@ OPTIONS: dict[str, Option] = {
     ),
     "priority": Option(
         "priority",
-        "The rank among the jobs of a mode: 10 goes first, unless `affinity_priority_order` turns that round.",
+        "The rank among the jobs of a mode: 10 goes first, unless `affinity_priority_order` reverses that.",
         "a whole number from 0 to 10",
         check_priority,
         (
@@ -255,72 +253,3 @@ NOT_WRITTEN = tuple(name for name, option in OPTIONS.items() if not option.is_ce
 
 #: Options by which a call says a key of exclusion or of a rate: a call has one of them.
 KEYS = tuple(name for name, option in OPTIONS.items() if option.decides == "key")
-
-
-def _sources(option: Option) -> tuple[int, ...]:
-    """Return the arguments of `plain` that may say a plain option, in the order of its places."""
-    said, asked, left, own = range(4)
-    of_places = (
-        left if place == FIRST_TRY else own if place[0] == "task" else asked if place[1] == "affinity" else said
-        for place in option.places
-    )
-    return tuple(dict.fromkeys(of_places))
-
-
-_SOURCES = {name: _sources(option) for name, option in PLAIN.items()}
-
-
-def plain(said: Mapping[str, Any], asked: Affinity, left: Mapping[str, Any], own: Affinity) -> dict[str, Any]:
-    """Return the plain options of a call by name, without those that no place says; in the order of `Option.places`.
-
-    *said*: the options of the call, and of its route. *asked*: its ``affinity=``. *left*: what the first try has left
-    for a retry. *own*: what the task says. Raises OptionError for a value of *said* that is not accepted.
-    """
-    found = {}
-    for name, option in PLAIN.items():
-        of_call = said.get(name)
-        if of_call is not None:
-            option.check(of_call)
-        values = (of_call, getattr(asked, name), left.get(name), getattr(own, name))
-        value = next((values[source] for source in _SOURCES[name] if values[source] is not None), None)
-        if value is not None:
-            found[name] = value
-    return found
-
-
-def left_in(traces: object) -> dict[str, Any]:
-    """Return the plain options that *traces* of a job keep for those who inherit them.
-
-    Other programs may have written the traces: a value that is not accepted is none.
-    """
-    found: dict[str, Any] = {}
-    if not isinstance(traces, Mapping):
-        return found
-    for name, option in PLAIN.items():
-        value = traces.get(name)
-        with suppress(OptionError):
-            if value is not None:
-                option.check(value)
-                found[name] = value
-    return found
-
-
-def passed_on(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what *options* of a call or a signature say that links and later steps inherit.
-
-    A user's stamp may have the name of an option, and is none. Raises OptionError for a value that is not accepted.
-    """
-    if not any(name in options for name in (*PASSED_ON, "affinity")):
-        return {}
-    stamps = options.get("stamped_headers") or ()
-    asked = NOTHING if "affinity" in stamps else as_affinity(options.get("affinity"))
-    found = {}
-    for name in PASSED_ON:
-        value = None if name in stamps else options.get(name)
-        if value is not None:
-            OPTIONS[name].check(value)
-        elif name in PLAIN:
-            value = getattr(asked, name)
-        if value is not None:
-            found[name] = value
-    return found

@@ -3,6 +3,8 @@
 Lua has them in the table ``protocol``, which is generated.
 """
 
+# Longer than 300 lines: one table, each number with its quantity and unit.
+
 # -- how much one call of an arrow does
 
 #: Largest number of jobs that one call moves, so that no arrow runs for more than 5 ms: a move takes about 0.1 ms.

@@ -257,7 +257,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "list",
         "jobs that waited, were published and ended, by type, in each of the last 15 minutes, as JSON",
     ),
-    "trend_turn": ("trend_turn", "string", "exists if `trend` was written within the last minute"),
+    "trend_written": ("trend_written", "string", "exists if `trend` was written within the last minute"),
     "counters": ("counters", "hash", "name of an event -> how often it happened"),
     "spoiled": ("spoiled", "list", "findings of deleted or overwritten data, until a dispatcher has logged them"),
     "idempotency": (

@@ -113,28 +113,28 @@ def typed(text: str) -> dict[str, dict[str, int | str]] | None:
 def shown(text: str, *, lower_first: bool = False) -> str:
     """Return the reserves that Redis has as somebody would type them; *lower_first*: to whom 0 is the highest."""
     found = typed(text) or {}
-    return _words((patterns.shown(each), rules) for each, rules in _turned(found, lower_first)) or NONE
+    return _words((patterns.shown(each), rules) for each, rules in _reversed(found, lower_first)) or NONE
 
 
 def encoded(value: Mapping[str, Mapping[str, int | str]] | str, *, lower_first: bool = False) -> str:
     """Return reserves that `check` accepts as Redis has them; "" for none. *lower_first*: who says them reads so."""
     found = typed(value) or {} if isinstance(value, str) else value
-    return _words((patterns.encoded(each), rules) for each, rules in _turned(found, lower_first))
+    return _words((patterns.encoded(each), rules) for each, rules in _reversed(found, lower_first))
 
 
 def _words(reserves: Iterable[tuple[str, Mapping[str, int | str]]]) -> str:
     return " ".join(sorted(f"{type_}:{name}={amount}" for type_, rules in reserves for name, amount in rules.items()))
 
 
-def _turned(
+def _reversed(
     found: Mapping[str, Mapping[str, int | str]], lower_first: bool
 ) -> Iterable[tuple[str, Mapping[str, int | str]]]:
     """Yield reserves with one spelling for each class, and with 10 as the highest priority if 0 was, or 0 if 10 was."""
     for type_, rules in found.items():
-        yield type_, {_turned_class(name, lower_first): amount for name, amount in rules.items()}
+        yield type_, {_reversed_class(name, lower_first): amount for name, amount in rules.items()}
 
 
-def _turned_class(name: str, lower_first: bool) -> str:
+def _reversed_class(name: str, lower_first: bool) -> str:
     said = _CLASS.fullmatch(name)
     if said is None or said[1] is None:
         return name

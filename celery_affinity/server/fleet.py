@@ -1,19 +1,26 @@
 """The cohorts of a fleet side by side: whoever looks at them, or acts on them, goes through here."""
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from redis import exceptions as redis_errors
 
-from ..errors import CohortDownError, SchemaError
+from ..errors import CohortDownError, OutcomeUnknownError, SchemaError
 from .scheduler import Scheduler
 
 T = TypeVar("T")
 
-#: Errors of a cohort whose server does not answer, or cannot be used.
-_NO_ANSWER = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError, SchemaError)
+#: Errors of a server that does not answer; and also of one that cannot be used.
+_LOST = (redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
+_NO_ANSWER = (*_LOST, SchemaError)
+
+#: Longest wait, s, for one cohort, whose server may answer each command in time, and so many of them too late.
+PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +47,8 @@ class WholeFleet:
     """Some cohorts, or one. *names*: the first one's errors are raised as they are: all depends on its server.
 
     *cohort_of*: the cohort of a type. *reach*: returns the scheduler of a cohort; both are asked of more than one
-    cohort alone. *rest_s*: time for which a cohort that is down is not asked again.
+    cohort alone. *rest_s*: time for which a cohort that is down is not asked again. *patience_s*: longest wait for
+    another cohort than the first one.
     """
 
     def __init__(
@@ -49,10 +57,13 @@ class WholeFleet:
         cohort_of: Callable[[str], str],
         reach: Callable[[str], Scheduler],
         rest_s: float = 0.0,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self.names = list(names)
-        self._cohort_of, self._reach, self._rest_s = cohort_of, reach, rest_s
+        self._cohort_of, self._reach = cohort_of, reach
+        self._rest_s, self._patience_s = rest_s, patience_s
         self._down: dict[str, tuple[float, str]] = {}
+        self._late: dict[str, Future[Any]] = {}
 
     @classmethod
     def alone(cls, scheduler: Scheduler) -> "WholeFleet":
@@ -81,9 +92,102 @@ class WholeFleet:
         """Return what *ask*, which can be repeated, learns of the cohort *name*. Raises CohortDownError."""
         if name == self.names[0]:
             return ask(self._reach(name))
-        until_s, why = self._down.get(name, (0.0, ""))
-        if time.monotonic() < until_s:
+        return self._answer(name, self._begin(name, ask), time.monotonic() + self._patience_s)
+
+    def act(self, name: str, change: Callable[[Scheduler], T]) -> T:
+        """Return what *change* says, which would say something else if it were repeated: "there is none", once done.
+
+        Raises CohortDownError if it was not begun, OutcomeUnknownError if the connection was lost meanwhile.
+        """
+        self.ask(name, _wake)
+        try:
+            return change(self._reach(name))
+        except _LOST as exc:
+            raise OutcomeUnknownError(name, str(exc)) from exc
+
+    def each(
+        self, ask: Callable[[Scheduler], T], among: Iterable[str] | None = None, *, is_long: bool = False
+    ) -> Asked[T]:
+        """Return what *ask* learns of each cohort, or of those *among* them, which are asked side by side.
+
+        One that is down, or slow, holds up no other. *is_long*: the answer may take any time, as long as the server
+        goes on.
+        """
+        until_s = None if is_long else time.monotonic() + self._patience_s
+        names = list(self.names if among is None else among)
+        answers, down, begun = dict[str, T](), dict[str, str](), dict[str, Future[T]]()
+        for name in names:
+            if name != self.names[0]:
+                try:
+                    begun[name] = self._begin(name, ask)
+                except CohortDownError as exc:
+                    down[name] = exc.why
+        for name in names:
+            try:
+                if name == self.names[0]:
+                    answers[name] = ask(self._reach(name))
+                elif name in begun:
+                    answers[name] = self._answer(name, begun[name], until_s)
+            except CohortDownError as exc:
+                down[name] = exc.why
+        return Asked(answers, down)
+
+    def act_in_each(self, change: Callable[[Scheduler], T], among: Iterable[str] | None = None) -> Asked[T]:
+        """Return what *change* says of each cohort, as `act` does. Of those that are down it may have been made.
+
+        Raises the errors of `act` if there is one cohort alone.
+        """
+        names, main = list(self.names if among is None else among), self.names[0]
+        if names == [main]:
+            return Asked({main: self.act(main, change)}, {})
+        if main in names:
+            self.ask(main, _wake)  # whoever repeats all this when it fails must not have begun elsewhere
+        begun = {name: _elsewhere(lambda name=name: self.act(name, change)) for name in names if name != main}  # type: ignore[misc]
+        answers, down = dict[str, T](), dict[str, str]()
+        for name in names:
+            try:
+                answers[name] = begun[name].result() if name in begun else self.act(name, change)
+            except OutcomeUnknownError as exc:
+                down[name] = f"the connection was lost during the change, which was made or not: {exc.why}"
+            except CohortDownError as exc:
+                down[name] = exc.why
+        return Asked(answers, down)
+
+    def first(self, ask: Callable[[Scheduler], T | None]) -> tuple[str, T] | None:
+        """Return the first cohort of which *ask* returns more than None, and what; None if there is none.
+
+        Raises CohortDownError if there is none, and a cohort that does not answer may be it.
+        """
+        main, *others = self.names
+        found = self.ask(main, ask)
+        if found is not None:
+            return main, found
+        asked = self.each(ask, others)
+        for name, its in asked.answers.items():
+            if its is not None:
+                return name, its
+        for name, why in asked.down.items():
             raise CohortDownError(name, why)
+        return None
+
+    def _begin(self, name: str, ask: Callable[[Scheduler], T]) -> "Future[T]":
+        """Have another thread ask a cohort beside the first one. Raises CohortDownError if it is known to be down."""
+        until_s, why = self._down.get(name, (0.0, ""))
+        late = self._late.get(name)
+        if time.monotonic() < until_s or (late is not None and not late.done()):
+            raise CohortDownError(name, why)
+        return _elsewhere(lambda: self._ask(name, ask))
+
+    def _answer(self, name: str, begun: "Future[T]", until_s: float | None) -> T:
+        """Return the answer of a cohort. Raises CohortDownError if there is none until *until_s*."""
+        wait_s = None if until_s is None else max(0.0, until_s - time.monotonic())
+        if not wait([begun], wait_s).done:
+            self._late[name] = begun  # until it ends, nothing else is asked
+            self._down[name] = time.monotonic() + self._rest_s, f"no answer within {self._patience_s:g} s"
+            raise CohortDownError(name, self._down[name][1])
+        return begun.result()
+
+    def _ask(self, name: str, ask: Callable[[Scheduler], T]) -> T:
         try:
             scheduler = self._reach(name)
             try:
@@ -94,37 +198,28 @@ class WholeFleet:
             self._down[name] = time.monotonic() + self._rest_s, str(exc)
             raise CohortDownError(name, str(exc)) from exc
 
-    def each(self, ask: Callable[[Scheduler], T], among: Iterable[str] | None = None) -> Asked[T]:
-        """Return what *ask* learns of each cohort, or of those *among* them. One that is down holds up no other."""
-        answers, down = dict[str, T](), dict[str, str]()
-        for name in self.names if among is None else among:
-            try:
-                answers[name] = self.ask(name, ask)
-            except CohortDownError as exc:
-                down[name] = exc.why
-        return Asked(answers, down)
-
-    def first(self, ask: Callable[[Scheduler], T | None]) -> tuple[str, T] | None:
-        """Return the first cohort of which *ask* returns more than None, and what; None if there is none.
-
-        Raises CohortDownError if there is none, and a cohort that does not answer may be it.
-        """
-        down: CohortDownError | None = None
-        for name in self.names:
-            try:
-                found = self.ask(name, ask)
-            except CohortDownError as exc:
-                down = exc
-            else:
-                if found is not None:
-                    return name, found
-        if down is not None:
-            raise down
-        return None
-
     def has_job(self, id: str) -> str:
         """Return the cohort that knows a job by its id, or its task's; the first one if no cohort does."""
         if not self.is_split:
             return self.names[0]
         found = self.first(lambda scheduler: scheduler.reader.knows(id) or None)
         return self.names[0] if found is None else found[0]
+
+
+def _wake(scheduler: Scheduler) -> None:
+    """Have a connection that was closed as idle opened anew."""
+    scheduler.client.ping()
+
+
+def _elsewhere(call: Callable[[], T]) -> "Future[T]":
+    """Have a thread of its own call *call*: one that ends with the process, whatever it waits for."""
+    future = Future[T]()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as exc:  # whoever waits for the answer has it
+            future.set_exception(exc)
+
+    threading.Thread(target=copy_context().run, args=(run,), name="cohort", daemon=True).start()
+    return future

@@ -1,18 +1,15 @@
 """Reads of a cohort's data, in few round trips and without a write. No two round trips see the same state."""
 
-# Longer than 300 lines: one method for each kind of row, and no other subject.
-
 from collections.abc import Iterator, Sequence
-from itertools import repeat
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import redis
 
 from ..clock import SECOND_US
 from ..rules import lanes
-from ..rules.protocol import LONGEST_NUMBER
 from ..rules.redis_keys import SEVERAL, Keys, encode, marked, unmarked
-from ..rules.rows import LARGEST, number_of, text_of
+from ..rules.rows import number_of, text_of
+from .backlogs import NO_JOBS, Backlog, Lane, backlog_of, lanes_in
 from .connections import pipelined
 from .connections.kept import Reply
 
@@ -37,8 +34,6 @@ _NOTHING: dict[str, Reply] = {
 #: Number of scheduled jobs that are read together where they are counted.
 _COUNTED = 500
 
-#: Enqueue time, µs, of a head whose own cannot be read: after all others.
-_NEVER_US = LARGEST
 
 #: Largest number of jobs that are read of one task.
 _OF_TASK = 1000
@@ -48,49 +43,6 @@ _TRIES = 3
 
 #: A read command of redis-py: method, key, further arguments.
 Command = tuple[str, *tuple[object, ...]]
-
-
-class Lane(NamedTuple):
-    """The waiting jobs of one type, mode and priority, and the first of them. Lanes sort by the age of that job.
-
-    *type*: encoded, as in Redis. *is_kept_back*: these are the jobs that keys keep out of the lane.
-    """
-
-    enqueued_us: int
-    job_id: str
-    type: str
-    name: str
-    is_kept_back: bool = False
-
-    @property
-    def on_demand(self) -> bool:
-        return lanes.is_on_demand(self.name)
-
-    @property
-    def priority(self) -> int:
-        """The priority as its app counted it, 10 highest (see `Weights.priority_reversed`)."""
-        return number_of(self.name.rpartition(".")[2])
-
-
-class Backlog(NamedTuple):
-    """The pending jobs of a type. *oldest_us*: the enqueue time of the first. *kept_back*: jobs that keys keep back."""
-
-    jobs: int
-    on_demand: int
-    oldest_us: int
-    kept_back: int = 0
-
-    def plus(self, other: "Backlog") -> "Backlog":
-        """Return the jobs of both."""
-        return Backlog(
-            self.jobs + other.jobs,
-            self.on_demand + other.on_demand,
-            min(self.oldest_us, other.oldest_us),
-            self.kept_back + other.kept_back,
-        )
-
-
-_NO_JOBS = Backlog(0, 0, _NEVER_US)
 
 
 class Reader:
@@ -202,14 +154,14 @@ class Reader:
 
     def lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
         """Return the lanes of *types* (encoded; None: of all) that are not empty: jobs that no rule keeps back."""
-        return [lane for type_, heads in self._heads(types).items() for lane in _unpack(type_, heads)]
+        return [lane for type_, heads in self._heads(types).items() for lane in lanes_in(type_, heads)]
 
     def first_lanes(self, types: Sequence[str]) -> list[Lane]:
         """Return the lanes of *types* (encoded) of jobs that go before all others, since their tenants have too little.
 
         These jobs are in `lanes` as well.
         """
-        return [lane for type_, heads in self.fields("first_heads", types).items() for lane in _unpack(type_, heads)]
+        return [lane for type_, heads in self.fields("first_heads", types).items() for lane in lanes_in(type_, heads)]
 
     def kept_lanes(self, types: Sequence[str] | None = None) -> list[Lane]:
         """Return, for the lanes of *types* (encoded; None: of all), the jobs that keys keep out of them."""
@@ -230,7 +182,7 @@ class Reader:
         kept = self.kept_lanes(types)
         for lane, jobs in zip(kept, self.ask([("zcard", self.lane_key(lane)) for lane in kept]), strict=True):
             its = Backlog(jobs, jobs if lane.on_demand else 0, lane.enqueued_us, jobs)
-            backlogs[lane.type] = its.plus(backlogs.get(lane.type, _NO_JOBS))
+            backlogs[lane.type] = its.plus(backlogs.get(lane.type, NO_JOBS))
         return backlogs
 
     def _backlogs_of_lanes(self, types: Sequence[str] | None) -> dict[str, Backlog]:
@@ -240,7 +192,7 @@ class Reader:
             for type_, packed in heads.items()
         )
         counted = zip(heads.items(), pipelined.numbers(self._client, commands), strict=True)
-        return {type_: _backlog(packed, lengths) for (type_, packed), lengths in counted}
+        return {type_: backlog_of(packed, lengths) for (type_, packed), lengths in counted}
 
     def pending(self, type_: str) -> int:
         """Return the number of pending jobs of a type."""
@@ -321,20 +273,3 @@ def _reply(command: Command, reply: Reply) -> Reply:
         raise reply
     name, fields = command[0], command[-1]
     return [None] * len(cast(Sequence[str], fields)) if name == "hmget" else _NOTHING.get(name)
-
-
-def _unpack(type_: str, packed: str) -> list[Lane]:
-    words = packed.split()
-    names, times, ids = words[::3], words[1::3], words[2::3]
-    if all(map(str.isdecimal, times)) and max(map(len, times), default=0) <= LONGEST_NUMBER:
-        return list(map(Lane, map(int, times), ids, repeat(type_), names))
-    # Another program has written here: the heads that can be read count.
-    of_each = zip(times, ids, names, strict=False)
-    return [Lane(int(at_us), id_, type_, name) for at_us, id_, name in of_each if number_of(at_us, -1) >= 0]
-
-
-def _backlog(packed: str, lengths: Sequence[int]) -> Backlog:
-    words = packed.split()
-    on_demand = [length for name, length in zip(words[::3], lengths, strict=True) if lanes.is_on_demand(name)]
-    oldest_us = min((number_of(each, _NEVER_US) for each in words[1::3]), default=_NEVER_US)
-    return Backlog(sum(lengths), sum(on_demand), oldest_us)

@@ -15,7 +15,8 @@ from ..errors import AffinityError, refuse
 
 _BROKER_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
 _RESULT_VARIABLE = "CELERY_RESULT_BACKEND"
-_REDIS = ("redis", "rediss", "sentinel", "valkey")
+#: Schemes of ``result_backend``, up to a "-" or "+", with which results go to a server like the broker's.
+_REDIS = ("redis", "rediss", "sentinel", "valkey", "valkeys")
 
 
 class TestingError(AffinityError, RuntimeError):
@@ -58,7 +59,7 @@ def directed(app: Celery, url: str) -> Iterator[None]:
     matter. Meanwhile *app* is the default app: a publisher in any thread finds it.
     """
     variables = [*_BROKER_VARIABLES]
-    if str(app.conf.result_backend).partition(":")[0].partition("+")[0] in _REDIS:
+    if str(app.conf.result_backend).partition(":")[0].partition("+")[0].partition("-")[0] in _REDIS:
         variables.append(_RESULT_VARIABLE)
     with pytest.MonkeyPatch.context() as patch:
         for name in variables:

@@ -18,7 +18,7 @@ STOP_TIMEOUT_S = 30.0
 #: Interval, s, at which `start` looks whether the worker's thread has ended.
 _POLL_S = 0.05
 
-#: Interval, s, at which the worker's idle loop turns: `stop` waits for the next turn.
+#: Interval, s, at which the worker's idle loop iterates: `stop` waits for the next iteration.
 _TURN_S = 0.05
 
 #: Lock that the one worker of this process holds: Celery keeps a worker's state in module variables.

@@ -12,7 +12,7 @@ import redis
 from kombu import Queue
 from kombu.transport import redis as stock
 
-from ..client import envelope, revokes, stamping, unserved_warning
+from ..client import cohort_keys, envelope, revokes, stamping, unserved_warning
 from ..client.of_app import settings_of
 from ..client.stamp import PROPERTY, Message, as_stock
 from ..rules.cohorts import DEFAULT
@@ -69,6 +69,8 @@ class AffinityChannel(InboxChannel):
             super()._put(type_, as_stock(type_, queue, message), **kwargs)
             return
         stamp = sending.stamp(message)
+        if self.routes is not None and sending.rule is not None:
+            cohort_keys.check(sending.app, sending.task_name, type_, sending.rule)
         if capture is not None:
             capture.append(stamping.Captured(queue, message, stamp, sending.rule))
             return
@@ -106,11 +108,9 @@ class AffinityChannel(InboxChannel):
         routes = self.routes
         if routes is None:
             return
-        for name in routes.names:
-            try:
-                routes.channel_of(name).scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
-            except (redis.RedisError, OSError) as exc:
-                logger.warning("The server of cohort %r does not answer: nothing is revoked there: %s", name, exc)
+        asked = self.fleet.each(lambda scheduler: scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S), routes.names)
+        for name, why in asked.down.items():
+            logger.warning("The server of cohort %r does not answer: perhaps nothing is revoked there: %s", name, why)
 
     # -- queues
 

@@ -65,8 +65,8 @@ class Inbox(Protocol):
     def obey(self, sign: list[str]) -> None:
         """Obey a sign, in words, that came to the inbox instead of a job."""
 
-    def turned(self) -> None:
-        """Record a turn of a worker with a green pool, which has no event loop: each turn calls `drain_events`."""
+    def loop_ran(self) -> None:
+        """Record that the loop of a worker with a green pool runs: it has no event loop, and calls `drain_events`."""
 
 
 class InboxChannel(ConnectedChannel):

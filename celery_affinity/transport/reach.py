@@ -12,7 +12,7 @@ from celery.canvas import Signature
 from kombu import Connection
 
 from ..client import publishing_app, recurring
-from ..errors import TransportError
+from ..errors import CohortDownError, TransportError
 from ..observe import cohorts
 from ..observe.explain import Explanation
 from ..rules.cohorts import DEFAULT
@@ -108,4 +108,7 @@ def stop(name: str, app: Celery | None = None) -> bool:
     app = app or publishing_app.current()
     with app.connection_or_acquire() as connection:
         fleet = fleet_on(connection, app.conf.broker_transport)
-        return fleet.first(lambda scheduler: scheduler.stop(name) or None) is not None
+        asked = fleet.act_in_each(lambda scheduler: scheduler.stop(name))
+    if asked.down and not any(asked.answers.values()):
+        raise CohortDownError(*next(iter(asked.down.items())))
+    return any(asked.answers.values())

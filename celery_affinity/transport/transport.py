@@ -139,7 +139,7 @@ class Transport(stock.Transport):
     def drain_events(self, connection: Any, timeout: float | None = None) -> Any:
         for channel in self.channels:
             if channel.inbox is not None:
-                channel.inbox.turned()
+                channel.inbox.loop_ran()
         if hasattr(self.cycle, "maybe_reauth"):  # since kombu 5.7, which has a timer for it in event loops alone
             self.cycle.maybe_reauth()
         return super().drain_events(connection, timeout=timeout)

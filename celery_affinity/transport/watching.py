@@ -1,6 +1,6 @@
 """An event loop that is not asked to watch a connection which it already watches.
 
-At each turn kombu's Redis transport adds all its connections to the loop, which makes a system call for each: a
+At each iteration kombu's Redis transport adds all its connections to the loop, which makes a system call for each: a
 twentieth of a worker's time for a short task. Some of these connections are closed, and their file numbers may belong
 to other connections by now.
 """

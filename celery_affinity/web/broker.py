@@ -29,6 +29,9 @@ _MOST_CONNECTIONS = 8
 #: Time, s, for which a broker that did not answer is not asked again: a request must not wait behind others.
 _DOWN_S = 0.5
 
+#: Longest wait, s, for another cohort: that of a connection, and that of a reply.
+_PATIENCE_S = _CONNECT_TIMEOUT_S + _REPLY_TIMEOUT_S
+
 #: Errors of a connection that is lost, or of a server in a state that will pass.
 _NO_ANSWER = (OperationalError, redis_errors.ConnectionError, redis_errors.TimeoutError, OSError)
 
@@ -44,9 +47,10 @@ class Broker:
         self._app = app
         self._scheduler: Scheduler | None = None
         settings = settings_of(app)
-        self._fleet = WholeFleet([DEFAULT, *settings.cohorts], settings.cohort_of, self._of_cohort, rest_s=_DOWN_S)
+        names = [DEFAULT, *settings.cohorts]
+        self._fleet = WholeFleet(names, settings.cohort_of, self._of_cohort, rest_s=_DOWN_S, patience_s=_PATIENCE_S)
         self._others: dict[str, Scheduler] = {}
-        self._lock_of_others = threading.Lock()
+        self._locks = {name: threading.Lock() for name in names}
         self._lock = threading.Lock()
         self._connections: ConnectionPool | None = None
         self._lock_of_pool = threading.Lock()
@@ -82,7 +86,7 @@ class Broker:
     def _of_cohort(self, name: str) -> Scheduler:
         if name == DEFAULT:
             return self._main()
-        with self._lock_of_others:
+        with self._locks[name]:  # one thread connects; those for other cohorts do not wait for it
             if name not in self._others:
                 self._others[name] = self._opened(name)
             return self._others[name]

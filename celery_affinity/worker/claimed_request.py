@@ -46,7 +46,7 @@ class ClaimedRequest(_Request):
         tag = message.delivery_tag
         reporting = inbox.reporting_of(tag) if inbox is not None and is_claim(tag) else None
         if reporting is not None:
-            # Celery by itself would ack in a later turn of the loop, perhaps after the end of the task is told.
+            # Celery by itself would ack in a later iteration of the loop, perhaps after the end of the task is told.
             options.update(on_ack=message.ack_log_error, on_reject=message.reject_log_error)
         super().__init__(message, **options)
         self._check_what_celery_takes_on_trust()

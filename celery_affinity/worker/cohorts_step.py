@@ -67,7 +67,7 @@ class CohortsStep(AffinityStep):
 
     def register_with_event_loop(self, consumer: "Consumer", hub: Hub) -> None:
         for seat in self._seats.by_cohort.values():
-            seat.turn_with(hub)
+            seat.run_with(hub)
 
     def _pause(self) -> None:
         for seat in self._seats.by_cohort.values():

@@ -1,4 +1,4 @@
-"""A worker's part in kombu's event loop: a call at each turn, a way to wake the loop, a connection with replies."""
+"""A worker's part in kombu's event loop: a call at each iteration, a way to wake it, a connection with replies."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from ..server.connections.in_flight import InFlight
 
 
 class Loop:
-    """Calls *on_tick* at each turn of *hub*, and *on_reply* when there is a reply to the commands *in_flight*."""
+    """Calls *on_tick* at each iteration of *hub*, and *on_reply* when there is a reply to the commands *in_flight*."""
 
     def __init__(
         self, hub: Hub, in_flight: InFlight, *, on_tick: Callable[[], None], on_reply: Callable[[], None]
@@ -34,7 +34,7 @@ class Loop:
         return threading.get_ident() == self._thread
 
     def wake(self) -> None:
-        """Have the loop turn soon; from any thread."""
+        """Have the loop iterate soon; from any thread."""
         if not self._turns_anyway and not self.in_flight.is_under_way:
             self._waker.wake()
 

@@ -114,8 +114,8 @@ class Following:
             if not serves:
                 self._give_back({queue})
 
-    def turned(self) -> None:
-        self._members.turned()
+    def loop_ran(self) -> None:
+        self._members.loop_ran()
 
     def receive(self, claim: Claim) -> None:
         """Start a job that the server sent for a free slot, unless a job that was held before has the slot by now."""
@@ -149,9 +149,9 @@ class Following:
 
     # -- replies
 
-    def turn(self) -> None:
-        """Start the jobs that follow, tell the ends since the last turn of the event loop, and make requests ahead."""
-        self._members.turned()
+    def iterate(self) -> None:
+        """Start the jobs that follow, tell the ends since the loop's last iteration, and make requests ahead."""
+        self._members.loop_ran()
         self._members.notice_slots()
         self._hold_what_arrived()
         if self._lookahead:
@@ -190,7 +190,7 @@ class Following:
         self._go_on()
 
     def receive_elsewhere(self, claims: list[Claim]) -> None:
-        """Have the event loop start jobs of a reply to another thread, if the loop turns (see `watch_the_loop`)."""
+        """Have the event loop start jobs of a reply to another thread, if the loop runs (see `watch_the_loop`)."""
         if self._lookahead.is_off:
             self._arrived.extend(claims)
         else:
@@ -260,7 +260,7 @@ class Following:
         return started
 
     def _give_back_what_is_late(self) -> None:
-        """Give back the jobs that longer tasks hold up, and have the loop turn when others may be late."""
+        """Give back the jobs that longer tasks hold up, and have the loop iterate when others may be late."""
         self._return(self._lookahead.give_back_what_is_late())
         now_s = time.monotonic()
         if self._lookahead and now_s >= self._looks_again_s:

@@ -22,7 +22,7 @@ class _Receiver(Protocol):
 
 
 class WorkerHost:
-    """The worker of *consumer*. `loop` is set while an event loop turns, `following` and `strays` from the join on."""
+    """The worker of *consumer*. `loop` is set while an event loop runs, `following` and `strays` from the join on."""
 
     def __init__(self, consumer: "Consumer") -> None:
         self.loop: Loop | None = None
@@ -62,6 +62,6 @@ class WorkerHost:
                 self._consumer.timer.call_after(_CATCHES_UP_S, held.request.fence)
         self.wake()
 
-    def heartbeat(self, *, loop_turns: bool) -> float | None:
+    def heartbeat(self, *, loop_runs: bool) -> float | None:
         """Free slots of claims that run nowhere."""
-        return None if self.strays is None else self.strays.free(loop_turns=loop_turns)
+        return None if self.strays is None else self.strays.free(loop_runs=loop_runs)

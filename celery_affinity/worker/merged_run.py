@@ -7,50 +7,36 @@ failure; `callers.sharing` tells the others.
 
 import inspect
 import logging
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from celery import Celery
 from celery.app.task import Context, Task
 from celery.exceptions import Ignore, Retry
 from celery.signals import task_failure, task_success
 
-from ..callers.caller_events import collected, send_start
+from ..callers.caller_events import send_start
 from ..callers.known_ends import Failed, Succeeded
 from ..callers.sharing import DOWN, Batch, retry, share
-from ..callers.teller import Teller
 from ..client.first_try import mode_of
 from ..client.merge_functions import with_functions
 from ..client.of_app import merge_of, settings_of
 from ..errors import NotMerged
 from ..membership.held import claim_in
-from ..rules.cohorts import DEFAULT
 from ..rules.marks import is_batch
 from ..rules.merging import Call, Merge
-from ..rules.redis_keys import COHORT
-from ..server.scheduler import Scheduler
-from ..transport.channel import AffinityChannel
-from .started_request import NotBegunError
+from .broker_of_run import broker, once_it_answers
 
 logger = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
 
 #: Name of the attribute of a request that has its `_Run`.
 _RUN = "affinity_run"
 
 #: Name of the attribute of a task's function that is wrapped.
 _WRAPPED = "_celery_affinity_runs_all_calls"
-
-#: What a policy of retries says of connecting; a user's may say more, of publishing.
-_PAUSES = ("max_retries", "interval_start", "interval_step", "interval_max")
-
-#: Longest waits, s, for a broker that is down: of a run that can be given back, and of one that was acked, which would
-#: fail for all callers. The pause between two tries.
-_PATIENCE_S, _PATIENCE_AFTER_ACK_S, _PAUSE_S = 60.0, 600.0, 0.5
 
 
 class _Run(NamedTuple):
@@ -171,11 +157,11 @@ def _without_others(task: Task, batch: Batch, calls: Mapping[str, Call], togethe
     going = [each for each in calls if each not in staying]
 
     def part() -> None:
-        with _broker(task) as (scheduler, _):
+        with broker(task) as (scheduler, _):
             if scheduler.part(batch.job_id, going, fence=batch.fence) < 0:
                 raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
 
-    _once_the_broker_answers(task, part, "The calls that do not merge with task %s cannot be sent back")
+    once_it_answers(task, part, "The calls that do not merge with task %s cannot be sent back")
     return {job_id: calls[job_id] for job_id in together}
 
 
@@ -216,34 +202,16 @@ def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[
 
 def _all_calls(task: Task, names: inspect.Signature | None, batch: Batch, own: Call) -> dict[str, Call]:
     """Return the calls of a batch, by job id, in the order in which they were published. *own*: the run's, as ""."""
-    return _once_the_broker_answers(
+    return once_it_answers(
         task, partial(_read, task, names, batch, own), "The calls that are merged with task %s cannot be read"
     )
-
-
-def _once_the_broker_answers(task: Task, ask: Callable[[], _T], what: str) -> _T:
-    """Return what *ask* returns. Waits while the broker is down: the batch stays claimed. *what*: what fails then."""
-    deadline_s = time.monotonic() + (_PATIENCE_S if task.acks_late else _PATIENCE_AFTER_ACK_S)
-    is_said = False
-    while True:
-        try:
-            return ask()
-        except DOWN as exc:
-            if not is_said:
-                logger.warning("%s, because the broker does not answer; retrying: %s", what % task.request.id, exc)
-                is_said = True
-            if time.monotonic() >= deadline_s:
-                if task.acks_late:
-                    raise NotBegunError(f"{what % task.request.id}: {exc}") from exc
-                raise
-        time.sleep(_PAUSE_S)
 
 
 def _read(task: Task, names: inspect.Signature | None, batch: Batch, own: Call) -> dict[str, Call]:
     calls = {"": own}
     published_us: dict[str, int] = {}
     requests = []
-    with _broker(task) as (scheduler, teller):
+    with broker(task) as (scheduler, teller):
         after: int | None = 0
         while after is not None:
             page = scheduler.callers(batch.job_id, fence=batch.fence, after=after)
@@ -260,29 +228,6 @@ def _read(task: Task, names: inspect.Signature | None, batch: Batch, own: Call) 
         for request in requests:
             send_start(request, batch.run_id)
     return {job_id: calls[job_id] for job_id in sorted(calls, key=published_us.__getitem__)}
-
-
-@contextmanager
-def _broker(task: Task) -> Iterator[tuple[Scheduler, Teller]]:
-    """Yield a scheduler on a connection of the app's pool, by which its tasks publish, and who tells callers.
-
-    The connection is back in the pool by then: what follows from a call is published by another of the pool's, and a
-    thread that held one while it waited for the next would wait for ever.
-    """
-    app = task.app
-    with app.producer_or_acquire() as producer:
-        policy = app.conf.task_publish_retry_policy
-        producer.connection.ensure_connection(**{name: policy[name] for name in _PAUSES if name in policy})
-        scheduler = _scheduler_of(task, producer.channel)
-    with collected(app, task.request) as events:
-        yield scheduler, Teller(app, task.request.hostname or "", lambda: events)
-
-
-def _scheduler_of(task: Task, channel: AffinityChannel) -> Scheduler:
-    """Return the scheduler of the cohort that has the batch."""
-    cohort = (task.request.properties or {}).get(COHORT, DEFAULT)
-    routes = channel.routes
-    return channel.scheduler if routes is None or cohort == DEFAULT else routes.channel_of(cohort).scheduler
 
 
 def _share_result(sender: Any = None, result: Any = None, **_: Any) -> None:
@@ -319,7 +264,7 @@ def _share(task: Task, batch: Batch | None, end: Succeeded | Failed) -> None:
 def _at_the_broker(task: Task, tell: Callable[..., object]) -> None:
     """Tell the other callers with *tell*. Those that cannot be told now the dispatcher tells, after the release."""
     try:
-        with _broker(task) as (scheduler, teller):
+        with broker(task) as (scheduler, teller):
             tell(teller, scheduler=scheduler)
     except DOWN as exc:
         logger.warning(

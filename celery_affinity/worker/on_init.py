@@ -1,4 +1,4 @@
-"""Celery's signal `worker_init`: a process turns out to be a worker, and loads what a worker needs."""
+"""Celery's signal `worker_init`: a process is a worker, and loads what a worker needs."""
 
 from typing import Any
 

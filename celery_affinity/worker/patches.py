@@ -118,7 +118,7 @@ def _tell_ends(consumer: "Consumer") -> None:
 
 
 def _wake_for_calls(consumer: "Consumer", host: Host | Seats) -> None:
-    """Have the event loop turn for an ack of a stock message: kombu before 5.7 lets an ack of another thread wait.
+    """Have the event loop iterate for an ack of a stock message: kombu before 5.7 lets an ack of another thread wait.
 
     An error of a function that is called in the loop does not end the loop: a command of remote control may ask for the
     impossible.

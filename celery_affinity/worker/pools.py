@@ -44,7 +44,7 @@ def size(pool: BasePool) -> int:
 
 
 def writes_at_once(pool: BasePool) -> bool:
-    """Have a prefork pool write its jobs in this turn of the loop, though the pool's own part of the turn may be over.
+    """Have a prefork pool write its jobs in this iteration of the loop, though the pool's own part of it may be over.
 
     Return whether *pool* writes: other pools have nothing to write.
     """
@@ -127,7 +127,7 @@ def keep_what_is_half_read(pool: BasePool) -> None:
 
 
 def read_results(pool: BasePool) -> None:
-    """Read the ends of tasks from a prefork pool, as the event loop would if it turned.
+    """Read the ends of tasks from a prefork pool, as the event loop would if it ran.
 
     Only the event loop's own thread may call this function.
     """

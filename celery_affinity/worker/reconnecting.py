@@ -1,7 +1,7 @@
 """A reconnect as soon as the server answers: Celery's own pauses between its tries grow to half a minute.
 
 While the server is down, the heartbeats' thread calls it several times a second. A consumer that reconnects waits for
-the word of that thread instead of sleeping. Meanwhile nobody turns the event loop, so the ends of tasks in pool
+the word of that thread instead of sleeping. Meanwhile nobody runs the event loop, so the ends of tasks in pool
 processes are read here: the heartbeats' thread tells the server these ends before the connection of the event loop is
 back, which takes a second and more.
 """

@@ -135,7 +135,7 @@ class Seat:
         if self._slots.blocks_the_loop:
             self.following.watch_the_loop()
 
-    def turn_with(self, hub: Hub) -> None:
+    def run_with(self, hub: Hub) -> None:
         """Have a part in the event loop, now or when the seat is taken."""
         self._hub = hub
         self._loop()
@@ -144,7 +144,7 @@ class Seat:
         if self._hub is None or self.following is None or self._own is None or self.host.loop is not None:
             return
         in_flight: InFlight = self._own.in_flight_of_its_own()
-        self.host.loop = Loop(self._hub, in_flight, on_tick=self.following.turn, on_reply=self.following.reply)
+        self.host.loop = Loop(self._hub, in_flight, on_tick=self.following.iterate, on_reply=self.following.reply)
 
     def pause(self) -> None:
         """Start nothing until the next `start`: Celery has lost the broker, or stops."""
@@ -179,7 +179,7 @@ class Seat:
     def _receive(self, claim: Claim) -> None:
         assert self.following is not None, "entered"
         if getattr(self._consumer.pool, "is_green", False) and self._channel is not None:
-            self.following.receive(claim)  # another greenlet of the only thread, and no event loop that would turn
+            self.following.receive(claim)  # another greenlet of the only thread, and no event loop that would run
         else:
             self.following.receive_elsewhere([claim])
 

@@ -67,9 +67,9 @@ class Seats:
     def obey(self, sign: list[str]) -> None:
         raise AssertionError("no server knows this inbox")
 
-    def turned(self) -> None:
+    def loop_ran(self) -> None:
         for each in self.taken:
-            each.turned()
+            each.loop_ran()
 
     # -- as `rate_limits` and `patches` see one membership
 

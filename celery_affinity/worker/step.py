@@ -129,9 +129,9 @@ class AffinityStep(bootsteps.StartStopStep):
         logger.info(line)
 
     def register_with_event_loop(self, consumer: "Consumer", hub: Hub) -> None:
-        """Tell ends, and start the jobs that follow, at each turn of the loop."""
+        """Tell ends, and start the jobs that follow, at each iteration of the loop."""
         in_flight = consumer.task_consumer.channel.in_flight_of_its_own()
-        self._host.loop = Loop(hub, in_flight, on_tick=self.following.turn, on_reply=self.following.reply)
+        self._host.loop = Loop(hub, in_flight, on_tick=self.following.iterate, on_reply=self.following.reply)
 
     def stop(self, consumer: "Consumer") -> None:
         """Before a reconnect: wait for the next start. At a shutdown: take no new job."""

@@ -35,13 +35,13 @@ class Strays:
         self._reporting = reporting
         self._since_s: dict[Any, float] = {}
 
-    def free(self, *, loop_turns: bool) -> float | None:
+    def free(self, *, loop_runs: bool) -> float | None:
         """Free the slots of strays. Return the seconds until the next search; None: there is no hurry.
 
         Nothing is a stray while the event loop stands still, since the loop reads the ends and moves requests on. Any
         thread may call this method. Raises nothing.
         """
-        if not loop_turns:
+        if not loop_runs:
             self._since_s.clear()
             return None
         try:

@@ -12,10 +12,13 @@ export async function work({ url, token, types, slots = 1, tasks, until = new Ab
         const headers = { Authorization: `Bearer ${token}`, "Worker-Secret": secret ?? "", "Content-Type": "application/json" };
         for (;;) {
             const said = typeof body === "function" ? body() : body; // a heartbeat's list is made anew for each try
-            const options = { method, headers, body: said && JSON.stringify(said), signal: AbortSignal.timeout(40_000) };
-            const answer = await fetch(url + path, options).catch(() => null);
-            const text = await answer?.text().catch(() => null);
-            if (text != null && answer.status < 500) return { status: answer.status, reply: text ? JSON.parse(text) : null };
+            const text = typeof said === "string" ? said : JSON.stringify(said);
+            const options = { method, headers, body: text, signal: AbortSignal.timeout(40_000) };
+            try {
+                const answer = await fetch(url + path, options);
+                const reply = JSON.parse((await answer.text()) || "null"); // a proxy's own page is no answer
+                if (answer.status < 500) return { status: answer.status, reply };
+            } catch {} // nobody answers
             await sleep(1000);
         }
     }
@@ -33,12 +36,14 @@ export async function work({ url, token, types, slots = 1, tasks, until = new Ab
         let end;
         try {
             if (!(job.task in tasks)) throw new TypeError(`this worker has no task ${job.task}`);
-            end = { state: "done", result: (await tasks[job.task](job.args, job.kwargs, job, signal)) ?? null };
-        } catch (error) {
-            end = { state: "failed", error: { type: error.name, message: error.message, traceback: error.stack } };
-            if (signal.reason === "revoked") end = { state: "revoked" };
+            const result = (await tasks[job.task](job.args, job.kwargs, job, signal)) ?? null;
+            end = JSON.stringify({ fence, state: "done", result }); // a result that JSON does not have has failed
+        } catch (thrown) {
+            const { name, message, stack } = thrown instanceof Error ? thrown : new Error(String(thrown));
+            end = { fence, state: "failed", error: { type: name, message, traceback: stack } };
+            if (signal.reason === "revoked") end = { fence, state: "revoked" };
         }
-        const { status, reply } = await ask("POST", `${place}/end`, { fence, ...end });
+        const { status, reply } = await ask("POST", `${place}/end`, end);
         if ([400, 413].includes(status)) { // a result that is too large, or a strange name of an error
             const error = { type: "RefusedEnd", message: reply.error.message };
             await ask("POST", `${place}/end`, { fence, state: "failed", error });

@@ -26,7 +26,8 @@ while :; do
     case $(ask GET "/api/workers/$worker/jobs?wait=20&held=") in
     404) rm -r "$folder"; exec "$0" "$@" ;; # it was silent for too long: join again
     200) ;;
-    *) continue ;;
+    204) continue ;;
+    *) sleep 1; continue ;; # such as 401
     esac
     claim=$(sed -n 's/^{"jobs":\[{"id":"\([^"]*\)","fence":\([0-9]*\),.*/\1 \2/p' "$folder/reply")
     id=${claim% *} fence=${claim#* }

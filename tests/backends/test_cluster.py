@@ -13,7 +13,7 @@ from celery.exceptions import ImproperlyConfigured
 from redis.crc import key_slot
 
 from celery_affinity.backends.cluster import ClusterBackend
-from celery_affinity.embedded.server import HOST, _free_port
+from celery_affinity.embedded.ports import HOST, free_port
 from celery_affinity.server.connections.kept import SlotMovedError
 
 from ..support.certificates import make
@@ -153,7 +153,7 @@ def test_what_counts_is_not_counted_twice(app, monkeypatch):
 
 def test_a_cluster_that_is_down_is_an_error_in_the_time_of_the_policy(new_app, caplog):
     options = {"retry_policy": {"max_retries": 2, "interval_start": 0, "interval_step": 0}}
-    backend = new_app(f"redis-cluster://{HOST}:{_free_port()}", result_backend_transport_options=options).backend
+    backend = new_app(f"redis-cluster://{HOST}:{free_port()}", result_backend_transport_options=options).backend
     with pytest.raises(redis.ConnectionError, match="no node of the cluster says who has"):
         backend.store_result("task", 1, states.SUCCESS)
     assert len(caplog.records) == 2  # the transaction within is not repeated for itself

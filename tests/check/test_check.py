@@ -12,7 +12,7 @@ import pytest
 import redis
 from celery import Celery
 
-from celery_affinity.check import LEVELS, check
+from celery_affinity.check import LEVELS, check, gather_answers
 from celery_affinity.check import gather as gather_module
 from celery_affinity.check.gather import gather
 from celery_affinity.embedded import EmbeddedServer
@@ -159,7 +159,7 @@ def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypa
     with (
         EmbeddedServer() as server,
         gather_module._connection(new_app(server.url)) as connection,
-        gather_module._Producers(connection).acquire() as producer,
+        gather_answers._Producers(connection).acquire() as producer,
     ):
         os.kill(server.pid, signal.SIGSTOP)
         try:
@@ -198,7 +198,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     fleet.join("two", "pdf")
     for worker, stops in (("one", "force"), ("two", "shop.draw shop.store%20all")):
         fleet.scheduler.client.hset(Keys().key("worker", worker), "stops", stops)
-    fleet.scheduler.heartbeat("two", turns=False)
+    fleet.scheduler.heartbeat("two", loop_runs=False)
     fleet.publish("waits", "drawing")
     fleet.publish("later", "pdf", delay_s=60)
     fleet.bury("bad", "excel")
@@ -261,3 +261,14 @@ def test_findings_of_each_cohort_have_its_name_and_one_that_is_down_is_a_finding
     redis_client.delete(Keys().key("schema"))
     found = dict(asked(eu={"types": ["eu"], "url": "redis://127.0.0.1:1/0"}))
     assert found["cohort-down"].startswith("Cohort 'eu' does not answer")
+
+
+def test_keys_that_calls_alone_give_jobs_of_two_cohorts_are_found_among_those_in_use(valkey, redis_client, new_app):
+    app = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
+    for cohort in ("default", "ml"):
+        redis_client.hset(Keys(cohort=cohort).key("settings"), "tenants", "acme=max:3")
+    for type_ in ("gpu", "pdf"):
+        for keys in ({"exclusive": "printer", "tenant": "acme"}, {"exclusive": f"{type_} alone", "tenant": "free"}):
+            app.send_task("work", queue=type_, **keys)
+    found = {each.id: each.what for each in check(gather(app, answers_within_s=0.1))}
+    assert "keys: 'printer' (default, ml), 'tenant:acme' (default, ml)." in found["key-used-in-cohorts"]

@@ -59,6 +59,7 @@ def results(**found):
 
 
 STOCK = Answer("stock@h", ("pdf", "other"), ours=False)
+IN_EU = replace(GOOD, fleet=replace(FLEET, keys_in_use=frozenset({"printer", "another"})))
 CANNOT_STOP = replace(FLEET, slots=2, minima={"acme": 1}, members=(replace(ONE, stops=frozenset({"shop.draw"})),))
 OWN_NOT_SERVED = {"pdf": ("task shop.render",), "drawing": ("task shop.draw",)}
 
@@ -146,6 +147,8 @@ CASES = [
         "is not stopped on one@h: no task"),
     ("key-in-cohorts", app(shared_keys={"customer:*": {"shop.draw": "ml", "shop.render": "default"}}),
         "'customer:*': shop.draw (ml), shop.render (default). Each cohort counts by itself, so"),
+    ("key-used-in-cohorts", replace(fleet(keys_in_use=frozenset({"printer", "own"})), cohorts={"eu": IN_EU}),
+        "have these keys: 'printer' (default, eu)."),
     ("cohort-down", replace(GOOD, cohorts={"eu": Facts(APP, down="Connection refused")}),
         "Cohort 'eu' does not answer correctly: Connection refused."),
     ("stock-messages", fleet(stock_messages={"drawing": 2}), "queue 'drawing'"),
@@ -233,7 +236,7 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
         "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-down",
         "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
         "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-down",
-        "bound-full", "cluster-results", "tenant-not-filled", "cohort-down",
+        "bound-full", "cluster-results", "tenant-not-filled", "cohort-down", "key-in-cohorts",
     }  # fmt: skip
 
 

@@ -205,9 +205,9 @@ class Both(SideBySide):
         self.step("count", reply, *(word for each in sums for word in each.words), worker=worker, number=number)
         self.compare()
 
-    def _heartbeat(self, worker, turns):
-        reply = self.reference.heartbeat(worker, turns=turns, now_us=self.now_us)
-        self.step("heartbeat", [reply.known, reply.again, Named(reply.more)], worker=worker, turns=int(turns))
+    def _heartbeat(self, worker, loop_runs):
+        reply = self.reference.heartbeat(worker, loop_runs=loop_runs, now_us=self.now_us)
+        self.step("heartbeat", [reply.known, reply.again, Named(reply.more)], worker=worker, loop_runs=int(loop_runs))
         self.compare(reply.more)
 
     def _recover(self, worker):

@@ -89,9 +89,9 @@ class Serving(Both):
             worker, number, sums = self.counted
             self._count(worker, number - earlier, sums)
 
-    @often(5, index=indexes, turns=draw.booleans())
-    def heartbeat(self, index, turns):
-        self._heartbeat(self.pick_worker(index), turns)
+    @often(5, index=indexes, loop_runs=draw.booleans())
+    def heartbeat(self, index, loop_runs):
+        self._heartbeat(self.pick_worker(index), loop_runs)
 
     @often(2, index=indexes)
     def recover(self, index):

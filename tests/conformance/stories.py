@@ -193,7 +193,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, RecurringCalls):
             if self.owed:
                 self.go_on(given)  # until the worker holds more than one call takes back
             self._recover(worker)
-            self._heartbeat(worker, turns=True)
+            self._heartbeat(worker, loop_runs=True)
         self._leave(worker)
         for type_ in given:
             self._purge(type_)

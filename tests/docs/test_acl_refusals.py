@@ -135,7 +135,7 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
         lambda: producer.tell_ends("worker", acks=[], ends=[End("job", "1", "acked")], sequence=1, inline=True),
         lambda: producer.requeue("worker", [("job", "1")], counted=False),
         lambda: producer.sync("worker", [], slots=1, other=0, draining=False),
-        lambda: producer.heartbeat("worker", turns=False),
+        lambda: producer.heartbeat("worker", loop_runs=False),
         lambda: producer.tick(),
         lambda: producer.announce("app", again_s=1),
         lambda: producer.told(["job"]),

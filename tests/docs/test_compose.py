@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import socket
 import sys
 import tomllib
 import urllib.request
@@ -15,6 +14,7 @@ import yaml
 from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded.ports import free_port
 
 from ..support.processes import ROOT, Process, wait_until
 
@@ -32,7 +32,7 @@ class Local:
     """The services as processes here: addresses of the network of containers become addresses of this machine."""
 
     def __init__(self, broker):
-        self.addresses = {"valkey:6379": f"127.0.0.1:{broker.port}", "--port=5555": f"--port={_free_port()}"}
+        self.addresses = {"valkey:6379": f"127.0.0.1:{broker.port}", "--port=5555": f"--port={free_port()}"}
         self.flower_url = "http://127.0.0.1:" + self.addresses["--port=5555"].partition("=")[2]
 
     def start(self, service):
@@ -62,12 +62,6 @@ class Local:
         for there, here in self.addresses.items():
             text = text.replace(there, here)
         return text
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture
@@ -127,7 +121,7 @@ def test_what_services_refer_to_is_there():
 def test_a_node_and_a_worker_of_the_cluster_run_by_their_own_command_lines(cluster, broker):
     program, *options = shlex.split(ALL["node"]["command"])
     assert program == "valkey-server"
-    options += ["--cluster-port", str(_free_port())]  # by default one that may not be there
+    options += ["--cluster-port", str(free_port())]  # by default one that may not be there
     with EmbeddedServer(options=options) as node, redis.Redis.from_url(node.url) as client:
         assert client.info("cluster")["cluster_enabled"] == 1
     local = Local(broker)

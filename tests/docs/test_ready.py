@@ -1,18 +1,58 @@
-"""The checks before the first day of production: each command exists, with its options."""
+"""The checks before the first day of production: each command exists, with its options, and is fine on such a fleet."""
 
+import os
 import re
 import shlex
 from types import SimpleNamespace
 
 import click
 import pytest
+import redis
 from celery import Celery
 from celery.bin.celery import celery as root
 
-from ..support.processes import ROOT
+from celery_affinity.embedded import EmbeddedServer
+
+from ..support.pages import blocks
+from ..support.processes import ROOT, run_celery, start_worker
 
 PAGE = (ROOT / "docs/how-to/ready.md").read_text()
 COMMANDS = sorted(set(re.findall(r"`(celery -A shop [^`]+)`", PAGE)))
+ASKED = sorted(set(re.findall(r"`redis-cli ([^`]+)`", PAGE)))
+
+#: An app that is ready, and what its fleet's answers say of that.
+SHOP = """
+import os
+from celery import Celery
+from celery_affinity import Bound, Tenant
+
+app = Celery("shop", broker=os.environ["BROKER_URL"])
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    broker_transport_options={"socket_timeout": 5, "socket_connect_timeout": 2},
+    task_ignore_result=True,
+    task_acks_late=True,
+    task_time_limit=600,
+    affinity_keep=3600,
+    affinity_reserve={"pdf": {"queued": 1}},
+    affinity_max_pending={"pdf": Bound(1000)},
+    affinity_tenants={"*": Tenant(max=1)},
+)
+
+
+@app.task(affinity="pdf")
+def render(path): ...
+"""
+FINE = {
+    "celery -A shop affinity check --strict": ["no findings"],
+    "celery -A shop affinity status": ["pdf"],
+    "celery -A shop affinity explain TASK_ID": ["state"],
+    "celery -A shop affinity metrics --once": ["celery_affinity_pending_jobs"],
+    "celery -A shop affinity settings": ["reserve", "keep"],
+    "celery -A shop inspect conf": ["task_acks_late", "task_time_limit"],
+    "celery -A shop report": ["broker_transport_options", "socket_timeout"],
+    "config get maxmemory-policy": ["noeviction"],
+}
 
 
 def test_each_check_says_how_and_when_it_is_fine():
@@ -32,3 +72,24 @@ def test_each_command_exists_with_its_options(command):
         found = found.get_command(context, words.pop(0))
     assert found is not root
     found.parse_args(click.Context(found, parent=context), words)
+
+
+@pytest.mark.slow  # other tests have each command; this one has the page as a whole
+def test_each_command_is_fine_on_a_fleet_that_is_ready(tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    conf = blocks("docs/how-to/deploy.md")["redis.conf"]
+    options = [word for line in conf.splitlines() for word in f"--{line}".split(" ")]
+    said = {}
+    with EmbeddedServer(options=options, password="long and hard to guess") as server:
+        env = {**os.environ, "BROKER_URL": server.url, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+        start_worker("shop", server.url, ["pdf"], concurrency=2, name="pdf1", env=env).wait_ready(60)
+        with redis.Redis.from_url(server.url, decode_responses=True) as client:
+            said |= {each: str(client.execute_command(*each.split())) for each in ASKED}
+        task_id = run_celery("-A", "shop", "call", "shop.render", "--args", '["a"]', env=env).stdout.strip()
+        for command in COMMANDS:
+            words = shlex.split(command.replace("TASK_ID", task_id))[1:]
+            done = run_celery(*words, env=env)
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            said[command] = done.stdout
+    lacks = {each: said[each] for each, words in FINE.items() if not all(word in said[each] for word in words)}
+    assert lacks == {}

@@ -67,7 +67,7 @@ def test_everything_is_paused(fleet):
     for number in range(3):
         fleet.call(f"report-{number}", "pdf")
     fleet.scheduler.advance(12 * 60 - 3)
-    fleet.scheduler.heartbeat("pdf1", turns=True)
+    fleet.scheduler.heartbeat("pdf1", loop_runs=True)
     fleet.scheduler.advance(3)
     says("all-paused", fleet.status())
 
@@ -90,7 +90,7 @@ def test_remarks_about_workers_and_types(fleet):
     fleet.join("drains", "pdf")
     fleet.sync("drains", draining=True)
     fleet.join("stalled", "pdf")
-    fleet.scheduler.heartbeat("stalled", turns=False)
+    fleet.scheduler.heartbeat("stalled", loop_runs=False)
     fleet.join("nothing")
     fleet.scheduler.configure({"reserve": "pdf:queued=2"})
     for number in range(6):
@@ -122,7 +122,7 @@ def test_a_worker_is_slow(fleet):
     fleet.hand_over()
     for worker in took_s:
         fleet.call(f"runs-on-{worker}", "pdf")
-        fleet.scheduler.heartbeat(worker, turns=True)
+        fleet.scheduler.heartbeat(worker, loop_runs=True)
     says("slow", fleet.status())
     assert re.search(r"`slow: its pdf jobs take \d\.\d times as long as on other workers`", TEXT)
 

@@ -20,6 +20,8 @@ INSTEAD = {
     r"(is|are|was|were|be|been|goes|went) away": "is down, or does not answer",
     r"some (\d[\d,.]*|two|three|four|five|ten|twenty|thirty|dozen|hundred|minutes|seconds)": "about, or a few",
     r"(?<!celery )beats?": "heartbeat, or celery beat",
+    r"turns? of (the|its|an|a worker's) (event )?loop": "iteration of the loop; a turn is a tenant's, or a type's",
+    r"loops?( that| which| would| must| does not| do not| to)? turn(s|ed|ing)?( again)?": "the loop runs, or iterates",
 }
 
 #: Phrases that have such a word in its other sense.
@@ -129,6 +131,14 @@ ONE_MEANING = {
     r"\bdef beat\b|\.beat\(": ((), "heartbeat"),
     r"\bdef of_(type|key)\b": ((), "type_address, key_address"),
     r"_Telling\b": ((), "_EndInHand"),
+    r"(?i)\b(\w+_)?turn(s|ed|ing)?(_\w+)?\b": (
+        # where tenants, or types that share a key, take turns
+        (
+            *("lua/keyed/", "lua/jobs/hooks.lua", "lua/placing/", "lua/repair/"),
+            *("observe/", "lab/", "rules/", "cli/", "check/"),
+        ),
+        "of an event loop: runs, iteration; else in order, becomes, makes",
+    ),
 }
 
 
@@ -146,6 +156,8 @@ def test_a_name_has_one_meaning():
 
 def test_a_name_of_another_meaning_is_found():
     assert len(list(several_meanings("lua/keyed/shares.lua", "-- settles it: shares.settle()"))) == 2
+    assert len(list(several_meanings("worker/seat.py", "loop_turns = self.turned()  # a turn returns"))) == 3
+    assert found("The event loop turns again, and each turn of the loop tells.") != []
 
 
 def test_no_output_of_a_command_has_one():

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,6 +17,7 @@ from redis.retry import Retry
 from celery_affinity import AffinityError
 from celery_affinity.embedded import EmbeddedServer, EmbeddedServerError
 from celery_affinity.embedded import server as embedded
+from celery_affinity.embedded.ports import HeldPort
 
 from ..support.processes import wait_until
 
@@ -128,10 +130,42 @@ def test_two_servers_at_once_have_ports_of_their_own():
 
 def test_a_port_that_was_taken_meanwhile_is_passed_over(monkeypatch):
     with EmbeddedServer() as first:
-        offered = iter([first.port, first.port, embedded._free_port()])
-        monkeypatch.setattr(embedded, "_free_port", lambda: next(offered))
+        offered = iter([SimpleNamespace(number=first.port), SimpleNamespace(number=first.port), HeldPort()])
+        monkeypatch.setattr(embedded, "HeldPort", lambda: next(offered))
         with EmbeddedServer() as second, client_of(second) as client:
             assert client.info("server")["process_id"] == second.pid != first.pid
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port cannot be held")
+def test_nobody_gets_the_port_of_a_server_that_is_away():
+    with EmbeddedServer() as server:
+        server.kill()
+        with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+            other.bind(("127.0.0.1", server.port))
+        with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", server.port)):
+            pass
+        server.start()
+
+
+def test_a_held_port_is_free_when_nobody_holds_it():
+    held = HeldPort()
+    number = held.number
+    del held
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", number))
+
+
+def test_a_server_that_answered_too_late_for_a_process_that_stood_still_is_taken_for_started(monkeypatch):
+    clock = iter([0.0, *[embedded.START_TIMEOUT_S + 1] * 9])  # stands still while the server starts
+    monkeypatch.setattr(embedded, "monotonic", lambda: next(clock))
+    server = EmbeddedServer()
+
+    def is_up():
+        return "Ready to accept connections" in server.log_path.read_text()
+
+    monkeypatch.setattr(embedded, "sleep", lambda pause_s: wait_until(is_up, 20, "it is up"))
+    with server, client_of(server) as client:
+        assert client.ping()
 
 
 def test_a_port_asked_for_that_is_taken_is_an_error_that_shows_the_log():

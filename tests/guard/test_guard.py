@@ -215,7 +215,7 @@ def test_no_secret_stands_in_the_guards_arguments(tmp_path):
 # -- a loop that stands still
 
 
-def test_a_blocked_loops_unread_jobs_run_elsewhere_within_5_s_and_it_takes_jobs_again_when_it_turns(fleet):
+def test_a_blocked_loops_unread_jobs_run_elsewhere_within_5_s_and_it_takes_jobs_again_when_it_runs(fleet):
     fleet.start("blocked", "pdf", pool="prefork", concurrency=4)
     fleet.start("versatile", "pdf", "excel", pool="threads", concurrency=4)
     fleet.app.control.broadcast("block", arguments={"seconds": 10}, destination=[fleet.report.status().workers[0].name])
@@ -226,7 +226,7 @@ def test_a_blocked_loops_unread_jobs_run_elsewhere_within_5_s_and_it_takes_jobs_
     assert fleet.redis.llen(inbox) >= 3, "one may be in its socket"
     wait_until(lambda: len(fleet.ledger.ends()) >= 3, 5, "they run elsewhere")
     assert fleet.report.status().workers[0].free == 0
-    wait_until(lambda: fleet.ledger.ends()["block"], 15, "it turns again")
+    wait_until(lambda: fleet.ledger.ends()["block"], 15, "it runs again")
     wait_until(lambda: len(fleet.ledger.ends()) == 5, 5, "what it had read has run as well")
     wait_until(fleet.all_slots_are_free, 10, "it takes jobs again")
     assert {job: count for job, count in fleet.ledger.starts().items() if job != "block"} == {
@@ -248,7 +248,7 @@ def test_a_solo_worker_gets_its_next_job_at_once_after_a_long_one(fleet):
 @pytest.mark.parametrize("pool", in_time("gevent", "prefork", "threads", "solo", "eventlet"))
 def test_an_idle_loop_is_not_taken_for_one_that_stands_still(fleet, pool):
     worker = fleet.start("idle", "pdf", pool=pool)
-    worker.wait_ready(30)  # it joins before its loop turns
+    worker.wait_ready(30)  # it joins before its loop runs
     (status,) = fleet.report.status().workers
     calm_since = last = time.monotonic()
     while last - calm_since < 3 * STALLED_AFTER_S:

@@ -8,7 +8,7 @@ from celery_affinity.guard.pulse import Pulse, PulseReader
 def test_a_pulse_is_read_by_another_process():
     pulse = Pulse()
     reader = PulseReader(pulse.fileno())
-    before = reader.turned_at_s
+    before = reader.ran_at_s
     assert not pulse.stands_still
-    pulse.turn()
-    assert before < reader.turned_at_s <= time.monotonic()
+    pulse.note_run()
+    assert before < reader.ran_at_s <= time.monotonic()

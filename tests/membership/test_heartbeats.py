@@ -16,9 +16,9 @@ def membership_with(claims, sync):
     members.claims, members.capacity = claims, Capacity(Pool(2), claims)
     members.capacity.types = ("mail", "pdf")
     members.reporting = reporting_of(claims)
-    members.withdrawn, members._rejoin, members._resumed = frozenset(), False, False
-    members._guard, members._host, members._heartbeats = None, Host(), Mock()
-    members._pulse = SimpleNamespace(stands_still=False)
+    members.withdrawn, members._rejoin = frozenset(), False
+    members._loop, members._host, members._heartbeats = Mock(), Host(), Mock()
+    members._loop.stands_still = members._loop.report.return_value = False
     members._settings = SimpleNamespace(heartbeat_interval=5)
     members._dispatcher, members._recording = Mock(), Mock()
 
@@ -26,7 +26,7 @@ def membership_with(claims, sync):
         calls.append(("join without", sorted(withdrawn)))
         return SimpleNamespace(void_up_to=0)
 
-    members.name = members._app = "any"
+    members.id = members.name = members._app = "any"
     members._reconciling = SimpleNamespace(
         join=join, sync=sync, requeue=lambda scheduler, numbers: calls.append(("given back", numbers))
     )

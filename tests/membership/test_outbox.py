@@ -53,7 +53,7 @@ def test_another_thread_takes_over_what_a_loop_does_not_read(worker, in_flight):
     assert worker.held_there() == {following.job_id}
 
 
-def test_a_loop_that_turns_again_reads_nothing_of_what_was_taken_over(worker, in_flight):
+def test_a_loop_that_runs_again_reads_nothing_of_what_was_taken_over(worker, in_flight):
     worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
     worker.outbox.take_over()
     assert worker.outbox.receive(worker.scheduler) == []

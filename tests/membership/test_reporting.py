@@ -2,7 +2,6 @@
 
 import threading
 import time
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -39,13 +38,14 @@ def test_an_end_is_told_at_once_unless_another_job_is_to_start_first(worker, in_
 
 
 def test_a_loop_that_stands_still_is_done_without_once():
-    membership = Membership.__new__(Membership)
-    membership._pulse, membership._heartbeats = SimpleNamespace(age_s=0.4), Mock()
+    membership, age_s = Membership.__new__(Membership), 0.4
+    membership._loop, membership._heartbeats = Mock(), Mock()
+    membership._loop.stands_still_for = lambda seconds: seconds < age_s
     membership.reporting = reporting_of()
     membership.reporting.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
     membership.look_at_the_loop(0.5)
-    assert not membership._heartbeats.wake.called, "it turned a moment ago"
-    membership._pulse.age_s = 0.6
+    assert not membership._heartbeats.wake.called, "it ran a moment ago"
+    age_s = 0.6
     for _ in range(2):
         membership.look_at_the_loop(0.5)
     assert membership._heartbeats.wake.call_count == 1, "the second time there is nothing new to tell"

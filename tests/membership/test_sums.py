@@ -50,7 +50,7 @@ class Worker:
         return members
 
     def hand_over(self):
-        self.membership()._hand_over_sums()
+        self.sums.hand_over(self.scheduler, "worker")
 
     def metrics(self):
         row = self.scheduler.client.hgetall(Keys().key("metrics", "pdf"))
@@ -127,7 +127,7 @@ def test_a_worker_that_leaves_hands_over_the_rest_before_the_server_forgets_it(w
     worker.sums.ran("pdf", "done", 1)
     members = worker.membership()
     members._dispatcher = members._heartbeats = Mock()
-    members._reconciling, members._guard = SimpleNamespace(returned=0), None
+    members._reconciling, members._loop = SimpleNamespace(returned=0), Mock()
     members.reporting.flush_all = lambda: worker.sums.ran("pdf", "done", 1)
     assert members.leave()
     assert worker.runs == 2

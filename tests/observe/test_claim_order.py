@@ -7,7 +7,7 @@ from celery_affinity.clock import SECOND_US
 from celery_affinity.observe import claim_order
 from celery_affinity.observe.claim_order import Order
 from celery_affinity.rules.score import Weights
-from celery_affinity.server.reader import Lane
+from celery_affinity.server.backlogs import Lane
 
 from ..support.asking import next_jobs, why
 

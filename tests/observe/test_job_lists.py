@@ -7,7 +7,8 @@ import random
 import pytest
 
 from celery_affinity.errors import OptionError
-from celery_affinity.observe.job_lists import MOST, Filter, held, page_of
+from celery_affinity.observe.job_filter import Filter
+from celery_affinity.observe.job_lists import MOST, held, page_of
 from celery_affinity.observe.jobs import get
 
 

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as draw
 
 from celery_affinity.observe import job_lists
-from celery_affinity.observe.job_lists import LISTED, Filter, page_of
+from celery_affinity.observe.job_filter import LISTED, Filter
+from celery_affinity.observe.job_lists import page_of
 from celery_affinity.observe.jobs import get_many
 
 from ..support.jobs_in_all_states import TYPES, fill, runs_of, some_jobs, tell

@@ -72,10 +72,10 @@ def test_one_process_notes_in_a_minute_and_the_notes_are_few(fleet, reader, monk
         TrendNotes().write(fleet.scheduler)
     assert client.llen(NOTES) == 1
     for _ in range(20):
-        client.delete(Keys().key("trend_turn"))
+        client.delete(Keys().key("trend_written"))
         TrendNotes().write(fleet.scheduler)
     assert client.llen(NOTES) == trend.KEPT
     assert 0 < client.ttl(NOTES) <= 3_600
     client.set(NOTES, "ghost")
-    client.delete(Keys().key("trend_turn"))
+    client.delete(Keys().key("trend_written"))
     TrendNotes().write(fleet.scheduler)  # raises nothing: a tick goes on

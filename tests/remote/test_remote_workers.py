@@ -5,6 +5,8 @@ import re
 import shutil
 import signal
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -53,6 +55,8 @@ import {{ work }} from {module!r};
 const tasks = {{
     "shop.render": async ([path]) => {{
         if (path === "bad") throw new RangeError("no such page");
+        if (path === "nothing") throw null;
+        if (path === "no JSON") return 1n;
         return path.length;
     }},
 }};
@@ -155,6 +159,9 @@ def test_a_worker_in_node_runs_jobs_and_is_killed_and_a_web_process_as_well(shop
     with pytest.raises(Exception, match="no such page") as raised:
         render.delay("bad").get(timeout=20)
     assert type(raised.value).__name__ == "RangeError"
+    for path, words in (("nothing", "null"), ("no JSON", "BigInt")):
+        with pytest.raises(Exception, match=words):
+            render.delay(path).get(timeout=20)
     node.signal(signal.SIGKILL)
     # Both processes know the worker, and an end whose reply was lost is told again to the other one.
     first, second = (httpx.Client(base_url=each, timeout=30) for each in shop.urls)
@@ -170,3 +177,44 @@ def test_a_worker_in_node_runs_jobs_and_is_killed_and_a_web_process_as_well(shop
         assert result.get(timeout=20) == ["late"]
         assert worker.beat().json() == {"stop": [], "gone": []}
         assert json.loads(worker.leave().text)["returned"] == 0
+
+
+ANSWERS = {
+    "POST /api/workers": (201, b'{"id": "a", "secret": "b", "heartbeat_s": 60}'),
+    "GET /api/workers/a/jobs": (204, b""),
+}
+
+
+class Proxy(BaseHTTPRequestHandler):
+    """Answers each request first as a proxy whose web process is away, and then as the process; no job ever comes."""
+
+    def do_GET(self):
+        asked = f"{self.command} {self.path.partition('?')[0]}"
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        is_new = asked not in self.server.asked
+        self.server.asked.append(asked)
+        status, body = (404, b"<html>no backend</html>") if is_new else ANSWERS[asked]
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_a_worker_in_node_takes_the_page_of_a_proxy_for_no_answer(tmp_path):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        proxy.asked = []
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        script = tmp_path / "worker.mjs"
+        url = f"http://127.0.0.1:{proxy.server_port}"
+        script.write_text(NODE.format(module=str(EXAMPLES / "worker.mjs"), url=url))
+        node = Process("node", ["node", str(script)], {})
+        wait_until(lambda: proxy.asked.count("GET /api/workers/a/jobs") > 2, 20, "it polls again")
+        node.end()
+        assert proxy.asked.count("POST /api/workers") == 2
+        proxy.shutdown()

@@ -6,7 +6,7 @@ import pytest
 
 from celery_affinity import Affinity, OptionError
 from celery_affinity.observe.jobs import Job as Shown
-from celery_affinity.rules import call_options
+from celery_affinity.rules import option_values
 from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS, PLAIN
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.new_job import NewJob
@@ -33,20 +33,20 @@ def test_the_first_place_that_says_a_plain_option_counts():
     places = [({"on_demand": True}, other, {"on_demand": False}, other), ({}, one, {"on_demand": False}, other)]
     places += [({}, Affinity("pdf"), {"on_demand": True}, other), ({}, Affinity(), {}, one)]
     for said, asked, left, own in places:
-        assert call_options.plain(said, asked, left, own) == {"on_demand": True}
-    assert call_options.plain({}, Affinity("pdf"), {}, Affinity()) == {}
+        assert option_values.plain(said, asked, left, own) == {"on_demand": True}
+    assert option_values.plain({}, Affinity("pdf"), {}, Affinity()) == {}
 
 
 def test_a_call_that_says_what_is_not_accepted_is_refused_and_traces_that_do_say_nothing():
     with pytest.raises(OptionError, match="on_demand must be True or False, got: 1"):
-        call_options.plain({"on_demand": 1}, Affinity(), {}, Affinity())
+        option_values.plain({"on_demand": 1}, Affinity(), {}, Affinity())
     for traces in (None, "text", {"on_demand": "yes"}, {"on_demand": None}, {"other": True}):
-        assert call_options.left_in(traces) == {}
-    assert call_options.left_in({"on_demand": False, "other": 1}) == {"on_demand": False}
+        assert option_values.left_in(traces) == {}
+    assert option_values.left_in({"on_demand": False, "other": 1}) == {"on_demand": False}
 
 
 def test_a_stamp_of_the_users_that_has_the_name_of_an_option_is_none():
     stamps = {"stamped_headers": ["on_demand", "affinity"], "on_demand": "x", "affinity": "a b"}
-    assert call_options.passed_on(stamps) == {}
-    assert call_options.passed_on({"affinity": Affinity(on_demand=True)}) == {"on_demand": True}
-    assert call_options.passed_on({"affinity": Affinity(on_demand=True), "on_demand": False}) == {"on_demand": False}
+    assert option_values.passed_on(stamps) == {}
+    assert option_values.passed_on({"affinity": Affinity(on_demand=True)}) == {"on_demand": True}
+    assert option_values.passed_on({"affinity": Affinity(on_demand=True), "on_demand": False}) == {"on_demand": False}

@@ -170,7 +170,7 @@ def test_what_a_blocked_loop_has_not_read_goes_back_in_such_parts(scheduler):
     join(scheduler, "worker", "pdf", slots=8)
     publish(scheduler, 8, size=LARGE)
     scheduler.calls.clear()
-    scheduler.heartbeat("worker", turns=False)
+    scheduler.heartbeat("worker", loop_runs=False)
     assert scheduler.most("rpop") == 2
     assert scheduler.client.zcard(scheduler.keys.key("lane", "pdf", "queued.0")) == 8
 

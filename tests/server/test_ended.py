@@ -4,7 +4,8 @@ import pytest
 
 from celery_affinity.errors import OptionError
 from celery_affinity.observe import dead_letters, jobs
-from celery_affinity.observe.job_lists import Filter, page_of
+from celery_affinity.observe.job_filter import Filter
+from celery_affinity.observe.job_lists import page_of
 from celery_affinity.rules.protocol import MOST_TRIMMED
 from celery_affinity.rules.redis_keys import Keys
 

@@ -76,12 +76,12 @@ def test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back(fleet, how):
     assert fleet.scheduler.client.hget(Keys().key("of_key", "o"), "retry") is None
 
 
-def test_a_loop_that_turns_again_goes_on_with_no_type_that_only_its_own_slots_could_serve(fleet, monkeypatch):
+def test_a_loop_that_runs_again_goes_on_with_no_type_that_only_its_own_slots_could_serve(fleet, monkeypatch):
     """A release frees the key for two types, on a worker whose slots are taken for busy until this very call."""
     fleet.join("worker", "pdf", slots=30)
     fleet.publish("holder!", "pdf", rules="key=a limit=1")
     (claim,) = fleet.inbox("worker")
-    fleet.scheduler.heartbeat("worker", turns=False)
+    fleet.scheduler.heartbeat("worker", loop_runs=False)
     for number in range(MOST_MOVES + 1):
         fleet.publish(f"pdf{number}", "pdf")
     fleet.publish("excel", "excel")

@@ -32,7 +32,7 @@ END = {
     "revoked_stamp:%s": 10_800,
     "lane:key:metrics:%s": 86_400,
     "trend": 3_600,
-    "trend_turn": 60,
+    "trend_written": 60,
     "conf_of:%s": 30 * 86_400,
 }
 
@@ -175,7 +175,7 @@ class Life:
             self.scheduler.join(joining, shared(Settings()))
 
     def stand_still(self):
-        self.scheduler.heartbeat(self.worker(), turns=self.random.random() < 0.5)
+        self.scheduler.heartbeat(self.worker(), loop_runs=self.random.random() < 0.5)
 
     def revoke(self):
         self.scheduler.revoke(self.random.choice([[f"task{self.number}"], ["the same"]]), ["of:a"], keep_s=10)

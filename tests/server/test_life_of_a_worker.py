@@ -123,11 +123,11 @@ def test_a_guards_heartbeats_keep_a_worker_that_says_nothing_itself(fleet):
     fleet.join("worker", "pdf")
     for _ in range(20):
         _silence(fleet, 5)
-        assert fleet.scheduler.heartbeat("worker", turns=True)
+        assert fleet.scheduler.heartbeat("worker", loop_runs=True)
     assert fleet.claims("worker")
-    assert not fleet.scheduler.heartbeat("stranger", turns=True)
+    assert not fleet.scheduler.heartbeat("stranger", loop_runs=True)
     _silence(fleet, 31)
-    assert not fleet.scheduler.heartbeat("worker", turns=True), "it is dead"
+    assert not fleet.scheduler.heartbeat("worker", loop_runs=True), "it is dead"
 
 
 def test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way(fleet):
@@ -136,7 +136,7 @@ def test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way(fleet):
     fleet.join("dead", "pdf", slots=60)
     again, recovered, _ = fleet.scheduler._run(arrow("recover"), worker="dead")
     assert (again, recovered) == (1, MOST_MOVES)
-    assert not fleet.scheduler.heartbeat("dead", turns=True)
+    assert not fleet.scheduler.heartbeat("dead", loop_runs=True)
     assert len(fleet.claims("dead")) == 60 - MOST_MOVES
     fleet.scheduler.advance(1)
     _silence(fleet, 31)
@@ -149,34 +149,34 @@ def test_a_worker_whose_loop_stands_still_gets_no_job_and_what_it_has_not_read_g
     fleet.join("stuck", "pdf", slots=3)
     read = Claim.parse(fleet.scheduler.client.rpop(Keys().key("inbox", "stuck")))
     fleet.join("other", "pdf", "excel")
-    fleet.scheduler.heartbeat("stuck", turns=False)
+    fleet.scheduler.heartbeat("stuck", loop_runs=False)
     assert fleet.claims("stuck") == {"read": read.fence}
     (elsewhere,) = fleet.inbox("other")
     assert (elsewhere.job_id, elsewhere.deliveries) == ("unread", 0)
     fleet.publish("new", "pdf")
     assert fleet.state("new") == "pending"
-    fleet.scheduler.heartbeat("stuck", turns=True)
+    fleet.scheduler.heartbeat("stuck", loop_runs=True)
     assert fleet.jobs("stuck") == ["new"]
 
 
-def test_a_loop_that_takes_its_next_job_inline_turns_again(fleet):
+def test_a_loop_that_takes_its_next_job_inline_runs_again(fleet):
     for job in ("long", "next", "third"):
         fleet.publish(job, "pdf")
     fleet.join("solo", "pdf")
     (claim,) = fleet.inbox("solo")
-    fleet.scheduler.heartbeat("solo", turns=False)
+    fleet.scheduler.heartbeat("solo", loop_runs=False)
     assert fleet.end("solo", claim, inline=False) == []
     assert fleet.claims("solo") == {}, "another thread's word proves nothing"
-    fleet.scheduler.heartbeat("solo", turns=True)
+    fleet.scheduler.heartbeat("solo", loop_runs=True)
     (claim,) = fleet.inbox("solo")
-    fleet.scheduler.heartbeat("solo", turns=False)
+    fleet.scheduler.heartbeat("solo", loop_runs=False)
     (following,) = fleet.end("solo", claim, inline=True)
     assert following.job_id == "third"
 
 
-def test_a_worker_that_joins_again_turns_again(fleet):
+def test_a_worker_that_joins_again_is_open_again(fleet):
     fleet.join("worker", "pdf")
-    fleet.scheduler.heartbeat("worker", turns=False)
+    fleet.scheduler.heartbeat("worker", loop_runs=False)
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     assert fleet.jobs("worker") == ["job"]

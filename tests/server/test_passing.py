@@ -4,7 +4,8 @@ import pytest
 import redis
 from redis._parsers.base import BaseParser
 
-from celery_affinity.embedded.server import EmbeddedServer, _free_port
+from celery_affinity.embedded.ports import free_port
+from celery_affinity.embedded.server import EmbeddedServer
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.passing import elsewhere, passes, refuses_writes
 from celery_affinity.server.scheduler import Scheduler
@@ -74,7 +75,7 @@ def nodes(server, tmp_path):
     started = []
     try:
         for name in ("one", "two"):
-            options = ("--cluster-enabled", "yes", "--cluster-port", str(_free_port()))
+            options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
             started.append(EmbeddedServer(directory=tmp_path / name, options=options, executable=server._executable))
             started[-1].start()
         with redis.Redis(port=started[0].port) as one, redis.Redis(port=started[1].port) as two:

@@ -150,10 +150,10 @@ def test_a_drain_and_a_stalled_loop_only_take_slots_away(fleet):
     reserve(fleet, pdf={"queued": 1})
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf")
-    fleet.scheduler.heartbeat("two", turns=False)
+    fleet.scheduler.heartbeat("two", loop_runs=False)
     publish(fleet, 2)
     assert fleet.jobs("one") == ["job0"]
-    fleet.scheduler.heartbeat("two", turns=True)
+    fleet.scheduler.heartbeat("two", loop_runs=True)
     assert fleet.state("job1") == "claimed"
     fleet.sync("two", slots=1, draining=True)
     fleet.publish("more", "pdf")

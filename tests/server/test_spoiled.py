@@ -23,7 +23,7 @@ LEFT = {
     "set_aside",
     "idempotency",
     "trend",
-    "trend_turn",
+    "trend_written",
     "recording",
     "recorded",
     "remote_worker",

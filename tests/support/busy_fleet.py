@@ -68,7 +68,7 @@ class Worker:
 
     def work(self):
         """Beat, and run all claims."""
-        self.scheduler.heartbeat(self.name, turns=True)
+        self.scheduler.heartbeat(self.name, loop_runs=True)
         self.sync()
         self.read()
         while self.held:

@@ -2,13 +2,13 @@
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import redis
 from redis.crc import key_slot
 
 from celery_affinity.embedded.cluster import EmbeddedCluster, EmbeddedNode
-from celery_affinity.embedded.server import HOST
+from celery_affinity.embedded.ports import HOST
 from celery_affinity.rules.redis_keys import Keys
 
 from .processes import MARK, wait_until
@@ -90,8 +90,17 @@ class Cluster(EmbeddedCluster):
     def migrate(self, target):
         """Move the slot with the fleet's keys to *target* as a whole, as Valkey 9 can."""
         slot = key_slot(BASE.encode())
-        self.owner.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
-        wait_until(lambda: self.owner is target, 30, "the slot has moved")
+
+        def has_moved():
+            owner = self.owner
+            if owner is target or owner is None:
+                return owner is target
+            # A target that has not heard yet who owns the slot since a failover refuses the move: it is begun again.
+            with suppress(redis.ResponseError):  # it is under way
+                owner.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
+            return False
+
+        wait_until(has_moved, 30, "the slot has moved")
 
     def reshard(self, target, pause_s=0.0):
         """Move the same slot key by key, as older servers do, with a pause in the middle."""

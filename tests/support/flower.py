@@ -4,12 +4,13 @@ import html
 import json
 import os
 import re
-import socket
 import sys
 import urllib.error
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from celery_affinity.embedded.ports import free_port
 
 from .apps import APP
 from .processes import Process, wait_until
@@ -25,9 +26,7 @@ class Flower:
     """A Flower of the tests' app on its own port."""
 
     def __init__(self, url, *, command=("-m", "celery", "-A", APP, "flower"), env=None):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         arguments = [f"--port={port}", "--address=127.0.0.1"]
         env = {"BROKER_URL": url, "LEDGER": os.devnull, "FLOWER_UNAUTHENTICATED_API": "true", **(env or {})}

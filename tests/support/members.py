@@ -49,7 +49,7 @@ class Host:
     def wake_in(self, pause_s):
         pass
 
-    def heartbeat(self, *, loop_turns):
+    def heartbeat(self, *, loop_runs):
         return None
 
 
@@ -75,7 +75,7 @@ def inbox_of(reporting, schedules=lambda queue: True):
         reporting_of=lambda tag: reporting,
         schedules=schedules,
         serve=Mock(),
-        turned=Mock(),
+        loop_ran=Mock(),
     )
 
 

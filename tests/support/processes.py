@@ -36,17 +36,18 @@ _running: "list[Process]" = []
 def wait_until(predicate: Callable[[], T], timeout: float, message: str) -> T:
     """Return the first true value of *predicate*; fail with *message* when there is none within *timeout* seconds.
 
-    A server that starts, ends, or is promoted closes connections: a predicate that fails so is asked again.
+    A server that starts, ends, or is promoted closes connections: a predicate that fails so is asked again. So is one
+    once more after the time is over: this process may have stood still meanwhile.
     """
     deadline = monotonic() + timeout
     while True:
-        away = None
+        away, is_over = None, monotonic() >= deadline
         try:
             if value := predicate():
                 return value
         except (redis.ConnectionError, redis.TimeoutError, OperationalError) as exc:
             away = exc
-        if monotonic() >= deadline:
+        if is_over:
             raise AssertionError(f"not within {timeout} s: {message}") from away
         sleep(POLL_S)
 

@@ -12,7 +12,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, An
 
 
 class ServingLoop:
-    """Each connection has a task, *serve*, and is aborted when that ends, also when it ends before its first turn."""
+    """Each connection has a task, *serve*, and is aborted when that ends, also when it ends before its first step."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -42,7 +42,7 @@ class ServingLoop:
 
     async def _listen(self, serve: Serve) -> int:
         def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            # A coroutine here would be a task of asyncio's: cancelled before its first turn, it closes nothing.
+            # A coroutine here would be a task of asyncio's: cancelled before its first step, it closes nothing.
             task = self._loop.create_task(serve(reader, writer))
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
@@ -53,8 +53,8 @@ class ServingLoop:
         return int(server.sockets[0].getsockname()[1])
 
     async def _end(self) -> None:
-        # asyncio accepts a connection in one turn, and takes it up in another, asserting that the server is open
-        # and a socket that nobody closes if it is not. So the server is closed when these turns are over.
+        # asyncio accepts a connection in one iteration, and takes it up in another, asserting that the server is open
+        # and a socket that nobody closes if it is not. So the server is closed when these iterations are over.
         for socket in (each for server in self._servers for each in server.sockets):
             self._loop.remove_reader(socket.fileno())
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
@@ -64,4 +64,4 @@ class ServingLoop:
         for server in self._servers:
             server.close()
         await self._loop.shutdown_asyncgens()
-        await asyncio.sleep(0)  # sockets of aborted connections are closed in the loop's next turn
+        await asyncio.sleep(0)  # sockets of aborted connections are closed in the loop's next iteration

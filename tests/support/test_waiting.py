@@ -7,6 +7,7 @@ from redis.retry import Retry
 
 from celery_affinity.embedded import EmbeddedServer
 
+from . import processes
 from .processes import wait_until
 
 
@@ -36,6 +37,13 @@ def test_a_poll_survives_the_connection_that_its_server_closes(own_server, clien
     own_server.kill()
     assert wait_until(answers, 20, "the server is back")
     assert len(asked) >= 3
+
+
+def test_a_poll_asks_once_more_after_a_process_stood_still(monkeypatch):
+    clock = iter([0.0, 0.0, 99.0])
+    monkeypatch.setattr(processes, "monotonic", lambda: next(clock))
+    answers = iter([False, True])
+    assert wait_until(lambda: next(answers), 20, "it is so")
 
 
 def test_a_poll_says_in_the_end_that_its_server_was_away(own_server, client):

@@ -1,6 +1,6 @@
 """A cluster whose nodes speak TLS to clients, replicas and each other."""
 
-from celery_affinity.embedded.server import _free_port
+from celery_affinity.embedded.ports import HeldPort
 
 from .certificates import tls_options
 from .cluster import Cluster, Node
@@ -11,7 +11,8 @@ class TLSNode(Node):
 
     def __init__(self, directory, executable=None):
         super().__init__(directory, executable)
-        self.tls_port = _free_port()
+        self._tls = HeldPort()
+        self.tls_port = self._tls.number
         options = tls_options(self.tls_port, directory.parent)
         self._options += (*options, "--tls-cluster", "yes", "--tls-replication", "yes")
 

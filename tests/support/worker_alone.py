@@ -95,8 +95,8 @@ class Worker:
         if self.claims.may_start(request._tag):
             self.running.append(request)
 
-    def turn(self):
-        """Let the loop turn until nothing wakes it any more."""
+    def iterate(self):
+        """Have the loop iterate until nothing wakes it any more."""
         self.host.wake.called = True
         while self.host.wake.called:
             self.host.wake.reset_mock()

@@ -133,6 +133,8 @@ def test_an_app_that_cannot_be_tested_is_refused(app, message):
         ("redis://production", "redis://test"),
         ("rediss://production", "redis://test"),
         ("sentinel://production", "redis://test"),
+        ("valkeys://production", "redis://test"),
+        ("valkey-cluster://production", "redis://test"),
         ("rpc://", "rpc://"),
         ("db+sqlite://", "db+sqlite://"),
         (None, None),

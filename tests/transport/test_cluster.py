@@ -11,7 +11,7 @@ from kombu import Connection, Exchange, Queue
 from kombu.exceptions import OperationalError
 from redis.crc import key_slot
 
-from celery_affinity.embedded.server import HOST, _free_port
+from celery_affinity.embedded.ports import HOST, free_port
 from celery_affinity.guard import redis_client as wire
 from celery_affinity.guard.address import address_of
 from celery_affinity.rules.new_job import NewJob
@@ -91,7 +91,7 @@ def _pending(node, cohort, type_):
 
 
 def test_start_nodes_that_are_down_are_passed_over(cluster):
-    with channel_on(f"redis-cluster://{HOST}:{_free_port()};{cluster.url_of([cluster.owner])}") as channel:
+    with channel_on(f"redis-cluster://{HOST}:{free_port()};{cluster.url_of([cluster.owner])}") as channel:
         assert channel.scheduler.tick() is not None
 
 
@@ -104,7 +104,7 @@ def test_a_url_of_one_server_says_what_to_write(cluster):
 
 
 def test_no_node_that_answers_is_a_lost_connection(cluster):
-    port = _free_port()
+    port = free_port()
     with (
         pytest.raises(OperationalError, match=f"no node of the cluster says .*: {HOST}:{port}: .*refused"),
         channel_on(f"redis-cluster://{HOST}:{port}"),
@@ -162,7 +162,7 @@ def test_a_move_key_by_key_starts_no_repair_and_the_error_says_what_to_do(
 def test_a_guard_finds_the_owner_and_keeps_the_nodes_that_it_hears_of(cluster, channel):
     with channel_on(cluster.url_of([cluster.owner])) as channel:
         address = address_of(channel.pool)
-    address["nodes"] = [*address["nodes"][:1], (HOST, _free_port())]
+    address["nodes"] = [*address["nodes"][:1], (HOST, free_port())]
     for _ in range(2):
         connection = wire.Connection(address, 5)
         try:
@@ -183,7 +183,7 @@ def knows(node, owner):
 def test_a_guard_of_whose_cluster_no_node_answers_has_a_lost_connection():
     address = dict.fromkeys(("path", "tls", "username", "password", "db", "client_name", "host"))
     with pytest.raises(ConnectionError, match="no node of the cluster knows who owns slot 7"):
-        wire.Connection({**address, "port": 0, "nodes": [(HOST, _free_port())], "slot": 7}, 1)
+        wire.Connection({**address, "port": 0, "nodes": [(HOST, free_port())], "slot": 7}, 1)
 
 
 def test_the_login_of_the_url_is_for_every_node(cluster):

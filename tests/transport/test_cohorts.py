@@ -7,7 +7,7 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from celery_affinity import Cohort, SettingError, publish_many
+from celery_affinity import Affinity, Cohort, Exclusive, Merge, OptionError, Rate, SettingError, publish_many
 from celery_affinity.embedded.server import EmbeddedServer
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server import instance
@@ -107,6 +107,88 @@ def test_a_type_of_two_cohorts_is_refused_when_it_is_published(make_app, redis_c
     with pytest.raises(SettingError, match=r"type 'gpu.eu' matches"):
         send(app, "gpu.eu")
     assert not redis_client.keys("*job:*")
+
+
+def name_of(customer=None):
+    return customer
+
+
+def made_key(args, kwargs):
+    return "made"
+
+
+@pytest.fixture
+def app_with_keys(make_app):
+    app = make_app(
+        {"ml": Cohort(["gpu*"])},
+        affinity_tenants={"acme": {"max": 3}, "*": {"weight": 2}},
+        affinity_task_rules={"shop.mail": {"tenant": "{customer}"}},
+    )
+    for name, affinity in {
+        "draw": Affinity("gpu", exclusive="customer:{customer}"),
+        "render": Affinity("pdf", exclusive="customer:{customer}", tenant="free"),
+        "print": Affinity("gpu", rate=Rate("9/m", "api"), exclusive="mine:{customer}"),
+        "fetch": Affinity("pdf", rate=Rate("9/m", "api")),
+        "train": Affinity("gpu", exclusive=Exclusive(lambda args, kwargs: "made")),
+        "read": Affinity("gpu", exclusive=Exclusive(made_key)),
+        "write": Affinity("pdf", exclusive=Exclusive(made_key)),
+        "mail": Affinity("pdf"),
+        "greet": Affinity("gpu", tenant="{customer}"),
+        "thank": Affinity("gpu", tenant="free"),
+        "anywhere": Affinity(exclusive="customer"),
+        "single": Affinity("pdf", merge=Merge("{customer}", keep="last")),
+    }.items():
+        app.task(name_of, name=f"shop.{name}", affinity=affinity, shared=False)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "words"),
+    [
+        ("draw", {}, "got: 'customer:[*]' of type 'gpu' in cohort 'ml' .task shop.draw. and of type 'pdf' in cohort"),
+        ("render", {}, "exclusive= must have keys of one cohort"),
+        ("fetch", {}, "rate= .*'rate:api' of type 'pdf'"),
+        ("write", {}, "exclusive= .*'made_key..' of type 'pdf'"),
+        ("greet", {}, "tenant= must have keys with a quota of one cohort.*'tenant:[*]'"),
+        ("mail", {}, "tenant= .*'tenant:[*]' of type 'pdf'"),
+        ("print", {"affinity": "pdf", "rate": False}, "'mine:[*]' of type 'pdf' in cohort 'default' .task shop.print."),
+        ("train", {"exclusive": "mine:*"}, None),
+        ("train", {"affinity": "pdf"}, "'app_with_keys.<locals>.<lambda>"),
+        ("single", {"exclusive": "mine:*"}, "'mine:[*]' of type 'pdf' .*shop.single. and of type 'gpu'"),
+    ],
+)  # fmt: skip
+def test_a_key_whose_jobs_are_of_two_cohorts_is_refused_when_it_is_published(
+    app_with_keys, redis_client, task, options, words
+):
+    if words is None:
+        app_with_keys.tasks[f"shop.{task}"].apply_async(("x",), **options)
+        return
+    with pytest.raises(OptionError, match=words):
+        app_with_keys.tasks[f"shop.{task}"].apply_async(("x",), **options)
+    with pytest.raises(OptionError, match=words):
+        publish_many(app_with_keys.tasks[f"shop.{task}"], [("x",)], **options)
+    assert not redis_client.keys("*job:*")
+
+
+def test_keys_of_one_cohort_are_published_as_are_tenants_without_a_quota_and_merges(app_with_keys):
+    for task, options in (
+        ("train", {}),
+        ("thank", {}),
+        ("render", {"exclusive": False}),
+        ("anywhere", {"affinity": "pdf"}),
+        ("anywhere", {"affinity": "gpu"}),
+        ("single", {}),
+        ("single", {"affinity": "gpu"}),
+        ("mail", {"tenant": "acme"}),
+    ):
+        app_with_keys.tasks[f"shop.{task}"].apply_async(("x",), **options)
+
+
+def test_a_task_that_is_made_later_counts(app_with_keys):
+    app_with_keys.tasks["shop.train"].delay("x")
+    app_with_keys.task(name_of, name="shop.later", affinity=Affinity("pdf", exclusive="mine:{customer}"), shared=False)
+    with pytest.raises(OptionError, match=r"task shop\.later"):
+        app_with_keys.tasks["shop.print"].apply_async(("x",), rate=False)
 
 
 def test_a_cohort_whose_server_is_down_stands_alone(make_app, redis_client):

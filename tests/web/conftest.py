@@ -18,7 +18,7 @@ from ..support.scripted_fleet import ScriptedFleet
 class Client:
     """A client of an ASGI app, in one event loop. *host*, *client*: what requests say of where they come from.
 
-    The loop turns in a thread of its own: a browser's may turn in the test's.
+    The loop runs in a thread of its own: a browser's may run in the test's.
     """
 
     def __init__(self, app, *, token=None, host="localhost", client=("127.0.0.1", 1)):

@@ -11,7 +11,7 @@ from hypothesis import strategies as draw
 from celery_affinity import jobs
 from celery_affinity.cli import affinity
 from celery_affinity.observe.as_json import as_json
-from celery_affinity.observe.job_lists import LISTED
+from celery_affinity.observe.job_filter import LISTED
 
 from ..support.jobs_in_all_states import TYPES, fill, runs_of, some_jobs, tell
 

@@ -10,6 +10,7 @@ from celery import Celery
 from celery.signals import before_task_publish
 
 from celery_affinity.server.reader import Reader
+from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import asgi, broker, site
 from celery_affinity.web.threads import BusyError, Threads
 
@@ -208,3 +209,22 @@ def test_threads_raise_what_their_work_raises():
             await threads.run(is_late)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("method", "path", "arrow"), [
+    ("POST", "/api/dead/task-job/replay", "replay"),
+    ("POST", "/api/jobs/task-job/retry", "replay"),
+    ("DELETE", "/api/dead/task-job", "drop"),
+])  # fmt: skip
+def test_a_change_whose_reply_is_lost_is_not_said_to_be_impossible(fleet, web, monkeypatch, method, path, arrow):
+    fleet.bury("job")
+    change, calls = getattr(Scheduler, arrow), []
+
+    def loses_the_reply(scheduler, job_ids):
+        calls.append(change(scheduler, job_ids))
+        raise redis.ConnectionError("reset by peer")
+
+    monkeypatch.setattr(Scheduler, arrow, loses_the_reply)
+    reply = web(method, path)
+    assert (reply.status_code, len(calls)) == (503, 1)
+    assert "was lost, and has made the change or not: reset by peer" in reply.text

@@ -81,7 +81,7 @@ def test_a_task_that_begins_in_the_middle_of_a_cold_shutdown_is_ended_as_well(fl
     process.suspend()  # so that the worker does not hear of the task's start before the signal
     result = fleet.tasks[name].delay(name, LONG_S)
     worker.wait_for("received", 10)
-    for _ in range(2):  # turns of the loop, which writes the job for the process
+    for _ in range(2):  # iterations of the loop, which writes the job for the process
         assert fleet.app.control.ping(timeout=10, limit=1)
     worker.signal(signal.SIGQUIT)
     worker.wait_for("Hitting Ctrl+C again", 10)

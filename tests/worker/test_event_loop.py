@@ -1,4 +1,4 @@
-"""The worker's part in kombu's event loop: a wake makes the loop turn, and the loop reads replies without waiting."""
+"""The worker's part in kombu's event loop: a wake has the loop iterate, and the loop reads replies without waiting."""
 
 import threading
 import time
@@ -12,8 +12,8 @@ from celery_affinity.worker.event_loop import Loop
 from ..support.in_flight import connections
 
 
-class Turning:
-    """A hub that a test turns by hand, and the ticks and replies seen in its turns."""
+class ByHand:
+    """A hub whose iterations a test calls, and the ticks and replies seen in these."""
 
     def __init__(self, in_flight):
         self.hub = Hub()
@@ -29,91 +29,91 @@ class Turning:
     def _reply(self):
         self.seen.append(self.loop.in_flight.receive())
 
-    def turn(self, times=1):
+    def iterate(self, times=1):
         for _ in range(times):
             self.hub.run_once()
 
 
 @pytest.fixture
-def turning(in_flight):
-    turning = Turning(in_flight)
-    yield turning
-    turning.loop.close()
-    turning.hub.close()
+def by_hand(in_flight):
+    by_hand = ByHand(in_flight)
+    yield by_hand
+    by_hand.loop.close()
+    by_hand.hub.close()
 
 
-def test_the_loop_reads_the_reply_when_it_is_there(turning, redis_client):
-    turning.to_send += [[("ECHO", "one")], [("ECHO", "two")]]
-    turning.turn(2)
-    assert turning.seen == ["tick", [b"one"], "tick", [b"two"]]
+def test_the_loop_reads_the_reply_when_it_is_there(by_hand, redis_client):
+    by_hand.to_send += [[("ECHO", "one")], [("ECHO", "two")]]
+    by_hand.iterate(2)
+    assert by_hand.seen == ["tick", [b"one"], "tick", [b"two"]]
 
 
-def test_a_connection_that_the_server_closed_is_watched_no_more_and_another_is(turning, redis_client):
-    turning.to_send.append([("ECHO", "one")])
-    turning.turn()
+def test_a_connection_that_the_server_closed_is_watched_no_more_and_another_is(by_hand, redis_client):
+    by_hand.to_send.append([("ECHO", "one")])
+    by_hand.iterate()
     (first,) = connections(redis_client)
-    fileno = turning.loop.in_flight.socket.fileno()
+    fileno = by_hand.loop.in_flight.socket.fileno()
     redis_client.client_kill_filter(_id=first)
-    turning.turn()
-    assert turning.loop.in_flight.socket is None, "or each turn would find it readable, for ever"
-    assert fileno not in turning.hub.readers, "it may be another's by now"
-    turning.to_send.append([("ECHO", "two")])
-    turning.turn()
-    assert turning.seen[-1] == [b"two"]
+    by_hand.iterate()
+    assert by_hand.loop.in_flight.socket is None, "or each iteration would find it readable, for ever"
+    assert fileno not in by_hand.hub.readers, "it may be another's by now"
+    by_hand.to_send.append([("ECHO", "two")])
+    by_hand.iterate()
+    assert by_hand.seen[-1] == [b"two"]
     assert connections(redis_client) not in ([], [first])
 
 
-def test_a_connection_that_is_closed_leaves_the_loop_before_another_has_its_number(turning):
-    turning.to_send.append([("ECHO", "one")])
-    turning.turn(2)
-    fileno = turning.loop.in_flight.socket.fileno()
-    assert fileno in turning.hub.readers
-    turning.loop.in_flight.close()
-    assert fileno not in turning.hub.readers
+def test_a_connection_that_is_closed_leaves_the_loop_before_another_has_its_number(by_hand):
+    by_hand.to_send.append([("ECHO", "one")])
+    by_hand.iterate(2)
+    fileno = by_hand.loop.in_flight.socket.fileno()
+    assert fileno in by_hand.hub.readers
+    by_hand.loop.in_flight.close()
+    assert fileno not in by_hand.hub.readers
 
 
-def test_whoever_took_its_place_in_the_loop_does_not_keep_the_reply(turning):
-    turning.loop.in_flight.send([("ECHO", "one")])
-    turning.loop.watch()
-    turning.hub.add_reader(turning.loop.in_flight.socket.fileno(), lambda: None)
-    turning.turn(2)
-    assert [b"one"] in turning.seen
+def test_whoever_took_its_place_in_the_loop_does_not_keep_the_reply(by_hand):
+    by_hand.loop.in_flight.send([("ECHO", "one")])
+    by_hand.loop.watch()
+    by_hand.hub.add_reader(by_hand.loop.in_flight.socket.fileno(), lambda: None)
+    by_hand.iterate(2)
+    assert [b"one"] in by_hand.seen
 
 
-def test_a_reply_that_nobody_reads_is_read_when_it_is_late(turning, monkeypatch):
-    turning.loop.in_flight.send([("ECHO", "one")])
-    monkeypatch.setattr(turning.loop, "watch", lambda: None)
-    turning.loop.in_flight._connection.socket_timeout = 0.05
+def test_a_reply_that_nobody_reads_is_read_when_it_is_late(by_hand, monkeypatch):
+    by_hand.loop.in_flight.send([("ECHO", "one")])
+    monkeypatch.setattr(by_hand.loop, "watch", lambda: None)
+    by_hand.loop.in_flight._connection.socket_timeout = 0.05
     time.sleep(0.1)
-    turning.turn()
-    assert turning.seen[0] == [b"one"]
+    by_hand.iterate()
+    assert by_hand.seen[0] == [b"one"]
 
 
-def test_another_thread_wakes_a_loop_that_waits(turning):
-    turning.hub.timer.call_after(30, lambda: None)  # the timer that the loop would wait for
-    turning.turn()  # kombu's hub reads its own things
-    waits = threading.Thread(target=turning.turn)
+def test_another_thread_wakes_a_loop_that_waits(by_hand):
+    by_hand.hub.timer.call_after(30, lambda: None)  # the timer that the loop would wait for
+    by_hand.iterate()  # kombu's hub reads its own things
+    waits = threading.Thread(target=by_hand.iterate)
     waits.start()
-    turning.loop.wake()
+    by_hand.loop.wake()
     waits.join(10)
     assert not waits.is_alive()
 
 
-def test_nothing_wakes_a_loop_that_is_to_be_answered(turning, redis_client, monkeypatch):
+def test_nothing_wakes_a_loop_that_is_to_be_answered(by_hand, redis_client, monkeypatch):
     woken = []
-    monkeypatch.setattr(turning.loop._waker, "wake", lambda: woken.append(1))
-    turning.loop.in_flight.send([("ECHO", "one")])
-    turning.loop.wake()
+    monkeypatch.setattr(by_hand.loop._waker, "wake", lambda: woken.append(1))
+    by_hand.loop.in_flight.send([("ECHO", "one")])
+    by_hand.loop.wake()
     assert not woken
-    turning.loop.in_flight.receive()
-    turning.loop.wake()
+    by_hand.loop.in_flight.receive()
+    by_hand.loop.wake()
     assert woken
 
 
-def test_a_loop_knows_its_own_thread(turning):
+def test_a_loop_knows_its_own_thread(by_hand):
     elsewhere = []
-    asking = threading.Thread(target=lambda: elsewhere.append(turning.loop.is_here))
+    asking = threading.Thread(target=lambda: elsewhere.append(by_hand.loop.is_here))
     asking.start()
     asking.join()
-    assert turning.loop.is_here
+    assert by_hand.loop.is_here
     assert elsewhere == [False]

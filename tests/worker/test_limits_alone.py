@@ -116,7 +116,7 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
             worker.following.receive(worker.claim("mail"))
         elif move in types:
             worker.hold(move)
-        worker.turn()
+        worker.iterate()
         waiting = worker.members.capacity._waiting["mail"]
         others_wait = slots // 2 if types == ("mail",) else waiting  # beyond these the worker takes no more
         is_full = len(worker.running) + waiting - others_wait >= slots
@@ -132,7 +132,7 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
 def test_what_is_ahead_and_will_not_start_here_goes_back_though_all_slots_are_busy(before, makes):
     worker = Worker(1, ("mail", "pdf"), makes=makes)
     worker.hold("pdf")
-    worker.turn()
+    worker.iterate()
     assert len(worker.running) == 1
     if before == "a drain":
         worker.claims.drained = True

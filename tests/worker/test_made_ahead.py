@@ -18,7 +18,7 @@ def one_runs_and(*types):
     worker = Worker(1, ("pdf", "mail"), makes=True)
     for type_ in ("pdf", *types):
         worker.hold(type_)
-    worker.turn()
+    worker.iterate()
     assert len(worker.running) == 1
     return worker
 
@@ -35,7 +35,7 @@ def test_as_many_requests_are_made_as_there_are_slots_and_none_of_them_has_one()
     held = worker.claims.find(tag)
     assert (held.request, held.slot_since_s) == (None, None)
     worker.end_one()
-    worker.turn()
+    worker.iterate()
     assert worker.running == [request], "and none is made twice"
     assert held.request is request
     assert held.slot_since_s is not None, "its wait is counted"
@@ -48,7 +48,7 @@ def test_a_limit_that_is_set_after_the_making_holds(has_a_token):
     bucket = worker.limited.task_buckets["pdf"] = TokenBucket(0.001)
     bucket._tokens = int(has_a_token)
     worker.end_one()
-    worker.turn()
+    worker.iterate()
     waiting = [each for each, _ in bucket.contents]
     assert (worker.running, waiting) == (([request], []) if has_a_token else ([], [request]))
 
@@ -58,7 +58,7 @@ def test_a_limit_that_is_gone_since_the_making_does_not_hold():
     (request,) = made(worker)
     worker.limited.task_buckets["mail"] = None
     worker.end_one()
-    worker.turn()
+    worker.iterate()
     assert worker.running == [request]
 
 
@@ -87,8 +87,8 @@ def test_a_job_that_cannot_start_is_a_dead_letter_and_the_next_one_starts():
 
     worker.claims.may_start = failing_once
     worker.end_one()
-    worker.turn()
-    worker.turn()
+    worker.iterate()
+    worker.iterate()
     assert worker.buried == ["job2"]
     assert [request._tag for request in worker.running] == ["job3:3"]
 
@@ -103,7 +103,7 @@ class Pool:
 @pytest.mark.parametrize(
     ("blocks", "writes", "order"),
     [
-        (False, True, ["start", "write", "wake"]),  # the pool writes first; the rest is for the next turn
+        (False, True, ["start", "write", "wake"]),  # the pool writes first; the rest is for the next iteration
         (False, False, ["start", "tell", "make"]),
         (True, False, ["tell", "start", "wake"]),
     ],

@@ -194,14 +194,14 @@ def asynpool(hub):
     pool.terminate()
 
 
-def _turn_until(hub, true):
+def _iterate_until(hub, true):
     loop = hub.create_loop()
     for _ in range(2000):
         if true():
             return
         hub.call_later(0.01, lambda: None)
         next(loop)
-    raise AssertionError("the loop turns, and it does not come true")
+    raise AssertionError("the loop runs, and it does not come true")
 
 
 def _note(path, text):
@@ -212,31 +212,31 @@ def _note(path, text):
 def test_what_a_dead_process_has_not_read_is_not_read_by_the_next(hub, asynpool, tmp_path):
     pool = SimpleNamespace(_pool=asynpool, flush=asynpool.flush)
     spare_what_is_written(pool)
-    _turn_until(hub, lambda: asynpool._all_inqueues)
+    _iterate_until(hub, lambda: asynpool._all_inqueues)
     (process,) = asynpool._pool
     os.kill(process.pid, signal.SIGSTOP)
     dropped = asynpool.apply_async(_note, (tmp_path / "ran", "dropped "))
-    _turn_until(hub, lambda: dropped._write_to is not None)
+    _iterate_until(hub, lambda: dropped._write_to is not None)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     pool.flush()
     assert dropped not in asynpool._cache.values()
     following = asynpool.apply_async(_note, (tmp_path / "ran", "following"))
-    _turn_until(hub, following.ready)
+    _iterate_until(hub, following.ready)
     assert (tmp_path / "ran").read_text() == "following"
 
 
-def test_what_a_prefork_pool_is_given_late_in_a_turn_it_writes_in_that_turn(hub, asynpool, tmp_path):
+def test_what_a_prefork_pool_is_given_late_in_an_iteration_it_writes_in_that_iteration(hub, asynpool, tmp_path):
     def writable():
         return asynpool._all_inqueues & {fd for fd, _ in hub.poller.poll(0)}
 
-    _turn_until(hub, lambda: asynpool._all_inqueues)
+    _iterate_until(hub, lambda: asynpool._all_inqueues)
     next(hub.create_loop())  # the pool had nothing to write
     given = asynpool.apply_async(_note, (tmp_path / "ran", "given"))
-    assert not writable(), "it looks at the beginning of a turn"
+    assert not writable(), "it looks at the beginning of an iteration"
     assert writes_at_once(SimpleNamespace(_pool=asynpool))
     assert writable()
-    _turn_until(hub, given.ready)
+    _iterate_until(hub, given.ready)
 
 
 def test_other_pools_have_nothing_to_write():

@@ -37,7 +37,7 @@ def order(worker, request, grace_ms="5000"):
 
 def run_one(worker, **facts):
     worker.hold("excel")
-    worker.turn()
+    worker.iterate()
     request = worker.running[-1]
     vars(request).update(task=SimpleNamespace(acks_late=True), preempt=Mock(return_value=False), **facts)
     worker.claims.start(request._tag)
@@ -83,7 +83,7 @@ def test_a_reconnect_which_may_drop_timers_ends_no_grace(worker):
 def test_a_job_that_has_not_started_goes_back_at_once(worker):
     run_one(worker)
     worker.hold("excel")  # ahead
-    worker.turn()
+    worker.iterate()
     ((claim, tag),) = worker.reporting.lookahead.first(9)
     worker.following.obey(["preempt", claim.job_id, claim.fence, "5000"])
     assert not worker.reporting.lookahead
@@ -94,7 +94,7 @@ def test_a_job_that_has_not_started_goes_back_at_once(worker):
 def test_a_job_that_waits_for_a_rate_limit_goes_back_at_once(worker):
     claim = worker.claim("mail")
     worker.following.receive(claim)
-    worker.turn()
+    worker.iterate()
     worker.following.obey(["preempt", claim.job_id, claim.fence, "5000"])
     assert worker.claims.given_up() == {tag_of(claim.job_id, claim.fence)}
     worker.members._heartbeats.wake.assert_called()

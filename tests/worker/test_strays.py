@@ -57,11 +57,11 @@ def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock)
     forgotten = held(claims, 9)
     found = strays.Strays(Consumer([waiting], [limited]), reporting)
     for clock.s in (0.0, 10.0, 29.0):
-        assert found.free(loop_turns=True) is not None, "it looks again soon"
+        assert found.free(loop_runs=True) is not None, "it looks again soon"
     assert not ended.has_ended
     assert forgotten in dict(claims.unended())
     clock.s = 30.0
-    found.free(loop_turns=True)
+    found.free(loop_runs=True)
     assert [each.has_ended for each in (waiting, limited, running, queued_nowhere, ended)] == [False] * 3 + [True] * 2
     assert forgotten not in dict(claims.unended())
 
@@ -72,8 +72,8 @@ def test_nothing_is_a_stray_while_the_event_loop_stands_still(clock):
     ended = Requested("ended")
     held(claims, 1, ended)
     found = strays.Strays(Consumer(), reporting)
-    found.free(loop_turns=True)
+    found.free(loop_runs=True)
     clock.s = 40.0
-    found.free(loop_turns=False)
-    found.free(loop_turns=True)
+    found.free(loop_runs=False)
+    found.free(loop_runs=True)
     assert not ended.has_ended, "its end may have been read since"

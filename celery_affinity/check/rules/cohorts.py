@@ -7,15 +7,32 @@ from ..facts import Facts
 from ..finding import Finding, ended, listed
 from . import jobs, server, workers
 
+_ONE_COHORT = "Put the types of these jobs into one cohort, or give the keys different names."
+
 
 def key_in_cohorts(facts: Facts) -> Iterator[Finding]:
-    for pattern, tasks in facts.app.shared_keys.items():
+    for made_by, tasks in facts.app.shared_keys.items():
         users = listed(f"{task} ({cohort})" for task, cohort in tasks.items())
         yield Finding(
             "key-in-cohorts",
-            f"Tasks of several cohorts have keys such as {pattern!r}: {users}. Each cohort counts by itself, so a "
-            "limit of 1 lets one job run in each of them.",
-            "Put the types of these tasks into one cohort, or give the tasks keys with different names.",
+            f"Tasks of several cohorts have keys such as {made_by!r}: {users}. Each cohort counts by itself, so a "
+            "limit of 1 would let one job run in each of them: calls of these tasks are refused.",
+            _ONE_COHORT,
+        )
+
+
+def key_used_in_cohorts(facts: Facts) -> Iterator[Finding]:
+    fleets = {"default": facts.fleet, **{name: its.fleet for name, its in facts.cohorts.items()}}
+    users: dict[str, list[str]] = {}
+    for cohort, fleet in fleets.items():
+        for key in () if fleet is None else fleet.keys_in_use:
+            users.setdefault(key, []).append(cohort)
+    shared = listed(f"{key!r} ({', '.join(its)})" for key, its in sorted(users.items()) if len(its) > 1)
+    if shared:
+        yield Finding(
+            "key-used-in-cohorts",
+            f"Jobs of several cohorts have these keys: {shared}. Each cohort counts by itself.",
+            _ONE_COHORT,
         )
 
 
@@ -49,4 +66,4 @@ _OF_COHORT = (
     jobs.settings_changed,
 )
 
-RULES = (key_in_cohorts, of_each)
+RULES = (key_in_cohorts, key_used_in_cohorts, of_each)

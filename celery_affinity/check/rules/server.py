@@ -20,7 +20,7 @@ Rule = Callable[[Facts], Iterator[Finding]]
 
 
 def _of_server(rule: Callable[[Server], Iterator[Finding]]) -> Rule:
-    """Turn a rule about a server into a rule about facts, which finds nothing if the server is unknown."""
+    """Make of a rule about a server a rule about facts, which finds nothing if the server is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ Rule = Callable[[Facts], Iterator[Finding]]
 
 
 def rule_of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
-    """Turn a rule about a fleet into a rule about facts, which finds nothing if the fleet is unknown."""
+    """Make of a rule about a fleet a rule about facts, which finds nothing if the fleet is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def rule_of_fleet(rule: Callable[[Fleet], Iterator[Finding]]) -> Rule:
 
 
 def rule_of_fleet_and_app(rule: Callable[[Fleet, App], Iterator[Finding]]) -> Rule:
-    """Turn a rule about a fleet and an app into a rule about facts, which finds nothing if the fleet is unknown."""
+    """Make of a rule about a fleet and an app a rule about facts, which finds nothing if the fleet is unknown."""
 
     @wraps(rule)
     def of_facts(facts: Facts) -> Iterator[Finding]:

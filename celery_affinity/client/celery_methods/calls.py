@@ -12,7 +12,7 @@ from celery.app.routes import Router
 from celery.app.task import Task
 from celery.canvas import Signature
 
-from .. import destination
+from .. import destination, places
 from ..of_app import is_ours
 
 
@@ -31,8 +31,8 @@ def _options_of_task(method: Callable[..., Any]) -> Callable[..., Any]:
 
     def _get_exec_options(task: Task) -> Any:
         options = method(task)
-        if type(options) is not destination.OptionsOfTask:
-            options = task._exec_options = destination.OptionsOfTask.marked(options)
+        if type(options) is not places.OptionsOfTask:
+            options = task._exec_options = places.OptionsOfTask.marked(options)
         return options
 
     return _get_exec_options
@@ -46,7 +46,7 @@ def _signature_of_retry(method: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         signature = method(task, request, args, kwargs, queue, **options)
         if is_ours(task.app.conf.broker_transport):
-            destination.mark_first_try(signature.options, {"queue": queue, **options})
+            places.mark_first_try(signature.options, {"queue": queue, **options})
         return signature
 
     return signature_from_request
@@ -72,10 +72,10 @@ def _set(method: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def set_(signature: Signature, immutable: Any = None, **options: Any) -> Any:
-        if destination.says_both(options) and _is_for_us(signature):
-            destination.check(options)
-        if destination.differ(signature.options, options) and _is_for_us(signature):
-            counting = destination.later_counts(signature.options, options)
+        if places.says_both(options) and _is_for_us(signature):
+            places.check(options)
+        if places.differ(signature.options, options) and _is_for_us(signature):
+            counting = places.later_counts(signature.options, options)
             signature.options.clear()
             signature.options.update(counting)
         return method(signature, immutable, **options)
@@ -90,8 +90,8 @@ def _merge(method: Callable[..., Any]) -> Callable[..., Any]:
         signature: Signature, args: Any = None, kwargs: Any = None, options: Any = None, force: Any = False
     ) -> Any:
         args, kwargs, merged = method(signature, args, kwargs, options, force)
-        if options and destination.differ(signature.options, options) and _is_for_us(signature):
-            counting = destination.later_counts(signature.options, options)
+        if options and places.differ(signature.options, options) and _is_for_us(signature):
+            counting = places.later_counts(signature.options, options)
             merged = {**counting, **{name: merged[name] for name in options}}
         return args, kwargs, merged
 

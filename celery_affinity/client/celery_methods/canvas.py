@@ -18,7 +18,7 @@ from celery.app.task import Task
 from ...errors import OptionError
 from ...rules.affinity import as_affinity
 from ...rules.call_options import KEYS
-from ...rules.call_options import passed_on as said
+from ...rules.option_values import passed_on as said
 from ..first_try import passed_on_by_run
 from ..of_app import is_ours
 from ..passed_on import Options, Passed, copy_with, first_said, inheriting, parts_of, without, written

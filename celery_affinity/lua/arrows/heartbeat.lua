@@ -1,11 +1,11 @@
--- heartbeat: a worker's guard says that the worker lives, and whether its event loop turns. While the loop stands
+-- heartbeat: a worker's guard says that the worker lives, and whether its event loop runs. While the loop stands
 -- still, no job is placed on the worker, and its unread jobs are pending again; the jobs that it has read it keeps.
 -- RETURNS {known, again, more}; known 0: the worker is unknown, or its jobs are being recovered, and nothing has
 -- changed. again 1: call again, more jobs are unread. more: as `fill` returns it.
 -- Cost: O(1); when the loop stands still, O(moves * log n), at most MOST_MOVES of them in one call, and some MB.
 function arrows.heartbeat(ARGV)
     local worker = ARGV[1]
-    local turns = ARGV[2] == "1" -- whether the event loop turns
+    local loop_runs = ARGV[2] == "1" -- whether the event loop runs
 
 
     -- Takes back the jobs in the inbox: to pop them there proves that they were never read. RETURNS their types.
@@ -32,7 +32,7 @@ function arrows.heartbeat(ARGV)
     redis.call("ZADD", key.heartbeats, call.now, worker)
     local settings = settings_in_force.read()
     local types = {}
-    if not turns then
+    if not loop_runs then
         workers.stall(worker)
         types = return_unread(settings)
     elseif workers.resume(worker) then
@@ -40,5 +40,5 @@ function arrows.heartbeat(ARGV)
         free_slots.recount(worker)
     end
     local more = fill.fill(types, "", settings, which_slot.view())[1]
-    return { 1, not turns and redis.call("LLEN", key.inbox(worker)) > 0 and 1 or 0, more }
+    return { 1, not loop_runs and redis.call("LLEN", key.inbox(worker)) > 0 and 1 or 0, more }
 end

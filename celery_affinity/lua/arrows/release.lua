@@ -110,7 +110,7 @@ function arrows.release(ARGV)
     local again = end_all(worker, ARGV, keeps, settings)
     local fits = fits_others(again) -- before the worker's own slots are free
     if row[free_slots.STALLED] and caller ~= "" then
-        workers.resume(worker) -- only the event loop gets jobs inline: it turns again
+        workers.resume(worker) -- only the event loop gets jobs inline: it runs again
         free_slots.recount(worker)
         row, free = free_slots.row(worker), nil
     end

@@ -15,8 +15,9 @@ from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
 from ...rules.rule_texts import StatedKey, StatedRate, in_full, keys_in, rate_in
 from ...rules.tenants import max_of, min_of
+from ...server.backlogs import Lane
 from ...server.fleet import Row
-from ...server.reader import Lane, Reader
+from ...server.reader import Reader
 from ..job_row import JobRow, read_jobs
 
 #: Fields of a key's hash: "type lane" of a sub-lane, and what a task stated. A sub-lane's value: the time and the id of

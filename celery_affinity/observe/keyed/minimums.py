@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ...rules.redis_keys import encode
-from ...server.reader import Lane, Reader
+from ...server.backlogs import Lane
+from ...server.reader import Reader
 from ..claim_order import Group, Order, ahead
 
 

@@ -11,7 +11,8 @@ from collections import Counter
 
 from ...rules.marks import has_many_keys
 from ...rules.rows import text_of
-from ...server.reader import Lane, Reader
+from ...server.backlogs import Lane
+from ...server.reader import Reader
 from ..job_row import read_jobs
 from .facts import KeyFacts, facts_of, limit_of, limits_in_force, rates_of, stated_in
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from ...clock import SECOND_US
 from ...rules.half_life import used_us
 from ...rules.rows import text_of
-from ...server.reader import Lane, Reader
+from ...server.backlogs import Lane
+from ...server.reader import Reader
 
 #: Member of key ``tags`` that has the clock.
 _CLOCK = "!"

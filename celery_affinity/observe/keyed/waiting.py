@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from ...clock import SECOND_US
 from ...rules.rows import number_of
-from ...server.reader import Lane, Reader
+from ...server.backlogs import Lane
+from ...server.reader import Reader
 from .. import sentences
 from ..claim_order import Order, ahead
 from ..job_row import read_jobs

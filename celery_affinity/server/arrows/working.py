@@ -145,20 +145,20 @@ class Working(Runner):
         """
         return all(self._run_together([_recording(recording, *page) for page in pages]))
 
-    def heartbeat(self, worker: str, *, turns: bool) -> bool:
-        """Say that a worker lives, and whether its event loop *turns*. Return whether the worker is known.
+    def heartbeat(self, worker: str, *, loop_runs: bool) -> bool:
+        """Say that a worker lives, and whether its event loop runs (*loop_runs*). Return whether the worker is known.
 
-        While the loop does not turn, the worker gets no job, and the jobs in its inbox go back.
+        While the loop does not run, the worker gets no job, and the jobs in its inbox go back.
         """
         while True:
-            known, again, more = self._run(arrow("heartbeat"), worker=worker, turns=int(turns))
+            known, again, more = self._run(arrow("heartbeat"), worker=worker, loop_runs=int(loop_runs))
             self._go_on(more)
             if not again:
                 return bool(known)
 
     def heartbeats(self, workers: Sequence[str]) -> list[bool]:
-        """Say in one round trip that *workers* live, whose loops turn. Return which of them are known."""
-        calls = [(arrow("heartbeat"), arrow("heartbeat").arguments(worker=each, turns=1)) for each in workers]
+        """Say in one round trip that *workers* live, whose loops run. Return which of them are known."""
+        calls = [(arrow("heartbeat"), arrow("heartbeat").arguments(worker=each, loop_runs=1)) for each in workers]
         replies = self._run_together(calls) if calls else []
         for _, _, more in replies:
             self._go_on(more)

@@ -1,7 +1,7 @@
 """Many commands that each return a number, at the least cost for the server and for the client.
 
 The next commands go out before the last ones are answered, so that the server is never without work. Their number is
-bounded, because a server runs all commands that it has read of one client before it turns to the next client.
+bounded, because a server runs all commands that it has read of one client before it goes on to the next client.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

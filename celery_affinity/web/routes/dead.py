@@ -1,5 +1,6 @@
 """Dead letters: jobs that will not run again, unless they are replayed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
@@ -59,7 +60,7 @@ def add(api: APIRouter, site: Site) -> None:
     async def show(request: Request, id: str) -> Response:
         hidden = why_hidden(site, request)
         found = await site.with_fleet(WholeFleet.first, lambda one: dead_letters.shown(one.reader, id, hidden) or None)
-        return reply(_there(id, found))
+        return reply(_there(id, None if found is None else found[1]))
 
     @api.post(
         "/api/dead/{id:path}/replay",
@@ -68,33 +69,29 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(ReplayedLetters, 404, 409, status=202),
     )
     async def replay(id: str) -> Response:
-        replayed = _there(id, await site.with_fleet(WholeFleet.first, lambda scheduler: _replay(scheduler, id)))
+        replayed = _there(id, await site.with_fleet(_act, id, lambda scheduler, found: scheduler.replay(found)))
         if not replayed:
             raise RefusedError(409, "its message is gone")
         return reply(ReplayedLetters(replayed), 202)
 
     @api.delete("/api/dead/{id:path}", summary="Delete a dead letter for ever", responses=replies(Dropped, 404))
     async def drop(id: str) -> Response:
-        dropped = _there(id, await site.with_fleet(WholeFleet.first, lambda scheduler: _drop(scheduler, id) or None))
+        dropped = _there(id, await site.with_fleet(_act, id, lambda scheduler, found: scheduler.drop(found)))
         return reply(Dropped(dropped))
 
 
-def _there(id: str, found: tuple[str, T] | None) -> T:
+def _there(id: str, found: T | None) -> T:
     """Return what was *found* in a cohort."""
     if found is None:
         raise RefusedError(404, f"no dead letter has the task id or job id {id[:300]!r}")
-    return found[1]
+    return found
 
 
 def _find(scheduler: Scheduler, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
     return dead_letters.find(scheduler.reader, which, limit)
 
 
-def _replay(scheduler: Scheduler, id: str) -> list[str] | None:
-    """Return the jobs that were published again; None if there are none with that id."""
-    found = _find(scheduler, LetterFilter((id,)))
-    return scheduler.replay([each.job_id for each in found]) if found else None
-
-
-def _drop(scheduler: Scheduler, id: str) -> int:
-    return scheduler.drop([each.job_id for each in _find(scheduler, LetterFilter((id,)))])
+def _act(fleet: WholeFleet, id: str, change: Callable[[Scheduler, list[str]], T]) -> T | None:
+    """Return what *change* says of the jobs of the dead letters with that id; None if there are none."""
+    found = fleet.first(lambda scheduler: [each.job_id for each in _find(scheduler, LetterFilter((id,)))] or None)
+    return None if found is None else fleet.act(found[0], lambda scheduler: change(scheduler, found[1]))

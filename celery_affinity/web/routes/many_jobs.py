@@ -134,5 +134,7 @@ def _act(
                 409, f"none of the first {_MOST_PAGES * 1000:,} jobs matches: name the type, or the state"
             )
         check_cohort(site.app, wish, [name for name, each in asked.answers.items() if each.chosen])
-        done = Done(0, {}) if which.dry_run else many_jobs.in_each(fleet, asked, act)
-    return Acted(len(choice.chosen), choice.calls, choice.more, choice.shown, *done, down=dict(asked.down) or None)
+        done, lost = (Done(0, {}), {}) if which.dry_run else many_jobs.in_each(fleet, asked, act)
+    return Acted(
+        len(choice.chosen), choice.calls, choice.more, choice.shown, *done, down={**asked.down, **lost} or None
+    )

@@ -114,7 +114,8 @@ async def _resumed(site: Site, kind: Kind, name: str) -> Response:
     what = _checked(kind, name)
 
     def resume(fleet: WholeFleet) -> tuple[bool, list[Pause], Mapping[str, str]]:
-        ended = fleet.each(lambda scheduler: scheduler.resume(what), fleet.serving(name if kind == "type" else None))
+        among = fleet.serving(name if kind == "type" else None)
+        ended = fleet.act_in_each(lambda scheduler: scheduler.resume(what), among)
         if ended.down and not any(ended.answers.values()):
             raise CohortDownError(*next(iter(ended.down.items())))
         return any(ended.answers.values()), cohorts.rows(fleet.each(_pauses)), ended.down

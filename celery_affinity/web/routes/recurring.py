@@ -98,7 +98,7 @@ def _find(fleet: WholeFleet, name: str) -> RecurringRow:
 def _fire(site: Site, found: RecurringRow) -> None:
     call = DueCall(found.name, "", found.task, found.signature)
     with site.broker.reach() as fleet:
-        fleet.ask(found.cohort or fleet.names[0], lambda scheduler: fire_call(site.app, scheduler, call))
+        fleet.act(found.cohort or fleet.names[0], lambda scheduler: fire_call(site.app, scheduler, call))
 
 
 def _suspend(fleet: WholeFleet, name: str, is_suspended: bool) -> RecurringRow:
@@ -109,5 +109,5 @@ def _suspend(fleet: WholeFleet, name: str, is_suspended: bool) -> RecurringRow:
 
 def _remove(fleet: WholeFleet, name: str) -> Removed:
     found = _find(fleet, name)
-    fleet.ask(found.cohort or fleet.names[0], lambda scheduler: scheduler.stop(name))
+    fleet.act(found.cohort or fleet.names[0], lambda scheduler: scheduler.stop(name))
     return Removed(name, found.app or None)

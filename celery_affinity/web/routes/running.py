@@ -180,7 +180,7 @@ def _known(scheduler: Scheduler, worker: str, secret: str) -> Incarnation:
     """Return a worker, which lives. Raises UnknownWorkerError, WrongSecretError."""
     found = incarnation.find(scheduler, worker)
     found.check(secret)
-    if not scheduler.heartbeat(worker, turns=True):
+    if not scheduler.heartbeat(worker, loop_runs=True):
         incarnation.forget(scheduler, found)
         raise incarnation.unknown(worker)
     return found

@@ -18,7 +18,7 @@ def close(worker: Worker, now_us: int) -> None:
 
 
 def stall(worker: Worker, now_us: int) -> None:
-    """Place no job on *worker* until its event loop turns again."""
+    """Place no job on *worker* until its event loop runs again."""
     worker.stalled = True
     placing.recount(worker, now_us)
 
@@ -54,7 +54,7 @@ def remove(cohort: Cohort, worker: Worker) -> None:
 
 
 def have_one_tick(cohort: Cohort) -> None:
-    """Have one of the workers that tick for the fleet tick now, one whose event loop turns."""
+    """Have one of the workers that tick for the fleet tick now, one whose event loop runs."""
     for worker in _tickers(cohort):
         if worker.accepting and not worker.stalled:
             worker.inbox.append("\ntick")

@@ -194,7 +194,7 @@ def busy(client: redis.Redis) -> Arrows:
     fleet = Fleet(client, pending=20, slots=SLOTS)
     yield Arrow("sync of 8 jobs", fleet.sync)
     yield Arrow("count", fleet.count, calls=SMALL_CALLS)
-    yield Arrow("heartbeat", lambda: fleet.scheduler.heartbeat(fleet.workers[0], turns=True), calls=SMALL_CALLS)
+    yield Arrow("heartbeat", lambda: fleet.scheduler.heartbeat(fleet.workers[0], loop_runs=True), calls=SMALL_CALLS)
     yield Arrow("tick", fleet.scheduler.tick, calls=SMALL_CALLS)
 
 

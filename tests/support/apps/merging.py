@@ -9,7 +9,7 @@ from celery import Celery, signals
 from celery.exceptions import Ignore, Reject
 
 from celery_affinity import Affinity, Merge, NotMerged
-from celery_affinity.worker import merged_run
+from celery_affinity.worker import broker_of_run
 
 url = os.environ["BROKER_URL"]
 app = Celery("merging", broker=url, backend=os.environ.get("RESULT_URL", url))
@@ -21,7 +21,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
 )
 app.conf.update(json.loads(os.environ.get("CONF", "{}")))
-merged_run._PATIENCE_S = float(os.environ.get("PATIENCE_S", merged_run._PATIENCE_S))
+broker_of_run._PATIENCE_S = float(os.environ.get("PATIENCE_S", broker_of_run._PATIENCE_S))
 
 
 def union(a, b):

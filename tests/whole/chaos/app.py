@@ -58,7 +58,7 @@ DELAY_S, GRACE_S, MOST_STOPS = 0.1, 0.6, 3
 #: Interval, s, of the calls that recur.
 STALE_S = 2.0
 
-#: Time, s, for which SIGUSR2 keeps the event loop of a worker from turning.
+#: Time, s, for which SIGUSR2 keeps the event loop of a worker from running.
 BLOCK_S = 7.0
 
 #: First letters of the names of tasks that merge (`merged_tasks`). Their calls are noted by their tokens.
@@ -203,7 +203,7 @@ def _noted(request, kind: str = "start", **more: object) -> Iterator[str]:
         ledger.note("end", job if kind == "start" else "-", run=run, outcome=outcome)
 
 
-# -- a loop that does not turn
+# -- a loop that does not run
 
 
 @worker_init.connect

@@ -12,7 +12,7 @@ from .facts import Change, Job, MergedCall, Pause, Run, Window
 from .ledger import Event
 from .reserves import highest
 
-#: Longest time, s, from an end until the worker has told the server: the worker does so in its next turn, which takes a
+#: Longest time, s, from an end until the worker has told the server: its loop does so soon, which takes a
 #: while on a busy machine. Also: longest time, s, until a worker that was cut off is heard again.
 TELLS_S = 1.5
 RETURNS_S = REPLY_TIMEOUT_S + HEARTBEAT_S + TELLS_S

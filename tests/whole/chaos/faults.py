@@ -120,7 +120,7 @@ def restart_worker(on: Field) -> None:
 
 
 def restart_blocked_worker(on: Field) -> None:
-    """Stop a worker in good order while its loop does not turn: its inbox fills meanwhile."""
+    """Stop a worker in good order while its loop does not run: its inbox fills meanwhile."""
     name = on.member()
     on.fleet.block_loop(name)
     on.wait(1)

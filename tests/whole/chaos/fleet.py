@@ -18,7 +18,7 @@ from .ledger import Ledger
 APP = "tests.whole.chaos.merged_tasks"
 _READY_S = 60
 
-#: Time, s, after a worker's word that it is ready, until the worker's loop turns.
+#: Time, s, after a worker's word that it is ready, until the worker's loop runs.
 _TURNS_S = 1.0
 
 #: Share of the kills of pool processes that are to meet one in a task; longest wait, s, for the start of a task.
@@ -87,7 +87,7 @@ class Fleet:
         self.workers[name] = self._worker(_member(name))
 
     def kill_pool_process(self, name: str, rng: Random) -> None:
-        """Kill one pool process of a prefork worker, if it has one now and its loop turns.
+        """Kill one pool process of a prefork worker, if it has one now and its loop runs.
 
         Before, Celery takes the death for a pool that cannot start, and ends the worker.
         """
@@ -164,7 +164,7 @@ class Fleet:
         return go_on
 
     def block_loop(self, name: str) -> None:
-        """Keep the event loop of a worker, if it has one by now, from turning for `app.BLOCK_S`."""
+        """Keep the event loop of a worker, if it has one by now, from running for `app.BLOCK_S`."""
         worker = self.workers[name]
         if " ready." not in worker.log():
             return  # the worker has no handler yet, and would die of the signal

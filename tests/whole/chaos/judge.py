@@ -187,7 +187,7 @@ def _is_result_lost(job: Job, book: Book) -> bool:
         return any(window.meets(job.intended, inf) for window in windows)
     for run in job.runs:
         troubles = troubles_of(run, book)
-        # A green pool's reply is there when the loop turns again, but the time limit of the reply has run out as well.
+        # A green pool's reply is there when the loop runs again, but the time limit of the reply has run out as well.
         blocked = [window for window in troubles if window.what == "block"]
         away = [*map(_until_used, troubles)] if is_brokers else [*book.results_away, *blocked]
         in_its_way = windows if run.worker in book.retries_results else [*windows, *away]

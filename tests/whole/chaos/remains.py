@@ -60,7 +60,7 @@ MAY_STAY = {
     *("profiles", "serving", "capacity", "slots", "free_slots", "free", "members", "names", "heartbeats", "joined"),
     *("hints", "holders"),
     *("fence", "clock", "schema", "settings", "conf", "conf_of", "claim_number"),
-    *("durations", "metrics", "trend", "trend_turn", "counters", "tags", "credits", "recording", "recorded"),
+    *("durations", "metrics", "trend", "trend_written", "counters", "tags", "credits", "recording", "recorded"),
 }
 
 

@@ -52,7 +52,7 @@ STORMS = (
     ),
     Storm(
         "loops blocked, names shared",
-        "event loops that do not turn for longer than the worker timeout, also at `SIGTERM`; two workers of one name",
+        "event loops that do not run for longer than the worker timeout, also at `SIGTERM`; two workers of one name",
         (faults.block_loop, faults.restart_blocked_worker, faults.start_twin),
         (0.6, 2),
     ),

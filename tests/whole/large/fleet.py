@@ -159,8 +159,8 @@ class LargeFleet:
                 self.scheduler.leave("short")
                 self.publish_later(60)
                 self.scheduler.tick()
-        for turns in (False, True):
-            self.scheduler.heartbeat("versatile", turns=turns)
+        for loop_runs in (False, True):
+            self.scheduler.heartbeat("versatile", loop_runs=loop_runs)
         self.join("killed", self.served, 60)
         self.scheduler.recover("killed")
         found = [job_id for job_id, _ in self.claims("versatile")[:20]]

@@ -172,17 +172,17 @@ def _average(cohort: Cohort, type_: str, number: int, sum_us: int) -> None:
         cohort.durations_us[type_] = before_us + (sum_us - number * before_us) // max(number, AVERAGED_OVER)
 
 
-# -- heartbeat: a worker's guard says that the worker lives, and whether its event loop turns.
+# -- heartbeat: a worker's guard says that the worker lives, and whether its event loop runs.
 
 
-def heartbeat(cohort: Cohort, worker_id: str, *, turns: bool, now_us: int) -> Beaten:
+def heartbeat(cohort: Cohort, worker_id: str, *, loop_runs: bool, now_us: int) -> Beaten:
     """Keep a worker alive. While its event loop does not turn, it gets no job, and the unread ones go back."""
     worker = cohort.workers.get(worker_id)
     if worker is None or worker.seen_us == GIVEN_UP_US:
         return Beaten(False, False, NONE)
     worker.seen_us = now_us
     types: set[str] = set()
-    if not turns:
+    if not loop_runs:
         workers.stall(worker, now_us)
         types = _return_unread(cohort, worker, now_us)
     elif worker.stalled:
@@ -190,7 +190,7 @@ def heartbeat(cohort: Cohort, worker_id: str, *, turns: bool, now_us: int) -> Be
         types = set(worker.types)
         placing.recount(worker, now_us)
     more = placing.fill(cohort, types, now_us)
-    return Beaten(True, bool(worker.inbox) and not turns, more)
+    return Beaten(True, bool(worker.inbox) and not loop_runs, more)
 
 
 def _return_unread(cohort: Cohort, worker: Worker, now_us: int) -> set[str]:

@@ -53,7 +53,7 @@ def release(
             if cohort.jobs[job_id].by == sequence
         ]
     if inline:
-        worker.stalled = False  # only the event loop takes jobs inline, so it turns
+        worker.stalled = False  # only the event loop takes jobs inline, so it runs
     again = _take_ends(cohort, worker, ends, now_us)
     lookahead.gave_back(cohort, worker, again)
     fits_others = again or any(placing.best(cohort, type_) for type_ in cohort.gained)  # before the slots are free

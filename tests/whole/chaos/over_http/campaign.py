@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from time import monotonic, sleep
 
 from celery import chord
 from celery.result import AsyncResult
+
+from celery_affinity.embedded.ports import HeldPort
 
 from ....support.processes import Process, session_of, start_worker, wait_until
 from .. import remains
@@ -58,7 +59,7 @@ class Campaign:
         try:
             self._app = tasks.make(self._server.url)
             self._app.set_current()
-            self._ports = [_free_port() for _ in range(2)]
+            self._ports = [HeldPort() for _ in range(2)]
             self._places = [*self._webs(), *self._celery_workers(), *self._workers_over_http()]
             self._fill_places()
             wait_until(lambda: not remains.why_not_quiet(self._server.client, self._size), 60, "all workers are here")
@@ -93,7 +94,9 @@ class Campaign:
 
     def _webs(self) -> list[Place]:
         words = [sys.executable, "-m", "celery", "-A", f"{_ROOM}.app", "affinity", "web", "--port"]
-        return [Place("web", lambda port=port: self._process("web", [*words, str(port)])) for port in self._ports]
+        return [
+            Place("web", lambda port=port: self._process("web", [*words, str(port.number)])) for port in self._ports
+        ]
 
     def _celery_workers(self) -> list[Place]:
         def start(pool: str) -> Callable[[], Process]:
@@ -105,7 +108,7 @@ class Campaign:
         return [Place("worker", start(pool)) for pool in ("prefork", "threads")]
 
     def _workers_over_http(self) -> list[Place]:
-        ports = [str(port) for port in self._ports]
+        ports = [str(port.number) for port in self._ports]
         words = [sys.executable, "-m", f"{_ROOM}.worker"]
         found = [
             Place("worker over HTTP", lambda name=name: self._process(name, [*words, name, "2", *ports]))
@@ -194,9 +197,3 @@ class Campaign:
 
 def _value(result: AsyncResult, token: str) -> object:
     return result.result if result.state == "SUCCESS" else f"{result.state}: {result.result!r}"
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
