@@ -11,22 +11,29 @@
 -- gone_on: jobs that others held up which have left in this call -> type and lane. Since `renew_all` began: has_left,
 -- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside
 -- free slots; called_back: jobs that were called back.
--- tags: what was read and written of key `tags` (`shares`). left_to_set_right: starts of before that this call may
--- still set right. left_to_open, left_to_close: sub-lanes that it may still change; left_to_keep_back: jobs of such
--- (`unbounded`) that it may. is_unfinished: whether it may
--- change fewer than it would have to.
+-- tags: what was read and written of key `tags` (`shares`). left: see `key_rows.left`. is_unfinished: whether the call
+-- may change fewer than it would have to.
 function key_rows.of_call()
     if not call.keys then
         call.keys = {
-            known = {}, jobs = {}, tags = false, is_unfinished = false, to_renew = false,
-            first_heads_changed = false, passes = false, in_vain = false, gone_on = {}, called_back = false,
-            has_left = false, has_left_several = false, is_renewed_later = false,
-            left_to_open = protocol.MOST_OPENED, left_to_close = 2 * protocol.MOST_OPENED,
-            left_to_keep_back = 4 * protocol.MOST_OPENED,
-            left_to_set_right = protocol.MOST_TURNS - 1,
+            known = {}, jobs = {}, tags = false, is_unfinished = false, to_renew = false, first_heads_changed = false,
+            passes = false, in_vain = false, gone_on = {}, called_back = false, has_left = false, left = false,
+            has_left_several = false, is_renewed_later = false,
         }
     end
     return call.keys
+end
+
+-- RETURNS a table of how much this call may still do: of sub-lanes, how many it may have a job stand in (to_open), and
+-- no job any more (to_close); jobs of unbounded sub-lanes that it may keep back (to_keep_back: `unbounded`); starts of
+-- before that it may set right (to_set_right: `shares`).
+function key_rows.left()
+    local keys = key_rows.of_call()
+    keys.left = keys.left or {
+        to_open = protocol.MOST_OPENED, to_close = 2 * protocol.MOST_OPENED,
+        to_keep_back = 4 * protocol.MOST_OPENED, to_set_right = protocol.MOST_TURNS - 1,
+    }
+    return keys.left
 end
 
 -- Notes what the row of job `id` says, so that `keys_of` does not read it.

@@ -60,10 +60,10 @@ end
 -- RETURNS those of the sub-lanes in `wanted` that this call may change; a tick goes on with the others. `wanted`:
 -- sub-lane -> the job that is to stand in its lane instead of the one that does.
 local function changed_now(its_key, wanted)
-    local keys, opened, closed = key_rows.of_call(), {}, {}
+    local left, opened, closed = key_rows.left(), {}, {}
     local only = next(wanted)
-    if wanted[only] ~= "" and next(wanted, only) == nil and keys.left_to_open > 0 then -- as mostly
-        keys.left_to_open = keys.left_to_open - 1
+    if wanted[only] ~= "" and next(wanted, only) == nil and left.to_open > 0 then -- as mostly
+        left.to_open = left.to_open - 1
         return { only }
     end
     for sublane, job in pairs(wanted) do
@@ -71,12 +71,12 @@ local function changed_now(its_key, wanted)
         some[#some + 1] = sublane
     end
     local number = #opened + #closed
-    if #opened > keys.left_to_open then
-        opened = some_of(opened, keys.left_to_open)
+    if #opened > left.to_open then
+        opened = some_of(opened, left.to_open)
     end
-    local changed = { unpack(closed, 1, math.min(#closed, keys.left_to_close)) }
-    keys.left_to_open = math.max(0, keys.left_to_open - #opened)
-    keys.left_to_close = keys.left_to_close - #changed
+    local changed = { unpack(closed, 1, math.min(#closed, left.to_close)) }
+    left.to_open = math.max(0, left.to_open - #opened)
+    left.to_close = left.to_close - #changed
     for _, sublane in ipairs(opened) do
         changed[#changed + 1] = sublane
     end

@@ -137,7 +137,7 @@ end
 -- be it is not known. Sets right starts of before that are not the least any more. Of very many of these, the next
 -- calls set right what this one does not get to.
 local function least_of(turns)
-    local keys = key_rows.of_call()
+    local left = key_rows.left()
     while true do
         local some = redis.call("ZRANGE", turns, 0, AT_ONCE - 1, "WITHSCORES")
         local best, best_start, best_enqueued, best_id, set_right, is_sure = nil, nil, nil, nil, {}, #some < 2 * AT_ONCE
@@ -153,8 +153,8 @@ local function least_of(turns)
                 return nil
             end
             local start = math.max(least, tag_of(its_key))
-            if start > least and keys.left_to_set_right > 0 then
-                keys.left_to_set_right = keys.left_to_set_right - 1
+            if start > least and left.to_set_right > 0 then
+                left.to_set_right = left.to_set_right - 1
                 set_right[turn] = start
             else
                 start, is_sure = least, true -- those behind have no lower one

@@ -150,9 +150,9 @@ end
 -- Keeps back as many as the call still may of the jobs of a sub-lane that was bounded, but for the one that stands.
 -- RETURNS how many of its first jobs are left.
 local function keep_some_back(its_key, sublane, number)
-    local keys = key_rows.of_call()
-    local from = math.max(0, number - keys.left_to_keep_back)
-    keys.left_to_keep_back = keys.left_to_keep_back - (number - from)
+    local left = key_rows.left()
+    local from = math.max(0, number - left.to_keep_back)
+    left.to_keep_back = left.to_keep_back - (number - from)
     if from == number then
         return from
     end
