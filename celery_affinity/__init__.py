@@ -26,10 +26,8 @@ from .errors import (
 )
 from .rules.affinity import Affinity
 from .rules.bounds import Bound
-from .rules.cohorts import Cohort
 from .rules.keyed.key_rules import Exclusive, Rate
 from .rules.merging import Call, Merge
-from .rules.tenants import Tenant
 from .worker import context as _context  # gives the requests of tasks an attribute
 from .worker import on_init as _worker  # connects the signal handler that adds our step to workers
 
@@ -38,6 +36,8 @@ if TYPE_CHECKING:
     from .observe.explain import Explanation
     from .observe.jobs import Job
     from .operate.jobs import Jobs, jobs
+    from .rules.cohorts import Cohort
+    from .rules.tenants import Tenant
     from .transport.reach import explain, recur, stop
     from .transport.transport import Transport
     from .worker.preempted import Preempted, preempted
@@ -45,11 +45,13 @@ if TYPE_CHECKING:
 #: Names that are loaded when they are used first: a process that imports the app's tasks need not load redis-py, and
 #: one that only publishes nothing of workers and reports.
 _LATER = {
+    "Cohort": "rules.cohorts",
     "Explanation": "observe.explain",
     "Job": "observe.jobs",
     "Jobs": "operate.jobs",
     "Preempted": "worker.preempted",
     "TaskIds": "client.publish_many",
+    "Tenant": "rules.tenants",
     "Transport": "transport.transport",
     "explain": "transport.reach",
     "jobs": "operate.jobs",

@@ -18,8 +18,9 @@ from ..errors import AffinityError
 from ..observe import sentences
 from ..observe.keyed import in_use
 from ..observe.status import Report, Status
+from ..rules.encoding import decode
 from ..rules.protocol import FORCE
-from ..rules.redis_keys import SCHEMA, decode
+from ..rules.redis_keys import SCHEMA
 from ..rules.rows import number_of, text_of
 from ..rules.settings import Settings
 from ..rules.shared_settings import complete

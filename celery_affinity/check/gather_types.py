@@ -5,10 +5,10 @@ from typing import Any
 
 from celery import Celery
 
-from ..client.declared_type import declared_type
+from ..client.of_app import type_by_name
 from ..client.options_in_app import options_in_beat_schedule, options_in_routes
 from ..errors import AffinityError
-from ..rules.affinity import as_affinity
+from ..rules.affinity import affinity_of, as_affinity
 from ..rules.settings import Settings
 
 
@@ -23,7 +23,7 @@ def declared_types(app: Celery, own: Settings, refused: list[str]) -> Iterator[t
     """Yield types with their declarations: tasks, routes, patterns, beat_schedule entries. Errors go to *refused*."""
     for name, task in sorted(app.tasks.items()):
         if not name.startswith("celery."):
-            type_ = _type_of_task(app, name, task, refused)
+            type_ = _type_of_task(app, own, name, task, refused)
             if type_:
                 yield type_, f"task {name}"
     for pattern, type_ in own.task_types.items():
@@ -34,12 +34,20 @@ def declared_types(app: Celery, own: Settings, refused: list[str]) -> Iterator[t
             yield type_, where
 
 
-def _type_of_task(app: Celery, name: str, task: Any, refused: list[str]) -> str | None:
+def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: list[str]) -> str | None:
+    """Return the type of a call without options. Whatever may name the type is asked in the order of publishing."""
+    given = {name: value for name, value in task._get_exec_options().items() if value is not None}
     try:
-        return declared_type(app, name, task)
+        options = app.amqp.router.route(given, name, (), {}, task)
+    except Exception:  # a router of the user's may look at arguments, or want a queue that is not declared
+        options = {}
+    try:
+        affinities = [as_affinity(options.get("affinity")), affinity_of(task)]
     except AffinityError as exc:
         refused.append(f"task {name}: {exc}")
         return None
+    types = [*(each.type for each in affinities), type_by_name(name, own), _name_of(options.get("queue"))]
+    return next((type_ for type_ in types if type_), None)
 
 
 def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:

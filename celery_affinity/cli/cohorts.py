@@ -11,7 +11,8 @@ from redis.exceptions import RedisError
 from ..client.of_app import settings_of
 from ..errors import AffinityError
 from ..rules.cohorts import DEFAULT, Patterns, cohort_of, shown
-from ..rules.redis_keys import Keys, decode
+from ..rules.encoding import decode
+from ..rules.redis_keys import Keys
 from ..server import instance
 from ..server.connections.kept import KeptClient
 from ..server.reader import Reader

@@ -15,24 +15,24 @@ from celery import Celery
 
 from ..errors import AffinityError, OptionError
 from ..rules import patterns, tenants
-from ..rules.affinity import affinity_of
+from ..rules.affinity import affinity_of, as_affinity
+from ..rules.encoding import decode
 from ..rules.keyed.key_rules import Rule, TenantKey, as_tenant
 from ..rules.keyed.spelled import KeyFunction
 from ..rules.keyed.template import pattern_of
 from ..rules.merging import Merge
-from ..rules.redis_keys import decode
 from ..rules.rule_texts import keys_in, texts_of_keys
 from ..rules.settings import Settings
 from ..rules.word import Word
-from .declared_type import declared_type
-from .of_app import rules_by_name, settings_of, tasks_of
+from .of_app import rules_by_name, settings_of, tasks_of, type_by_name
+from .options_in_app import options_in_routes
 from .stated_rules import RuleMaker
 
 #: What makes keys that may be the same, each with the prefix of its kind: the pattern of a template; or a function.
 Source = str | tuple[str, KeyFunction]
 
 
-class Use(NamedTuple):
+class KeyUse(NamedTuple):
     """A *task* of a *type*, in a *cohort*, whose jobs have a key by their *option*."""
 
     option: str
@@ -42,7 +42,7 @@ class Use(NamedTuple):
 
 
 #: app -> number of its tasks, and the uses of each source by the tasks that declare a type.
-_USES: "WeakKeyDictionary[Celery, tuple[int, Mapping[Source, Sequence[Use]]]]" = WeakKeyDictionary()
+_USES: "WeakKeyDictionary[Celery, tuple[int, Mapping[Source, Sequence[KeyUse]]]]" = WeakKeyDictionary()
 
 
 def check(app: Celery, task_name: str, type_: str, maker: RuleMaker) -> None:
@@ -52,17 +52,17 @@ def check(app: Celery, task_name: str, type_: str, maker: RuleMaker) -> None:
     for option, source in _sources(task_name, maker.parts, settings):
         for other in uses.get(source, ()):
             if other.cohort != cohort:
-                raise OptionError(_words(source, Use(option, task_name, type_, cohort), other))
+                raise OptionError(_words(source, KeyUse(option, task_name, type_, cohort), other))
 
 
-def in_several(app: Celery) -> Iterator[tuple[str, Sequence[Use]]]:
+def in_several(app: Celery) -> Iterator[tuple[str, Sequence[KeyUse]]]:
     """Yield what makes keys of several cohorts, in words, and the tasks that declare it."""
     for source, uses in _uses(app).items():
         if len({use.cohort for use in uses}) > 1:
             yield _shown(source), uses
 
 
-def _uses(app: Celery) -> Mapping[Source, Sequence[Use]]:
+def _uses(app: Celery) -> Mapping[Source, Sequence[KeyUse]]:
     tasks = tasks_of(app)
     number, found = _USES.get(app, (-1, {}))
     if number != len(tasks):
@@ -71,19 +71,32 @@ def _uses(app: Celery) -> Mapping[Source, Sequence[Use]]:
     return found
 
 
-def _found(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence[Use]]:
-    settings, found = settings_of(app), dict[Source, list[Use]]()
+def _found(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence[KeyUse]]:
+    settings, found = settings_of(app), dict[Source, list[KeyUse]]()
     for name, task in sorted(tasks.items()):
         with suppress(AffinityError):  # of another option: whoever calls the task is told
             own, named = affinity_of(task), rules_by_name(name, settings)
             parts = (own.exclusive or named.exclusive, own.rate or named.rate, as_tenant(own.tenant or named.tenant))
             sources = list(_sources(name, [part for part in parts if part is not None], settings))
-            type_ = declared_type(app, name, task) if sources else None
+            type_ = _declared_type(app, name, task, settings) if sources else None
             if type_ is None or type_ == app.conf.task_default_queue:
                 continue  # nobody declares a type: its calls may all say one
             for option, source in sources:
-                found.setdefault(source, []).append(Use(option, name, type_, settings.cohort_of(type_)))
+                found.setdefault(source, []).append(KeyUse(option, name, type_, settings.cohort_of(type_)))
     return found
+
+
+def _declared_type(app: Celery, name: str, task: object, settings: Settings) -> str | None:
+    """Return the type of a call that says none, as far as it is known without Celery's router: that makes queues."""
+    route = next((options for _, options in options_in_routes(app.conf, name)), {})
+    queue = getattr(task, "queue", None) or route.get("queue")
+    types = (
+        as_affinity(route.get("affinity")).type,
+        affinity_of(task).type,
+        type_by_name(name, settings),
+        queue if isinstance(queue, str) else getattr(queue, "name", None),
+    )
+    return next((type_ for type_ in types if type_), None)
 
 
 def _sources(
@@ -126,7 +139,7 @@ def _shown(source: Source) -> str:
     return f"{prefix}{getattr(function, '__qualname__', function)}()"
 
 
-def _words(source: Source, use: Use, other: Use) -> str:
+def _words(source: Source, use: KeyUse, other: KeyUse) -> str:
     quota = " with a quota" if use.option == TenantKey.option else ""
     return (
         f"{use.option}= must have keys{quota} of one cohort, since each cohort counts by itself, got: "
@@ -135,5 +148,5 @@ def _words(source: Source, use: Use, other: Use) -> str:
     )
 
 
-def _place(use: Use) -> str:
+def _place(use: KeyUse) -> str:
     return f"type {use.type!r} in cohort {use.cohort!r} (task {use.task})"

@@ -4,7 +4,7 @@ An end may be told twice: the process that told it may have died before it could
 that ended, so that what was published before is a known job, and is not published again.
 """
 
-import secrets
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ _following: ContextVar[_Following | None] = ContextVar("celery_affinity_followin
 def new_publish_id(task_name: str) -> str:
     """Return the id of a call of a task: by chance, or made from the end that it follows from."""
     following = _following.get()
-    return secrets.token_hex(16) if following is None else following.id_of_next(task_name)
+    return os.urandom(16).hex() if following is None else following.id_of_next(task_name)
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from kombu import serialization
 from kombu.utils.functional import maybe_list
 
 from ..errors import OptionError
+from ..rules.encoding import encode
 from ..rules.protocol import MOST_STAMP_BYTES, MOST_STAMPS
-from ..rules.redis_keys import encode
 from ..rules.unreadable import is_text, shown
 from .stamp import Message
 

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import redis
 
-from ..rules.redis_keys import decode, unmarked
+from ..rules.encoding import decode, unmarked
 from ..rules.rows import number_of
 from ..rules.type_name import did_you_mean
 from ..server.reader import as_text

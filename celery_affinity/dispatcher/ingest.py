@@ -23,10 +23,10 @@ from ..client import revokes, stated_rules
 from ..client.of_app import settings_of, tasks_of
 from ..client.stamp import Message, Stamp, as_counted, moment
 from ..rules import marks
+from ..rules.encoding import decode
 from ..rules.new_job import NewJob
 from ..rules.option_values import left_in
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
-from ..rules.redis_keys import decode
 from ..server.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
-"""Ports on 127.0.0.1 that stay with their server, also while it is away.
+"""Ports on 127.0.0.1 that stay with their server, also while it is down.
 
 The kernel gives a free port to whoever asks: to another server, and to any connection that goes out. One that goes out
-to the port of a server that is away may even get that very port, and so connects to itself.
+to the port of a server that is down may even get that very port, and so connects to itself.
 """
 
 import os

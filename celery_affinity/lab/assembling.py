@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from ..rules import lanes
 from ..rules.rows import number_of
-from .claim_rows import RecordedClaim, of_row
+from ..server.recordings import Page
+from .claim_rows import RecordedClaim, RowReader
 from .hashing import NO_RULES, Hashes, Keyed
 from .trace import PENDING, RETURNED, RUNNING, Trace, TracedJob, TracedWorker
 
@@ -33,18 +34,20 @@ class Unclaimed(NamedTuple):
 class _Worker:
     """A worker. *spans*: since when it served which types with so many slots.
 
-    *up_to_us*: until when all its claims that ended are known. *ended*: by the time at which it began to record, how
-    many claims ended since then.
+    *since_us*: from when on it recorded; None: it has handed over nothing yet. *up_to_us*: until when all its claims
+    that ended are known. *ended*: by the time at which it began to record, how many claims ended since then.
+    *released_us*: by the number of a release, when it was.
     """
 
     id: str
     name: str
     joined_us: int
-    since_us: int
+    since_us: int | None = None
     up_to_us: int = 0
     left_us: int | None = None
     spans: list[tuple[int, tuple[str, ...], int]] = field(default_factory=list)
     ended: dict[int, int] = field(default_factory=dict)
+    released_us: dict[int, int] = field(default_factory=dict)
 
 
 class Assembly:
@@ -63,24 +66,25 @@ class Assembly:
 
     # -- what is read
 
-    def add(self, worker: str, claims: Iterable[str]) -> None:
-        """Add a page: facts of a worker, in JSON, and its claims, a row of words each. Unreadable ones are counted."""
+    def add(self, page: Page) -> None:
+        """Add what a worker handed over. What nobody can read is counted."""
         try:
-            its = self._worker(json.loads(worker))
+            its = self._worker(json.loads(page.worker))
         except (ValueError, KeyError, TypeError):
             self._unreadable += 1
             return
-        for row in claims:
-            try:
-                self._add_claim(its, row)
-            except (ValueError, IndexError):
+        for claim in RowReader(page, its.id, self._hashes, its.released_us).claims():
+            if claim is None:
                 self._unreadable += 1
+            else:
+                self._add_claim(claim)
 
     def _worker(self, said: Mapping[str, Any]) -> _Worker:
         id_, to_us, since_us = str(said["worker"]), int(said["to"]), int(said["since"])
         types, slots = tuple(sorted(map(sys.intern, said["types"]))), int(said["slots"])
         joined_us = since_us if said["joined"] is None else int(said["joined"])
-        its = self._workers.setdefault(id_, _Worker(id_, str(said["name"]), joined_us, since_us))
+        its = self._workers.setdefault(id_, _Worker(id_, str(said["name"]), joined_us))
+        its.since_us = since_us if its.since_us is None else its.since_us
         if to_us > (its.left_us or 0):
             its.left_us = None  # it was taken for dead
         its.up_to_us = max(its.up_to_us, to_us)
@@ -91,8 +95,7 @@ class Assembly:
             its.left_us = int(said["left"])
         return its
 
-    def _add_claim(self, worker: _Worker, row: str) -> None:
-        claim = of_row(row, worker.id, self._hashes)
+    def _add_claim(self, claim: RecordedClaim) -> None:
         before = self._claims.get(claim.fence)
         if before is None or (before.ended_us is None and claim.ended_us is not None):
             self._claims[claim.fence] = claim  # else the page is repeated, or that was known
@@ -102,7 +105,7 @@ class Assembly:
     def add_worker(self, id: str, name: str, types: Iterable[str], slots: int, joined_us: int) -> None:
         """Add a worker that has handed over nothing yet, as the server knows it."""
         if id not in self._workers:
-            its = self._workers[id] = _Worker(id, name, joined_us, joined_us)
+            its = self._workers[id] = _Worker(id, name, joined_us)
             its.spans.append((joined_us, tuple(sorted(types)), slots))
 
     def see(self, alive: Iterable[str], now_us: int) -> list[str]:
@@ -134,8 +137,8 @@ class Assembly:
 
     def begun_us(self, since_us: int) -> int:
         """Return from when on nothing is missing of a recording that was switched on at *since_us*."""
-        began = (each.since_us for each in self._workers.values() if each.joined_us <= since_us and each.up_to_us)
-        return max([since_us, *began])
+        there = (each for each in self._workers.values() if each.joined_us <= since_us)
+        return max([since_us, *(each.since_us for each in there if each.since_us is not None)])
 
     # -- the trace
 
@@ -160,6 +163,7 @@ class Assembly:
         traced = set()
         for fence in sorted(self._claims):
             claim = self._claims[fence]
+            claim.hear(self._workers[claim.worker].released_us)
             self._close(claim)
             since_us = min(max(claim.enqueued_us, again_us.get(claim.job_id, claim.enqueued_us)), claim.claimed_us)
             if claim.job_id in traced or since_us > end_us:

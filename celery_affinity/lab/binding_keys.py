@@ -5,10 +5,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..errors import OptionError
+from ..rules.encoding import encode
 from ..rules.keyed.key_limits import limit_set, rate_set
 from ..rules.keyed.key_rules import as_said, as_stated, is_rate
 from ..rules.protocol import RATE_PREFIX, TENANT_PREFIX
-from ..rules.redis_keys import encode
 from ..rules.rule_texts import StatedRate, rate_in
 from ..rules.tenants import max_of
 from .job_rules import limit_in

@@ -2,24 +2,36 @@
 
 A worker tells times by a guess of the server's clock, which is off by hundreds of microseconds: as long as a busy
 fleet takes from one decision to the next. So the server's own times count, of the claim and of the moment at which the
-slot was free, wherever the job's row still has them. Two of one call are then the same, as they were for the server.
+slot was free, wherever they are known. Those of one release are the same, as they were for the server: it ends jobs,
+and claims the ones that its reply brings, at one moment.
 """
 
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..rules.redis_keys import decode
+from ..clock import SECOND_US
+from ..rules.encoding import decode
+from ..server.recordings import Page
 from .hashing import NO_RULES, Hashes, Keyed
 from .trace import OUTCOMES
 
-#: Number of words of a row as its worker made it, with the lane and the times of claim and end that follow.
-_WORDS = 13
+#: The end of a row of a plain claim whose times were asked for (`server.arguments.ClaimRow`).
+_ASKED = " 1"
+
+#: Longest time, µs, by which the server's time of a claim, or of an end, is later than the worker knew of it: one that
+#: is later still is that of another claim of the job.
+_LATEST_US = SECOND_US
 
 
 @dataclass(slots=True)
 class RecordedClaim:
-    """Times are those of the server's clock, µs."""
+    """Times are those of the server's clock, µs.
+
+    *brought_by*, *release*: the releases of its worker that brought it, and that told its end, by their numbers; 0 for
+    none.
+    """
 
     fence: int
     job_id: str
@@ -33,6 +45,15 @@ class RecordedClaim:
     worker: str
     lane: str
     keyed: Keyed
+    brought_by: int = 0
+    release: int = 0
+
+    def hear(self, released_us: Mapping[int, int]) -> None:
+        """Have the times of the releases of its worker, and be in order."""
+        self.claimed_us = released_us.get(self.brought_by, self.claimed_us)
+        if self.freed_us is not None:
+            self.freed_us = released_us.get(self.release, self.freed_us)
+        self.put_in_order()
 
     def put_in_order(self) -> None:
         """Have its times be in order, whatever the worker guessed, and if the server's clock has stepped."""
@@ -46,52 +67,86 @@ class RecordedClaim:
             self.ended_us = min(max(self.ended_us, self.started_us or self.claimed_us), latest_us)
 
 
-def of_row(row: str, worker: str, hashes: Hashes) -> RecordedClaim:
-    """Return the claim of *worker* that *row* tells of. Raises ValueError, or IndexError, if nobody can read it."""
-    words = row.split(" ", _WORDS)
-    job_id, fence, lane, type_, enqueued, outcome, arrived, started, ended, freed, *further = words
-    if outcome not in OUTCOMES:
-        raise ValueError(outcome)
-    known, enqueued_us = _known(further), int(enqueued)
+class RowReader:
+    """Reads the rows of a *page* in their order, each with what the server has added to it.
 
-    def told(passed: str) -> int | None:
-        return enqueued_us + int(passed) if passed else None
+    *released_us*: gets the times of releases, by their numbers.
+    """
 
-    claim = RecordedClaim(
-        int(fence),
-        job_id,
-        sys.intern(decode(type_)),
-        enqueued_us,
-        int(known.claimed or enqueued_us + int(arrived)),
-        told(started),
-        told(ended),
-        known.freed_us or told(freed) if freed else None,
-        sys.intern(outcome),
-        worker,
-        sys.intern(lane or known.lane),
-        hashes.keyed(known.rules, known.task) if known.rules else NO_RULES,
-    )
-    claim.put_in_order()
-    return claim
+    def __init__(self, page: Page, worker: str, hashes: Hashes, released_us: dict[int, int]) -> None:
+        self._page, self._worker, self._hashes, self._released_us = page, worker, hashes, released_us
+        plain = sum(row.endswith(_ASKED) for row in page.claims)
+        self._of_plain, self._of_others = iter(page.told[:plain]), iter(page.told[plain:])
+
+    def claims(self) -> Iterator[RecordedClaim | None]:
+        """Yield the claim of each row; None for one that nobody can read, after which nothing added counts any more."""
+        for row in self._page.claims:
+            try:
+                yield self._claim(row)
+            except (ValueError, IndexError):
+                self._of_plain = self._of_others = iter(())
+                yield None
+
+    def _claim(self, row: str) -> RecordedClaim:
+        job_id, fence, lane, type_, enqueued, outcome, arrived, started, ended, freed, *of_releases, _ = row.split(" ")
+        if outcome not in OUTCOMES:
+            raise ValueError(outcome)
+        enqueued_us, (brought_by, release) = int(enqueued), (int(number or 0) for number in of_releases)
+
+        def told(passed: str) -> int | None:
+            return enqueued_us + int(passed) if passed else None
+
+        known = self._added(lane, is_asked=row.endswith(_ASKED))
+        claimed_us, freed_us = _not_later(known.claimed_us, enqueued_us + int(arrived)), told(freed)
+        self._hear_of(brought_by, known.claimed_us and claimed_us)
+        if freed_us is not None and (known.ended_us or 0) >= claimed_us:
+            freed_us = _not_later(known.ended_us, freed_us)
+            self._hear_of(release, freed_us)
+        return RecordedClaim(
+            int(fence),
+            job_id,
+            sys.intern(decode(type_)),
+            enqueued_us,
+            claimed_us,
+            told(started),
+            told(ended),
+            freed_us,
+            sys.intern(outcome),
+            self._worker,
+            sys.intern(known.lane),
+            self._hashes.keyed(known.rules, known.task) if known.rules else NO_RULES,
+            brought_by,
+            release,
+        )
+
+    def _added(self, lane: str, *, is_asked: bool) -> "_Added":
+        """Return what the server added to a row with this *lane*."""
+        if lane:
+            claimed, _, ended = next(self._of_plain, "").partition(" ") if is_asked else ("", "", "")
+            return _Added(lane, _us(claimed), _us(ended))
+        lane, claimed, ended, rest = (*next(self._of_others, "").split(" ", 3), "", "", "", "")[:4]
+        rules, _, task = rest.partition("\t")
+        return _Added(lane, _us(claimed), _us(ended), rules, task)
+
+    def _hear_of(self, release: int, at_us: int | None) -> None:
+        if release and at_us is not None:
+            self._released_us[release] = at_us
 
 
-class _Known(NamedTuple):
-    """What the arrow added: "" for what the row of the job did not say, or did not say of this claim."""
+class _Added(NamedTuple):
+    """What the arrow added; None for a time that the row of the job has not, or has of another claim."""
 
     lane: str
-    claimed: str
-    ended: str
-    rules: str
-    task: str
-
-    @property
-    def freed_us(self) -> int | None:
-        """Return when the server heard of the end; None if it did not, or if that was the end of an earlier claim."""
-        is_its_own = self.claimed and self.ended and int(self.ended) >= int(self.claimed)
-        return int(self.ended) if is_its_own else None
+    claimed_us: int | None
+    ended_us: int | None
+    rules: str = ""
+    task: str = ""
 
 
-def _known(further: list[str]) -> _Known:
-    lane, claimed, ended, rest = (*further, "", "", "", "")[:4]
-    rules, _, task = rest.partition("\t")
-    return _Known(lane, claimed, ended, rules, task)
+def _us(word: str) -> int | None:
+    return int(word) if word else None
+
+
+def _not_later(its_us: int | None, told_us: int) -> int:
+    """Return the server's time, or *told_us*, the worker's, if there is none, or that is of another claim."""
+    return told_us if its_us is None or its_us > told_us + _LATEST_US else its_us

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ..rules.addresses import OF_TYPE
+from ..rules.encoding import encode
 from ..rules.keyed import key_limits
 from ..rules.keyed.key_rules import as_said
 from ..rules.protocol import RATE_PREFIX, TENANT_PREFIX
-from ..rules.redis_keys import encode
 from ..rules.rule_texts import StatedRate, keys_in, merge_in, parts_of
 from ..rules.tenants import OTHERS
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from ..errors import OptionError
+from ..rules.encoding import encode
 from ..rules.keyed.key_rules import Exclusive, Rate, TenantKey, as_said
 from ..rules.merging import Merge
-from ..rules.redis_keys import encode
 from ..rules.rule_texts import joined
 from .scenario import Arrival
 

@@ -4,7 +4,7 @@ A call of an arrow takes no time of the clock, jobs are claimed when a slot is f
 when it is due. A run of merged calls takes as long as the longest of them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
@@ -13,9 +13,11 @@ import redis
 from ..embedded import EmbeddedServer
 from ..lua.library import arrow
 from ..rules import marks
+from ..rules.addresses import OF_TYPE
 from ..rules.ahead import NOTHING
+from ..rules.encoding import decode, encode
 from ..rules.new_job import NewJob
-from ..rules.redis_keys import Keys, encode
+from ..rules.redis_keys import Keys
 from ..rules.rows import number_of
 from ..rules.shared_settings import NAME_IN_REDIS
 from ..server import calls
@@ -131,16 +133,27 @@ class Judge:
         self._begin()
 
     def _begin(self) -> None:
-        begins_us = min([0, *(each.since_us for each in self._scenario.arrivals[:1])]) - 1
-        self._client.execute_command(*setting(START_US + begins_us))
+        arrivals = self._scenario.arrivals
+        held_us = (each.held_since_us for each in arrivals if each.held_by is not None)
+        self._client.execute_command(
+            *setting(START_US + min([0, *(each.since_us for each in arrivals[:1]), *held_us]) - 1)
+        )
         settings = {name: text for name, text in self._scenario.settings.items() if name in _PASSED_ON}
-        settings["limits"] = " ".join([*closed_keys(self._scenario.arrivals), settings.get("limits", "")]) or " "
+        settings |= {"reserve": "", "limits": self._limits(lambda word: not decode(word).startswith(OF_TYPE))}
         if self._scenario.settings.get("priority_reversed") == "1":
             settings["priority_order"] = "lower-first"
         self._scheduler.configure({**settings, **_NEVER_DEAD})
+
+    def _limits(self, is_meant: Callable[[str], bool] = lambda _: True) -> str:
+        """Return the setting of limits: those words of it that are meant, and the keys that are closed."""
+        said = self._scenario.settings.get("limits", "").split()
+        return " ".join([*closed_keys(self._scenario.arrivals), *filter(is_meant, said)]) or " "
+
+    def enforce(self) -> None:
+        self._scheduler.configure({"reserve": self._scenario.settings.get("reserve", ""), "limits": self._limits()})
         for type_ in self._scenario.paused:
             self._scheduler.pause(type_ if type_ == "*" else f"type:{encode(type_)}")
-        self._scheduler.tick()  # counts the running jobs of types with a limit, of which there are none
+        self._scheduler.tick()  # counts the running jobs of types with a limit, or with a reserve
 
     def close(self) -> None:
         """Give the connection back."""
@@ -195,9 +208,9 @@ class Judge:
         self._call(arrival.enqueued_us - 1, publishing, more_at=None)
         return self.tick(now_us)
 
-    def end(self, worker: int, position: int, now_us: int) -> Sequence[Claimed]:
+    def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
         self._sequence += 1
-        ends = [End(*self._held.pop(position), "acked")]
+        ends = [End(*self._held.pop(each), "acked") for each in positions]
         (release,) = calls.telling(_id_of(worker), (), ends, self._sequence, True, NOTHING)
         return self._call(now_us, release, more_at=0)
 

@@ -20,8 +20,8 @@ from ..observe import type_rules
 from ..observe.job_filter import Filter
 from ..observe.job_lists import MOST, page_of
 from ..observe.job_row import read_jobs
+from ..rules.encoding import decode
 from ..rules.protocol import ENDED_KEPT_S
-from ..rules.redis_keys import decode
 from ..rules.rows import number_of
 from ..rules.shared_settings import complete
 from ..server import recordings
@@ -125,7 +125,7 @@ class Recorder:
 
     def _read(self, recording: str, *, forget: bool) -> None:
         for page in recordings.pages(self._scheduler, recording, self._after):
-            self._assembly.add(page.worker, page.claims)
+            self._assembly.add(page)
             self._after = page.number
         if forget and self._after != "-":
             recordings.forget_pages(self._scheduler, recording, self._after)

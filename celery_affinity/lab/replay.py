@@ -4,8 +4,10 @@ A record ends, and a replay goes on until every job has been claimed. So only jo
 compared: what still waited as it ended waited for nobody knows how long, and counts on neither side (`comparable`).
 """
 
+from array import array
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from . import candidates, fidelity, waits
 from .candidates import Candidate
@@ -55,13 +57,29 @@ class Replay:
     beyond_bound: int
 
 
+class Record(NamedTuple):
+    """What a trace recorded, as a schedule, and how long the trace is: all that a replay needs of it."""
+
+    schedule: Schedule
+    length_us: int
+
+
+def record_of(trace: Trace) -> Record:
+    """Return the record in *trace*, which may be forgotten then: a million of its jobs take 300 MB."""
+    return Record(recorded(trace, scenario_of(trace)), trace.length_us)
+
+
 def replay(trace: Trace, engine: Engine = "auto", progress: Iterable[object] | None = None) -> Replay:
     """Schedule what *trace* recorded. *progress*: stepped for each job that arrives. Raises UnknownRuleError."""
-    scenario = scenario_of(trace)
-    ours = recorded(trace, scenario)
-    theirs, chosen = scheduled(scenario, engine, progress)
+    return replayed(record_of(trace), engine, progress)
+
+
+def replayed(record: Record, engine: Engine = "auto", progress: Iterable[object] | None = None) -> Replay:
+    """Do as `replay` does, for the *record* of a trace."""
+    ours, length_us = record
+    theirs, chosen = scheduled(ours.scenario, engine, progress)
     claimed = {run.number for run in ours.runs}
-    found = fidelity.compared(_decided(ours), _decided(comparable(theirs, claimed, trace.length_us)))
+    found = fidelity.compared(decided(ours), decided(comparable(theirs, claimed, length_us)))
     first = found.first_difference
     return Replay(
         chosen,
@@ -69,8 +87,8 @@ def replay(trace: Trace, engine: Engine = "auto", progress: Iterable[object] | N
         found.kept,
         found.share,
         None if first is None else _why(first, ours, theirs),
-        _still_waiting(ours, trace.length_us),
-        _still_waiting(theirs, trace.length_us),
+        _still_waiting(ours, length_us),
+        _still_waiting(theirs, length_us),
         waits.report(ours),
         waits.report(theirs, claimed or None),
         len(beyond_bound(theirs)),
@@ -83,7 +101,7 @@ def comparable(replayed: Schedule, claimed: Container[int], ends_us: int) -> Sch
     return replace(replayed, runs=tuple(runs))
 
 
-def _decided(schedule: Schedule) -> Schedule:
+def decided(schedule: Schedule) -> Schedule:
     """Return *schedule* without the claims of before its beginning, which are given."""
     given = {each.number for each in schedule.scenario.arrivals if each.held_by is not None}
     return replace(schedule, runs=tuple(run for run in schedule.runs if run.number not in given))
@@ -95,20 +113,22 @@ def _still_waiting(schedule: Schedule, ends_us: int) -> int:
 
 def recorded(trace: Trace, scenario: Scenario) -> Schedule:
     """Return what *trace* recorded as a schedule of *scenario*, its own."""
-    took_us = {each.number: each.took_us for each in scenario.arrivals}
-    known = {each.name for each in trace.workers}
-    claimed = [
-        (job.claimed_us, job.fence or 0, nth, job.worker, job.ended_us)
-        for nth, job in enumerate(trace.jobs)
-        if job.claimed_us is not None and job.worker in known
-    ]
-    has_fences = all(fence for _, fence, *_ in claimed)
-    claimed.sort(key=lambda each: (each[1], each[0]) if has_fences else (each[0], each[2]))
-    runs = (
-        Run(nth, worker or "", claimed_us, claimed_us + took_us[nth] if ended_us is None else ended_us)
-        for claimed_us, _, nth, worker, ended_us in claimed
-    )
-    return Schedule(scenario, tuple(runs))
+    jobs, known = trace.jobs, {each.name for each in trace.workers}
+    took_us = array("q", bytes(8 * len(jobs)))
+    for each in scenario.arrivals:
+        took_us[each.number] = each.took_us
+    claimed = [nth for nth, job in enumerate(jobs) if job.claimed_us is not None and job.worker in known]
+    claimed.sort(key=lambda nth: jobs[nth].claimed_us or 0)
+    if all(jobs[nth].fence for nth in claimed):
+        claimed.sort(key=lambda nth: jobs[nth].fence or 0)
+
+    def run(nth: int) -> Run:
+        job, claimed_us = jobs[nth], jobs[nth].claimed_us or 0
+        return Run(
+            nth, job.worker or "", claimed_us, claimed_us + took_us[nth] if job.ended_us is None else job.ended_us
+        )
+
+    return Schedule(scenario, tuple(map(run, claimed)))
 
 
 def _why(first: Difference, ours: Schedule, theirs: Schedule) -> Why:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 
-from .slot_times import held_us
+from .slot_times import HELD_FROM_US, held_us
 from .trace import EXPIRED, REVOKED, Trace, TracedJob, TracedWorker
 
 
@@ -13,7 +13,8 @@ class Arrival:
     """A job that arrives. *since_us*: when it can be claimed first; *enqueued_us*: the time from which its age counts.
 
     *took_us*: how long it has the slot, on any worker. *number*: its place in the list of the trace's jobs. *held_by*:
-    the worker that had it as the scenario began, by name; one that is not there then does not count.
+    the worker that had it as the scenario began, by name; one that is not there then does not count. *held_since_us*:
+    when that worker claimed it.
     """
 
     number: int
@@ -30,6 +31,7 @@ class Arrival:
     merge: str | None = None
     tenant: str | None = None
     held_by: str | None = None
+    held_since_us: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ def scenario_of(trace: Trace) -> Scenario:
             rate_limit=job.rate_limit,
             merge=job.merge,
             tenant=job.tenant,
-            held_by=job.worker if job.claimed_us is not None and job.claimed_us < 0 else None,
+            held_by=job.worker if _is_held(job) else None,
+            held_since_us=job.claimed_us if job.claimed_us is not None and _is_held(job) else -1,
         )
         for nth, job in enumerate(trace.jobs)
         if job.claimed_us is not None or job.outcome not in (REVOKED, EXPIRED)
@@ -82,10 +85,13 @@ def _took_us(job: TracedJob, usual_us: int, ends_us: int) -> int:
     return usual_us if job.claimed_us is None else max(usual_us, ends_us + 1 - max(0, job.claimed_us))
 
 
+def _is_held(job: TracedJob) -> bool:
+    """Return whether the job had a slot as the trace began."""
+    return job.claimed_us is not None and job.claimed_us < 0
+
+
 def _since_us(job: TracedJob) -> int:
-    if job.claimed_us is not None and job.claimed_us < 0:
-        return -1
-    return max(0, job.since_us)
+    return HELD_FROM_US if _is_held(job) else max(0, job.since_us)
 
 
 def _medians(trace: Trace) -> tuple[dict[str, int], int]:

@@ -4,8 +4,9 @@ That is longer than the job ran: the job's way to its worker, and the worker's w
 A replay in which a slot is free at once would drift away from what was recorded.
 """
 
+from array import array
 from bisect import bisect_right, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from .trace import Trace, TracedJob
 
@@ -13,6 +14,9 @@ from .trace import Trace, TracedJob
 #: after a longer one something else kept the next job back. *Known*: the trace says when the worker had the answer to
 #: its word, and the job that came with the answer was claimed at that moment.
 _LATEST_WORD_US, _LATEST_KNOWN_US = 250_000, 2_000
+
+#: Time, µs, from which jobs have their slots that had them before the trace began: just before all that comes at 0.
+HELD_FROM_US = -1
 
 #: Before everything, µs.
 _EVER = -(1 << 62)
@@ -26,37 +30,40 @@ def held_us(trace: Trace) -> dict[int, int]:
     slots: dict[str, int] = {}
     for each in trace.workers:
         slots[each.name] = max(each.slots, slots.get(each.name, 0))
-    claimed: dict[str, list[tuple[int, int]]] = {}
-    for nth, claimed_us in _in_order(trace.jobs):
+    in_order, at_us = _in_order(trace.jobs)
+    claimed: dict[str, list[int]] = {}
+    for nth in in_order:
         job = trace.jobs[nth]
         if job.worker in slots and job.took_us is not None:
-            claimed.setdefault(job.worker, []).append((nth, claimed_us))
+            claimed.setdefault(job.worker, []).append(nth)
     found: dict[int, int] = {}
     for name, claims in claimed.items():
-        found |= _on_one_worker(trace.jobs, claims, slots[name])
+        _on_one_worker(trace.jobs, claims, at_us, slots[name], found)
     return found
 
 
-def _in_order(jobs: Sequence[TracedJob]) -> list[tuple[int, int]]:
-    """Return the jobs that were claimed, each with the time of its claim, µs, in the order of the claims.
+def _in_order(jobs: Sequence[TracedJob]) -> tuple[list[int], Sequence[int]]:
+    """Return the jobs that were claimed, in the order of the claims; and the time of the claim, µs, of each job.
 
     Workers say when a job came to them, the server counts claims: one that was counted before another was earlier.
     """
     numbers = [nth for nth, job in enumerate(jobs) if job.claimed_us is not None]
-    numbers.sort(key=lambda nth: (jobs[nth].fence or 0, jobs[nth].claimed_us or 0))
-    found, latest_us = [], -_EVER
+    numbers.sort(key=lambda nth: jobs[nth].claimed_us or 0)
+    numbers.sort(key=lambda nth: jobs[nth].fence or 0)
+    at_us, latest_us = array("q", bytes(8 * len(jobs))), -_EVER  # of a million jobs a list would take 40 MB
     for nth in reversed(numbers):
         claimed_us = jobs[nth].claimed_us or 0
         latest_us = latest_us - 1 if claimed_us > latest_us else claimed_us
-        found.append((nth, latest_us if jobs[nth].fence else jobs[nth].claimed_us or 0))
-    return found[::-1]
+        at_us[nth] = latest_us if jobs[nth].fence else claimed_us
+    return numbers, at_us
 
 
-def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]], slots: int) -> Mapping[int, int]:
+def _on_one_worker(
+    jobs: Sequence[TracedJob], claims: Sequence[int], at_us: Sequence[int], slots: int, found: dict[int, int]
+) -> None:
     free: list[tuple[int, int]] = [(_EVER, -1)] * max(1, slots)  # since when, and the job before; in order
-    found: dict[int, int] = {}
-    for nth, claimed_us in claims:
-        job = jobs[nth]
+    for nth in claims:
+        job, claimed_us = jobs[nth], at_us[nth]
         place = max(0, bisect_right(free, claimed_us, key=lambda slot: slot[0]) - 1)
         is_only_one = place == 0
         free_us, before = free.pop(place)  # the slot that was free last: its release is what claimed the job
@@ -67,9 +74,8 @@ def _on_one_worker(jobs: Sequence[TracedJob], claims: Sequence[tuple[int, int]],
             found[before] += claimed_us - free_us  # the server heard of the end, and gave the job, at once
             begun_us = claimed_us
         freed_us = max(job.freed_us or job.ended_us or 0, begun_us)
-        found[nth] = freed_us - max(0, begun_us)
+        found[nth] = freed_us - max(HELD_FROM_US, begun_us)
         insort(free, (freed_us, nth))
-    return found
 
 
 def _is_one_moment(job: TracedJob, later_us: int) -> bool:

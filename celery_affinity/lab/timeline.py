@@ -1,12 +1,13 @@
 """What happens in a scenario, in its order: the two engines differ only in who decides, a `SimulatedFleet`.
 
 At one time, µs, jobs end first, in the order of their claims; then comes a tick, if the fleet has one due; then workers
-join and begin to leave; then jobs arrive. A worker that leaves takes no further job, ends those that it runs, and is
-gone with the last of them: a warm shutdown. Between the end of a job and the next claim of its slot no time
-passes: what passed in the fleet is part of how long the job had the slot (`slot_times`).
+join and begin to leave; then jobs arrive. Jobs of one worker that end at one time end in one call, as a worker tells
+the server of them: only then are all their slots free. A worker that leaves takes no further job, ends those that it
+runs, and is gone with the last of them: a warm shutdown. Between the end of a job and the next claim of its slot no
+time passes: what passed in the fleet is part of how long the job had the slot (`slot_times`).
 
-A job that a worker had as the scenario begins is that worker's: nobody chooses it. It arrives while no other worker
-takes jobs.
+A job that a worker had as the scenario begins is that worker's: nobody chooses it. It arrives when that worker claimed
+it, while no other one takes jobs, and before the rules of types are in force.
 """
 
 import heapq
@@ -29,6 +30,9 @@ NEVER = 1 << 62
 class SimulatedFleet(Protocol):
     """Who decides. *worker*, *position*: places in the scenario. Methods return the claims that follow, in order."""
 
+    def enforce(self) -> None:
+        """Have pauses, limits of types and reserves be in force, from now on."""
+
     def join(self, worker: int, now_us: int) -> Sequence[Claimed]:
         """Have *worker* take jobs, also one that was drained."""
 
@@ -40,8 +44,8 @@ class SimulatedFleet(Protocol):
 
     def arrive(self, position: int, now_us: int) -> Sequence[Claimed]: ...
 
-    def end(self, worker: int, position: int, now_us: int) -> Sequence[Claimed]:
-        """End the job of the arrival that is the first of its claim."""
+    def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
+        """End jobs of *worker*: each is that of the arrival that is the first of its claim."""
 
     def tick(self, now_us: int) -> Sequence[Claimed]: ...
 
@@ -99,23 +103,30 @@ class Timeline:
 
     def _begin(self) -> int:
         """Have the workers that are there at the beginning join with the jobs that they had. Return how many joined."""
-        held: dict[str, list[int]] = {}
-        for position, arrival in enumerate(self._scenario.arrivals):
-            if arrival.held_by is not None:
-                held.setdefault(arrival.held_by, []).append(position)
+        arrivals = self._scenario.arrivals
+        held = [position for position, arrival in enumerate(arrivals) if arrival.held_by is not None]
         if not held:
+            self._fleet.enforce()
             return 0
         begins_us = self._moves[0][0] if self._moves else 0
         there = [worker for at_us, leaves, worker in self._moves if at_us == begins_us and not leaves]
-        for worker in there:
-            self._claimed(self._fleet.join(worker, begins_us), begins_us)
-            for position in held.pop(self._scenario.workers[worker].name, ()):
+        of_name = {self._scenario.workers[worker].name: worker for worker in reversed(there)}
+        for position in sorted(held, key=lambda each: arrivals[each].held_since_us):
+            worker = of_name.get(arrivals[position].held_by or "")
+            if worker is not None:
                 self._has_arrived.add(position)
-                self._claimed(self._fleet.arrive(position, begins_us), begins_us)
-            self._fleet.drain(worker, begins_us)
+                self._hold(worker, position, begins_us)
+        self._fleet.enforce()
         for worker in there:
             self._claimed(self._fleet.join(worker, begins_us), begins_us)
         return len(there)
+
+    def _hold(self, worker: int, position: int, begins_us: int) -> None:
+        """Have *worker* claim what it had as the scenario began, which is when it has that."""
+        since_us = min(begins_us, self._scenario.arrivals[position].held_since_us)
+        self._claimed(self._fleet.join(worker, since_us), begins_us)
+        self._claimed(self._fleet.arrive(position, since_us), begins_us)
+        self._fleet.drain(worker, since_us)
 
     def _claimed(self, claims: Sequence[Claimed], now_us: int) -> None:
         arrivals, workers = self._scenario.arrivals, self._scenario.workers
@@ -127,12 +138,16 @@ class Timeline:
             self._held[worker] += 1
 
     def _end(self, now_us: int) -> None:
-        _, _, worker, position = heapq.heappop(self._ends)
-        self._held[worker] -= 1
-        claims = self._fleet.end(worker, position, now_us)
-        if claims:
-            self._claimed(claims, now_us)
-        self._leave_if_idle(worker, now_us)
+        ends, ended = self._ends, dict[int, list[int]]()
+        while ends and ends[0][0] == now_us:
+            _, _, worker, position = heapq.heappop(ends)
+            ended.setdefault(worker, []).append(position)
+        for worker, positions in ended.items():
+            self._held[worker] -= len(positions)
+            claims = self._fleet.end(worker, positions, now_us)
+            if claims:
+                self._claimed(claims, now_us)
+            self._leave_if_idle(worker, now_us)
 
     def _move(self, move: tuple[int, bool, int]) -> None:
         now_us, leaves, worker = move

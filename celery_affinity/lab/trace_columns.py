@@ -16,14 +16,21 @@ _MODES = {"queued": False, "demand": True}
 _IN_ORDER = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
 
 
+#: Largest number: that of µs in 100,000 years.
+_LARGEST = 4 * 10**18
+
+
 def number(value: object) -> int:
     """Return a whole number, which a CSV file has as text. Raises ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError("a whole number")
     try:
-        return int(value)
+        found = int(value)
     except ValueError:
         raise ValueError("a whole number") from None
+    if abs(found) > _LARGEST:
+        raise ValueError(f"a whole number of {_LARGEST:,} at most")
+    return found
 
 
 def text(value: object) -> str:
@@ -122,6 +129,10 @@ def job_of(row: Mapping[str, object], line: int) -> TracedJob:
     found.setdefault("since_us", found["enqueued_us"])
     found.setdefault("priority", 0)
     _check_times(found, line)
+    same: dict[int, int] = {}  # a number that is there twice takes room once: there may be a million jobs
+    for name in _IN_ORDER:
+        if name in found:
+            found[name] = same.setdefault(found[name], found[name])
     if "outcome" not in found:
         found["outcome"] = PENDING if "claimed_us" not in found else "running" if "ended_us" not in found else "done"
     return TracedJob(**found)

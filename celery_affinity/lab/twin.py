@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import AffinityError
 from ..rules.addresses import ALL
+from ..rules.encoding import encode
 from ..rules.protocol import MOST_MOVES
-from ..rules.redis_keys import encode
 from ..rules.score import MICRO, goes_by_age
 from ..rules.shared_settings import complete, weights
 from .binding_keys import KeySettings
@@ -54,7 +54,8 @@ class Twin:
         self._limits = [limits_of_types(found["limits"]).get(type_) for type_ in types]
         self._paused = [not {type_, ALL}.isdisjoint(scenario.paused) for type_ in types]
         self._running = [0] * len(types)
-        self._closed = [self._is_closed(type_) for type_ in range(len(types))]
+        self._is_in_force = False
+        self._closed = [False] * len(types)
         self._rarity = [0] * len(types)
         self._keys = self._keys_of(scenario, found, types)
         self._now_us = -NEVER
@@ -74,6 +75,10 @@ class Twin:
         )
 
     # -- what happens
+
+    def enforce(self) -> None:
+        self._is_in_force = True
+        self._closed = [self._is_closed(type_) for type_ in range(len(self._closed))]
 
     def join(self, worker: int, now_us: int) -> Sequence[Claimed]:
         self._now_us = now_us
@@ -111,14 +116,17 @@ class Twin:
             return ()
         return self._fill(sorted(types), now_us, fresh=position if is_fresh else -1)
 
-    def end(self, worker: int, position: int, now_us: int) -> Sequence[Claimed]:
+    def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
         self._now_us = now_us
-        type_ = self._lanes.type_of(position)
-        gained = {type_} if self._count_end(type_) else set()
-        if self._keys is not None and self._keys.has_one(position):
-            gained |= self._keys.free(position, now_us)
-        of_all = any(self._slots.any_free(each) for each in gained)  # before the worker's own slot is free
-        self._slots.release(worker, now_us)
+        gained: set[int] = set()
+        for position in positions:
+            type_ = self._lanes.type_of(position)
+            if self._count_end(type_):
+                gained.add(type_)
+            if self._keys is not None and self._keys.has_one(position):
+                gained |= self._keys.free(position, now_us)
+        of_all = any(self._slots.any_free(each) for each in gained)  # before the worker's own slots are free
+        self._slots.release(worker, len(positions), now_us)
         types = self._slots.types_of(worker)
         if of_all:
             return self._fill(sorted({*types, *gained}), now_us)
@@ -209,5 +217,7 @@ class Twin:
         return was_closed and not self._closed[type_]
 
     def _is_closed(self, type_: int) -> bool:
+        if not self._is_in_force:
+            return False
         limit = self._limits[type_]
         return self._paused[type_] or (limit is not None and self._running[type_] >= limit)

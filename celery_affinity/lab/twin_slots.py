@@ -60,8 +60,9 @@ class Slots:
         self._held[worker] += 1
         self._recount(worker, now_us)
 
-    def release(self, worker: int, now_us: int) -> None:
-        self._held[worker] -= 1
+    def release(self, worker: int, number: int, now_us: int) -> None:
+        """Have *number* of the worker's slots be free."""
+        self._held[worker] -= number
         self._recount(worker, now_us)
 
     def _recount(self, worker: int, now_us: int) -> None:

@@ -5,6 +5,7 @@ never claimed has no wait, and is counted as such.
 """
 
 import math
+from array import array
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -66,8 +67,11 @@ def report(schedule: Schedule, counted: Container[int] | None = None) -> WaitRep
 
 def waits_by_job(schedule: Schedule) -> dict[int, int | None]:
     """Return how long each job waited, µs, by its number; None: it was never claimed."""
-    since_us = {each.number: each.since_us for each in schedule.scenario.arrivals}
-    found: dict[int, int | None] = dict.fromkeys(since_us)
+    arrivals = schedule.scenario.arrivals
+    since_us = array("q", bytes(8 * (1 + max((each.number for each in arrivals), default=0))))
+    for each in arrivals:
+        since_us[each.number] = each.since_us
+    found: dict[int, int | None] = dict.fromkeys(each.number for each in arrivals)
     for run in schedule.runs:
         if found[run.number] is None:  # of a job with several runs the first counts
             found[run.number] = max(0, run.claimed_us - since_us[run.number])

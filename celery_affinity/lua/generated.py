@@ -1,6 +1,6 @@
 """Lua made from the tables of `rules`: keys, the fields of a job, settings, and the numbers of both twins."""
 
-from ..rules import dead_reasons, job_fields, lanes, protocol, redis_keys, shared_settings
+from ..rules import dead_reasons, encoding, job_fields, lanes, protocol, redis_keys, shared_settings
 from ..rules.job_fields import FIELDS
 from ..rules.known_marks import KEYS as KEY_PLACE
 from ..rules.known_marks import MARKS, OF_KEYS, characters
@@ -8,6 +8,10 @@ from ..rules.redis_keys import KEYS
 
 _REDIS_TYPES = ("hash", "zset", "list", "string", "stream")
 _ARGUMENTS = "abc"
+
+#: Keys of types and lanes, of which there are few: their names are kept between calls of one cohort. To join a name
+#: costs as much as a tenth of a command.
+_KEPT_NAMES = ("lane", "metrics")
 
 
 def modules() -> dict[str, str]:
@@ -27,8 +31,9 @@ def _protocol() -> str:
         **protocol.NUMBERS,
         "SCHEMA": redis_keys.SCHEMA,
         # Before a type, in a profile: withdrawn from it for a moment.
-        "WITHDRAWN": redis_keys.encode(redis_keys.WITHDRAWN),
+        "WITHDRAWN": encoding.encode(encoding.WITHDRAWN),
         "SEVERAL": redis_keys.SEVERAL.decode(),  # instead of the job of a task that has several
+        "NONE": redis_keys.NONE.decode(),  # of a revoked task that has none
     }
     numbers |= {name: mark.character for name, mark in MARKS.items()}
     return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items()) + _marks()
@@ -70,18 +75,22 @@ def _key() -> str:
         spelled = f'base .. "{pieces[0]}"'
         for part, piece in zip(parts, pieces[1:], strict=True):
             spelled += f" .. {part}" + (f' .. "{piece}"' if piece else "")
-        if parts:
+        if name in _KEPT_NAMES:
+            functions.append(_kept_name(name, parts, spelled))
+        elif parts:
             functions.append(f"function key.{name}({', '.join(parts)})\n    return {spelled}\nend\n")
         else:
             texts.append(f"    key.{name} = {spelled}\n")
         if kind in _REDIS_TYPES and len(parts) < 2:
             of_each = "true" if parts else "false"
             kinds.append(f'    {{ name = "{template.removesuffix("%s")}", kind = "{kind}", of_each = {of_each} }},\n')
+    new_caches = "".join(f"    {name} = kept.cache()\n" for name in _KEPT_NAMES)
     return (
-        "local base\n"
+        f"local base, {', '.join(_KEPT_NAMES)}\n"
         "-- Has all keys begin with `its_base`: those of a cohort.\n"
         "function key.begin(its_base)\n"
         "    base, key.base = its_base, its_base\n"
+        f"{new_caches}"
         f"{''.join(texts)}"
         "end\n"
         f"{''.join(functions)}"
@@ -89,27 +98,45 @@ def _key() -> str:
     )
 
 
+def _kept_name(name: str, parts: str, spelled: str) -> str:
+    """Return Lua of the function of a key whose names are kept: by its last part, then by the one before."""
+    if len(parts) == 1:
+        its = f"    local its = {name}\n"
+    else:
+        its = f"    local its = {name}.of[b] or kept.keep({name}, b, kept.cache())\n"
+    found = f"    return its.of[a] or kept.keep(its, a, {spelled})\n"
+    return f"function key.{name}({', '.join(parts)})\n{its}{found}end\n"
+
+
 def _job_fields() -> str:
     """Return Lua that makes a job, a table by `FIELDS`, from arguments, and a row from a job."""
-    at = "".join(f"        {name} = arguments[first + {place}],\n" for place, name in enumerate(FIELDS))
+    at = "".join(
+        f"        {name} = arguments[first + {place}]"
+        + (f' or "{field.otherwise}"' if place >= job_fields.LEAST_FIELDS else "")
+        + ",\n"
+        for place, (name, field) in enumerate(FIELDS.items())
+    )
     bare = "".join(
         f"        {name} = job.{name},\n" if field.otherwise is None else f'        {name} = "{field.otherwise}",\n'
         for name, field in FIELDS.items()
     )
     # The type goes first: a server looks for the fields of a small hash from the first one on.
     first, *others = (f'"{field.kept}", job.{name}' for name, field in FIELDS.items() if field.kept)
-    row = ",\n        ".join([first, '"lane", lane, "enqueued", enqueued', *others, '"state", state'])
+    fields = [first, '"lane", lane', '"enqueued", enqueued', *others, '"state", state']
+    row = ",\n        ".join(fields)
     encoded = "".join(
         f'    elseif not string.find(job.{name}, "^[%w_.~%%-]*$") then\n        return "{name}"\n'
         for name, field in FIELDS.items()
         if field.pattern == job_fields.TEXT
     ).removeprefix("    else")
     return (
-        f"job_fields.COUNT = {len(FIELDS)}\n"
-        "-- RETURNS the job whose fields begin at `first` in `arguments`.\n"
-        "-- Its `mark` is that of its id.\n"
+        f"job_fields.COUNT, job_fields.LEAST = {len(FIELDS)}, {job_fields.LEAST_FIELDS}\n"
+        f"-- How many fields every row has.\njob_fields.IN_ROW = {len(fields)}\n"
+        "-- RETURNS the job whose fields begin at `first` in `arguments`; where these end, defaults take their place.\n"
+        "-- Its `mark` is that of its id, which ends with `last`.\n"
         "function job_fields.at(arguments, first)\n"
-        f"    return {{\n        mark = marks.of(arguments[first]),\n{at}    }}\nend\n"
+        "    local mark, last = marks.of(arguments[first])\n"
+        f"    return {{\n        mark = mark, last = last,\n{at}    }}\nend\n"
         "-- RETURNS `job` with the default of every field that a message may leave out.\n"
         f"function job_fields.bare(job)\n    return {{\n{bare}    }}\nend\n"
         "-- RETURNS the fields of the hash of `job` and their values, then what follows `state`.\n"

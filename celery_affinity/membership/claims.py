@@ -10,7 +10,7 @@ Celery does a cold shutdown in a signal's handler, which may interrupt the threa
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from ..clock import SECOND_US
@@ -180,12 +180,15 @@ class Claims:
         with self._lock:
             self._acks.update((tag, held) for tag, held in acks.items() if tag in self._held and tag not in self._ends)
 
-    def forget(self, ends: Mapping[str, Held]) -> int:
-        """Drop the claims whose *ends* the server knows. Return how many of their jobs are pending again."""
+    def forget(self, ends: Mapping[str, Held], brought: Sequence[Claim] = ()) -> int:
+        """Drop the claims whose *ends* the server knows. Return how many of their jobs are pending again.
+
+        *brought*: the claims that the call which told the ends has made, and brought.
+        """
         for held in ends.values():
             if held.run is not None:
                 self.sums.ran(held.type, *held.run)
-        self.records.ended(ends.values())
+        self.records.ended(ends.values(), brought)
         with self._lock:
             for tag in ends:
                 self._held.pop(tag, None)

@@ -4,6 +4,7 @@ One thread at a time tells. The event loop sends and goes on; any other thread w
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,10 +29,12 @@ class _Batch:
     acks: dict[str, Held]
     ends: dict[str, Held]
     was_told: bool = False
+    is_repeated: bool = False
 
     def tell(self) -> dict[str, Any]:
         """Return the batch as arguments of `Scheduler.tell_ends`: the next time as those of a repeated call."""
-        sequence, self.was_told = -self.sequence if self.was_told else self.sequence, True
+        self.is_repeated, self.was_told = self.was_told, True
+        sequence = -self.sequence if self.is_repeated else self.sequence
         return {
             "acks": [held.number for held in self.acks.values()],
             "ends": [End(held.job_id, held.fence, held.told) for held in self.ends.values()],
@@ -92,7 +95,7 @@ class Outbox:
                 inline=inline,
                 on_acked=lambda acked: self._check_acked(batch.acks, acked),
             )
-            self._forget(batch)
+            self._forget(batch, following)
             return following
         finally:
             self._flushing.release()
@@ -105,9 +108,9 @@ class Outbox:
                 self._batch = _Batch(self._sequence, acks, ends)
         return self._batch
 
-    def _forget(self, batch: _Batch) -> None:
+    def _forget(self, batch: _Batch, following: Sequence[Claim]) -> None:
         self._batch = None
-        self.returned += self._claims.forget(batch.ends)
+        self.returned += self._claims.forget(batch.ends, () if batch.is_repeated else following)
         if self._claims.sums.are_urgent:
             self._heartbeats.wake()
 
@@ -145,7 +148,7 @@ class Outbox:
         return not self._claims.has_acks
 
     def repeat_acks(self) -> bool:
-        """Have the next `flush` tell again, once, what `send_acks` has sent. Return whether there was any.
+        """Have the next `flush` send the acks of `send_acks` again, once. Return whether there were any.
 
         Nobody reads the reply before the task ends, so nobody would see that the connection broke just then. An ack
         that is told twice counts once.
@@ -230,7 +233,7 @@ class Outbox:
         assert batch is not None, "sent"
         try:
             following = scheduler.receive_ends(in_flight, has_ends=bool(batch.ends))
-            self._forget(batch)
+            self._forget(batch, following)
             return following
         except ResponseError:
             pass  # `flush` handles the error

@@ -1,7 +1,7 @@
 """Claims from before a pause, which do not start here any more: a sign of the server recalls them."""
 
 from ..rules import addresses, marks
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 
 #: What stands for all keys: a claim does not say its own. Jobs of other keys go back as well, and come again at once.
 _KEYS = "key"

@@ -13,6 +13,7 @@ from redis.exceptions import ResponseError, WatchError
 
 from ..rules.protocol import MOST_RECORDED, RECORDING_KEPT_S
 from ..server import recordings
+from ..server.arguments import ClaimRow
 from ..server.calls import pages
 from ..server.recordings import Recording
 from ..server.scheduler import Scheduler
@@ -43,7 +44,7 @@ class RecordingWorker:
         self._recording: Recording | None = None
         self._since_us = self._up_to_us = 0
         self._joined_us: int | None = None
-        self._rows: list[str] = []
+        self._rows: list[ClaimRow] = []
 
     def joined(self) -> None:
         """Note when the worker entered the fleet: the first time counts."""

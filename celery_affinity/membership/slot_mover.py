@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
-from ..rules.redis_keys import encode
+from ..rules.encoding import encode
 from ..rules.rows import number_of
 from ..rules.slot_moves import SeatAsSeen, giver, taker
 from ..threads.repeating import Repeating

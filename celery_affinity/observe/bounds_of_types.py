@@ -4,7 +4,7 @@ import math
 
 from ..clock import SECOND_US
 from ..rules import overtaking
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..rules.shared_settings import complete, weights
 from ..server.backlogs import Lane
 from ..server.reader import Reader
@@ -21,7 +21,7 @@ def bounds_of_types(reader: Reader, status: Status) -> dict[str, float]:
     """
     as_written = reader.hash("settings")
     settings = complete(as_written)
-    in_force = weights(settings)
+    in_force, bonus = weights(settings), overtaking.bonus_in(settings)
     lanes = reader.lanes()
     by_turns = _types_with_turns(reader, era_in(as_written.get("shares", "")), lanes)
     goes_first = any(each.is_below_minimum for each in status.tenants)
@@ -29,7 +29,7 @@ def bounds_of_types(reader: Reader, status: Status) -> dict[str, float]:
     found: dict[str, float] = {}
     for lane in lanes:
         type_ = decode(lane.type)
-        bound_s = overtaking.seconds(lane.priority, lane.on_demand, in_force)
+        bound_s = overtaking.seconds(lane.priority, lane.on_demand, in_force, bonus=bonus)
         found[type_] = max(bound_s, found.get(type_, 0.0))
     for type_ in {*found, *(each.type for each in status.types if each.pending)}:
         its = known.get(type_)

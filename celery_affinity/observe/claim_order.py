@@ -7,7 +7,8 @@ from heapq import merge, nsmallest
 from itertools import islice
 
 from ..clock import SECOND_US
-from ..rules.redis_keys import decode
+from ..rules import overtaking
+from ..rules.encoding import decode
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO, Rank, Terms, Weights, overtakes, score
 from ..rules.shared_settings import complete, weights
@@ -52,12 +53,16 @@ class Next(Row):
 
 @dataclass(frozen=True)
 class Order:
-    """The rules at one instant. *fits*: type (encoded) -> slots that fit; types without a live worker are missing."""
+    """The rules at one instant. *fits*: type (encoded) -> slots that fit; types without a live worker are missing.
+
+    *bonus*: points that a job gains at most where its hint is held.
+    """
 
     now_us: int
     weights: Weights
     fits: Mapping[str, int]
     by_age_alone: bool
+    bonus: float = 0.0
 
     def terms(self, lane: Lane, enqueued_us: int) -> Terms:
         """Return the terms of the score of a job in *lane*. An unserved type counts as if one slot served it."""
@@ -109,6 +114,7 @@ def order_now(reader: Reader, types: Sequence[str] | None, now_us: int, settings
         weights(settings),
         {type_: 1 if by_free_slots else slots for type_, slots in capacity.items()},
         by_age_alone=settings["priority_percentage"] == "0",
+        bonus=overtaking.bonus_in(settings),
     )
 
 
@@ -139,7 +145,7 @@ def ahead(
 ) -> list[Group]:
     """Return, for each of *lanes*, the number of jobs that go before *mine*; lanes without such jobs are left out.
 
-    *key_of*: returns the key that has the jobs of a lane that are meant; None: all its jobs are.
+    *key_of* returns the Redis key of those jobs of a lane that count; None: all jobs of a lane count.
     """
     key_of = key_of or reader.lane_key
     kinds = {order.kind(lane): lane for lane in lanes}

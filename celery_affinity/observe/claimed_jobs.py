@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from redis.exceptions import NoPermissionError
 
+from ..rules.encoding import decode
 from ..rules.heartbeats import has_been_said
-from ..rules.redis_keys import decode
 from ..rules.rows import text_of
 from ..server.reader import Command, Reader
 from . import sentences

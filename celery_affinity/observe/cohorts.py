@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ..errors import CohortDownError, OptionError
 from ..rules.bounds import Bound
-from ..rules.redis_keys import decode, encode
+from ..rules.encoding import decode, encode
 from ..server.fleet import Asked, Row, WholeFleet
 from ..server.reader import Reader
 from . import claim_order, job_lists

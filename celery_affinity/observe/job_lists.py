@@ -14,8 +14,8 @@ from typing import NamedTuple
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..rules import lanes
+from ..rules.encoding import encode
 from ..rules.protocol import ENDED_KEPT_S
-from ..rules.redis_keys import encode
 from ..rules.rows import text_of
 from ..rules.shared_settings import complete
 from ..rules.unreadable import is_text

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..rules.rows import number_of, text_of
 from ..server.backlogs import Lane
 from ..server.reader import Reader

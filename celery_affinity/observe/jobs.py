@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..clock import SECOND_US
+from ..rules.encoding import decode, encode
 from ..rules.marks import is_batch
 from ..rules.merging import merge_key_in
-from ..rules.redis_keys import SEVERAL, decode, encode
+from ..rules.redis_keys import SEVERAL
 from ..rules.rows import text_of
 from ..rules.rule_texts import hint_in
 from ..rules.score import Weights
@@ -107,7 +108,7 @@ def get(reader: Reader, id: str) -> Job:
 
 
 def get_many(reader: Reader, ids: Sequence[str]) -> list[Job]:
-    """Return what `get` does of each of *ids*, in as many round trips as of one."""
+    """Return what `get` returns of each of *ids*, in as many round trips as `get` needs for one."""
     asked = [each for each in dict.fromkeys(ids) if is_text(each)]
     *replies, settings = reader.ask(
         [
@@ -117,7 +118,7 @@ def get_many(reader: Reader, ids: Sequence[str]) -> list[Job]:
         ]
     )
     of_tasks = dict(zip(asked, replies, strict=False))
-    jobs = {each: [text_of(job_id)] for each, job_id in of_tasks.items() if job_id is not None}
+    jobs = {each: [text_of(job_id)] for each, job_id in of_tasks.items() if job_id}
     several = [each for each, job_id in of_tasks.items() if job_id == SEVERAL]
     if several:
         jobs |= dict(zip(several, reader.jobs_of(several), strict=True))

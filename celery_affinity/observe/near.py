@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..clock import SECOND_US
-from ..rules.redis_keys import decode, encode
+from ..rules import overtaking
+from ..rules.encoding import decode, encode
 from ..rules.rows import number_of, text_of
 from ..server.reader import Reader
 
@@ -43,8 +44,7 @@ def near(reader: Reader, hint: str, now_us: int, settings: Mapping[str, str]) ->
         for (_, since_us), (name, free), at_us in zip(holders, replies, replies[len(holders) :], strict=False)
     ]
     workers.sort(key=lambda each: each.used_s)
-    by_shares = settings["tenant_turns"] == "share"
-    return Near(workers, 0.0 if by_shares else float(settings["locality_bonus"]))
+    return Near(workers, overtaking.bonus_in(settings))
 
 
 def hints_of(reader: Reader, worker: str) -> dict[str, float]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..clock import SECOND_US
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..rules.rows import number_of, text_of
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs

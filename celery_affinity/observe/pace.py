@@ -11,9 +11,9 @@ from math import hypot, modf, sqrt
 from statistics import median
 from typing import NamedTuple
 
+from ..rules.encoding import decode
 from ..rules.pace import FIELD
 from ..rules.protocol import PACE_AVERAGED_OVER
-from ..rules.redis_keys import decode
 from ..rules.rows import number_of
 
 #: Times as long as on other workers that the jobs of a type take on a worker that is called slow.

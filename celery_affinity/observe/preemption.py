@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..clock import SECOND_US
+from ..rules.encoding import decode
 from ..rules.protocol import MOST_GIVING_LOOKED_AT, TENANT_PREFIX
-from ..rules.redis_keys import decode
 from ..rules.rows import number_of, text_of
 from ..rules.tenants import min_of
 from ..server.reader import Reader

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from redis.exceptions import NoPermissionError
 
 from ..clock import SECOND_US
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..rules.rows import number_of, text_of
 from ..server.fleet import Row
 from ..server.reader import Reader

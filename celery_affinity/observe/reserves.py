@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..rules import reserves
+from ..rules.encoding import decode
 from ..rules.protocol import MAX_PRIORITY
-from ..rules.redis_keys import decode
 from ..rules.reserves import Reserve
 from ..server.backlogs import Lane
 from ..server.reader import Reader

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..rules.dead_reasons import REASONS
+from ..rules.encoding import decode
 from ..rules.protocol import MAX_PRIORITY
-from ..rules.redis_keys import decode
 from ..rules.type_name import did_you_mean
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from ..clock import SECOND_US
 from ..rules.bounds import Bound, bound_of
+from ..rules.encoding import decode, encode, unmarked
 from ..rules.protocol import BATCH_SIZE, DROPPED_OF, REFUSED_OF
-from ..rules.redis_keys import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..server.fleet import Row
 from ..server.reader import Reader, as_text

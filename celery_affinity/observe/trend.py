@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..clock import SECOND_US
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..rules.rows import number_of, text_of
 from ..server.reader import Reader
 from .type_metrics import TypeMetrics, metrics_of

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..rules import metrics
+from ..rules.encoding import encode
 from ..rules.metrics import Times, times_of
-from ..rules.redis_keys import encode
 from ..rules.rows import number_of
 from ..server.reader import Reader, as_text
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..clock import SECOND_US
 from ..rules import addresses
 from ..rules.addresses import Kind
-from ..rules.redis_keys import decode, encode
+from ..rules.encoding import decode, encode
 from ..server.fleet import Row
 from ..server.reader import Reader
 from . import sentences

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..clock import SECOND_US
 from ..rules.bounds import Bound
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..server.backlogs import Backlog
 from ..server.fleet import Row
 from .reserves import Reserved

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..clock import SECOND_US
 from ..rules import overtaking
-from ..rules.redis_keys import decode, encode, unmarked
+from ..rules.encoding import decode, encode, unmarked
 from ..rules.rows import number_of, text_of
 from ..rules.score import MICRO
 from ..server.backlogs import Lane
@@ -50,7 +50,7 @@ def waiting_for_slots(
     """Return the reasons without those of the job's own key."""
     groups = ahead(reader, order, lanes, order.place(lane, lane.enqueued_us, lane.job_id))
     before = [group for group in groups if kept_back or not group.kept_back]
-    bound_s = overtaking.seconds(lane.priority, lane.on_demand, order.weights)
+    bound_s = overtaking.seconds(lane.priority, lane.on_demand, order.weights, bonus=order.bonus)
     type_ = decode(lane.type)
     slots = [
         SlotsOfTypes([decode(unmarked(of)) for of in each.types], each.workers, each.slots, each.free)

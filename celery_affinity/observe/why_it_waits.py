@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..clock import SECOND_US
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..server.backlogs import Lane
 from ..server.reader import Command, Reader
 from . import sentences

@@ -24,7 +24,7 @@ _MOVED_TOGETHER = 100 * MOST_MOVES
 
 
 class Done(NamedTuple):
-    """What was done. *done*: number of jobs, or of calls. *left*: number of the others by their states; *warning*."""
+    """What was done. *done*: number of jobs, or of calls. *left*: state -> number of the jobs left as they were."""
 
     done: int
     left: dict[str, int]

@@ -9,7 +9,7 @@ from ..client.of_app import settings_of
 from ..errors import OptionError, refuse
 from ..observe.jobs import settings_command
 from ..rules.affinity import check_on_demand, check_priority
-from ..rules.redis_keys import decode, unmarked
+from ..rules.encoding import decode, unmarked
 from ..rules.score import Weights
 from ..rules.type_name import ACCEPTED, did_you_mean, is_type
 from ..server.replies import WasFound

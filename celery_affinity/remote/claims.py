@@ -1,4 +1,4 @@
-"""The claims of such a worker, as the server has them: read anew for each request."""
+"""The claims of a worker over HTTP, as the server has them: read anew for each request."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -7,8 +7,8 @@ from typing import NamedTuple
 from ..client.envelope import read as read_message
 from ..client.stamp import Message
 from ..observe.job_row import JobRow, parsed
+from ..rules.encoding import encode
 from ..rules.protocol import LONGEST_ID
-from ..rules.redis_keys import encode
 from ..rules.rows import number_of, text_of
 from ..server.arguments import ClaimReport
 from ..server.reader import Reader

@@ -1,4 +1,4 @@
-"""The metrics of a job of such a worker: its wait, and its time in the slot, counted at its end."""
+"""The metrics of a job of a worker over HTTP: its wait, and its time in the slot, counted at its end."""
 
 import logging
 from collections import Counter

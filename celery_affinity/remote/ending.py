@@ -1,4 +1,4 @@
-"""The start and the end of a job of such a worker: once each, in whatever process, however often they are asked for.
+"""Start and end of a job of a worker over HTTP: once each, in whatever process, however often they are asked for.
 
 An end has three steps: callers are told (`telling`), Redis notes that they were, and the slot is free. A request that
 is repeated goes on where the last one stopped. All of this runs foreign code, and may hang.

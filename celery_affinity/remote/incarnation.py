@@ -1,4 +1,4 @@
-"""One life of such a worker, from its join to its leave or its death: its row in Redis, and its secret.
+"""One life of a worker over HTTP, from its join to its leave or its death: its row in Redis, and its secret.
 
 Redis has a digest of the secret, and no process keeps either. A worker that was taken for dead joins anew, with another
 id: what it still runs is another's by then.
@@ -17,7 +17,7 @@ from celery import Celery
 
 from ..client.of_app import settings_of
 from ..errors import OptionError, refuse
-from ..rules import redis_keys, worker_priority
+from ..rules import encoding, worker_priority
 from ..rules.cohorts import DEFAULT
 from ..rules.protocol import FORCE
 from ..rules.rows import text_of
@@ -138,7 +138,7 @@ def unknown(worker: str) -> UnknownWorkerError:
 
 def is_one(scheduler: Scheduler, name: str) -> bool:
     """Return whether the live worker that has this node name joined so."""
-    known = scheduler.client.hget(scheduler.keys.key("names"), redis_keys.encode(name))
+    known = scheduler.client.hget(scheduler.keys.key("names"), encoding.encode(name))
     return known is not None and bool(scheduler.client.exists(_key(scheduler, text_of(known))))
 
 

@@ -1,4 +1,4 @@
-"""Callers are told by Celery's own code how a job of such a worker ended: result, links, chain, chord, errbacks.
+"""Callers are told by Celery's own code how a job of a worker over HTTP ended: result, links, chain, chord, errbacks.
 
 All of this is foreign code, and may hang.
 """

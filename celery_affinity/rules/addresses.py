@@ -1,6 +1,6 @@
 """What a pause or a limit is about, as settings, arrows and people name it: ``type:T``, ``key:K``, ``*`` for all types.
 
-Names of types and keys are encoded where Redis has them (`redis_keys.encode`).
+Names of types and keys are encoded where Redis has them (`encoding.encode`).
 """
 
 from typing import Literal

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .redis_keys import encode
+from .encoding import encode
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ..errors import SettingError
 from . import patterns
+from .encoding import encode
 from .numbers import is_whole
 from .protocol import LONGEST_NUMBER
-from .redis_keys import encode
 
 REFUSE, DROP_OLDEST, DROP_NEWEST = "refuse", "drop-oldest", "drop-newest"
 

@@ -64,7 +64,7 @@ _RULES = "|".join(
 )
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
-#: name -> field, in the order of the arrows' arguments.
+#: name -> field, in the order of the arrows' arguments: fields that few messages have are last (`new_job.in_short`).
 FIELDS: dict[str, JobField] = {
     "id": JobField(  # in the names of its keys
         "the transport, once for each queue of a call",
@@ -77,6 +77,9 @@ FIELDS: dict[str, JobField] = {
         f"{_ENCODED}+",
         kept="type",
     ),
+    "task_id": JobField("Celery", "a text, percent-encoded", TEXT, "", kept="task"),
+    "task_name": JobField("Celery", "a text in UTF-8", r"[^\ud800-\udfff]*", "", kept="name"),
+    "message": JobField("kombu", "any bytes", ""),  # in a key of its own
     "mode": JobField("on_demand of the call", "'queued' or 'demand'", "queued|demand", "queued"),  # in its lane's name
     "priority": JobField(  # in its lane's name; 10 is highest, by its app's order
         "priority of the call, or of the task",
@@ -90,8 +93,6 @@ FIELDS: dict[str, JobField] = {
         _NUMBER,
         0,
     ),
-    "task_id": JobField("Celery", "a text, percent-encoded", TEXT, "", kept="task"),
-    "task_name": JobField("Celery", "a text in UTF-8", r"[^\ud800-\udfff]*", "", kept="name"),
     "expires_us": JobField(  # "expires" has the time of the end, if there is one
         "expires of the call",
         f"nothing, or a whole number of microseconds, of up to {LONGEST_NUMBER} characters",
@@ -116,5 +117,7 @@ FIELDS: dict[str, JobField] = {
         f"(?:{_RULES})?",
         "",
     ),
-    "message": JobField("kombu", "any bytes", ""),  # in a key of its own
 }
+
+#: How many fields each call has; one of a single job may leave out all others, if they have their defaults.
+LEAST_FIELDS = list(FIELDS).index("message") + 1

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Literal
 
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
+from .encoding import decode
 from .keyed.spelled import KeyFunction, Named, check_template, encoded_key
 from .numbers import is_whole
 from .protocol import LONGEST_NUMBER, USUAL_MOST, USUAL_MOST_BYTES
-from .redis_keys import decode
 from .rule_texts import merge_in
 
 #: The dotted name of a function, as ``proj.plans.union`` or ``proj.plans:union``.

@@ -10,13 +10,16 @@ from operator import itemgetter
 from typing import Any
 
 from ..errors import OptionError, refuse
-from . import known_marks, marks, redis_keys
+from . import encoding, known_marks, marks
 from .bounds import Bound
-from .job_fields import FIELDS
+from .job_fields import FIELDS, LEAST_FIELDS
 from .lanes import DEMAND, QUEUED
 
 _NAMES = tuple(FIELDS)
 _ID, _RULES = _NAMES.index("id"), _NAMES.index("rules")
+
+#: Values that a call of one job leaves out at its end.
+_DEFAULTS = tuple(field.otherwise for field in FIELDS.values())[LEAST_FIELDS:]
 
 #: Name, place and check of each field that is checked, those at the end that may hold a line break.
 _CHECKS = sorted(
@@ -48,6 +51,11 @@ def _is_marked_so(job_id: str, rules: str) -> bool:
     if not rules:
         return not job_id.endswith(known_marks.ALL)
     return marks.at_end(job_id) == marks.marks_for(rules)
+
+
+def in_short(arguments: Sequence[str | bytes | int]) -> Sequence[str | bytes | int]:
+    """Return the *arguments* of one job without the last ones, if all of these have their defaults, as mostly."""
+    return arguments[:LEAST_FIELDS] if arguments[LEAST_FIELDS:] == _DEFAULTS else arguments
 
 
 def refused(name: str, arguments: Sequence[object]) -> OptionError:
@@ -85,16 +93,16 @@ class NewJob:
         try:
             self.arguments = (
                 self.id,
-                redis_keys.encode(self.type),
+                encoding.encode(self.type),
+                encoding.encode(self.task_id),
+                self.task_name,
+                self.message,
                 DEMAND if self.on_demand else QUEUED,
                 self.priority,
                 self.delay_us,
-                redis_keys.encode(self.task_id),
-                self.task_name,
                 "" if self.expires_us is None else self.expires_us,
                 " ".join(self.stamps),
                 self.rules,
-                self.message,
             )
         except (TypeError, ValueError) as exc:
             said = (self.type, self.task_id, self.stamps)

@@ -1,14 +1,14 @@
 """Patterns of keys and of types, in which ``*`` stands for any characters.
 
 A pattern has three forms: as an app.conf says it; as somebody types it, and as it is shown, with escapes such as
-``%20`` for a blank; and as Redis has it, encoded as keys are (`redis_keys.encode`), but for its ``*``.
+``%20`` for a blank; and as Redis has it, encoded as keys are (`encoding.encode`), but for its ``*``.
 """
 
 import re
 from functools import lru_cache
 from urllib.parse import quote
 
-from .redis_keys import encode
+from .encoding import encode
 
 #: Characters that are shown as they are: all that can be seen but the sign of an escape, and the comma, by which
 #: somebody may want to separate settings.

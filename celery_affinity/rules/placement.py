@@ -44,8 +44,8 @@ def placement(settings: Mapping[str, str]) -> Placement | None:
 def sample(workers: Sequence[FreeWorker], job_id: str, size: int) -> list[FreeWorker]:
     """Return *size* of *workers* for the job *job_id*; 0: all of them.
 
-    The workers stand in the order of their profiles, those of a profile in the order in which they became idle. The
-    sample is so many of them in a row, from a place that follows from the id on.
+    The workers are sorted by profile, and those of a profile by the time when they became idle. The sample is *size*
+    neighbours in this order. The id alone determines the first of them.
     """
     if size == 0 or len(workers) <= size:
         return [*workers]

@@ -124,9 +124,11 @@ BY_SETTINGS = "settings"
 #: Last word of the rules of a job with a tenant that may be stopped for the job of another one.
 PREEMPTIBLE = "preemptible=1"
 
-#: Hints that a worker holds (`locality`), and holders of a hint that are compared for one job, those who used it last.
+#: Hints that a worker holds (`locality`); holders of a hint that are looked at for one job, those who took it up last;
+#: and those of them with a free slot that are compared.
 MOST_HINTS = 10
 MOST_HOLDERS = 30
+MOST_FREE_HOLDERS = 10
 
 #: Calls of one run, and bytes of their messages, at most, if a task says nothing of them; and what `rules` say of these
 #: bounds. A job's row, of which there may be very many, leaves that out.
@@ -236,8 +238,8 @@ LARGEST_BUCKET = 28
 MOST_METRICS = 300
 
 #: Claims that one call of `record` takes, and such calls that the server keeps of one recording, at most: about 100 MB.
-MOST_RECORDED = 100
-MOST_PAGES = 10_000
+MOST_RECORDED = 200
+MOST_PAGES = 5_000
 
 #: Seconds for which a recording is known that nobody has fetched: a day.
 RECORDING_KEPT_S = 86_400

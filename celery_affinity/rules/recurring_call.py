@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from ..errors import refuse
-from . import redis_keys
+from . import encoding
 from .numbers import is_whole
 from .protocol import LEAST_STALE_US, LONGEST_KEY, LONGEST_NUMBER, MOST_SIGNATURE
 from .unreadable import is_text
@@ -58,7 +58,7 @@ class RecurringCall:
     @property
     def arguments(self) -> tuple[str | int, ...]:
         """What the arrow `recur` takes of a call."""
-        name, type_ = redis_keys.encode(self.name), redis_keys.encode(self.type)
+        name, type_ = encoding.encode(self.name), encoding.encode(self.type)
         return name, type_, self.merge_key, self.stale_after_us, self.since, self.task, self.signature
 
     @property
@@ -71,4 +71,4 @@ class RecurringCall:
 
 def is_name(value: object) -> bool:
     """Return whether *value* can name a recurring call."""
-    return isinstance(value, str) and value != "" and is_text(value) and len(redis_keys.encode(value)) <= LONGEST_KEY
+    return isinstance(value, str) and value != "" and is_text(value) and len(encoding.encode(value)) <= LONGEST_KEY

@@ -4,11 +4,11 @@ All keys of a cohort share one hash tag, so that they live on one shard:
 ``<global_keyprefix>{<namespace>:<cohort>}:<name>``. The Lua side is generated from `KEYS`.
 """
 
-import re
+# Longer than 300 lines: a table, and the names of the keys of one cohort.
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote
 
 from ..errors import SettingError
 
@@ -18,6 +18,9 @@ SCHEMA = 2
 
 #: The text that stands instead of a job's id where a task has several jobs.
 SEVERAL = b"+"
+
+#: The text that stands there where a task has none, and is revoked.
+NONE = b""
 
 #: Transport option by which this package's connections to a cohort are told from those of the broker.
 COHORT = "affinity_cohort"
@@ -189,7 +192,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "task": (
         "task:%s",
         "string",
-        "task id -> its unfinished job, or '+' if there are several; if there is none, the job that ended last",
+        "task id -> its unfinished job, or '+' if there are several; else the job that ended last; '' if it is revoked",
     ),
     # The name begins like `task`: a user who may write that key may write this one. An encoded id has no colon.
     "jobs_of_task": ("task:jobs:%s", "zset", "task id -> its unfinished jobs in order, if there are several"),
@@ -283,39 +286,6 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "recorded": ("recorded:%s", "stream", "recording -> claims that ended, and their workers, until it is fetched"),
     "set_aside": ("set_aside:%s", "any", "a key that had a wrong type, renamed: kept for a week"),
 }
-
-
-#: Names that `quote` leaves as they are: most types, and every task id.
-_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
-
-#: First character of a type in the profile of workers that have withdrawn from it: such workers serve the type, but
-#: take none of its jobs for a moment.
-WITHDRAWN = "!"
-
-
-def withdrawn(type_: str) -> str:
-    """Return the word for *type_* (not encoded) in the profile of workers that have withdrawn from the type."""
-    return WITHDRAWN + type_
-
-
-def marked(type_: str) -> str:
-    """Return the word of `withdrawn`, encoded, for *type_*, which is encoded already."""
-    return encode(WITHDRAWN) + type_
-
-
-def unmarked(type_: str) -> str:
-    """Return the type that *type_*, an encoded word of a profile, stands for, whether the workers withdrew or not."""
-    return type_.removeprefix(encode(WITHDRAWN))
-
-
-def encode(name: str) -> str:
-    """Return *name* (a type, a tenant, a node) as it is written in Redis: no blank, colon, brace or comma."""
-    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
-
-
-def decode(name: str) -> str:
-    """Return the name that `encode` was given."""
-    return unquote(name)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ A program that is told of a mistake does not start, so a word that may be meant 
 (``in_demand``), one word more (``affinity_group``, ``x_priority``), two wrong letters (``infinity``), a number.
 """
 
-import difflib
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -86,4 +85,6 @@ def _words(name: str) -> list[str]:
 
 def closest(word: str, names: Iterable[str]) -> str | None:
     """Return the name that is most like *word*, for places where only *names* are accepted; None if none is like it."""
-    return next(iter(difflib.get_close_matches(word, names, n=1)), None)
+    from difflib import get_close_matches  # not at the top: only what is misspelt needs it
+
+    return next(iter(get_close_matches(word, names, n=1)), None)

@@ -15,10 +15,10 @@ from urllib.parse import unquote
 
 from ..errors import OptionError, refuse
 from . import patterns
+from .encoding import encode
 from .keyed.spelled import Named
 from .numbers import is_whole
 from .protocol import LONGEST_KEY, LONGEST_NUMBER, TENANT_PREFIX
-from .redis_keys import encode
 
 #: The largest weight of a tenant.
 MOST_WEIGHT = 999_999

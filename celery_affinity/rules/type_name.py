@@ -1,6 +1,5 @@
 """The names that a type can have. A type is a Celery queue, which a worker serves if ``-Q`` can name it."""
 
-import difflib
 import unicodedata
 from collections.abc import Collection, Iterable
 
@@ -48,7 +47,9 @@ def misspelt(name: str, others: Iterable[str]) -> str | None:
 
 def did_you_mean(name: str, others: Collection[str]) -> str:
     """Return a question that ends a message, if one of *others* is close to *name*; "" if none is."""
-    close = misspelt(name, others) or next(iter(difflib.get_close_matches(name, others, n=1, cutoff=0.8)), None)
+    from difflib import get_close_matches  # not at the top: only what is misspelt needs it
+
+    close = misspelt(name, others) or next(iter(get_close_matches(name, others, n=1, cutoff=0.8)), None)
     return "" if close is None else f"; did you mean {close!r}?"
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..lua.library import Argument
-from ..rules import redis_keys
+from ..rules import encoding
 
 
 class End(NamedTuple):
@@ -39,8 +39,8 @@ class Joining:
     @property
     def encoded_types(self) -> list[str]:
         """The types of the profile. A type that the worker withdrew from counts: withdrawing makes no specialist."""
-        types = {*self.types, *map(redis_keys.withdrawn, self.withdrawn)}
-        return sorted(map(redis_keys.encode, types))
+        types = {*self.types, *map(encoding.withdrawn, self.withdrawn)}
+        return sorted(map(encoding.encode, types))
 
     @property
     def profile(self) -> str:
@@ -54,6 +54,21 @@ class ClaimReport(NamedTuple):
     job_id: str
     fence: str
     running_us: int
+
+
+class ClaimRow(NamedTuple):
+    """A claim as its worker writes it into a recording, in *words*.
+
+    *brought_by*, *release*: number, in the worker, of the release whose reply brought it, and of the one that told its
+    end; 0 for none. *is_plain*: whether the worker knows all of the job but times, and nobody else had it later.
+    """
+
+    job_id: str
+    fence: str
+    brought_by: int
+    release: int
+    is_plain: bool
+    words: str
 
 
 class TypeSums(NamedTuple):
@@ -73,4 +88,4 @@ class TypeSums(NamedTuple):
     def words(self) -> list[Argument]:
         """The sums as the arrow takes them."""
         fields = [word for each in self.grown.items() for word in each]
-        return [redis_keys.encode(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]
+        return [encoding.encode(self.type), self.ended, self.took_us, self.pace, len(self.grown), *fields]

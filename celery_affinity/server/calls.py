@@ -9,7 +9,7 @@ from ..lua.library import Argument, Arrow, arrow
 from ..rules import bounds
 from ..rules.ahead import Ahead
 from ..rules.bounds import Bound
-from ..rules.new_job import NewJob
+from ..rules.new_job import NewJob, in_short
 from ..rules.protocol import MOST_BYTES, MOST_MOVES
 from ..rules.recurring_call import RecurringCall
 from .arguments import End
@@ -42,7 +42,9 @@ def publishing(jobs: Iterable[NewJob]) -> Iterator[ArrowCall]:
         if count == TOGETHER or size > MOST_BYTES:
             yield publish, _with_bounds(arguments, bounded)
             arguments, bounded, count, size = [], {}, 0, 0
-    if arguments:
+    if count == 1 and not bounded:
+        yield publish, list(in_short(tuple(arguments)))
+    elif arguments:
         yield publish, _with_bounds(arguments, bounded)
 
 

@@ -7,7 +7,8 @@ import redis
 
 from ..clock import SECOND_US
 from ..rules import lanes
-from ..rules.redis_keys import SEVERAL, Keys, encode, marked, unmarked
+from ..rules.encoding import encode, marked, unmarked
+from ..rules.redis_keys import SEVERAL, Keys
 from ..rules.rows import number_of, text_of
 from .backlogs import NO_JOBS, Backlog, Lane, backlog_of, lanes_in
 from .connections import pipelined
@@ -77,7 +78,7 @@ class Reader:
         asked = list(task_ids)
         for _ in range(_TRIES):
             found = self.ask([("get", self.key("task", encode(each))) for each in asked])
-            jobs |= {each: [] if its is None else [text_of(its)] for each, its in zip(asked, found, strict=True)}
+            jobs |= {each: [text_of(its)] if its else [] for each, its in zip(asked, found, strict=True)}
             several = [each for each, its in zip(asked, found, strict=True) if its == SEVERAL]
             pages = self.ask([("zrange", self.key("jobs_of_task", encode(each)), -_OF_TASK, -1) for each in several])
             jobs |= {each: [text_of(job_id) for job_id in page] for each, page in zip(several, pages, strict=True)}
@@ -88,7 +89,7 @@ class Reader:
 
     def knows(self, id: str) -> bool:
         """Return whether there is a job with an id, of the job or of its task."""
-        found = self.ask([("exists", self.key("task", encode(id))), ("exists", self.key("job", id))])
+        found = self.ask([("get", self.key("task", encode(id))), ("exists", self.key("job", id))])
         return any(found)
 
     def lives(self, task_id: str) -> bool:

@@ -5,7 +5,7 @@ forgotten by themselves: whoever began it may have died.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -43,11 +43,15 @@ class Recording(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a worker handed over. *worker*: facts in JSON; *claims*: a row of words for each."""
+    """What a worker handed over. *worker*: facts in JSON; *claims*: a row of words for each.
+
+    *told*: what the server told of jobs that were asked for: of plain ones first, in the order of their rows.
+    """
 
     number: str
     worker: str
-    claims: list[str]
+    claims: Sequence[str] = ()
+    told: Sequence[str] = ()
 
 
 def current(scheduler: Scheduler) -> Recording | None:
@@ -110,8 +114,8 @@ def pages(scheduler: Scheduler, id: str, after: str = "-") -> Iterator[Page]:
         found = client.xrange(key, min=after if after == "-" else f"({after}", max="+", count=_TOGETHER)
         for number, fields in found:
             after = text_of(number)
-            claims = text_of(fields.get(b"claims")).split("\n")
-            yield Page(after, text_of(fields.get(b"worker")), claims if claims != [""] else [])
+            claims, told = (text_of(fields.get(name)).split("\n") for name in (b"claims", b"told"))
+            yield Page(after, text_of(fields.get(b"worker")), claims if claims != [""] else (), told)
         if len(found) < _TOGETHER:
             return
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..errors import QueueFull
-from ..rules import lanes, new_job, redis_keys
+from ..rules import encoding, lanes, new_job
 from ..rules.new_job import NewJob
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED, WAS_PREEMPTED
 from ..rules.rows import number_of, text_of
@@ -57,7 +57,7 @@ class Claim(NamedTuple):
             mode, _, priority = further[1].partition(".")
             urgency = mode == lanes.DEMAND, int(priority)
         expires_us = None if expires == "-" else int(expires)
-        type_ = redis_keys.decode(type_)
+        type_ = encoding.decode(type_)
         numbers = int(deliveries), int(enqueued)
         return cls(job_id, fence, type_, *numbers, message, expires_us, urgency, preemptions)
 
@@ -99,7 +99,7 @@ class Published(NamedTuple):
             return cls(False, True, served.decode())
         if state == IS_FULL:
             type_, pending, most = served.decode().split(" ")
-            return cls(False, True, full=QueueFull(redis_keys.decode(type_), int(pending), int(most)))
+            return cls(False, True, full=QueueFull(encoding.decode(type_), int(pending), int(most)))
         return cls(bool(state), bool(served), merged=state == IS_MERGED)
 
     def check(self, job: NewJob) -> None:
@@ -176,7 +176,7 @@ class Ticked(NamedTuple):
 
 
 class DueCall(NamedTuple):
-    """A recurring call that is to be made. *due*: what `Scheduler.fire` is told: only one job is made of it."""
+    """A recurring call that is due. *due*: an argument of `Scheduler.fire`, by which the call is made only once."""
 
     name: str
     due: str
@@ -187,7 +187,7 @@ class DueCall(NamedTuple):
     def parse(cls, row: Sequence[bytes]) -> "DueCall":
         """Return the call in a row of `due`."""
         name, due, task, signature = map(text_of, row)
-        return cls(redis_keys.decode(name), due, task, signature)
+        return cls(encoding.decode(name), due, task, signature)
 
 
 class Caller(NamedTuple):
@@ -218,7 +218,7 @@ class Callers(NamedTuple):
         rows = zip(found[::4], found[1::4], found[2::4], found[3::4], strict=True)
         callers = [
             Caller(
-                job_id.decode(errors="surrogateescape"), redis_keys.decode(text_of(task)), number_of(published), message
+                job_id.decode(errors="surrogateescape"), encoding.decode(text_of(task)), number_of(published), message
             )
             for job_id, task, published, message in rows
         ]
@@ -252,8 +252,8 @@ class Ending(NamedTuple):
             return cls(
                 job_id.decode(),
                 how.decode(),
-                redis_keys.decode(type_.decode()),
-                redis_keys.decode(task_id.decode()),
+                encoding.decode(type_.decode()),
+                encoding.decode(task_id.decode()),
                 name.decode(),
                 int(deliveries),
                 int(since_us) / SECOND_US,

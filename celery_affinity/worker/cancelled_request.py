@@ -100,7 +100,7 @@ class CancelledRequest(ClaimedRequest):
         return self._is_cancelled and (isinstance(end, _PROCESS_ENDED) or (type(end) is tuple and end == _KILLED))
 
     def end_cut_short(self) -> None:
-        """Have the job be pending again; leave an acked one to the end of the worker."""
+        """Have the job be pending again, whose task was cut short. An acked job stays claimed until the worker ends."""
         task_ready(self)
         if self._reporting is not None and self._given_back_as:
             self._reporting.settle(self._tag, self._given_back_as)

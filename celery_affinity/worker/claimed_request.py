@@ -115,7 +115,7 @@ class ClaimedRequest(_Request):
             properties[PROPERTY] = {**(kept if isinstance(kept, dict) else {}), "until": until}
 
     def _say_whether_events_are_sent(self) -> None:
-        """Have the process that runs merged calls know whether monitors are to see what becomes of each of them."""
+        """Tell the process that runs merged calls whether to send the events of each call to monitors."""
         self.request_dict[SENDS_EVENTS] = self.task.send_events and are_sent(self.eventer)
 
     def _say_when_it_waited(self) -> None:

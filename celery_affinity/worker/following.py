@@ -16,7 +16,7 @@ from ..membership.lookahead import STARTS_WITHIN_S
 from ..membership.membership import Membership
 from ..membership.reporting import Reporting
 from ..rules import protocol
-from ..rules.redis_keys import decode
+from ..rules.encoding import decode
 from ..server import received
 from ..server.replies import LONGEST_FENCE, Claim
 from ..threads.repeating import Repeating

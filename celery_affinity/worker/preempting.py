@@ -39,7 +39,7 @@ class Preempting:
         self._looks_again_s = 0.0
 
     def begin(self) -> None:
-        """Heed the tasks that ask whether they are to stop; at the start and after each reconnect."""
+        """Answer tasks that ask whether they are to stop: called at the start and after each reconnect."""
         if not self._slots.stops_by_force and self.asked not in preempted.on_asked:
             preempted.on_asked.append(self.asked)
         for held in self._claims.held():
@@ -110,7 +110,7 @@ class Preempting:
             self._look(held)
 
     def _look(self, held: Held) -> None:
-        """Look for a sign that the event loop cannot read, since the task blocks it."""
+        """Look for the sign of a stop, which the event loop cannot read while the task blocks the loop."""
         now_s = monotonic()
         if now_s < self._looks_again_s:
             return

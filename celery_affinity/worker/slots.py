@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 from celery.concurrency.base import BasePool
 from celery.concurrency.solo import TaskPool as SoloPool
 
+from ..rules.encoding import encode
 from ..rules.protocol import FORCE
-from ..rules.redis_keys import encode
 from . import pools, unclaimed
 
 if TYPE_CHECKING:

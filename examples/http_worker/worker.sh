@@ -23,7 +23,9 @@ trap 'leaves=yes; kill $program; ask DELETE "/api/workers/$worker" >/dev/null; r
 trap : USR1
 
 while :; do
-    case $(ask GET "/api/workers/$worker/jobs?wait=20&held=") in
+    ask GET "/api/workers/$worker/jobs?wait=20&held=" >"$folder/status" & program=$!
+    until wait $program; do :; done # unlike a program in the foreground, this lets a signal through
+    case $(cat "$folder/status") in
     404) rm -r "$folder"; exec "$0" "$@" ;; # it was silent for too long: join again
     200) ;;
     204) continue ;;

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from celery_affinity import Cohort, jobs
 from celery_affinity.cli import affinity
 from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.lab.trace_file import read
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
@@ -167,6 +168,15 @@ def test_slots_are_asked_for_in_each_cohort_and_a_worker_of_two_counts_once(app,
     }
     (only,) = shown(app, "scale", "gpu.big")
     assert only["cohort"] == "ml"
+
+
+def test_a_trace_is_of_the_cohort_that_is_named(app, sent, tmp_path):
+    record = ("lab", "record", "--for", "1s", "--output", str(tmp_path / "trace.jsonl"))
+    said = run(app, *record, code=2).output
+    assert "a trace is of one cohort: name it before the command, --cohort, one of default, ml, eu" in said
+    assert shown(app, "--cohort", "ml", *record)["jobs"] == 1
+    assert "'gpu.big'" in repr(read(tmp_path / "trace.jsonl").jobs)
+    assert "got: 'nowhere'" in run(app, "--cohort", "nowhere", *record, code=1).output
 
 
 def test_metrics_have_a_label_for_the_cohort_if_there_are_several(app, sent, down):

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import celery_affinity
-from celery_affinity.rules.redis_keys import Keys, withdrawn
+from celery_affinity.rules.encoding import withdrawn
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP

@@ -4,11 +4,11 @@ import zlib
 from itertools import count
 
 from celery_affinity.rules import bounds, job_fields, new_job
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.known_marks import WORDS
 from celery_affinity.rules.marks import at_end, has_key, key_mark, merges
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
-from celery_affinity.rules.redis_keys import encode
 from tests.conformance.reference.replies import NONE
 
 from .mirror import KEYS, payload, profile

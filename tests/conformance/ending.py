@@ -1,7 +1,7 @@
 """Moves by which jobs end without a worker, and what is done about those that have."""
 
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.lanes import DEMAND, QUEUED
-from celery_affinity.rules.redis_keys import encode
 
 from . import draw
 from .both import Both, as_found, often

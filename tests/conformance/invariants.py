@@ -6,9 +6,9 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from math import ceil
 
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.marks import is_batch
 from celery_affinity.rules.protocol import AT_ONCE_US
-from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedRate
 from tests.conformance.reference import keyed
 

@@ -11,7 +11,7 @@ import sys
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
 
-from celery_affinity.rules import lanes, redis_keys
+from celery_affinity.rules import encoding, lanes
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.protocol import METRICS_KEPT_S, WAS_PREEMPTED
 from celery_affinity.rules.redis_keys import Keys
@@ -31,10 +31,11 @@ KEYS = Keys()
 
 # After every step the same few names are asked for.
 key = cache(KEYS.key)
-encode, decode = cache(redis_keys.encode), cache(redis_keys.decode)
+encode, decode = cache(encoding.encode), cache(encoding.decode)
 
 CONF_OF = key("conf_of", "")
 METRICS = key("metrics", "")
+TASK = key("task", "")
 TURNS = key("turns", "", "", "").removesuffix("::")
 SHARES = (key("tags"), key("credits"))
 
@@ -83,6 +84,8 @@ def _parsed(line):
     elif name.startswith(METRICS) and ttl_s != -1:
         assert METRICS_KEPT_S - _WALK_S < ttl_s <= METRICS_KEPT_S, f"{name} is to be forgotten in {ttl_s} s"
         ttl_s = 60
+    elif name.startswith(TASK) and value == "" and 0 < ttl_s <= 60:
+        ttl_s = 60  # what was left of the time for which the task is revoked
     kept_s = next((kept_s for kept_s in KEPT_S if kept_s - _WALK_S < ttl_s <= kept_s), 0)
     assert ttl_s == -1 or kept_s, f"{name} is to be forgotten in {ttl_s} s"
     value = _PARSED[type_](value)
@@ -207,6 +210,8 @@ def _expect_traces(reference, state, entry):
             entry(["stamped", stamp], job_id, at_us)
     for task in reference.revoked:
         state[key("revoked", encode(task))] = "1 (forgotten in 60 s)"
+        if task not in reference.tasks:
+            state[key("task", encode(task))] = " (forgotten in 60 s)"
     for stamp, at_us in reference.revoked_stamps.items():
         state[key("revoked_stamp", stamp)] = f"{at_us} (forgotten in 60 s)"
 
@@ -310,7 +315,7 @@ def _job_hash(job):
         **{field: _written(getattr(job, name)) for name, field in KEPT if job.calls is None or name in OF_A_BATCH},
         "lane": lane(job),
         "enqueued": str(job.enqueued_us),
-        **({} if job.has_merged else {"deliveries": str(job.deliveries)}),
+        **({"deliveries": str(job.deliveries)} if job.deliveries else {}),
         "state": job.state,
         **_times(job),
     }

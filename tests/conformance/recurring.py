@@ -1,9 +1,9 @@
 """Moves of calls that recur: an app.conf or a person declares them, somebody makes those that are due."""
 
 from celery_affinity.rules import new_job
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.protocol import IS_KNOWN, IS_REFUSED
 from celery_affinity.rules.recurring_call import RecurringCall
-from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import merge_in
 from tests.conformance.reference.replies import NONE
 

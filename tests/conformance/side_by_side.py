@@ -3,8 +3,8 @@
 import redis
 
 from celery_affinity.clock import SECOND_US
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.protocol import ENDED_KEPT_S
-from celery_affinity.rules.redis_keys import encode
 from tests.conformance.reference.reference import Reference
 from tests.conformance.reference.replies import NONE
 
@@ -19,6 +19,7 @@ from .invariants import (
     claimed_batches,
     left_to_a_tick,
 )
+from .invariants_of_stops import check_that_hints_are_those_of_workers, check_that_stops_are_just
 from .mirror import CONF_OF, KEYS, METRICS, SHARES, expected, key, read
 from .recurrence import Recurrence
 from .wire import FEW_BYTES
@@ -65,6 +66,7 @@ class SideBySide:
         self.awaited = []  # (what was called, what the reference answered) of each call whose reply is not read yet
         self.granted = []  # (worker, job id, fencing number) of every claim there was
         self.claimed_batches = {}
+        self.ordered = {}  # the orders to stop jobs when the invariants were last seen to
         self.recurrence = Recurrence()
         self.goes_on = False  # whether callers go on at once where a reply names types as `more`
         self.left = set()  # types that were left to a tick when the invariants were last seen to
@@ -119,6 +121,8 @@ class SideBySide:
         self.may_forget = False
         assert state == wanted, _difference(state, wanted)
         check_that_each_job_is_in_one_place(self.reference, state)
+        check_that_hints_are_those_of_workers(self.reference, state)
+        self.ordered = check_that_stops_are_just(self.reference, self.ordered)
 
     def check_invariants(self, more):
         check_that_calls_merge(self.reference, self.claimed_batches, self.now_us)
@@ -163,13 +167,19 @@ class SideBySide:
             for each, at_us in [*revoked.items()]:
                 if self.now_us - at_us >= _FORGOTTEN_AFTER_US:
                     del revoked[each]
-                    self.call("UNLINK", key(name, encode(each) if name == "revoked" else each), reply=1)
+                    keys = [key(name, encode(each) if name == "revoked" else each)]
+                    if name == "revoked" and each not in self.reference.tasks:
+                        keys.append(key("task", encode(each)))
+                    self.call("UNLINK", *keys, reply=len(keys))
 
     def _forget(self, job):
         keys = [key("job", job.id)]
         if [*self.reference.tasks.get(job.task_id, ())] == [job.id]:
-            keys.append(key("task", encode(job.task_id)))
             del self.reference.tasks[job.task_id]
+            if job.task_id in self.reference.revoked:
+                self.call("SET", key("task", encode(job.task_id)), "", "EX", 60)
+            else:
+                keys.append(key("task", encode(job.task_id)))
         del self.reference.jobs[job.id]
         self.call("UNLINK", *keys, reply=len(keys))
 

@@ -24,12 +24,19 @@ class Fleet:
         self.stops_in, self.stops_of = defaultdict(list), defaultdict(int)
         self.published = 0
         for number, several in enumerate(slots):
-            name = f"w{number}"
-            given = {"worker_timeout_us": str(10**15), "tenants": "a=max:none,min:1"}
-            self.reference.join(
-                name, name=name, types=["pdf"], slots=several, other=0, app="", settings=given, now_us=self.now_us
-            )
-            self.reference.workers[name].stops = "force"
+            self.join(f"w{number}", several)
+
+    def join(self, name, slots):
+        given = {"worker_timeout_us": str(10**15), "tenants": "a=max:none,min:1"}
+        common = {"types": ["pdf"], "other": 0, "app": "", "stops": "force", "settings": given}
+        self.reference.join(name, name=name, slots=slots, now_us=self.now_us, **common)
+
+    def die(self, name):
+        """The worker is killed: its jobs come back, and another worker comes for it."""
+        slots = self.reference.workers[name].slots
+        self.slots = {place: job for place, job in self.slots.items() if place[0] != name}
+        self.reference.recover(name, now_us=self.now_us)
+        self.join(f"{name}'", slots)
 
     def publish(self, tenant, priority, takes_us, may_be_stopped):
         self.published += 1
@@ -93,7 +100,7 @@ class Fleet:
         return preemption._min_of(self.reference, key)
 
     def stop(self, job_id, how):
-        """A worker obeys, ends the job in time, or dies."""
+        """A worker obeys, ignores the sign, ends the job in time, or dies."""
         place = next((place for place, (each, *_) in self.slots.items() if each == job_id), None)
         if place is None:
             return
@@ -101,6 +108,8 @@ class Fleet:
         before = job.deliveries, job.enqueued_us, job.preemptions
         if how == "finishes":
             self.end(place, "acked")
+        elif how == "dies":
+            self.die(place[0])
         elif how == "obeys":
             last = self.stops_in[place][-1:]
             assert not last or self.now_us - last[0] >= EXEMPT_US, "a slot is vacated too often"
@@ -135,7 +144,7 @@ def test_no_stop_is_unjust_and_no_job_or_slot_is_stopped_too_often(data):
         fleet.tick()
         for _, job_id, _, _ in fleet.read():
             if job_id in fleet.reference.vacating:
-                fleet.stop(job_id, data.draw(st.sampled_from(["obeys", "obeys", "ignores", "finishes"])))
+                fleet.stop(job_id, data.draw(st.sampled_from(["obeys", "obeys", "ignores", "finishes", "dies"])))
         fleet.read()
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.lua.ways import library
-from celery_affinity.rules.redis_keys import Keys, decode, encode
+from celery_affinity.rules.encoding import decode, encode
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.score import MICRO, Rank, Terms, Weights, overtakes, score
 from celery_affinity.rules.slot import FreeWorker, choose
 

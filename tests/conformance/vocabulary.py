@@ -2,9 +2,9 @@
 
 from celery_affinity.rules import metrics
 from celery_affinity.rules.ahead import NOTHING, Ahead
+from celery_affinity.rules.encoding import withdrawn
 from celery_affinity.rules.known_marks import HINT, OF_KEYS, WORDS
 from celery_affinity.rules.protocol import FORCE, MOST_MOVES
-from celery_affinity.rules.redis_keys import withdrawn
 from celery_affinity.server.arguments import TypeSums
 
 from . import draw

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from celery_affinity import Cohort, SettingError
+from celery_affinity import Cohort, SettingError, Tenant
 from celery_affinity.rules.ahead import Ahead
+from celery_affinity.rules.marks import marked
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 
@@ -26,7 +27,8 @@ def fleet(redis_client):
 
 
 def publish(fleet, number, **fields):
-    fleet.scheduler.publish(*fleet.made([f"job{each}" for each in range(number)], "pdf", **fields))
+    ids = [marked(f"job{each}", fields.get("rules", "")) for each in range(number)]
+    fleet.scheduler.publish(*fleet.made(ids, "pdf", **fields))
 
 
 def test_a_worker_that_ends_a_job_gets_the_next_one_in_the_same_reply(fleet):
@@ -72,12 +74,53 @@ def test_a_worker_holds_jobs_beyond_its_slots_only_if_it_asks_for_them(fleet):
     assert [each.job_id for each in fleet.end("worker", claim, may_hold=Ahead(2))] == ["job2", "job3", "job4"]
 
 
-def test_each_sentence_of_the_section_has_its_test():
-    section = PAGE.read_text(encoding="utf-8").partition("## Cohorts")[2]
-    sentences = re.findall(r"^- (.+)\.$", section, re.MULTILINE)
+def test_jobs_are_placed_without_a_tick(fleet):
+    fleet.join("worker", "pdf")
+    publish(fleet, 2)
+    (claim,) = fleet.inbox("worker")
+    (following,) = fleet.end("worker", claim)
+    assert (claim.job_id, following.job_id) == ("job0", "job1")
+    assert not fleet.scheduler.client.hexists(fleet.scheduler.keys.key("clock"), "ticked")
+
+
+def test_quotas_count_in_each_cohort_by_themselves(redis_client):
+    for cohort in ("ml", "eu"):
+        fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys(cohort=cohort)))
+        fleet.join("worker", "pdf", slots=2, settings={"tenants": {"acme": Tenant(max=1)}})
+        publish(fleet, 2, rules="key=tenant%3Aacme quota=settings")
+        assert [fleet.state(f"job{number}$") for number in range(2)] == ["claimed", "pending"]
+
+
+def sections():
+    """Return the text of the page before the tests, and the rows of the table of these: sentence, file, test."""
+    text, _, tests = PAGE.read_text(encoding="utf-8").partition("## The tests")
+    return text, re.findall(r"^\| (.+) \| `(\S+)::(\S+)` \|$", tests, re.MULTILINE)
+
+
+def test_each_sentence_in_a_list_is_the_name_of_a_test():
+    sentences = re.findall(r"^- (.+)\.$", sections()[0], re.MULTILINE)
     names = ["test_" + re.sub(r"\W+", "_", sentence).lower() for sentence in sentences]
-    assert names
+    assert len(names) > 6
     assert set(names) <= globals().keys()
+
+
+def test_each_row_of_the_terms_has_a_sentence_in_the_table_of_tests():
+    text, rows = sections()
+    said = re.findall(r"^\| (?!---).+ \| .+ \| (.+) \|$", text, re.MULTILINE)
+    assert len(said) > 12
+    for cell in said:
+        assert any(sentence in cell for sentence, *_ in rows), f"no test of: {cell}"
+    for sentence, *_ in rows:
+        assert sentence in " ".join(text.split()), f"the page does not say: {sentence}"
+
+
+def test_each_test_that_the_page_names_exists():
+    rows = sections()[1]
+    assert len(rows) > 15
+    for _, file, name in rows:
+        assert re.search(rf"^def {name}\(", Path(file).read_text(encoding="utf-8"), re.MULTILINE), (
+            f"{file} has no {name}"
+        )
 
 
 def test_a_type_in_two_cohorts_is_refused():

@@ -8,8 +8,8 @@ from kombu.utils.json import loads
 
 from celery_affinity import Affinity, Merge
 from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS, PARENT, PLAIN
+from celery_affinity.rules.encoding import decode
 from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.redis_keys import decode
 from celery_affinity.rules.rule_texts import is_preemptible
 from docs.pages.options import PLACES
 

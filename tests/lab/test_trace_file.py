@@ -128,6 +128,10 @@ def test_another_schema_is_refused(read):
         ({"claimed_us": 0}, r"line 3: the clock steps: claimed_us must be since_us \(1\) or later, got: 0"),
         ({"started_us": None, "ended_us": 1}, r"ended_us must be claimed_us \(2\) or later, got: 1"),
         ({"claimed_us": "soon"}, "line 3: claimed_us must be a whole number, got: 'soon'"),
+        (
+            {"freed_us": 10**19},
+            "line 3: freed_us must be a whole number of 4,000,000,000,000,000,000 at most, got: 1000",
+        ),
         ({"claimed_us": 2.5}, "line 3: claimed_us must be a whole number, got: 2.5"),
         ({"priority": 11}, "line 3: priority must be a whole number from 0 to 10, got: 11"),
         ({"mode": "now"}, "line 3: mode must be queued or demand, got: 'now'"),

@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.membership.recalled import Recalled
-from celery_affinity.rules.redis_keys import encode
+from celery_affinity.rules.encoding import encode
 
 
 @pytest.fixture

@@ -38,6 +38,14 @@ def test_the_bound_is_that_of_the_job_which_is_bounded_least(fleet):
     assert bound(fleet) == QUEUED_5
 
 
+def test_a_bonus_for_locality_makes_the_bound_longer_by_its_worth_in_age(fleet):
+    fleet.publish("queued", "pdf", priority=5)
+    fleet.scheduler.configure({"locality_bonus": "80"})
+    assert bound(fleet) == QUEUED_5 + 5
+    fleet.scheduler.configure({"tenant_turns": "share"})
+    assert bound(fleet) == QUEUED_5, "with shares there is no bonus, and this job has no tenant"
+
+
 @pytest.mark.parametrize(
     ("changes", "rules"),
     [

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_affinity import SettingError
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.keyed import key_limits
-from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.settings_by_name import parse_change
 from celery_affinity.rules.shared_settings import from_redis, is_setting, shared, to_redis

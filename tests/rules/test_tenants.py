@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from celery_affinity import Affinity, OptionError, SettingError, Tenant
 from celery_affinity.rules import tenants
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.keyed.key_rules import TenantKey, tenant, tenant_in
-from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.settings import Settings
 
 QUOTAS = st.dictionaries(

@@ -11,7 +11,7 @@ from celery import Celery
 from celery_affinity.errors import OptionError
 from celery_affinity.lua.library import arrow
 from celery_affinity.rules import known_marks, new_job
-from celery_affinity.rules.job_fields import FIELDS
+from celery_affinity.rules.job_fields import FIELDS, LEAST_FIELDS
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
@@ -278,8 +278,27 @@ def test_the_other_jobs_of_the_call_go_their_way(redis_client):
 
 def test_a_call_that_lacks_an_argument_writes_nothing(redis_client):
     with pytest.raises(Exception, match=f"{len(FIELDS)} arguments"):
-        Scheduler(redis_client, Keys())._attempt([(arrow("publish"), list(GOOD.values())[:-1])])
+        Scheduler(redis_client, Keys())._attempt([(arrow("publish"), list(GOOD.values())[: LEAST_FIELDS - 1])])
     assert redis_client.keys() == []
+
+
+@pytest.mark.parametrize("fields", range(LEAST_FIELDS, len(FIELDS) + 1))
+def test_a_call_of_one_job_may_leave_out_its_last_fields_if_they_have_their_defaults(redis_client, fields):
+    scheduler = Scheduler(redis_client, Keys())
+    assert scheduler._attempt([(arrow("publish"), list(GOOD.values())[:fields])]) == [[1, b"", 0]]
+    assert scheduler.reader.hash("job", "e1") == {
+        "type": "pdf",
+        "task": "t1",
+        "name": "tests.task",
+        "lane": "queued.0",
+        "state": "pending",
+        "enqueued": scheduler.reader.hash("job", "e1")["enqueued"],
+    }
+
+
+def test_the_client_leaves_them_out():
+    assert len(new_job.in_short(NewJob("i1", "pdf", "m").arguments)) == LEAST_FIELDS
+    assert len(new_job.in_short(NewJob("i1", "pdf", "m", priority=1).arguments)) == len(FIELDS)
 
 
 @pytest.mark.parametrize(

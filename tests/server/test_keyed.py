@@ -6,9 +6,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.keyed.key_limits import encoded, limit_set
 from celery_affinity.rules.protocol import MOST_BYTES, MOST_KEYS, MOST_MOVES
-from celery_affinity.rules.redis_keys import Keys, encode
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.clocked import ClockedScheduler

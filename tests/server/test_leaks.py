@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from celery_affinity.rules.encoding import withdrawn
 from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import KEYS, Keys, withdrawn
+from celery_affinity.rules.redis_keys import KEYS, Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.arguments import Joining

@@ -60,14 +60,82 @@ def test_a_free_slot_goes_to_the_job_whose_hint_its_worker_holds(fleet):
     assert [each.job_id for each in fleet.end("worker", following)] == ["other~"]
 
 
-def test_a_job_that_is_older_by_more_than_the_bonus_is_worth_goes_first_all_the_same(fleet):
+@pytest.mark.parametrize("by_s", [5, 6])
+def test_a_job_that_is_older_by_as_much_as_the_bonus_is_worth_goes_first_all_the_same(fleet, by_s):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "m")
     claim = busy(fleet, "worker")
     fleet.publish("older", "pdf")
-    fleet.scheduler.advance(5)
+    fleet.scheduler.advance(by_s)
     publish(fleet, "near", "m")
     assert [each.job_id for each in fleet.end("worker", claim)] == ["older"]
+
+
+def in_order(fleet, claim):
+    """End jobs of the worker, one after the other, until nothing follows. Return those that followed."""
+    found = []
+    while following := fleet.end("worker", claim):
+        (claim,) = following
+        found.append(claim.job_id)
+    assert not fleet.scheduler.repair(), "what is known of heads is as it should be"
+    return found
+
+
+def test_a_bonus_may_be_worth_a_part_of_a_point(fleet):
+    fleet.join("worker", "pdf", settings={"locality_bonus": 0.5})  # 31 ms
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("older", "pdf")
+    fleet.scheduler.advance(0.02)
+    publish(fleet, "near", "m")
+    assert in_order(fleet, claim) == ["near~", "older"]
+
+
+def test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hints(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    fleet.publish("other", "pdf")
+    for job, hint in (("older", "n"), ("younger", "m"), ("third", "n")):
+        fleet.scheduler.advance(1)
+        publish(fleet, job, hint)
+    assert in_order(fleet, claim) == ["older~", "younger~", "third~", "other"]
+
+
+def test_a_near_job_that_goes_first_anyway_leaves_its_near_lane(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    for job, hint in (("first", "n"), ("second", "m")):
+        publish(fleet, job, hint)
+        fleet.scheduler.advance(1)
+    assert in_order(fleet, claim) == ["first~", "second~"]
+    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("near_heads"))
+
+
+def test_near_jobs_of_several_lanes_go_by_their_points(fleet):
+    fleet.join("worker", "pdf", settings={"locality_bonus": 20_000})
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("old", "pdf")
+    fleet.scheduler.advance(1)
+    publish(fleet, "low", "m")
+    publish(fleet, "high", "m", priority=3)
+    fleet.publish("highest", "pdf", priority=9)
+    assert in_order(fleet, claim) == ["high~", "low~", "highest", "old"]
+
+
+def test_a_near_head_with_a_time_that_is_none_is_passed_over(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    fleet.publish("other", "pdf")
+    fleet.scheduler.advance(1)
+    for hint in ("m", "n"):
+        publish(fleet, f"near-{hint}", hint)
+        fleet.scheduler.client.hset(fleet.scheduler.keys.key("near_heads"), hint, f"pdf:queued.0 x near-{hint}~")
+    (following,) = fleet.end("worker", claim)
+    assert following.job_id == "other"
 
 
 def test_without_a_bonus_hints_change_no_order(fleet):
@@ -84,6 +152,9 @@ def test_a_worker_holds_the_ten_hints_of_the_jobs_that_it_ended_well_last(fleet)
     fleet.join("worker", "pdf")
     warm(fleet, "worker", *(f"h{number}" for number in range(12)), "h3")
     assert hints(fleet, "worker") == ["h3", *(f"h{number}" for number in range(11, 3, -1)), "h2"]
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    held = [f"h{number}" for number in range(12) if client.exists(key("holders", f"h{number}"))]
+    assert sorted(held) == sorted(hints(fleet, "worker"))
     publish(fleet, "fails", "failed")
     (claim,) = fleet.inbox("worker")
     fleet.end("worker", claim, outcome="failed ValueError")
@@ -120,6 +191,22 @@ def test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed(fleet):
         fleet.join(f"w{number}", "pdf", slots=2, settings=weighted)
     publish(fleet, "job", "m")
     assert fleet.jobs("near") == ["job~"]
+
+
+def test_of_many_holders_one_is_never_missed(fleet):
+    """More hold the hint than are compared, some of them busy; and a sample of one would hit others."""
+    weighted = {"placement": "weighted", "sample_size": 1}
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    for number in range(20):
+        fleet.join(f"w{number:02}", "pdf", settings=weighted)
+    holders = [f"w{number:02}" for number in range(0, 20, 2)] + ["w01", "w03", "w05"]
+    for nth, worker in enumerate(holders):
+        client.zadd(key("hints", worker), {"m": 1})
+        client.zadd(key("holders", "m"), {worker: nth})
+    assert fleet.scheduler.repair()
+    for number in range(13):
+        publish(fleet, f"job{number}", "m")
+    assert all(fleet.jobs(worker) for worker in holders)
 
 
 def test_a_job_ahead_gets_the_bonus_as_well(fleet):

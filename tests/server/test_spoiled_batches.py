@@ -2,7 +2,8 @@
 
 import pytest
 
-from celery_affinity.rules.redis_keys import Keys, encode
+from celery_affinity.rules.encoding import encode
+from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.arguments import End
 
 from ..support.clocked import ClockedScheduler

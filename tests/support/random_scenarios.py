@@ -52,7 +52,9 @@ def _held(random, arrival, workers):
     if arrival.since_us >= 0:
         return arrival
     name = random.choice([each.name for each in workers if arrival.type in each.types] or ["nobody"])
-    return replace(arrival, since_us=-1, enqueued_us=min(arrival.enqueued_us, -1), held_by=name)
+    since_us = -random.randint(1, 9) * GRID_US
+    enqueued_us = min(arrival.enqueued_us, since_us)
+    return replace(arrival, since_us=-1, enqueued_us=enqueued_us, held_by=name, held_since_us=since_us)
 
 
 def _key(random):

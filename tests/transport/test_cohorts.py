@@ -123,6 +123,8 @@ def app_with_keys(make_app):
         {"ml": Cohort(["gpu*"])},
         affinity_tenants={"acme": {"max": 3}, "*": {"weight": 2}},
         affinity_task_rules={"shop.mail": {"tenant": "{customer}"}},
+        affinity_task_types={"shop.by_name": "gpu"},
+        task_routes={"shop.by_route": {"queue": "gpu"}, "shop.routed": {"affinity": "pdf"}},
     )
     for name, affinity in {
         "draw": Affinity("gpu", exclusive="customer:{customer}"),
@@ -136,6 +138,9 @@ def app_with_keys(make_app):
         "greet": Affinity("gpu", tenant="{customer}"),
         "thank": Affinity("gpu", tenant="free"),
         "anywhere": Affinity(exclusive="customer"),
+        "by_name": Affinity(exclusive="named:{customer}"),
+        "by_route": Affinity(exclusive="named:{customer}"),
+        "routed": Affinity("gpu", exclusive="named:{customer}"),
         "single": Affinity("pdf", merge=Merge("{customer}", keep="last")),
     }.items():
         app.task(name_of, name=f"shop.{name}", affinity=affinity, shared=False)
@@ -152,6 +157,9 @@ def app_with_keys(make_app):
         ("greet", {}, "tenant= must have keys with a quota of one cohort.*'tenant:[*]'"),
         ("mail", {}, "tenant= .*'tenant:[*]' of type 'pdf'"),
         ("print", {"affinity": "pdf", "rate": False}, "'mine:[*]' of type 'pdf' in cohort 'default' .task shop.print."),
+        ("by_name", {}, "'named:[*]' of type 'gpu' .*shop.by_name. and of type 'pdf' .*shop.routed"),
+        ("by_route", {}, "'named:[*]' of type 'gpu' .*shop.by_route. and of type 'pdf' .*shop.routed"),
+        ("routed", {}, "'named:[*]' of type 'pdf' .*shop.routed. and of type 'gpu'"),
         ("train", {"exclusive": "mine:*"}, None),
         ("train", {"affinity": "pdf"}, "'app_with_keys.<locals>.<lambda>"),
         ("single", {"exclusive": "mine:*"}, "'mine:[*]' of type 'pdf' .*shop.single. and of type 'gpu'"),
@@ -255,3 +263,20 @@ def test_who_uses_no_cohort_sends_the_commands_that_it_sent_before(make_app, val
         assert channel.scheduler_for("gpu") is channel.scheduler
         assert scheduler.keys.cohort == "default"
     assert redis_client.get(Keys().key("schema")) == b"2"
+
+
+def test_a_cohorts_url_may_have_a_provider_of_logins_of_its_own(make_app, other, other_client, monkeypatch, tmp_path):
+    (tmp_path / "login").write_text("of-eu secret")
+    monkeypatch.setenv("LOGIN", str(tmp_path / "login"))
+    all_rights = {"enabled": True, "passwords": ["+secret"], "keys": "*", "channels": "*", "commands": ["+@all"]}
+    other_client.acl_setuser("of-eu", **all_rights)
+    url = f"{other.url}?credential_provider=tests.support.apps.logins.Plain"
+    app = make_app({"eu": Cohort(["eu.*"], url=url)})
+    send(app, "eu.pdf")
+    with app.connection_for_write() as connection:
+        connect(connection)
+        channel = channel_of(connection, app.conf.broker_transport)
+        assert channel.scheduler_of("eu").client.execute_command("ACL", "WHOAMI") == b"of-eu"
+        assert channel.scheduler_of_its_own("eu").client.execute_command("ACL", "WHOAMI") == b"of-eu"
+        assert channel.scheduler.client.execute_command("ACL", "WHOAMI") == b"default"
+    other_client.acl_deluser("of-eu")

@@ -333,6 +333,25 @@ def test_cohorts_are_named_one_that_is_down_is_said_and_a_worker_of_two_counts_o
     screen.page.locator(".tile.bad", has_text="cohort eu").get_by_text("down").wait_for()
     screen.page.locator(".tile", has_text=re.compile("^1workers$")).wait_for()
     screen.page.get_by_text("1 worker, up to date").wait_for()
+    cells = {name: screen.row("Cohorts", name).locator("td").all_inner_texts() for name in ("default", "ml", "eu")}
+    assert cells["ml"][:7] == ["ml", "1", "1", "0", "0", "1", "0 of 1"]
+    assert "its server does not answer" in cells["eu"][7]
+    choice = screen.page.get_by_role("combobox", name="Cohort")
+    choice.select_option("ml")
+    screen.row("Types", "pdf").wait_for(state="hidden")
+    screen.page.locator(".tile", has_text=re.compile("^1waiting$")).wait_for()
+    assert screen.row("Types", "gpu").is_visible()
+    assert screen.row("Cohorts", "default").is_visible()
+    assert not screen.page.locator(".tile.bad", has_text="cohort eu").is_visible()
+    for view, table, its, of_others in (("workers", "Workers", "gpu", "pdf"), ("next", "Next", "gpu", "pdf")):
+        screen.page.goto(screen.page.url.partition("#")[0] + f"#/{view}")
+        screen.row(table, its).get_by_text("cohort ml").wait_for()
+        assert screen.row(table, of_others).count() == 0
+    screen.page.reload()
+    screen.row("Next", "gpu").wait_for()
+    assert choice.input_value() == "ml", "it is kept"
+    screen.page.goto(screen.page.url.partition("#")[0] + "#/jobs")
+    assert choice.is_disabled(), "the list is of all"
     assert screen.errors == []
     screen.close()
 

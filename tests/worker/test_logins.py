@@ -63,26 +63,33 @@ def managed(server, tmp_path):
         yield managed, client
 
 
-def start(managed, client, tmp_path, monkeypatch, provider, pool):
-    """Start a worker of *pool*, and calls without end. Return the logins, the worker, its ledger and the calls."""
+def start(managed, client, tmp_path, monkeypatch, provider, pool, broker=None):
+    """Start a worker of *pool*, and calls without end. Return the logins, the worker, its ledger and the calls.
+
+    *broker*: another server, whose logins stay; the managed one has the jobs as that of a cohort.
+    """
     monkeypatch.setenv("LOGIN", str(tmp_path / "login"))  # for the producer, too
     logins = Logins(client, tmp_path / "login")
     first, semicolon, others = managed.url.partition(";")
     url = f"{first}?credential_provider={PROVIDERS}.{provider}{semicolon}{others}"
     ledger = Ledger(tmp_path / "ledger")
     conf = {"broker_transport_options": {"reauth_check_interval": 1}}
+    if broker is not None:
+        conf["affinity_cohorts"] = {"eu": {"types": ["pdf"], "url": url}}
+        url = broker.url
     results = url if semicolon else managed.url  # on one server Celery's own backend has them, and renews no login
     env = {"LEDGER": str(ledger.path), "RESULT_URL": results, "HEARTBEAT_INTERVAL": "0.5", "CONF": json.dumps(conf)}
     worker = start_worker(APP, url, ["pdf"], pool=pool, concurrency=2, env=env)
     worker.wait_ready(60)
-    return logins, worker, ledger, Calls(url)
+    return logins, worker, ledger, Calls(url, conf)
 
 
 class Calls:
     """Calls without end, by one producer that keeps its connection."""
 
-    def __init__(self, url):
+    def __init__(self, url, conf):
         self._app = Celery("producer", broker=url, set_as_current=False)
+        self._app.conf.update(conf)
         self._app.conf.broker_transport = "celery_affinity:Transport"
         self.sent, self._over = [], threading.Event()
         self._thread = threading.Thread(target=self._send, daemon=True)
@@ -183,3 +190,24 @@ def test_logins_are_renewed_on_every_node_of_a_cluster(tmp_path, monkeypatch, pr
         wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
         worker.kill()
         wait_until(lambda: "died; jobs taken back from it" in worker.log(), 5, worker.log()[-2000:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("provider", ["Plain", "Streaming"])
+def test_logins_of_a_cohorts_server_are_renewed_and_its_guard_reports_a_death(
+    managed, valkey, redis_client, tmp_path, monkeypatch, provider
+):
+    server, client = managed
+    logins, worker, ledger, calls = start(server, client, tmp_path, monkeypatch, provider, "prefork", broker=valkey)
+    for _ in range(2):
+        calls.go_on(ledger, worker)
+        logins.renew()
+        logins.end_earlier()
+        calls.go_on(ledger, worker)
+    sent = calls.end()
+    wait_until(lambda: set(sent) <= set(ledger.ends()), 20, f"every job ends\n{worker.log()[-4000:]}")
+    assert ledger.starts() == dict.fromkeys(sent, 1)
+    (guard,) = [each.pid for each in psutil.Process(worker.pid).children() if "guard of" in " ".join(each.cmdline())]
+    wait_until(lambda: logins.is_of(guard), 30, f"the guard is back\n{worker.log()[-4000:]}")
+    worker.kill()
+    wait_until(lambda: "died; jobs taken back from it" in worker.log(), 5, worker.log()[-2000:])

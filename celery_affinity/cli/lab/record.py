@@ -3,16 +3,21 @@
 import signal
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
+from ...client.of_app import settings_of
 from ...clock import SECOND_US
+from ...errors import SettingError
 from ...lab import trace_file
 from ...lab.recorder import Recorder
 from ...lab.trace import OUTCOMES, PENDING, Trace
-from ..broker import AS_JSON, print_json, scheduler_of
+from ...rules.cohorts import DEFAULT
+from ...rules.redis_keys import COHORT
+from ..broker import AS_JSON, check_conf, print_json, scheduler_of
 from ..times import seconds
 from ..words import duration, many, paragraph
 
@@ -37,6 +42,11 @@ def record(ctx: click.Context, for_s: float | None, output: Path, as_json: bool)
     """
     if not output.absolute().parent.is_dir():
         raise click.BadParameter(f"a file in a folder that exists, got: {str(output)!r}", param_hint="--output")
+    check_conf(ctx.obj.app)
+    with suppress(SettingError):  # said by whoever reads the settings next
+        if (others := settings_of(ctx.obj.app).cohorts) and ctx.meta.get(COHORT) is None:
+            names = ", ".join([DEFAULT, *others])
+            raise click.UsageError(f"a trace is of one cohort: name it before the command, --cohort, one of {names}")
     with scheduler_of(ctx) as scheduler:
         recorder = Recorder(scheduler, warn=_warn)
         trace = recorder.fetch() if for_s is None else _recorded(recorder, for_s)

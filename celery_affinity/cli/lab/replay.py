@@ -25,7 +25,7 @@ def replay(_: click.Context, trace: Path, engine: Engine, as_json: bool) -> None
     it is high, `lab whatif` can be trusted for this fleet.
     """
     with errors_in_a_line():
-        found = trace_in(trace)
-        with progress(len(found.jobs), "replaying") as steps:
-            report = replays.replay(found, engine, steps)
+        record = replays.record_of(trace_in(trace))
+        with progress(len(record.schedule.scenario.arrivals), "replaying") as steps:
+            report = replays.replayed(record, engine, steps)
     show(report, text.replay, json=as_json)

@@ -1,7 +1,7 @@
 """Methods of Celery's canvas that are wrapped: one function for each.
 
-Most would lose what a call passes on to its parts, such as the mode (`passed_on`); those of a chord would hand a key on
-to the body.
+Without this, most would lose what a call passes on to its parts, such as the mode (`passed_on`), and those of a chord
+would hand the chord's key on to the body.
 
 Apps with another transport are left alone: their calls' options go where stock Celery takes them.
 """

@@ -28,6 +28,5 @@ function arrows.ingest(ARGV)
         come_back.bury(job.id, "unreadable", settings_in_force.read())
         return { protocol.IS_UNREADABLE, "", 1 }
     end
-    local state, served, is_first, alone = enter.put(job, call.now_us, true)
-    return { state, enter.place(is_first and { job.type } or {}, { [job.id] = job.message }, alone), served }
+    return enter.only(job)
 end

@@ -8,14 +8,13 @@
 -- Cost: O(log n) in pending jobs, for each job. A full server refuses the call before it begins.
 
 -- Adds `job`, the `nth` of the call, from 0: the jobs of one call are 1 µs apart, so that they stay in order. Adds its
--- type to `types` if these are to be filled, and its message to `fresh`. RETURNS state and served, and the only job of
--- the call, if it is to be added to a lane unless it is placed (`enter.put`).
-local function add(job, nth, is_only, types, fresh)
+-- type to `types` if these are to be filled, and its message to `fresh`. RETURNS state and served.
+local function add(job, nth, types, fresh)
     local bad = job_check.bad(job)
     if bad then
         return protocol.IS_REFUSED, bad
     end
-    local state, served, is_first, alone = enter.put(job, call.now_us + nth, is_only)
+    local state, served, is_first = enter.put(job, call.now_us + nth, false)
     if call.bounds then
         local has_dropped
         state, has_dropped = hooks.keep_to_bounds(job, state)
@@ -24,23 +23,25 @@ local function add(job, nth, is_only, types, fresh)
     if is_first then
         types[#types + 1] = job.type
     end
-    if is_only and not is_first and not next(call.gained) then
-        return state, served, alone -- nothing to place, as mostly
-    elseif state == protocol.IS_PENDING or state == protocol.IS_MERGED then -- a call may repeat a job
+    if state == protocol.IS_PENDING or state == protocol.IS_MERGED then -- a call may repeat a job
         fresh[job.id] = job.message
     end
-    if state == protocol.IS_MERGED and not is_only then
+    if state == protocol.IS_MERGED then
         local batch = redis.call("HGET", key.job(job.id), "into")
         local first = redis.call("ZRANGE", key.callers(batch), 0, 0)[1]
         fresh[batch] = fresh[first] -- if this call published it
     end
-    return state, served, alone
+    return state, served
 end
 
 function arrows.publish(ARGV)
-    -- ARGV[1..]: the fields of each job, in the order of rules/job_fields; then, if there are any, the bounds of types
+    -- ARGV[1..]: the fields of each job, in the order of rules/job_fields; of a job alone perhaps not the last ones;
+    -- then, if there are any, the bounds of types
     local length, count = #ARGV, job_fields.COUNT
-    local bounded = length % count == 1 and ARGV[length] -- type=most/full, separated by blanks
+    if length <= count and length >= job_fields.LEAST then
+        return enter.only(job_fields.at(ARGV, 1))
+    end
+    local bounded = length > count and length % count == 1 and ARGV[length] -- type=most/full, separated by blanks
     if length % count ~= 0 and not bounded then
         return redis.error_reply("ERR each job has " .. count .. " arguments, got: " .. length .. " in all")
     end
@@ -51,14 +52,12 @@ function arrows.publish(ARGV)
         end
         length = length - 1
     end
-    local is_only = #ARGV == count
-    local reply, types, fresh = { nil, nil, nil }, {}, {} -- with places for one job
-    local alone
-    reply[1], reply[3], alone = add(job_fields.at(ARGV, 1), 0, is_only, types, fresh)
-    for first = count + 1, length, count do
+    local reply, types, fresh = { nil, "" }, {}, {}
+    for first = 1, length, count do
         local nth = (first - 1) / count
-        reply[2 * nth + 2], reply[2 * nth + 3] = add(job_fields.at(ARGV, first), nth, false, types, fresh)
+        local state, served = add(job_fields.at(ARGV, first), nth, types, fresh)
+        reply[nth > 0 and 2 * nth + 2 or 1], reply[2 * nth + 3] = state, served
     end
-    reply[2] = enter.place(types, fresh, alone)
+    reply[2] = enter.place(types, fresh)
     return reply
 end

@@ -25,8 +25,8 @@ function arrows.replay(ARGV)
             redis.call("ZREM", key.untold, id)
             find_by.fade(id, stamps, expires)
             redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
-                "stamps")
-            redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now, "deliveries", 0)
+                "stamps", "deliveries")
+            redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now)
             hooks.wait(id, type, lane, call.now)
             types[#types + 1] = type
             replayed[#replayed + 1] = id

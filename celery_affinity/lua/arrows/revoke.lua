@@ -44,7 +44,7 @@ function arrows.revoke(ARGV)
 
     for i = 4, #ARGV do
         if by == "task" then
-            redis.call("SET", key.revoked(ARGV[i]), 1, "EX", keep_s)
+            find_by.revoke(ARGV[i], keep_s)
         else
             redis.call("SET", key.revoked_stamp(ARGV[i]), call.now, "EX", keep_s)
         end

@@ -71,12 +71,13 @@ end
 function claims.payload_again(id)
     local fence, type, deliveries, enqueued, expires, is_moved, lane, preemptions = unpack(redis.call("HMGET",
         key.job(id), "fence", "type", "deliveries", "enqueued", "expires", "moved", "lane", "preemptions"))
-    if not (fence and type and deliveries and enqueued) then
+    if not (fence and type and enqueued) then
         return nil
     end
     local run
     run, expires = hooks.of(id).runs(id, expires)
-    return claims.payload(id, fence, type, deliveries, enqueued, expires, nil, run, is_moved and lane, preemptions)
+    return claims.payload(
+        id, fence, type, deliveries or 0, enqueued, expires, nil, run, is_moved and lane, preemptions)
 end
 
 -- Removes a claim from the inbox of its worker. RETURNS whether it was there, and how many bytes were compared.

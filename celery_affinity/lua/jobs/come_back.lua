@@ -115,8 +115,8 @@ function come_back.set_aside(id, where, settings)
     end
     local type, task, name = unpack(redis.call("HMGET", key.job(id), "type", "task", "name"))
     redis.call("HSET", key.job(id), "type", type or "unknown", "lane", "queued.0", "enqueued", call.now,
-        "deliveries", 0, "task", task or "", "name", name or "")
-    redis.call("HDEL", key.job(id), "acked", "expires")
+        "task", task or "", "name", name or "")
+    redis.call("HDEL", key.job(id), "acked", "expires", "deliveries")
     come_back.bury(id, "unreadable", settings)
     return nil
 end

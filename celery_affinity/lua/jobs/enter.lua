@@ -1,24 +1,42 @@
 -- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
 -- A reason for the length: publish, ingest and fire share all of it.
 
--- Writes the row of `job`. `rule`: the hooks of a job with rules, else nil. `joined`: what the job joins.
+-- Writes the row of `job`. `rule`: the hooks of a job with rules, else nil. `joined`: what the job joins. RETURNS how
+-- many fields the row had not.
 function enter.write_row(job, lane, enqueued, state, rule, joined)
     local its = key.job(job.id)
     if rule then
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(rule.fields(job, joined))))
-    else
-        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, "deliveries", "0"))
+        return redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(rule.fields(job, joined))))
     end
+    return redis.call("HSET", its, job_fields.row(job, lane, enqueued, state))
 end
 
--- Writes the message of `job`, and its id as that of the only job of its task, with one command if neither is there
--- yet. RETURNS whether it has done both; else it has written the message alone.
-local function write_message(id, task, message)
-    if task ~= "" and redis.call("MSETNX", key.message(id), message, key.task(task), id) == 1 then
-        return true
+-- Deletes what is known of a job that has ended, as far as a producer may.
+local function forget_end(id)
+    local row, fields = redis.call("HGETALL", key.job(id)), {}
+    for i = 1, #row, 2 do
+        fields[#fields + 1] = row[i]
     end
-    redis.call("SET", key.message(id), message)
-    return false
+    redis.call("HDEL", key.job(id), unpack(fields))
+    redis.call("ZREM", key.ended, id)
+end
+
+-- Writes the message of a job, and its id as that of the only job of its task, if neither key is there yet. RETURNS
+-- whether it has done so: mostly. If not, the job may be known, its task have others, or be revoked (`find_by.revoke`).
+local function write_first(id, task, message)
+    return task ~= "" and redis.call("MSETNX", key.message(id), message, key.task(task), id) == 1
+end
+
+-- RETURNS whether a job is known. An arrow that failed at a spoiled key may have written one half: a job that waits,
+-- but is nowhere, or has no row.
+local function is_known(id)
+    if redis.call("EXISTS", key.job(id)) == 0 then
+        return false
+    end
+    local state, its_type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
+    local place = state == "pending" and its_type and lane and not marks.has_key(id) and key.lane(its_type, lane)
+        or state == "scheduled" and key.scheduled
+    return not place or redis.call("ZSCORE", place, id)
 end
 
 -- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. A firing also has
@@ -29,30 +47,35 @@ end
 -- value, for the only job, if no other of its type waits: the table from which `place` adds it to its lane, or gives it
 -- a slot without a lane.
 function enter.put(job, enqueued_us, is_only)
-    local id, type, delay_us, expires_us = job.id, job.type, tonumber(job.delay_us), job.expires_us
-    local is_heard_of = redis.call("EXISTS", key.job(id), key.revoked(job.task_id)) > 0 -- most jobs are not
-    if is_heard_of and redis.call("EXISTS", key.job(id)) == 1 then
-        -- An arrow that failed at a spoiled key may have written one half: a job that waits, but is nowhere.
-        local state, its_type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
-        local place = state == "pending" and its_type and lane and not marks.has_key(id) and key.lane(its_type, lane)
-            or state == "scheduled" and key.scheduled
-        if not place or redis.call("ZSCORE", place, id) then
+    local id, type, expires_us = job.id, job.type, job.expires_us
+    local delay_us = job.delay_us == "0" and 0 or tonumber(job.delay_us)
+    -- First: a full server may refuse the first write alone.
+    local is_found, is_revoked = write_first(id, job.task_id, job.message), false
+    if not is_found then
+        if is_known(id) then
             return protocol.IS_KNOWN, 1, false
         end
+        is_revoked = find_by.is_revoked(job.task_id)
+        redis.call("SET", key.message(id), job.message)
     end
 
-    local due, lane = call.text(enqueued_us + math.max(0, delay_us)), lanes.name(job.mode, job.priority)
+    local due = call.text(delay_us > 0 and enqueued_us + delay_us or enqueued_us)
+    local lane = lanes.name(job.mode, job.priority)
     local is_expired = expires_us ~= "" and tonumber(expires_us) <= 0
-    local is_revoked = is_heard_of and find_by.is_revoked(job.task_id)
     local rule, joined = hooks.of_new(job), nil
     if rule and delay_us <= 0 and not (is_expired or is_revoked) then
         joined = rule.joins(job)
     end
     local its_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
-    enter.write_row(job, lane, due, its_state, rule, joined) -- first: a full server may refuse the first write alone
-    local is_found = write_message(id, job.task_id, job.message)
-    local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
-    local is_again = find_by.add(id, job.task_id, job.stamps, expires, is_found)
+    if enter.write_row(job, lane, due, its_state, rule, joined) < job_fields.IN_ROW and is_found then
+        forget_end(id) -- of its task nothing else is left: so it is new again
+        enter.write_row(job, lane, due, its_state, rule, joined)
+    end
+    local is_again = false
+    if not is_found or expires_us ~= "" or job.stamps ~= "" then
+        local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
+        is_again = find_by.add(id, job.task_id, job.stamps, expires, is_found)
+    end
     if is_expired or is_revoked then
         ends.record(id, is_revoked and "revoked" or "expired")
         return protocol.HAS_ENDED, 1, false
@@ -129,4 +152,17 @@ function enter.place(their_types, messages, alone)
         lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
     end
     return left
+end
+
+-- Writes and places `job`, the only one of its call. RETURNS the reply of `publish`.
+function enter.only(job)
+    local bad = job_check.bad(job)
+    if bad then
+        return { protocol.IS_REFUSED, "", bad }
+    end
+    local state, served, is_first, alone = enter.put(job, call.now_us, true)
+    if is_first or alone or next(call.gained) then
+        return { state, enter.place(is_first and { job.type } or {}, { [job.id] = job.message }, alone), served }
+    end
+    return { state, "", served } -- nothing to place, as mostly
 end

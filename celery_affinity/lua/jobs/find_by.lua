@@ -1,6 +1,7 @@
 -- find_by: the indexes that find a job besides its lane: by its task id, its stamps, the time at which it expires.
 -- Most task ids have one job, whose id key `task` has. Several jobs of one task id (retries, or a task that was sent
--- repeatedly, or to several queues) are in sorted set `jobs_of_task`, numbered as they came; then key `task` says so.
+-- repeatedly, or to several queues) are in sorted set `jobs_of_task`, numbered as they came; then key `task` says so. A
+-- task that is revoked has key `task` in any case.
 
 -- RETURNS an iterator over stamps, "name:value", both encoded; nil has none.
 local function each_of(stamps)
@@ -49,7 +50,9 @@ local function add_to_task(task, id)
     if not last then
         last = 1
         local other = redis.call("GET", key.task(task))
-        if other ~= protocol.SEVERAL then -- else somebody deleted the others
+        if other == id then -- a publish that failed half-way is repeated
+            return false
+        elseif other ~= protocol.SEVERAL then -- else somebody deleted the others
             say_more(other)
             redis.call("ZADD", key.jobs_of_task(task), last, other)
             redis.call("SET", key.task(task), protocol.SEVERAL)
@@ -64,7 +67,7 @@ end
 function find_by.jobs_of_task(task, after, most)
     local id = redis.call("GET", key.task(task))
     if id ~= protocol.SEVERAL then
-        return { id or nil }, false
+        return { id ~= protocol.NONE and id or nil }, false
     end
     local found = redis.call("ZRANGEBYSCORE", key.jobs_of_task(task), "(" .. after, "+inf", "WITHSCORES",
         "LIMIT", 0, most)
@@ -78,23 +81,40 @@ function find_by.jobs_of_task(task, after, most)
     return ids, #ids == most, last
 end
 
--- Removes a job from those of its task id. The last one stays for `keep_s` seconds, 0 for none.
+-- Has jobs of a task end at once that are published within `keep_s` seconds. Key `task` is there as long, so that a
+-- publish looks no further if it is not. Its only job says that it has `more`, so that its end leaves the key.
+function find_by.revoke(task, keep_s)
+    redis.call("SET", key.revoked(task), 1, "EX", keep_s)
+    if not redis.call("SET", key.task(task), protocol.NONE, "NX", "EX", keep_s) then
+        redis.call("EXPIRE", key.task(task), keep_s, "GT")
+        say_more(redis.call("GET", key.task(task)))
+    end
+end
+
+-- Removes a job from those of its task id. The last one stays for `keep_s` seconds, 0 for none, or for as long as the
+-- task is revoked.
 local function remove_from_task(task, id, keep_s)
     local name = key.task(task)
-    local its = redis.call("GET", name)
-    if its == id and keep_s ~= 0 then
-        redis.call("EXPIRE", name, keep_s)
-    elseif its == id then
-        redis.call("UNLINK", name)
-    elseif its == protocol.SEVERAL then
+    local its, is_revoked = unpack(redis.call("MGET", name, key.revoked(task)))
+    local revoked_s = is_revoked and math.ceil(redis.call("PTTL", key.revoked(task)) / 1000) or 0
+    local left
+    if its == protocol.SEVERAL then
         redis.call("ZREM", key.jobs_of_task(task), id)
-        local left = redis.call("ZRANGE", key.jobs_of_task(task), 0, 1)
+        left = redis.call("ZRANGE", key.jobs_of_task(task), 0, 1)
+    elseif its ~= id then
+        return
+    end
+    if left and #left > 0 then
         if #left == 1 then
             redis.call("UNLINK", key.jobs_of_task(task))
             redis.call("SET", name, left[1])
-        elseif #left == 0 then -- somebody deleted them
-            redis.call("UNLINK", name)
         end
+    elseif keep_s ~= 0 and not left then
+        redis.call("EXPIRE", name, revoked_s > 0 and math.max(keep_s, revoked_s) or keep_s)
+    elseif revoked_s > 0 then
+        redis.call("SET", name, protocol.NONE, "EX", revoked_s)
+    else
+        redis.call("UNLINK", name)
     end
 end
 

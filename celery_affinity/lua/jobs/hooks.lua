@@ -54,7 +54,7 @@ function hooks.enters_lane(id, type, lane, enqueued)
     end
 end
 function hooks.leaves_lane(id, type, lane, known)
-    if marks.has_hint(id) then
+    if known or marks.has_hint(id) then
         near.leave(id, type, lane, known)
     end
 end

@@ -106,33 +106,31 @@ local function are_rules(text, id, mark)
     return is_good and (known_marks.of[text] or mark_of(text)) == string.sub(id, -1)
 end
 
--- RETURNS the name of a field of `job` that is not accepted, or nil.
+-- RETURNS the name of the first field of `job`, in their order, that is not accepted, or nil.
 function job_check.bad(job)
     local id, priority, delay_us, expires_us, stamps = job.id, job.priority, job.delay_us, job.expires_us, job.stamps
     if #id > protocol.LONGEST_ID or not string.find(id, "^[!-~]+$") or job.mark == protocol.BATCH then
         return "id"
     elseif not (good_types.of[job.type] or is_type(job.type)) then
         return "type"
+    end
+    local unencoded = job_fields.unencoded(job)
+    if unencoded then
+        return unencoded
+    elseif not (good_names.of[job.task_name] or is_name(job.task_name)) then
+        return "task_name"
     elseif job.mode ~= "queued" and job.mode ~= "demand" then
         return "mode"
     elseif priority ~= "0" and priority ~= "10" and not string.find(priority, "^%d$") then
         return "priority"
     elseif delay_us ~= "0" and is_no_number(delay_us) then
         return "delay_us"
-    end
-    local unencoded = job_fields.unencoded(job)
-    if unencoded then
-        return unencoded
     elseif expires_us ~= "" and is_no_number(expires_us) then
         return "expires_us"
     elseif stamps ~= "" and (string.find(stamps, "[^%w_.~%%: -]") or find_by.are_too_many(stamps)) then
         return "stamps"
-    elseif job.rules == "" and hooks.is_mark[string.sub(id, -1)] then
+    elseif job.rules == "" and hooks.is_mark[job.last] or job.rules ~= "" and not are_rules(job.rules, id, job.mark) then
         return "rules"
-    elseif job.rules ~= "" and not are_rules(job.rules, id, job.mark) then
-        return "rules"
-    elseif not (good_names.of[job.task_name] or is_name(job.task_name)) then
-        return "task_name"
     end
     return nil
 end

@@ -6,10 +6,10 @@
 local OF_KEYS = protocol.MARKS_OF_KEYS
 local HINTED = protocol.ENDS.HINTED
 
--- RETURNS the end of an id but for the mark of keys: "+", "*", or any other character.
+-- RETURNS the end of an id but for the mark of keys: "+", "*", or any other character; and the end with that mark.
 function marks.of(id)
     local last = string.sub(id, -1)
-    return OF_KEYS[last] and string.sub(id, -2, -2) or last
+    return OF_KEYS[last] and string.sub(id, -2, -2) or last, last
 end
 
 -- RETURNS the id of the batch that begins with the call `first`.

@@ -13,11 +13,7 @@ end
 
 -- RETURNS the further fields of the row of `job`, names and values. `joined`: what `joins` returned.
 function no_rule.fields(job, _)
-    local its = { "deliveries", 0 }
-    if job.rules ~= "" then
-        its[3], its[4] = "rules", job.rules
-    end
-    return its
+    return job.rules ~= "" and { "rules", job.rules } or {}
 end
 
 -- `job` was written, and its task has other jobs that have not ended: it is a retry.

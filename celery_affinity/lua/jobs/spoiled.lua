@@ -10,5 +10,5 @@ end
 -- RETURNS whether a job can wait whose row says this. The fields of a deleted row are false.
 function spoiled.can_wait(type, lane, enqueued, deliveries)
     return type and type ~= "" and lanes.is_one(lane) and string.find(enqueued or "", "^%d+$")
-        and string.find(deliveries or "", "^%d+$")
+        and string.find(deliveries or "0", "^%d+$")
 end

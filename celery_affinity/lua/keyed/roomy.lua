@@ -2,7 +2,7 @@
 -- of which jobs stand, but in the sub-lane of the job, whose next job stands from then on; and an end changes nothing
 -- at all. So nothing else of the tenant need be read, and none of its other sub-lanes is written. An unbounded sub-lane
 -- (`unbounded`) has no job that stands: there a claim writes less yet.
--- Cost: of a claim four commands, or some ten if jobs are kept back; O(log n).
+-- Cost: of a claim four commands, or about ten if jobs are kept back; O(log n).
 local ROOM = 3 -- for so many jobs, before a claim or after an end: then all types have room, whichever has a turn
 
 -- RETURNS whether a tenant has no minimum, and room for `number` jobs more. `its`: what is known of its key, or nil.

@@ -135,7 +135,8 @@ function batches.make_again(batch)
         local row = redis.pcall("HMGET", key.job(id), "type", "lane", "enqueued", "name", "rules")
         local type, lane, enqueued, name, rules = unpack(row)
         if not row.err and spoiled.can_wait(type, lane, enqueued, "0") then
-            redis.call("HDEL", key.job(batch), "primary", "worker", "fence", "by", "started", "acked", "bytes")
+            redis.call("HDEL", key.job(batch), "primary", "worker", "fence", "by", "started", "acked", "bytes",
+                "deliveries")
             local calls = redis.call("ZCARD", key.callers(batch))
             merging.write_batch(batch, type, lane, enqueued, name, rules, calls)
             return type, lane, enqueued

@@ -8,7 +8,7 @@ end
 
 -- The usual bounds are not written; and of a call that joins the rules only if `merging.says_rules`.
 function merging.fields(job, joined)
-    local fields = joined and { "into", joined.batch } or { "deliveries", 0, "bytes", #job.message }
+    local fields = joined and { "into", joined.batch } or { "bytes", #job.message }
     if not joined or merging.says_rules(job.id, joined.open.calls + 1) then
         fields[#fields + 1] = "rules"
         fields[#fields + 1] = string.gsub(job.rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1)

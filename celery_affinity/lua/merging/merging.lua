@@ -12,14 +12,14 @@ end
 -- Adds call `id` to `batch`, as its call with that number.
 local function add(id, batch, number)
     redis.call("HSET", key.job(id), "state", "merged", "into", batch)
-    redis.call("HDEL", key.job(id), "bytes", "deliveries", merging.says_rules(id, number) and "bytes" or "rules")
+    redis.call("HDEL", key.job(id), "bytes", merging.says_rules(id, number) and "bytes" or "rules")
     redis.call("ZADD", key.callers(batch), number, id)
 end
 
 -- Writes the row of a batch of so many `calls`; then the fields that follow, with their values.
 function merging.write_batch(batch, type, lane, enqueued, name, rules, calls, ...)
-    redis.call("HSET", key.job(batch), "type", type, "lane", lane, "enqueued", enqueued, "deliveries", 0, "task", "",
-        "name", name or "", "rules", rules or "", "calls", calls, ...)
+    redis.call("HSET", key.job(batch), "type", type, "lane", lane, "enqueued", enqueued, "task", "", "name",
+        name or "", "rules", rules or "", "calls", calls, ...)
 end
 
 -- Makes the batch of call `first`, which waits; the batch waits instead. `row`: what `find` returned of the call.
@@ -66,7 +66,7 @@ function merging.find(field)
             "patient", "moved"))
     patient = state == "scheduled" and tonumber(patient) or nil
     local is_good = lanes.is_one(lane) and its_rules and string.find(enqueued or "", "^%d+$")
-    if not (is_good and (state == "pending" or patient) and deliveries == "0") then
+    if not (is_good and (state == "pending" or patient) and (deliveries or "0") == "0") then
         return nil
     end
     return id, { state = state, patient = patient, lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1,

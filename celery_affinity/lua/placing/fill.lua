@@ -88,7 +88,7 @@ function fill.from(waiting, caller, view, fresh)
                 -- Somebody deleted the job's row. What its head says is enough to run it; of a batch, with its calls.
                 local task, name, rules = unpack(redis.call("HMGET", key.job(run), "task", "name", "rules"))
                 redis.call("HSET", key.job(id), "type", job.type, "lane", job.lane, "enqueued", job.enqueued,
-                    "deliveries", 0, "task", task or "", "name", name or "", rules and "rules" or "task", rules or "")
+                    "task", task or "", "name", name or "", rules and "rules" or "task", rules or "")
                 spoiled.record("job " .. id .. ", of which only its place in a lane was left")
             end
             local message = fresh and fresh[id]

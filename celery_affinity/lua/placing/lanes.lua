@@ -6,9 +6,17 @@
 local BLANK = 32 -- the byte
 local D = 100 -- the byte with which the name of an on-demand lane begins
 
+-- Mode -> priority -> name of the lane.
+local names = { queued = {}, demand = {} }
+
 -- RETURNS the name of the lane of jobs with this mode and priority.
 function lanes.name(mode, priority)
-    return mode .. "." .. priority
+    local name = names[mode][priority]
+    if not name then
+        name = mode .. "." .. priority
+        names[mode][priority] = name
+    end
+    return name
 end
 
 -- RETURNS whether `lane` is the name of a lane.
@@ -89,9 +97,20 @@ local function is_earlier(enqueued, id, others_enqueued, others_id)
     return score.is_older(tonumber(enqueued), id, tonumber(others_enqueued), others_id)
 end
 
+-- RETURNS whether the first text in `heads` that may be the head of `lane` is that of an older job, as mostly.
+local function has_older(heads, lane, enqueued)
+    local first, last = string.find(heads, lane, 1, true)
+    local its = first and (first == 1 or string.byte(heads, first - 1) == BLANK)
+        and string.match(heads, "^ (%d+) ", last + 1)
+    return its and #its == #enqueued and its < enqueued
+end
+
 -- Adds a job to its lane. RETURNS the `heads` of its type after that, which the caller writes.
 function lanes.with(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
+    if has_older(heads, lane, enqueued) then
+        return heads
+    end
     local first, last, head_enqueued, head_id = find(heads, lane)
     if not first or is_earlier(enqueued, id, head_enqueued, head_id) then
         return with_head(heads, first, last, lane, enqueued, id)

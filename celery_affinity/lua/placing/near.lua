@@ -43,20 +43,22 @@ function near.enter(id, type, lane, enqueued)
     end
 end
 
--- Job `id` leaves its near lane of `hint`, whose heads are `before`.
-local function leave(hint, id, place, before)
-    local after = lanes.without(id, near.place_of(hint), place, before)
-    if after ~= before then
-        near.write(hint, after)
-    end
-end
-
 -- Job `id`, which has a hint, leaves its lane. `known`: as in `hooks.leaves_lane`.
 function near.leave(id, type, lane, known)
     local hint = known and known.hint or near.hint_of(id)
     if hint then
+        local of_hint, place = near.place_of(hint), type .. ":" .. lane
         local before = known and known.heads or redis.call("HGET", key.near_heads, hint) or ""
-        leave(hint, id, type .. ":" .. lane, before)
+        local after
+        if known and known.is_alone then
+            redis.call("ZREM", key.lane(of_hint, place), id)
+            after = lanes.with_new_head(of_hint, place, before, 1, #before)
+        else
+            after = lanes.without(id, of_hint, place, before)
+        end
+        if after ~= before then
+            near.write(hint, after)
+        end
     end
 end
 
@@ -104,90 +106,126 @@ function near.of(worker)
     return hints and #hints > 0 and hints or nil
 end
 
--- RETURNS the workers that hold the hint of job `id`, a table: worker -> true; of very many the newest ones.
+-- RETURNS the workers that hold the hint of job `id`, a list, who took it up last first; of very many some.
 function near.holders(id)
-    local hint, found = near.hint_of(id), {}
-    for _, worker in ipairs(hint and redis.call("ZRANGE", key.holders(hint), -protocol.MOST_HOLDERS, -1) or {}) do
-        found[worker] = true
-    end
-    return found
+    local hint = near.hint_of(id)
+    return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MOST_HOLDERS - 1, "REV") or {}
 end
 
-local function none() end
+local NOWHERE, known_places, known_heads = {}, kept.cache(), kept.cache()
 
--- RETURNS the oldest job with one of the worker's hints of each near lane that its slots fit, a list of jobs. near: the
--- hint of the job, and the heads of this hint. `all`: the heads of each hint of the worker.
-local function oldest_near(waiting, all)
-    local found, of_place = {}, {}
-    for nth, heads in ipairs(all) do
-        for place, enqueued, id in heads and lanes.each(heads) or none do
-            local job, enqueued_us = of_place[place], tonumber(enqueued)
-            if job == nil then
-                local type, lane = near.parts_of(place)
-                job = type and waiting.heads[type] and waiting.view:any_free(type)
-                    and { type = type, lane = lane, near = {} }
-                of_place[place], found[#found + 1] = job or false, job or nil
+-- RETURNS the near lane with the name `place`, a table; type and lane are nil if there is none of this name.
+local function read_place(place)
+    local type, lane = near.parts_of(place)
+    return kept.keep(known_places, place, { type = type, lane = lane })
+end
+
+-- RETURNS what the heads of a hint are, tables that nobody changes: the last one, and in each the one before (`more`);
+-- false for none. place: the near lane; enqueued, enqueued_us, id: of its oldest job;
+-- is_alone: whether there is no other.
+local function read(heads)
+    local head = false
+    for name, enqueued, id in lanes.each(heads) do
+        local place = known_places.of[name] or read_place(name)
+        local us = tonumber(enqueued) or math.huge -- somebody overwrote it
+        head = { place = place, enqueued = enqueued, enqueued_us = us, id = id, more = head }
+    end
+    if head and not head.more then
+        head.is_alone = true
+    end
+    return kept.keep(known_heads, heads, head)
+end
+
+-- RETURNS a near lane in which no job was found, as `oldest_near` returns it: none is found there (it is always too
+-- young) if the slots that are filled do not fit the lane's type.
+local function empty(waiting, place)
+    local type = place.type
+    local fits = type and waiting.heads[type] and waiting.view:any_free(type)
+    return { place = place, us = fits and math.huge or -math.huge, head = false, nth = 0 }
+end
+
+-- RETURNS the oldest job with one of the worker's hints of each near lane that its slots fit: near lane -> a table.
+-- head: the job, false for none; nth: the position of its hint; us: when it came. `all`: the heads of each hint.
+-- RETURNS nil, the position of its hint and its head if one of the jobs is `first`: that goes first in any case.
+local function oldest_near(waiting, all, first)
+    local found, last, first_id = {}, NOWHERE, first.id
+    for nth = 1, #all do
+        local heads = all[nth]
+        local head = heads and known_heads.of[heads]
+        if head == nil then
+            head = read(heads)
+        end
+        while head do
+            local place, us, id = head.place, head.enqueued_us, head.id
+            if id == first_id then
+                return nil, nth, head
+            elseif place ~= last.place then
+                last = found[place] or empty(waiting, place)
+                found[place] = last
             end
-            if job and (not job.id or score.is_older(enqueued_us, id, job.enqueued_us, job.id)) then
-                job.enqueued, job.enqueued_us, job.id = enqueued, enqueued_us, id
-                job.near.hint, job.near.heads = waiting.hints[nth], heads
+            if us < last.us or (us == last.us and last.head and id < last.head.id) then
+                last.head, last.nth, last.us = head, nth, us
             end
+            head = head.more
         end
     end
     return found
 end
 
--- RETURNS the points of a job, without rarity if all jobs are of one type.
-local function points_of(waiting, job, settings)
-    local points = best_heads.points(job.lane, job.enqueued, settings)
-    return #waiting.types > 1 and points + which_job.rarity(job.type, waiting.view, settings) or points
+-- RETURNS the points of a job of a type, without rarity if all jobs are of one.
+local function points_of(waiting, type, lane, enqueued, settings)
+    local points = best_heads.points(lane, enqueued, settings)
+    return #waiting.types > 1 and points + which_job.rarity(type, waiting.view, settings) or points
 end
 
--- RETURNS the job that goes first of `jobs`, and its points.
-local function first_of(waiting, jobs, settings)
-    local best, most
-    for _, job in ipairs(jobs) do
-        local points = points_of(waiting, job, settings)
-        if not best or points > most or (points == most
-            and score.is_older(job.enqueued_us, job.id, best.enqueued_us, best.id)) then
-            best, most = job, points
+-- RETURNS which of the near lanes in `found` has the job that goes first, and by how many points it goes before `job`:
+-- in one lane that is a matter of age alone. nil if none has a job.
+local function first_of(waiting, found, job, settings)
+    local best, most, points
+    local type, lane, enqueued_us = job.type, job.lane, tonumber(job.enqueued)
+    for place, each in pairs(found) do
+        local lead = false
+        if each.head and place.lane == lane and place.type == type then
+            local on_demand = lanes.is_on_demand(lane)
+            lead = score.patience(on_demand, call.now_us - each.us, settings)
+                - score.patience(on_demand, call.now_us - enqueued_us, settings)
+        elseif each.head then
+            points = points or points_of(waiting, type, lane, enqueued_us, settings)
+            lead = points_of(waiting, place.type, place.lane, each.us, settings) - points
+        end
+        if lead and (not best or lead > most
+            or (lead == most and score.is_older(each.us, each.head.id, best.us, best.head.id))) then
+            best, most = each, lead
         end
     end
     return best, most
-end
-
--- RETURNS whether `job`, the oldest of its lane, is a near head, and notes in it of which hint.
-local function is_near(waiting, job, all)
-    local head = marks.has_hint(job.id) and job.type .. ":" .. job.lane .. " " .. job.enqueued .. " " .. job.id
-    for nth, heads in ipairs(head and all or {}) do
-        if heads == head
-            or heads and #heads > #head and string.find(" " .. heads .. " ", " " .. head .. " ", 1, true) then
-            job.near = { hint = waiting.hints[nth], heads = heads }
-            return true
-        end
-    end
-    return false
 end
 
 -- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself: then it goes
 -- before all others that have the bonus as well. The other job may be in no lane, since somebody deleted that.
 function near.better(waiting, job)
     local all = redis.call("HMGET", key.near_heads, unpack(waiting.hints))
-    if is_near(waiting, job, all) then
+    local found, its_nth, its_head = oldest_near(waiting, all, job)
+    if not found then
+        job.near = { hint = waiting.hints[its_nth], heads = all[its_nth], is_alone = its_head.is_alone }
         return job
-    end
-    local jobs = oldest_near(waiting, all)
-    if #jobs == 0 then
+    elseif not next(found) then
         return job
     end
     local settings = settings_in_force.for_a_claim()
-    local best, most = first_of(waiting, jobs, settings)
-    local points = points_of(waiting, job, settings)
-    most = most + math.floor(waiting.bonus * 1000000)
-    if points > most or (points == most
-        and score.is_older(tonumber(job.enqueued), job.id, best.enqueued_us, best.id)) then
+    local best, lead = first_of(waiting, found, job, settings)
+    lead = best and lead + math.floor(waiting.bonus * 1000000)
+    if not best or lead < 0
+        or (lead == 0 and score.is_older(tonumber(job.enqueued), job.id, best.us, best.head.id)) then
         return job
     end
-    candidates.find_place(waiting, best)
-    return best
+    local head, place = best.head, best.place
+    local other = {
+        type = place.type, lane = place.lane, enqueued = head.enqueued, id = head.id, nth = job.nth,
+        near = { hint = waiting.hints[best.nth], heads = all[best.nth], is_alone = head.is_alone },
+    }
+    if other.lane ~= job.lane or other.type ~= job.type then -- else it is none of the heads
+        candidates.find_place(waiting, other)
+    end
+    return other
 end

@@ -101,18 +101,24 @@ local function most_specialised(profiles, free_in)
     return found
 end
 
--- Adds those of `holders` that have a free slot, and one of `profiles`, to the workers of `found`.
+-- Adds those of `holders`, a list, that have a free slot, and one of `profiles`, to the workers of `found`; of very many
+-- some. RETURNS a table: worker -> what its row says, of holders.
 local function add_holders(found, holders, profiles)
-    local is_among = {}
+    local is_among, rows, number = {}, {}, 0
     for _, profile in ipairs(profiles) do
         is_among[profile] = true
     end
-    for worker in pairs(holders) do
-        local profile, free = unpack(redis.call("HMGET", key.worker(worker), "profile", "free"))
-        if not found[worker] and is_among[profile] and tonumber(free or 0) > 0 then
-            found[worker] = tonumber(redis.call("ZSCORE", key.free(profile), worker) or nil)
+    for _, worker in ipairs(holders) do
+        local row = redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
+        if is_among[row[3]] and tonumber(row[1] or 0) > 0 then
+            number, rows[worker] = number + 1, row
+            found[worker] = found[worker] or tonumber(redis.call("ZSCORE", key.free(row[3]), worker) or nil)
+        end
+        if number == protocol.MOST_FREE_HOLDERS then
+            break
         end
     end
+    return rows
 end
 
 -- RETURNS the best worker for job `id` among the most specialised ones of `profiles`, each with its size, the smallest
@@ -120,11 +126,10 @@ end
 function placement.best(profiles, free_in, id, weights)
     profiles = most_specialised(profiles, free_in)
     local found, best, most, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
-    local holders = marks.has_hint(id) and near.holders(id) or {}
-    add_holders(found, holders, profiles)
+    local rows = marks.has_hint(id) and add_holders(found, near.holders(id), profiles) or {}
     for worker, since in pairs(found) do
-        local free, priority = unpack(redis.call("HMGET", key.worker(worker), "free", "priority"))
-        local points = (tonumber(priority) or 0) * weights.priority + (holders[worker] and weights.locality or 0)
+        local free, priority = unpack(rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority"), 1, 2)
+        local points = (tonumber(priority) or 0) * weights.priority + (rows[worker] and weights.locality or 0)
             + (tonumber(free) or 0) * weights.free
         if not best or points > most
             or (points == most and (since < best_since or (since == best_since and worker < best))) then

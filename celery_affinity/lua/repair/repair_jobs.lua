@@ -12,7 +12,7 @@ local function fix_jobs_of_task(task)
     for i = 2, #ids, 2 do
         are_good = are_good and derived.whole(ids[i])
     end
-    if #ids > 0 and its_job and not is_several then
+    if #ids > 0 and its_job and its_job ~= protocol.NONE and not is_several then
         ids[#ids + 1], ids[#ids + 2] = its_job, false
     end
     derived.some("zset", key.jobs_of_task(task), ids, function(number)
@@ -41,7 +41,7 @@ local function fix_call(id)
         and derived.found("job " .. id .. ", of whose batch nothing was left") then
         local bytes = redis.call("STRLEN", key.message(id))
         redis.call("HDEL", key.job(id), "into")
-        redis.call("HSET", key.job(id), "state", "pending", "deliveries", 0, "bytes", bytes)
+        redis.call("HSET", key.job(id), "state", "pending", "bytes", bytes)
         hooks.wait(id, type, lane, enqueued)
     end
 end

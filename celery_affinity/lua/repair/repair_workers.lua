@@ -54,8 +54,7 @@ local function do_agree()
         and redis.call("HLEN", key.names) <= number
 end
 
--- RETURNS the sums, still empty: key -> { kind, entries }. Those of profiles and types are among them that may have had
--- workers, and have none any more.
+-- RETURNS the sums, still empty: key -> { kind, entries }; also those of profiles and types whose workers have gone.
 local function empty_sums()
     local sums, served = {}, redis.call("HVALS", key.profiles)
     served[#served + 1] = table.concat(redis.call("HKEYS", key.capacity), " ")

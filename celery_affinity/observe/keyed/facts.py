@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...clock import SECOND_US
+from ...rules.encoding import decode, encode
 from ...rules.keyed import key_limits
 from ...rules.keyed.key_limits import rate_set
 from ...rules.keyed.key_rules import OF_TENANT, are_rules
 from ...rules.keyed.spelled import HASHED, encoded_key
 from ...rules.protocol import TENANT_PREFIX
-from ...rules.redis_keys import decode, encode
 from ...rules.rows import number_of, text_of
 from ...rules.rule_texts import StatedKey, StatedRate, in_full, keys_in, rate_in
 from ...rules.tenants import max_of, min_of

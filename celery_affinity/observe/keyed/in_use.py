@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...rules.addresses import type_address
+from ...rules.encoding import decode, encode
 from ...rules.marks import has_key
 from ...rules.patterns import matches
-from ...rules.redis_keys import decode, encode
 from ...rules.rows import text_of
 from ...rules.shared_settings import weights
 from ...server.fleet import Row

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ...rules.redis_keys import encode
+from ...rules.encoding import encode
 from ...server.backlogs import Lane
 from ...server.reader import Reader
 from ..claim_order import Group, Order, ahead

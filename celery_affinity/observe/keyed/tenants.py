@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from ...rules.encoding import encode
 from ...rules.protocol import TENANT_PREFIX
-from ...rules.redis_keys import encode
 from ...rules.tenants import OTHERS, quotas_in, weight_of
 from ...server.fleet import Row
 from ...server.reader import Reader

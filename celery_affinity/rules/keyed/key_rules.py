@@ -8,14 +8,15 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from typing import ClassVar, TypeVar
 
 from ...errors import OptionError, refuse
 from ..addresses import OF_TYPE
+from ..encoding import decode
 from ..job_fields import FIELDS
 from ..numbers import is_whole
 from ..protocol import BY_SETTINGS, LONGEST_KEY, LONGEST_NUMBER, RATE_PREFIX, TENANT_PREFIX
-from ..redis_keys import decode
 from ..rule_texts import keys_in
 from .spelled import HASHED, KeyFunction, Named, check_filled, check_template, encoded_key, written
 from .template import number_of_arguments
@@ -249,12 +250,15 @@ def key_in(rules: object) -> str | None:
     return None if key is None else decode(key)
 
 
-are_rules_in_words = re.compile(FIELDS["rules"].pattern).fullmatch
-
-
 def are_rules(value: object) -> bool:
     """Return whether *value* is the text of rules, or "" for none."""
-    return isinstance(value, str) and are_rules_in_words(value) is not None
+    return value == "" or (isinstance(value, str) and _rules_in_words().fullmatch(value) is not None)
+
+
+@cache
+def _rules_in_words() -> re.Pattern[str]:
+    """Return the pattern of rules. It is compiled at its first use: that takes as long as half of our import."""
+    return re.compile(FIELDS["rules"].pattern)
 
 
 def _reserved(key: str) -> OptionError:

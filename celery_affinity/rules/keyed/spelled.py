@@ -6,8 +6,8 @@ from dataclasses import fields
 from typing import Any, Self
 
 from ...errors import OptionError, refuse
+from ..encoding import encode
 from ..protocol import LONGEST_KEY
-from ..redis_keys import encode
 from ..spelling import closest
 from .template import parsed
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from ...clock import SECOND_US
 from ...lua.library import arrow
-from ...rules import redis_keys as key_names
+from ...rules.encoding import encode
 from ...rules.new_job import NewJob
 from ...rules.protocol import MOST_SHARED
 from ...rules.rows import number_of, text_of
@@ -52,7 +52,7 @@ class Dispatching(Runner):
         that this app has left to others comes only after they had their time. *telling*: ids of jobs whose ends the
         process is about to tell.
         """
-        row = self._run(arrow("announce"), telling, again_us=round(again_s * SECOND_US), app=key_names.encode(app))
+        row = self._run(arrow("announce"), telling, again_us=round(again_s * SECOND_US), app=encode(app))
         return Ending.parse(row) if row else None
 
     def callers(self, batch: str, *, fence: str = "", after: int = 0, most: int = MOST_SHARED) -> Callers | None:
@@ -91,7 +91,7 @@ class Dispatching(Runner):
 
     def leave_to_others(self, app: str, job_ids: Sequence[str]) -> None:
         """Say that *app* cannot tell the callers of these jobs, since it does not know their tasks."""
-        self._run(arrow("told"), how="left", app=key_names.encode(app), rest=job_ids)
+        self._run(arrow("told"), how="left", app=encode(app), rest=job_ids)
 
     def set_aside(self, job_ids: Sequence[str]) -> None:
         """Let nobody tell the ends of these jobs, of which nothing can be read. The jobs' keys stay as they are."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ...clock import SECOND_US
 from ...lua.library import arrow
-from ...rules import redis_keys as key_names
+from ...rules.encoding import encode
 from ...rules.lanes import DEMAND, QUEUED
 from ...rules.protocol import MOST_PURGED
 from ...rules.rows import text_of
@@ -22,7 +22,7 @@ class Operating(Runner):
         Jobs that are published with these ids or stamps within *keep_s* seconds end as well.
         """
         revoked = 0
-        tasks = [key_names.encode(task_id) for task_id in task_ids]
+        tasks = [encode(task_id) for task_id in task_ids]
         for by, names in (("task", tasks), ("stamp", stamps)):
             for page in pages(names):
                 left, after = page, 0
@@ -34,7 +34,7 @@ class Operating(Runner):
 
     def purge(self, type_: str) -> int:
         """Delete the waiting jobs of a type: pending ones, and those that wait for their time. Return how many."""
-        encoded = key_names.encode(type_)
+        encoded = encode(type_)
         deleted, again = 0, 1
         while again:
             count, again = self._run(arrow("purge"), type=encoded)
@@ -58,7 +58,7 @@ class Operating(Runner):
         """
         served, found = True, list[WasFound]()
         wanted = {
-            "new_type": "" if type_ is None else key_names.encode(type_),
+            "new_type": "" if type_ is None else encode(type_),
             "new_mode": "" if on_demand is None else DEMAND if on_demand else QUEUED,
             "new_priority": "" if priority is None else priority,
         }

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...lua.library import arrow
-from ...rules import redis_keys as key_names
 from ...rules.ahead import NOTHING, Ahead
+from ...rules.encoding import encode
 from ...rules.rows import number_of, text_of
 from .. import calls
-from ..arguments import ClaimReport, End, Joining, TypeSums
+from ..arguments import ClaimReport, ClaimRow, End, Joining, TypeSums
 from ..calls import check_kind, flat, pages
 from ..connections.in_flight import InFlight
 from ..replies import Claim, Joined, Synced, parsed_claims
@@ -23,12 +23,12 @@ class Working(Runner):
         more, namesake, replaced, void_up_to, now_us = self._run(
             arrow("join"),
             worker=joining.worker,
-            name=key_names.encode(joining.name),
+            name=encode(joining.name),
             slots_in_all=joining.slots,
             other=joining.other,
             profile=joining.profile,
             types=" ".join(joining.encoded_types),
-            app=key_names.encode(joining.app),
+            app=encode(joining.app),
             stops=joining.stops,
             priority=joining.priority,
             rest=flat(settings.items()),
@@ -137,11 +137,11 @@ class Working(Runner):
         """
         return bool(self._run(arrow("count"), worker=worker, number=number, rest=flat(each.words for each in sums)))
 
-    def record(self, recording: str, pages: Iterable[tuple[str, Sequence[str]]]) -> bool:
-        """Write *pages* into a recording: what a worker says of itself, and claims, a row of words each.
+    def record(self, recording: str, pages: Iterable[tuple[str, Sequence[ClaimRow]]]) -> bool:
+        """Write *pages* into a recording: what a worker says of itself, and claims. Return whether the recording is on.
 
-        A row gets the times that the server knows, and without a lane what the row of its job has. Returns whether the
-        recording is on.
+        The server adds its own times. A release ends jobs, and claims those that its reply brings, at one moment: one
+        of these jobs tells the times of all of them. Only a claim that is not plain is looked up by itself.
         """
         return all(self._run_together([_recording(recording, *page) for page in pages]))
 
@@ -184,11 +184,28 @@ class Working(Runner):
                 return recovered
 
 
-def _recording(recording: str, worker: str, rows: Sequence[str]) -> calls.ArrowCall:
-    plain: list[tuple[str, str, str]] = []
-    others: list[tuple[str, str, str]] = []
-    for row in rows:
-        job_id, fence, lane, _ = row.split(" ", 3)
-        (plain if lane else others).append((job_id, fence, row))
+def _recording(recording: str, worker: str, rows: Sequence[ClaimRow]) -> calls.ArrowCall:
+    asked = _asked(rows)
+    others = [(row.job_id, row.fence) for row in rows if not row.is_plain]
     record = arrow("record")
-    return record, record.arguments(flat([*plain, *others]), recording=recording, worker=worker, plain=len(plain))
+    return record, record.arguments(
+        [*(row.job_id for nth, row in enumerate(rows) if nth in asked), *flat(others)],
+        recording=recording,
+        worker=worker,
+        claims="\n".join(f"{row.words} {int(nth in asked)}" for nth, row in enumerate(rows)),
+        plain=len(asked),
+    )
+
+
+def _asked(rows: Sequence[ClaimRow]) -> set[int]:
+    """Return the positions of the plain claims in *rows* whose times tell those of all of them, as few as can be.
+
+    The times of a job are those of the release that brought it, and of the one that told its end: with one job for each
+    slot, every other one is enough.
+    """
+    asked, known = set(), {0}
+    for nth, row in reversed(list(enumerate(rows))):
+        if row.is_plain and (row.release not in known or not row.brought_by):
+            asked.add(nth)
+            known |= {row.release, row.brought_by}
+    return asked

@@ -15,10 +15,10 @@ from typing import Any
 from ...clock import SECOND_US
 from ...observe import cohorts
 from ...observe.as_json import as_json
-from ...observe.status import Status
+from ...observe.status import Report, Status
 from ...observe.type_metrics import metrics_of
 from ...rules.bounds import Bound
-from ...server.fleet import WholeFleet
+from ...server.fleet import Asked, WholeFleet
 from ...server.scheduler import Scheduler
 from ..site import Site
 from .recent_waits import RecentWaits
@@ -149,7 +149,8 @@ def _event(name: str, data: str) -> str:
 
 
 def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound]) -> dict[str, Any]:
-    status = cohorts.status(fleet, bounds)
+    asked = fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status())
+    status = cohorts.one_status(asked)
     upcoming, _ = cohorts.next_jobs(fleet, None, _NEXT)
     now_s = fleet.main.reader.now_us() / SECOND_US
     sample = _sample(status, now_s)
@@ -158,11 +159,29 @@ def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound]) -> dict[str,
     )
     return {
         "status": as_json(status),
+        "cohorts": [_of_cohort(name, asked) for name in fleet.names] if fleet.is_split else [],
         "next": as_json(upcoming),
         "claimed": as_json(cohorts.held(fleet, _CLAIMED)),
         "now_s": now_s,
         "sample": sample,
         "metrics": [each for its in metrics.answers.values() for each in its],
+    }
+
+
+def _of_cohort(name: str, asked: Asked[Status]) -> dict[str, Any]:
+    """Return the counts of a cohort; *down*: the error, if there are none."""
+    its = asked.answers.get(name)
+    if its is None:
+        return {"cohort": name, "down": asked.down.get(name, "")}
+    return {
+        "cohort": name,
+        "pending": sum(each.pending for each in its.types),
+        "claimed": sum(each.claimed or 0 for each in its.types),
+        "scheduled": its.scheduled,
+        "dead": its.dead,
+        "workers": len(its.workers),
+        "free": sum(each.free for each in its.workers),
+        "slots": sum(each.slots for each in its.workers),
     }
 
 

@@ -65,7 +65,7 @@ def _submit(site: Site, asked: submit.Submission, ids: submit.Ids) -> tuple[str,
 
 
 async def _just_submitted(site: Site, id: str) -> Job:
-    """Return the job *id*. It is there, whatever happens to the broker meanwhile."""
+    """Return the job *id*, which was published just now; its id alone if the broker does not answer any more."""
     try:
         return await get(site, id)
     except (BrokerDownError, BusyError):

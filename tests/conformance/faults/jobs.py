@@ -7,6 +7,9 @@ _TOO_MANY = _ENDED + "test_of_too_many_the_oldest_go"
 _IN_PARTS = _ENDED + "test_very_many_too_many_go_in_parts"
 _REFUSED = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
 _HOLDS = "tests/server/test_part.py::test_what_goes_waits_for_the_key_that_the_run_holds"
+_REVOKED = "tests/server/test_revoked_tasks.py::test_a_task_stays_revoked_"
+_ENDED_AGAIN = "tests/server/test_revoked_tasks.py::test_an_ended_job_of_whose_task_nothing_is_left_is_new_again"
+_HALF_WAY = "tests/server/test_revoked_tasks.py::test_a_publish_that_failed_half_way_finds_its_own_job_when_repeated"
 _KEPT_NO_MORE = "tests/server/test_keyed.py::test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time"
 
 FAULTS = (
@@ -17,10 +20,14 @@ FAULTS = (
     Fault("jobs/job_check", 'most ~= "1"', "true", _REFUSED),
     Fault("jobs/job_check", 'string.find(a_period_us, "^[1-9]")', "true", _REFUSED),
     Fault("jobs/job_check", "not its_key or #its_key > protocol.LONGEST_KEY", "not its_key", _REFUSED),
-    Fault("jobs/enter", 'redis.call("EXISTS", key.job(id)) == 1', 'redis.call("EXISTS", key.message(id)) == 1'),
-    Fault("jobs/enter", "enqueued_us + math.max(0, delay_us)", "enqueued_us + delay_us"),
+    Fault("jobs/enter", 'redis.call("EXISTS", key.job(id)) == 0', 'redis.call("EXISTS", key.message(id)) == 0'),
+    Fault("jobs/enter", "delay_us > 0 and enqueued_us + delay_us or enqueued_us", "enqueued_us + delay_us"),
     Fault("jobs/enter", "fitting = fitting + free_slots.free_for(type)", "fitting = free_slots.free_for(type)"),
     Fault("jobs/enter", "1, not heads or", "1, true or"),
+    Fault("jobs/enter", "local bad = job_check.bad(job)", "local bad"),
+    Fault("jobs/enter", "is_first or alone or next(call.gained) then", "is_first or alone then"),
+    Fault("jobs/enter", "is_first or alone or next(call.gained) then", "is_first or next(call.gained) then"),
+    Fault("placing/lanes", "#its == #enqueued and its < enqueued", "#its == #enqueued"),
     Fault("jobs/enter", "if delay_us > 0 then", "if delay_us > 1 then"),
     Fault(
         "jobs/enter", "elseif heads or has_type_rules or not is_only then", "elseif has_type_rules or not is_only then"
@@ -28,7 +35,7 @@ FAULTS = (
     Fault("jobs/enter", "elseif heads or has_type_rules or not is_only then", "elseif heads or has_type_rules then"),
     Fault("jobs/enter", "    if alone then\n", "    if false then\n"),
     Fault("jobs/enter", "tonumber(expires_us) <= 0", "tonumber(expires_us) < 0"),
-    Fault("jobs/enter", "is_heard_of and find_by.is_revoked(job.task_id)", "false"),
+    Fault("jobs/enter", "is_revoked = find_by.is_revoked(job.task_id)", "is_revoked = false"),
     Fault("jobs/enter", 'is_revoked and "revoked" or "expired"', 'is_expired and "expired" or "revoked"'),
     Fault("jobs/enter", "find_by.add(id, job.task_id, job.stamps,", 'find_by.add(id, job.task_id, "",'),
     Fault("jobs/enter", "workers.tick_in_time(delay_us,", "workers.tick_in_time(0,"),
@@ -121,7 +128,26 @@ FAULTS = (
     Fault("jobs/find_by", "if #left == 1 then", "if false then"),
     Fault("jobs/find_by", "#ids == most, last", "false, last"),
     Fault("jobs/find_by", 'id, "NX") then', "id) then"),
-    Fault("jobs/find_by", "if its == id and keep_s ~= 0 then", "if its == id and keep_s > 60 then"),
+    Fault("jobs/find_by", "elseif keep_s ~= 0 and not left then", "elseif not left then"),
+    Fault("jobs/find_by", 'say_more(redis.call("GET", key.task(task)))', ""),
+    Fault("jobs/find_by", 'protocol.NONE, "NX", "EX", keep_s) then', 'protocol.NONE, "EX", keep_s) then'),
+    Fault("jobs/find_by", "return { id ~= protocol.NONE and id or nil }", "return { id or nil }"),
+    Fault(
+        "jobs/find_by",
+        'redis.call("EXPIRE", key.task(task), keep_s, "GT")',
+        "",
+        _REVOKED + "whose_job_has_ended_while_it_is_revoked",
+    ),
+    Fault(
+        "jobs/find_by",
+        "and math.max(keep_s, revoked_s)",
+        "and keep_s",
+        _REVOKED + "whose_job_has_ended_while_it_is_revoked",
+    ),
+    Fault("jobs/find_by", "elseif revoked_s > 0 then", "elseif false then", _REVOKED + "whose_dead_letter_is_dropped"),
+    Fault("jobs/find_by", "if other == id then", "if false then", _HALF_WAY),
+    Fault("jobs/enter", "< job_fields.IN_ROW and is_found then", "< 0 then", _ENDED_AGAIN),
+    Fault("jobs/enter", 'redis.call("ZREM", key.ended, id)', "", _ENDED_AGAIN),
     Fault("jobs/job_check", 'priority ~= "10" and not', "not"),
     Fault("jobs/job_check", 'expires_us ~= "" and', ""),
     Fault("jobs/job_check", "#id > protocol.LONGEST_ID or", ""),

@@ -6,23 +6,37 @@ _LOCALITY = "tests/server/test_locality.py"
 _REPAIRED = f"{_LOCALITY}::test_near_lanes_and_holders_that_somebody_deleted_are_made_again"
 _REPAIRED_ROW = f"{_LOCALITY}::test_hints_that_somebody_wrote_into_a_worker_s_row_are_made_again"
 _DELETED_LANE = f"{_LOCALITY}::test_a_near_head_whose_lane_somebody_deleted_is_no_job"
+_TEN = f"{_LOCALITY}::test_a_worker_holds_the_ten_hints_of_the_jobs_that_it_ended_well_last"
+_FREE = f"{_LOCALITY}::test_a_free_slot_goes_to_the_job_whose_hint_its_worker_holds"
+_OLDER = f"{_LOCALITY}::test_a_job_that_is_older_by_as_much_as_the_bonus_is_worth_goes_first_all_the_same"
+_PART = f"{_LOCALITY}::test_a_bonus_may_be_worth_a_part_of_a_point"
+_OLDEST_HINT = f"{_LOCALITY}::test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hints"
+_FIRST = f"{_LOCALITY}::test_a_near_job_that_goes_first_anyway_leaves_its_near_lane"
+_SEVERAL = f"{_LOCALITY}::test_near_jobs_of_several_lanes_go_by_their_points"
+_SPOILED = f"{_LOCALITY}::test_a_near_head_with_a_time_that_is_none_is_passed_over"
+_MISSED = f"{_LOCALITY}::test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed"
+_MANY = f"{_LOCALITY}::test_of_many_holders_one_is_never_missed"
 _ONE_LOOK = f"{_LOCALITY}::test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone"
 
 FAULTS = (
-    Fault("placing/near", '            redis.call("ZREM", key.holders(oldest), worker)\n', ""),
+    Fault("placing/near", '            redis.call("ZREM", key.holders(oldest), worker)\n', "", _TEN),
     Fault("placing/near", '"hints", near.words(hints))', '"hints", hint)'),
     Fault("placing/near", "    table.sort(hints)\n", ""),
-    Fault("placing/near", "> protocol.MOST_HINTS then", "> protocol.MOST_HINTS + 1 then"),
+    Fault("placing/near", "> protocol.MOST_HINTS then", "> protocol.MOST_HINTS + 1 then", _TEN),
     Fault("placing/near", 'is_new and "locality_misses" or', "is_new and"),
     Fault("placing/near", '        redis.call("ZREM", key.holders(hint), worker)\n', ""),
     Fault("placing/near", '    redis.call("UNLINK", key.hints(worker))\n', ""),
-    Fault("placing/near", "most = most + math.floor(waiting.bonus * 1000000)", "most = most + 0"),
-    Fault("placing/near", "math.floor(waiting.bonus * 1000000)", "math.floor(waiting.bonus) * 1000000"),
-    Fault("placing/near", "    if #jobs == 0 then\n", "    if true then\n"),
-    Fault("placing/near", "if is_near(waiting, job, all) then", "if is_near(waiting, job, all) or all then"),
-    Fault("placing/near", "hint = waiting.hints[nth], heads = heads }", "hint = waiting.hints[1], heads = heads }"),
-    Fault("placing/near", "local points = points_of(waiting, job, settings)\n    most", "local points = 0\n    most"),
-    Fault("placing/near", "if not best or points > most or", "if not best or points < most or"),
+    Fault("placing/near", "best and lead + math.floor(waiting.bonus * 1000000)", "best and lead + 0", _FREE),
+    Fault("placing/near", "math.floor(waiting.bonus * 1000000)", "math.floor(waiting.bonus) * 1000000", _PART),
+    Fault("placing/near", "    elseif not next(found) then\n", "    elseif true then\n", _FREE),
+    Fault("placing/near", "            if id == first_id then\n", "            if false then\n", _FIRST),
+    Fault("placing/near", "                return nil, nth, head\n", "                return nil, 1, head\n", _FIRST),
+    Fault("placing/near", "if not best or lead < 0\n", "if not best\n", _OLDER),
+    Fault("placing/near", "if lead and (not best or lead > most", "if lead and (not best or lead < most", _SEVERAL),
+    Fault("placing/near", "if us < last.us or", "if us > last.us or", _OLDEST_HINT),
+    Fault("placing/near", "    if head and not head.more then\n", "    if head then\n", _SEVERAL),
+    Fault("placing/near", "tonumber(enqueued) or math.huge --", "tonumber(enqueued) --", _SPOILED),
+    Fault("placing/near", "if other.lane ~= job.lane or", "if false and other.lane ~= job.lane or", _SEVERAL),
     Fault("placing/candidates", "job.lane), job.id) == 1", "job.lane), job.id) ~= 2", _DELETED_LANE),
     Fault("placing/candidates", "        if not preferred then\n", "        if true then\n", _ONE_LOOK),
     Fault("types/type_rules", "number == 1 and preferred or", "preferred or"),
@@ -37,8 +51,13 @@ FAULTS = (
     Fault("placing/candidates", "if preferred and not kept_back then", "if preferred then"),
     Fault("placing/candidates", "waiting.hints and not goes_by_age then", "waiting.hints then"),
     Fault("placing/placement", 'values[3] ~= "share" and', ""),
-    Fault("placing/placement", "(holders[worker] and weights.locality or 0)", "0"),
-    Fault("placing/placement", "    add_holders(found, holders, profiles)\n", ""),
+    Fault("placing/placement", "(rows[worker] and weights.locality or 0)", "0", _MISSED),
+    Fault(
+        "placing/placement",
+        "found[worker] = found[worker] or tonumber(redis",
+        "found[worker] = tonumber(false and redis",
+        _MISSED,
+    ),
     Fault("keyed/key_steps", "    hooks.leaves_lane(id, type, lane)\n", ""),
     Fault("keyed/key_steps", "    hooks.enters_lane(wanted, type, lane, enqueued)\n", ""),
     Fault("arrows/purge", "            hooks.leaves_lane(id, type, lane)\n", ""),

@@ -15,8 +15,8 @@ _SAY_THEIR_RULES = (
 FAULTS = (
     # Calls join.
     Fault("merging/callers", "rule_texts.of_keys(rules)", '""'),
-    Fault("merging/merging", '(state == "pending" or patient) and deliveries', "deliveries"),
-    Fault("merging/merging", 'or patient) and deliveries == "0"', "or patient)"),
+    Fault("merging/merging", '(state == "pending" or patient) and (deliveries', "(deliveries"),
+    Fault("merging/merging", 'or patient) and (deliveries or "0") == "0"', "or patient)"),
     Fault("merging/merging", "return calls < most and", "return calls <= most and"),
     Fault(
         "merging/merging",
@@ -49,8 +49,8 @@ FAULTS = (
     Fault("jobs/enter", 'joined and "merged" or delay_us', "delay_us"),
     Fault(
         "merging/call_hooks",
-        'joined and { "into", joined.batch } or { "deliveries"',
-        'joined and { "into", joined.batch, "bytes", #job.message } or { "deliveries"',
+        'joined and { "into", joined.batch } or',
+        'joined and { "into", joined.batch, "bytes", #job.message } or',
     ),
     Fault("merging/call_hooks", "joined.open.calls + 1)", "1)", _MANY),
     Fault("merging/merging", "number <= protocol.MOST_MOVES or", "number < protocol.MOST_MOVES or", _MANY),

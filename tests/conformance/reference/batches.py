@@ -3,7 +3,7 @@
 from celery_affinity.rules import marks
 from celery_affinity.rules.protocol import BATCH_SIZE, LARGEST_BATCH_COUNTED
 
-from . import callers, come_back, ends, find_by, keyed, recurring
+from . import callers, come_back, ends, find_by, hooks, recurring
 from .model import Cohort, Job, State
 
 # -- A batch that a worker held: what becomes of its calls.
@@ -118,5 +118,5 @@ def _go_on(cohort: Cohort, batch: Job, now_us: int) -> set[str]:
     callers.close(cohort, batch)
     batch.primary, batch.task_id, batch.acked = None, "", False
     batch.state = "pending"
-    keyed.enter(cohort, batch, now_us)
+    hooks.wait(cohort, batch, now_us)
     return {batch.type}

@@ -9,8 +9,8 @@ from copy import deepcopy
 
 from celery_affinity.rules import marks, new_job
 from celery_affinity.rules.bounds import DROP_OLDEST, Bound, why_dropped
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.protocol import DROPPED_OF, HAS_ENDED, IS_PENDING, MOST_DROPPED_FROM, REFUSED_OF
-from celery_affinity.rules.redis_keys import encode
 
 from . import ends, enter, keyed
 from .model import Cohort, Job

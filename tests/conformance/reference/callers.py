@@ -4,7 +4,7 @@ from typing import Literal
 
 from celery_affinity.rules.rule_texts import merge_in, parts_of
 
-from . import keyed, recurring
+from . import hooks, recurring
 from .model import Cohort, Job
 
 
@@ -43,7 +43,7 @@ def let_go(cohort: Cohort, caller: Job, how: Literal["revoked", "expired"], now_
     remove(cohort, caller)
     if not batch.callers:
         vanish(cohort, batch, now_us)
-        keyed.leave(cohort, batch, now_us)
+        hooks.leave(cohort, batch, now_us)
     return True
 
 

@@ -2,7 +2,7 @@
 
 from celery_affinity.rules import marks
 
-from . import ends, keyed, merging, placing, type_rules
+from . import ends, hooks, merging, placing
 from .model import Cohort, Delivery, Job, Worker
 
 
@@ -18,18 +18,17 @@ def payload(cohort: Cohort, job: Job) -> Delivery:
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
     """Give a job to *worker*; one that has expired ends instead, and nobody gets it."""
     if marks.is_batch(job.id) and merging.choose(cohort, job, now_us) is None:
-        keyed.leave(cohort, job, now_us)
+        hooks.leave(cohort, job, now_us)
         return None
     cohort.fence += 1
     job.claimed_us = now_us
     if job.has_expired(now_us):
         ends.record(cohort, job, "expired", now_us)
-        keyed.leave(cohort, job, now_us)
+        hooks.leave(cohort, job, now_us)
         return None
     job.state, job.worker, job.fence = "claimed", worker.id, cohort.fence
     worker.claims[job.id] = cohort.fence
-    keyed.hold(cohort, job, now_us)
-    type_rules.hold(cohort, job)
+    hooks.hold(cohort, job, now_us)
     placing.recount(worker, now_us)
     return payload(cohort, job)
 

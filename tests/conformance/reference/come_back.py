@@ -4,7 +4,7 @@ from celery_affinity.rules import marks
 from celery_affinity.rules.dead_reasons import REASONS
 from celery_affinity.rules.protocol import MOST_FORGOTTEN, MOST_MOVES
 
-from . import batches, callers, ends, find_by, keyed, type_rules
+from . import batches, callers, ends, find_by, hooks
 from .model import Cohort, Job
 
 
@@ -14,8 +14,7 @@ def drop(cohort: Cohort, job: Job, now_us: int) -> None:
     del cohort.workers[job.worker].claims[job.id]
     job.worker = job.fence = job.started_us = None
     job.by = ""
-    type_rules.free(cohort, job)
-    keyed.free(cohort, job, now_us)
+    hooks.free(cohort, job, now_us)
 
 
 def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") -> set[str]:
@@ -43,7 +42,7 @@ def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") 
     job.state = "pending"
     if marks.is_batch(job.id):
         job.task_id = ""
-    keyed.enter(cohort, job, now_us)
+    hooks.wait(cohort, job, now_us)
     return {job.type}
 
 

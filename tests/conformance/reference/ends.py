@@ -7,7 +7,7 @@ from celery_affinity.clock import SECOND_US
 from celery_affinity.rules import marks
 from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_TRIMMED, MOST_WHY_BYTES
 
-from . import callers, find_by, keyed, recurring, type_rules
+from . import callers, find_by, hooks, recurring
 from .model import Cohort, Job, Outcome, State
 
 # -- A job ends without a worker that could say so: revoked or expired while it waited. `announce` has its caller
@@ -40,7 +40,7 @@ def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
     if job.state not in ("pending", "scheduled"):
         return False
     record(cohort, job, how, now_us)
-    keyed.leave(cohort, job, now_us)
+    hooks.leave(cohort, job, now_us)
     return True
 
 
@@ -66,8 +66,7 @@ def on_worker(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> 
     assert job.worker is not None
     keep_s = cohort.workers[job.worker].keep_s
     del cohort.workers[job.worker].claims[job.id]
-    type_rules.free(cohort, job)
-    keyed.free(cohort, job, now_us)
+    hooks.free(cohort, job, now_us)
     find_by.remove(cohort, job, keeps_last=True)
     callers.close(cohort, job)
     job.state, job.why, job.ended_us, job.message = state, why, now_us, None

@@ -3,12 +3,12 @@
 from typing import cast
 
 from celery_affinity.rules import new_job
+from celery_affinity.rules.encoding import withdrawn
 from celery_affinity.rules.metrics import PUBLISHED
 from celery_affinity.rules.protocol import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
-from celery_affinity.rules.redis_keys import withdrawn
 from celery_affinity.rules.rule_texts import merge_in
 
-from . import callers, ends, find_by, keyed, merging, workers
+from . import callers, ends, find_by, hooks, merging, workers
 from . import recurring as recurring_calls
 from .model import Cohort, Job
 from .replies import NONE, Published
@@ -16,8 +16,9 @@ from .replies import NONE, Published
 
 def put(cohort: Cohort, new: new_job.NewJob, enqueued_us: int, now_us: int, *, recurring: str = "") -> Published:
     """Add a job. *enqueued_us*: when it counts as published. *recurring*: the recurring call that it is a firing of."""
-    if new.id in cohort.jobs:
+    if is_known(cohort, new):
         return Published(IS_KNOWN, NONE, True)
+    cohort.ended.pop(new.id, None)
     is_due = new.delay_us <= 0
     due_us = enqueued_us + max(0, new.delay_us)
     job = Job(
@@ -53,11 +54,18 @@ def put(cohort: Cohort, new: new_job.NewJob, enqueued_us: int, now_us: int, *, r
     if job.patient_us is not None:
         return Published(IS_SCHEDULED, NONE, True)
     if not is_merged:
-        keyed.enter(cohort, job, now_us, is_fresh=True)
+        hooks.wait(cohort, job, now_us, is_fresh=True)
     is_served = _is_served(cohort, new.type)
     if not is_served:
         cohort.counters["unserved"] += 1
     return Published(IS_MERGED if is_merged else IS_PENDING, NONE, is_served)
+
+
+def is_known(cohort: Cohort, new: new_job.NewJob) -> bool:
+    """Return whether there is a job with the id of *new*. One that has ended is known by what is left of its task."""
+    known = cohort.jobs.get(new.id)
+    is_found = new.task_id == "" or new.task_id in cohort.tasks or new.task_id in cohort.revoked
+    return known is not None and (known.message is not None or is_found)
 
 
 def _first_published_us(cohort: Cohort, job: Job) -> int | None:

@@ -31,6 +31,13 @@ def remove(cohort: Cohort, job: Job, *, keeps_last: bool) -> None:
         _remove_from_task(cohort, job)
 
 
+def revoke(cohort: Cohort, task_id: str, now_us: int) -> None:
+    """Have jobs of a task end at once that are published from now on."""
+    cohort.revoked[task_id] = now_us
+    for job_id in cohort.tasks.get(task_id, {}):
+        cohort.jobs[job_id].has_more = True
+
+
 def is_revoked(cohort: Cohort, task_id: str, stamps: Collection[str] = (), enqueued_us: int = 0) -> bool:
     """Return whether a job's task was revoked or, since the job was enqueued, one of its stamps."""
     return (task_id != "" and task_id in cohort.revoked) or any(

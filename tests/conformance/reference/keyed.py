@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Collection, Iterable
 
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.keyed.key_limits import limit_set, rate_set
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_KEYS, MOST_MOVES, MOST_SUBLANES, TENANT_PREFIX, TICK_US
-from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import StatedKey, StatedRate, keys_in
 from celery_affinity.rules.tenants import max_of, min_of
 

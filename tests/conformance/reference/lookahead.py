@@ -4,8 +4,8 @@ from collections.abc import Set
 
 from celery_affinity.rules import marks
 from celery_affinity.rules.ahead import Ahead
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_MOVES
-from celery_affinity.rules.redis_keys import encode
 from celery_affinity.rules.rule_texts import keys_in
 from celery_affinity.rules.slot import free_slots
 

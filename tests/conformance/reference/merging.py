@@ -4,7 +4,7 @@ from celery_affinity.rules import marks
 from celery_affinity.rules.protocol import MOST_MOVES
 from celery_affinity.rules.rule_texts import StatedMerge, hint_in, merge_in, parts_of
 
-from . import callers, ends, keyed, patience
+from . import callers, ends, hooks, patience
 from .model import Cohort, Job
 
 # -- Calls of one task with one merge key that wait together are one run. The second makes a batch of the two. The
@@ -44,15 +44,15 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
         patience.go_on(cohort, batch, merge, now_us)
     elif (on_demand, priority, enqueued_us) != (batch.on_demand, batch.priority, batch.enqueued_us):
         batch.state = "merged"  # in no place
-        keyed.leave(cohort, batch, now_us)
+        hooks.leave(cohort, batch, now_us)
         batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
         batch.state = "pending"
-        keyed.enter(cohort, batch, now_us)
+        hooks.wait(cohort, batch, now_us)
     return True
 
 
 def _add(call: Job, batch: Job, number: int) -> None:
-    call.into, call.has_merged, call.bytes = batch.id, True, None
+    call.into, call.bytes = batch.id, None
     call.has_rules_of_its_own = number <= MOST_MOVES or bool(parts_of(call.rules)[1] or hint_in(call.rules))
     batch.callers[call.id] = number
 
@@ -95,11 +95,11 @@ def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
     batch.patient_us, first.patient_us = first.patient_us, None
     first.state = "merged"
     _add(first, batch, 1)
-    keyed.leave(cohort, first, now_us)
+    hooks.leave(cohort, first, now_us)
     cohort.jobs[batch.id] = batch
     cohort.merging[callers.place(batch)] = batch.id
     if batch.state == "pending":
-        keyed.enter(cohort, batch, now_us)
+        hooks.wait(cohort, batch, now_us)
     return batch
 
 

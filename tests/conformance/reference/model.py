@@ -130,8 +130,6 @@ class Job:
     """Of a call that merged with others, and has not ended: its batch."""
     ran_in: str | None = None
     """Of a call that was revoked, or expired, while others ran for it: its batch and the number of the claim."""
-    has_merged: bool = False
-    """Whether it merged with others ever: then its row leaves out what its batch says as well."""
     has_rules_of_its_own: bool = True
     """Whether its row has its rules: of a batch with very many calls the first ones do, and those that have a key."""
     calls: int | None = None

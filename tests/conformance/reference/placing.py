@@ -148,7 +148,7 @@ def _best(
 
 
 # -- Applies `rules.slot.choose` to a cohort's workers; of very many profiles the scripts compare only
-# `MOST_COMPARED`.
+# `MOST_COMPARED`, and of very many holders of a hint `MOST_FREE_HOLDERS`.
 
 
 def best(cohort: Cohort, type_: str, job: Job | None = None) -> Worker | None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from celery_affinity.rules.encoding import decode, encode
 from celery_affinity.rules.protocol import (
     ANSWERED_WITHIN_US,
     FORCE,
@@ -18,7 +19,6 @@ from celery_affinity.rules.protocol import (
     MOST_VICTIMS,
     TENANT_PREFIX,
 )
-from celery_affinity.rules.redis_keys import decode, encode
 from celery_affinity.rules.rule_texts import is_preemptible
 from celery_affinity.rules.slot import free_slots
 from celery_affinity.rules.tenants import min_of

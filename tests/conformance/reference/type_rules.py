@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from celery_affinity.rules import lanes, reserves
-from celery_affinity.rules.redis_keys import decode, encode
+from celery_affinity.rules.encoding import decode, encode
 from celery_affinity.rules.reserves import Reserve
 
 from . import keyed, placing
@@ -27,14 +27,18 @@ def limit_of(cohort: Cohort, type_: str) -> int | None:
     return limits_in(cohort.settings.values.get("limits", "")).get(encode(type_))
 
 
-def hold(cohort: Cohort, job: Job) -> None:
+def hold(cohort: Cohort, job: Job, _now_us: int) -> None:
     """*job* was claimed: a limit of its type, or a reserve for its class, counts it."""
+    _count(cohort, job)
+
+
+def _count(cohort: Cohort, job: Job) -> None:
     if limit_of(cohort, job.type) is not None or covers(cohort, job):
         cohort.limited.setdefault(job.type, {})[job.id] = lanes.number(job.on_demand, job.priority)
         job.is_limited = job.has_more = True
 
 
-def free(cohort: Cohort, job: Job) -> None:
+def free(cohort: Cohort, job: Job, _now_us: int) -> None:
     """*job* was claimed, and is no more."""
     if not job.is_limited:
         return
@@ -106,7 +110,7 @@ def recount(cohort: Cohort) -> None:
         return
     for worker in cohort.workers.values():
         for job_id in worker.claims:
-            hold(cohort, cohort.jobs[job_id])
+            _count(cohort, cohort.jobs[job_id])
     counting, cohort.counting, cohort.recounts = cohort.counting, set(), False
     for type_ in counting:
         gain(cohort, type_, was_open=False)

@@ -166,11 +166,16 @@ def tenants(client: redis.Redis) -> Arrows:
 
 
 def hints(client: redis.Redis) -> Arrows:
-    """Jobs with ten hints and one worker, which soon holds all of them."""
-    of_hints = {"rules": "near=h{}", "names": MOST_HINTS, "settings": {"locality_bonus": "80"}}
-    fleet = Fleet(client, pending=PENDING, slots=MOST_HINTS, **of_hints)
+    """Jobs with ten hints and one worker, which soon holds all of them; and jobs with twenty, of which it holds ten: a
+    younger job with one of these goes first.
+    """
+    of_hints = {"pending": PENDING, "slots": MOST_HINTS, "rules": "near=h{}"}
+    fleet = Fleet(client, **of_hints, names=MOST_HINTS, settings={"locality_bonus": "80"})
     yield Arrow("publish with a hint", fleet.publish)
     yield Arrow("release with a hint", fleet.release)
+    client.flushall()
+    fleet = Fleet(client, **of_hints, names=2 * MOST_HINTS, settings={"locality_bonus": "1000000"})
+    yield Arrow("release of a younger job", fleet.release)
 
 
 def several_types(client: redis.Redis) -> Arrows:

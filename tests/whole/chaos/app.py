@@ -21,9 +21,9 @@ from celery.signals import after_task_publish, before_task_publish, task_failure
 from celery_affinity import Affinity, Exclusive, Merge, Preempted, Rate, Tenant, preempted
 from celery_affinity.client.first_try import rules_in
 from celery_affinity.client.stamp import PROPERTY, job_id, moment
+from celery_affinity.rules.encoding import decode
 from celery_affinity.rules.keyed.key_rules import tenant_in
 from celery_affinity.rules.marks import key_mark
-from celery_affinity.rules.redis_keys import decode
 from celery_affinity.rules.rule_texts import keys_in
 
 from .hints import without_mark

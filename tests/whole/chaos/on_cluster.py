@@ -73,11 +73,13 @@ class Storm:
                 names.append(fault.__name__.replace("_", " "))
                 fault()
             self.report.faults.update(names)
-            stood_still_s = self._goes_on()
+            each_s = self._goes_on()
+            stood_still_s = max(each_s.values())
             self.report.stood_still_s = max(self.report.stood_still_s, stood_still_s)
-            print(f"{time.strftime('%X')} {' and '.join(names)}: {stood_still_s:.1f} s", flush=True)
+            words = f"{' and '.join(names)}: {', '.join(f'{pool} {its_s:.1f} s' for pool, its_s in each_s.items())}"
+            print(f"{time.strftime('%X')} {words}", flush=True)
             if stood_still_s > STANDS_STILL_S:
-                self.report.stood_still.append(f"some pool stood still for {stood_still_s:.1f} s after {names}")
+                self.report.stood_still.append(f"stood still until {time.strftime('%X')} after {words}")
         self._end()
         return self.report
 
@@ -114,29 +116,42 @@ class Storm:
 
     # -- what must be so
 
-    def _goes_on(self) -> float:
-        """Return the time, s, until each pool has begun some jobs, more than a worker holds, once its worker is up."""
+    def _goes_on(self) -> dict[str, float]:
+        """Return the time, s, until each pool has begun more jobs than a worker holds, once all workers are up."""
         for worker in self._pools.workers.values():
             worker.wait_ready(_PATIENCE_S)
-        since_s, began = time.time(), time.monotonic()
+        since_s = time.time()
 
-        def all_begin() -> bool:
-            entries = self._pools.ledger.entries()
-            begun = Counter(each.job.rpartition("-")[0] for each in entries if each.time_s > since_s)
-            return min(begun[pool] for pool in POOLS) >= _BEGUN
+        def all_begin() -> dict[str, float] | None:
+            begun: dict[str, list[float]] = {pool: [] for pool in POOLS}
+            for each in self._pools.ledger.entries():
+                if each.time_s > since_s:
+                    begun[each.job.rpartition("-")[0]].append(each.time_s - since_s)
+            if min(map(len, begun.values())) < _BEGUN:
+                return None
+            return {pool: sorted(times)[_BEGUN - 1] for pool, times in begun.items()}
 
-        wait_until(all_begin, _PATIENCE_S, f"each pool begins jobs\n{self._pools.logs()}")
-        return time.monotonic() - began
+        return wait_until(all_begin, _PATIENCE_S, f"each pool begins jobs\n{self._pools.logs()}")
 
     def _end(self) -> None:
         pools, sent = self._pools, self._load.end()
         try:
-            wait_until(lambda: set(sent) <= set(pools.ledger.ends()), _PATIENCE_S, "every job ends")
+            self._drain(set(sent))
             pools.look()
             wait_until(pools.all_slots_are_free, 30, "all slots are free")
         except AssertionError as exc:
             self.report.violations.append(f"{exc}")
         self.report.violations += self._judged(sent, pools.ledger.entries())
+
+    def _drain(self, sent: set[str]) -> None:
+        """Wait until all jobs have ended, as long as some end: a busy machine has many left."""
+
+        def fewer(than: int) -> bool:
+            return len(sent - pools.ledger.ends().keys()) < than
+
+        pools = self._pools
+        while left := len(sent - pools.ledger.ends().keys()):
+            wait_until(lambda: fewer(left), _PATIENCE_S, f"one more of {left} jobs ends")
 
     def _judged(self, sent: list[str], entries: list[Entry]) -> Iterator[str]:
         starts: dict[str, list[int]] = {job: [] for job in sent}

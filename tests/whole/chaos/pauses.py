@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from celery_affinity.rules.redis_keys import decode
+from celery_affinity.rules.encoding import decode
 
 from .book import Book
 from .facts import Job, Pause, Run

@@ -1,6 +1,7 @@
 // The page: its views, by the part of the address after #, and the news that they show.
 import { askAgain, get, listen, onToken } from "./api.js";
 import { askForToken } from "./asking.js";
+import { counts, learn, newsOf, onChoice, samplesOf } from "./cohorts.js";
 import { announce, el, fill, many, numberOf } from "./dom.js";
 import { dead } from "./views/dead.js";
 import { job } from "./views/job.js";
@@ -12,6 +13,9 @@ import { rules } from "./views/rules.js";
 import { workers } from "./views/workers.js";
 
 const VIEWS = { "": now, workers, next, rules, dead, job, jobs, lab };
+
+// Those that are about all cohorts: a type is in one of them, and a trace is of one.
+const WHOLE = new Set(["job", "jobs", "lab"]);
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");
@@ -36,9 +40,14 @@ function show() {
   }
   view?.gone?.();
   view = make(rest.map(decodeURIComponent).join("/"));
+  counts(!WHOLE.has(name));
   document.title = `${view.title} · celery_affinity`;
   fill(main, ...view.parts);
-  if (known.news) view.update?.(known.news, known.samples);
+  update();
+}
+
+function update() {
+  if (known.news) view.update?.(newsOf(known.news), samplesOf(known.samples));
 }
 
 function hear(name, data) {
@@ -51,7 +60,8 @@ function hear(name, data) {
     const last = known.samples.at(-1);
     if (!last || last.at < data.sample.at) known.samples.push(data.sample);
     while (known.samples.length && data.sample.at - known.samples[0].at > 900) known.samples.shift();
-    view.update?.(data, known.samples);
+    learn(data);
+    update();
   }
   tell();
 }
@@ -95,6 +105,7 @@ window.addEventListener("hashchange", () => {
   main.focus();
 });
 
+onChoice(show);
 onToken(askForToken);
 show();
 setInterval(tell, 1000);

@@ -5,8 +5,8 @@ from functools import wraps
 from typing import ParamSpec, TypeVar, cast
 
 from celery_affinity.rules import marks
+from celery_affinity.rules.encoding import withdrawn
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_PURGED
-from celery_affinity.rules.redis_keys import withdrawn
 
 from .. import (
     batches,
@@ -14,6 +14,7 @@ from .. import (
     come_back,
     ends,
     find_by,
+    hooks,
     keyed,
     merging,
     patience,
@@ -46,7 +47,8 @@ def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
 @_filling_nothing
 def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> Revoked:
     """End the waiting jobs of these tasks. *after*: what the last reply said."""
-    cohort.revoked |= dict.fromkeys(task_ids, now_us)
+    for task_id in task_ids:
+        find_by.revoke(cohort, task_id, now_us)
     ended = looked_at = 0
     for nth, task_id in enumerate(task_ids):
         if looked_at == MOST_MOVES:
@@ -139,11 +141,11 @@ def _change(cohort: Cohort, job: Job, type_: str, on_demand: bool, priority: int
     former_place, is_pending = callers.place(job), job.state == "pending"
     if is_pending:
         job.state = "merged"  # in no place
-        keyed.leave(cohort, job, now_us)
+        hooks.leave(cohort, job, now_us)
     job.type, job.on_demand, job.priority, job.is_moved = type_, on_demand, priority, True
     if is_pending:
         job.state = "pending"
-        keyed.enter(cohort, job, now_us)
+        hooks.wait(cohort, job, now_us)
     if callers.place(job) != former_place and cohort.merging.get(former_place) == job.id:
         del cohort.merging[former_place]
         merging.open_if_none_is(cohort, job)
@@ -167,7 +169,7 @@ def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
         job.expires_us, job.stamps = None, ()
         if marks.is_batch(job.id):
             batches.wait_again(cohort, job)
-        keyed.enter(cohort, job, now_us)
+        hooks.wait(cohort, job, now_us)
     return Replayed(placing.fill(cohort, {job.type for job in replayed}, now_us), [job.id for job in replayed])
 
 

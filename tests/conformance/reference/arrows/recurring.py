@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
+from celery_affinity.rules.encoding import encode
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import IS_KNOWN, IS_REFUSED, MOST_ALIKE, MOST_DUE_LOOKED_AT, OTHERS_HAVE_US, TICK_US
 from celery_affinity.rules.recurring_call import RecurringCall
-from celery_affinity.rules.redis_keys import encode
 
 from .. import recurring
 from ..model import Cohort, Recurring

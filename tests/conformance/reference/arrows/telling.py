@@ -13,7 +13,7 @@ from celery_affinity.rules.protocol import (
     OTHERS_WHO_TRY_HAVE_US,
 )
 
-from .. import batches, come_back, ends, keyed, merging, placing
+from .. import batches, come_back, ends, hooks, merging, placing
 from .. import callers as callers_of_batches
 from ..model import Cohort, Job, Outcome
 from ..replies import NONE, Caller, Callers, Ending, Parted
@@ -149,7 +149,7 @@ def part(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, n
     batch.size = (batch.size or 0) - len(calls)
     cohort.jobs[parted.id] = parted
     merging.open_if_none_is(cohort, parted)
-    keyed.enter(cohort, parted, now_us)
+    hooks.wait(cohort, parted, now_us)
     return Parted(len(calls), placing.fill(cohort, {parted.type}, now_us))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from celery_affinity.rules.protocol import MOST_MOVES, MOST_TYPES, SILENCE_COUNTS_US
 
-from .. import ends, keyed, merging, placing, preemption, recurring, type_rules, workers
+from .. import ends, hooks, keyed, merging, placing, preemption, recurring, type_rules, workers
 from ..model import Cohort, Job
 from ..replies import Ticked
 from . import operating
@@ -60,13 +60,13 @@ def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
     patient = [job for job in due if job.patient_us is not None]
     for job in patient:
         job.state, job.patient_us = "pending", None
-        keyed.enter(cohort, job, now_us)
+        hooks.wait(cohort, job, now_us)
     for job in [job for job in due if job not in patient]:
         if merging.enter(cohort, job, now_us):
-            keyed.leave(cohort, job, now_us)  # its key may be kept for it
+            hooks.leave(cohort, job, now_us)  # its key may be kept for it
         elif job.patient_us is None:
             job.state = "pending"
-            keyed.enter(cohort, job, now_us)
+            hooks.wait(cohort, job, now_us)
         if job.again_us is None:
             recurring.match(cohort, job, now_us)
     return due

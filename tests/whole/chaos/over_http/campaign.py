@@ -1,6 +1,7 @@
 """The processes: workers of both kinds, two web processes, a server with an append-only file, and who publishes."""
 
 import random
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from celery.result import AsyncResult
 
 from celery_affinity.embedded.ports import HeldPort
 
-from ....support.processes import Process, session_of, start_worker, wait_until
+from ....support.processes import ROOT, Process, session_of, start_worker, wait_until
 from .. import remains
 from ..ledger import Ledger
 from ..servers import DurableServer
@@ -117,6 +118,11 @@ class Campaign:
         if node := shutil.which("node"):
             program = str(Path(__file__).with_name("node.mjs"))
             found.append(Place("worker in Node", lambda: self._process("node", [node, program, ports[0]])))
+        if shutil.which("curl"):
+            worker = [str(ROOT / "examples" / "http_worker" / "worker.sh"), "page"]
+            shell = shlex.join([*worker, sys.executable, "-m", f"{_ROOM}.program"])
+            line = f"export WORKER=$$ URL=http://127.0.0.1:{ports[1]} TOKEN=; exec {shell}"
+            found.append(Place("worker in shell", lambda: self._process("shell", ["sh", "-c", line])))
         return found
 
     def _process(self, name: str, words: list[str]) -> Process:
@@ -137,7 +143,8 @@ class Campaign:
             sleep(self._rng.choice((0, 0.5)))
             self._server.start()
             return
-        what = self._rng.choice(["web", "web", "worker", "worker over HTTP", "worker over HTTP", "worker in Node"])
+        others = ["worker in Node", "worker in shell"]
+        what = self._rng.choice(["web", "web", "worker", "worker over HTTP", "worker over HTTP", *others])
         chosen = [place.process for place in self._places if place.what == what]
         process = self._rng.choice(chosen) if chosen else None
         if process is not None and process.is_running:

@@ -116,7 +116,7 @@ def is_killed(run: Run, book: Book) -> bool:
     """Whether the process of *run*, or its worker, was killed before the server surely knew of the end."""
     told = run.told
     if run.by != "http":
-        told = run.end + (REPEATS_S if run.by == "node" else TELLS_S)
+        told = run.end + (REPEATS_S if run.by in ("node", "shell") else TELLS_S)
         for at in sorted(book.away):
             told = at + 2 * TELLS_S if run.end <= at <= told else told
     return any(

@@ -1,6 +1,7 @@
 // Dead letters: why they are there; to have them run again, or forgotten.
 import { get } from "../api.js";
 import { change, say } from "../asking.js";
+import { only } from "../cohorts.js";
 import { el, link, moment, table } from "../dom.js";
 
 function acts(letter, look) {
@@ -25,10 +26,12 @@ function acts(letter, look) {
   return el("div", { class: "slots" }, letter.replayable ? replay : null, drop);
 }
 
+const why = ({ cohort, why: words }) => [cohort ? `cohort ${cohort}` : "", words ?? ""].filter(Boolean).join("; ");
+
 export function dead() {
   const look = () =>
     get("api/dead?limit=200").then(
-      (found) => letters.update(found.letters ?? found),
+      (found) => letters.update(only(found.letters ?? found)),
       (error) => say(error.message, true),
     );
   const letters = table(
@@ -39,7 +42,7 @@ export function dead() {
       { name: "task", value: (row) => row.task || "?", kind: "long" },
       { name: "id", value: (row) => link(row.task_id || row.job_id), key: (row) => row.job_id },
       { name: "type", value: (row) => row.type },
-      { name: "why", value: (row) => row.why ?? "", kind: "long" },
+      { name: "why", value: why, kind: "long" },
       { name: "", value: (row) => acts(row, look), key: (row) => row.replayable },
     ],
     (row) => row.job_id,

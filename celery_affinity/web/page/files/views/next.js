@@ -2,6 +2,13 @@
 import { duration, el, link, mode, number, table } from "../dom.js";
 import { notes } from "./now.js";
 
+function note({ cohort, served, kept_back }) {
+  const found = cohort ? [`cohort ${cohort}`] : [];
+  if (!served) found.push("✗ no live worker serves it");
+  else if (kept_back) found.push("waits for a key");
+  return found.join("; ");
+}
+
 export function next() {
   const upcoming = table(
     "Next",
@@ -14,7 +21,7 @@ export function next() {
       { name: "priority", value: (row) => String(row.priority), kind: "number" },
       { name: "waited", value: (row) => duration(row.waited_s), kind: "number" },
       { name: "score", value: (row) => number(Math.round(row.score)), kind: "number" },
-      { name: "note", value: (row) => (row.served ? (row.kept_back ? "waits for a key" : "") : "✗ no live worker serves it"), kind: "note" },
+      { name: "note", value: note, kind: "note" },
     ],
     (row) => row.job_id,
     "No jobs wait.",

@@ -35,7 +35,8 @@ function fullness({ pending, bound }) {
 
 // The pause that keeps a type back, in words.
 function paused(type, pauses) {
-  const its = pauses.find((each) => each.kind === "type" && each.name === type.type) ?? pauses.find((each) => each.kind === "all");
+  const of = pauses.filter((each) => each.cohort === type.cohort);
+  const its = of.find((each) => each.kind === "type" && each.name === type.type) ?? of.find((each) => each.kind === "all");
   if (!its) return "paused";
   const what = its.kind === "all" ? "paused, as all types are," : "paused";
   return `${what} since ${moment(its.since)}${its.why ? `: ${its.why}` : ""}${its.until === null ? "" : `; until ${moment(its.until)}`}`;
@@ -133,6 +134,23 @@ export function now() {
     (row) => `${row.cohort ?? ""} ${row.name}`,
     "No tenant has jobs that wait, or a quota of its own.",
   );
+  const cohorts = table(
+    "Cohorts",
+    [
+      { name: "cohort", value: (row) => row.cohort, kind: "long" },
+      { name: "waiting", value: (row) => number(row.pending), kind: "number" },
+      { name: "claimed", value: (row) => number(row.claimed), kind: "number" },
+      { name: "scheduled", value: (row) => number(row.scheduled), kind: "number" },
+      { name: "dead letters", value: (row) => number(row.dead), kind: "number" },
+      { name: "workers", value: (row) => number(row.workers), kind: "number" },
+      { name: "slots free", value: (row) => `${number(row.free)} of ${number(row.slots)}`, kind: "number" },
+      { name: "note", value: (row) => (row.down === undefined ? "" : `✗ its server does not answer: ${row.down}`), kind: "note" },
+    ],
+    (row) => row.cohort,
+    "The fleet is one.",
+  );
+  const ofCohorts = el("section", {}, cohorts);
+  ofCohorts.hidden = true;
   const ofTenants = el("section", {}, tenants);
   ofTenants.hidden = true;
   const times = table(
@@ -151,8 +169,8 @@ export function now() {
   const running = plot("Claimed by workers, last 15 minutes", 1);
   return {
     title: "Now",
-    parts: [tiles, el("div", { class: "plots" }, waiting, running), el("section", {}, types), ofTenants, el("section", {}, times)],
-    update({ status, times: lately }, samples) {
+    parts: [tiles, el("div", { class: "plots" }, waiting, running), ofCohorts, el("section", {}, types), ofTenants, el("section", {}, times)],
+    update({ status, times: lately, cohorts: each }, samples) {
       const sum = (name) => status.types.reduce((total, each) => total + (each[name] ?? 0), 0);
       const slow = numberOf(status.workers.filter((each) => each.is_slow || each.stalled));
       const unserved = status.types.filter((each) => each.unserved).length;
@@ -173,6 +191,8 @@ export function now() {
       if (told.innerHTML !== tiles.innerHTML) fill(tiles, ...told.childNodes); // else who reads them is left in peace
       const order = (a, b) => b.unserved - a.unserved || b.pending - a.pending || a.type.localeCompare(b.type);
       types.update(status.types.map((each) => ({ ...each, pauses: status.pauses })).sort(order), (row) => (row.unserved ? "bad" : ""));
+      cohorts.update(each, (row) => (row.down === undefined ? "" : "bad"));
+      ofCohorts.hidden = each.length === 0;
       tenants.update(status.tenants, (row) => (row.is_below_minimum ? "bad" : ""));
       ofTenants.hidden = status.tenants.length === 0;
       times.update([...(lately?.rows ?? [])].sort((a, b) => a.type.localeCompare(b.type)), () => "");

@@ -1,6 +1,7 @@
 // Rules in force: pauses, keys that jobs hold or wait for, and settings that were changed.
 import { get } from "../api.js";
 import { change } from "../asking.js";
+import { only } from "../cohorts.js";
 import { duration, el, jobsOf, moment, number, table } from "../dom.js";
 
 const LOOK_EVERY_MS = 5000;
@@ -148,11 +149,11 @@ export function rules() {
     if (document.hidden) return;
     await Promise.allSettled([
       get("api/keys?limit=100").then((found) => {
-        keys.update(found.keys);
-        limits.update(found.types);
+        keys.update(only(found.keys));
+        limits.update(only(found.types));
       }),
-      get("api/settings").then((found) => settings.update([...found].sort((a, b) => b.changed_at_run_time - a.changed_at_run_time))),
-      get("api/recurring").then((found) => recurring.update(found)),
+      get("api/settings").then((found) => settings.update([...only(found)].sort((a, b) => b.changed_at_run_time - a.changed_at_run_time))),
+      get("api/recurring").then((found) => recurring.update(only(found))),
     ]);
   }
   look();

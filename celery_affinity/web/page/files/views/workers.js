@@ -1,6 +1,7 @@
 // Workers by what they serve: their slots, and what runs there since when.
 import { get } from "../api.js";
 import { change } from "../asking.js";
+import { only } from "../cohorts.js";
 import { duration, el, link, number, table } from "../dom.js";
 
 const LOOK_EVERY_MS = 5000;
@@ -13,7 +14,7 @@ function slots(worker) {
 }
 
 function notes(worker) {
-  const found = [];
+  const found = worker.cohort ? [`cohort ${worker.cohort}`] : [];
   if (worker.draining) found.push("drains, and ends");
   else if (!worker.types.length) found.push("takes no jobs: drained, or it has no queue");
   if (worker.priority) found.push(`priority ${worker.priority}: lower numbers are preferred, if placement is weighted`);
@@ -91,13 +92,13 @@ export function workers() {
       { name: "wanted slots", value: (row) => number(row.wanted_slots), kind: "number" },
       { name: "note", value: room, kind: "note" },
     ],
-    (row) => row.profile,
+    (row) => `${row.cohort ?? ""} ${row.profile}`,
     "No worker is alive, and no job waits.",
   );
 
   async function look() {
     if (document.hidden) return;
-    await get("api/scale").then((found) => scale.update(found), () => {}); // without news the page says that all is old
+    await get("api/scale").then((found) => scale.update(only(found)), () => {}); // without news the page says that all is old
   }
   look();
   const timer = setInterval(look, LOOK_EVERY_MS);

@@ -1,0 +1,69 @@
+// The cohort that is looked at: a choice in the header of the page, if the fleet has several.
+import { el, fill } from "./dom.js";
+
+// Name in the browser's storage of the chosen cohort.
+const CHOSEN = "celery_affinity cohort";
+
+const place = document.getElementById("of-cohort");
+const field = place.querySelector("select");
+let chosen = localStorage.getItem(CHOSEN) ?? "";
+
+// Types of which news have told -> their cohorts: older samples have the names of types alone.
+const cohortOf = new Map();
+
+export function onChoice(show) {
+  field.addEventListener("change", () => {
+    chosen = field.value;
+    localStorage.setItem(CHOSEN, chosen);
+    show();
+  });
+}
+
+// In a view that the choice does not change, it cannot be made.
+export const counts = (inThisView) => (field.disabled = !inThisView);
+
+// Learns the cohorts of the news, and offers them.
+export function learn({ cohorts, status }) {
+  for (const each of status.types) cohortOf.set(each.type, each.cohort);
+  const names = cohorts.map((each) => each.cohort);
+  if (!names.includes(chosen)) chosen = ""; // the cohort of another fleet, or of another day
+  place.hidden = names.length === 0;
+  if ([...field.options].slice(1).map((each) => each.value).join() !== names.join()) {
+    fill(field, el("option", { value: "" }, "all"), ...names.map((each) => el("option", { value: each }, each)));
+  }
+  field.value = chosen;
+}
+
+// The rows of the chosen cohort: all, if none is.
+export const only = (rows) => (chosen ? rows.filter((each) => each.cohort === chosen) : rows);
+
+const isOf = (type) => !chosen || cohortOf.get(type) === chosen;
+
+// What the news say of the chosen cohort. "cohorts" stays whole.
+export function newsOf(news) {
+  if (!chosen) return news;
+  const { status, times } = news;
+  const its = news.cohorts.find((each) => each.cohort === chosen);
+  const down = status.down?.[chosen];
+  return {
+    ...news,
+    next: only(news.next),
+    claimed: only(news.claimed),
+    times: { ...times, rows: (times?.rows ?? []).filter((each) => isOf(each.type)) },
+    status: {
+      ...status,
+      types: only(status.types),
+      workers: only(status.workers),
+      tenants: only(status.tenants),
+      pauses: only(status.pauses),
+      scheduled: its.scheduled,
+      dead: its.dead,
+      down: down === undefined ? null : { [chosen]: down },
+    },
+  };
+}
+
+export function samplesOf(samples) {
+  if (!chosen) return samples;
+  return samples.map((each) => ({ ...each, types: Object.fromEntries(Object.entries(each.types).filter(([type]) => isOf(type))) }));
+}

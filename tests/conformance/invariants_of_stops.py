@@ -1,0 +1,46 @@
+"""Invariants of stops of running jobs for other tenants, and of hints: they hold after every arrow."""
+
+from celery_affinity.rules.protocol import MOST_HINTS
+from celery_affinity.rules.rule_texts import is_preemptible
+from celery_affinity.rules.tenants import min_of
+from tests.conformance.reference import keyed
+
+from .invariants import idle_types
+from .mirror import KEYS
+
+
+def check_that_stops_are_just(reference, ordered):
+    """Each order to stop a job that is not in *ordered* takes a slot from a tenant that has more than its minimum.
+
+    The slot is for one that has less. Return the orders by now.
+    """
+    orders = {(job_id, stop.fence): stop for job_id, stop in reference.vacating.items()}
+    for (job_id, _), stop in orders.items() - ordered.items():
+        job = reference.jobs[job_id]
+        assert is_preemptible(job.rules), f"{job_id} may not be stopped"
+        assert not job.acked, f"{job_id} was acked, and would be lost"
+        assert job.preemptions < int(reference.settings.get("preemption_max")), f"{job_id} is stopped too often"
+        its_key = keyed.keys_of(job)[-1].key
+        left = [each for each in keyed.holders(reference, its_key) if each.id not in reference.vacating]
+        assert its_key != stop.key, f"{job_id} is stopped for its own tenant"
+        assert len(left) >= _minimum(reference, its_key), f"the stop of {job_id} brings {its_key} below its minimum"
+        assert len(keyed.holders(reference, stop.key)) < _minimum(reference, stop.key), f"{stop.key} needs no slot"
+        assert stop.type not in idle_types(reference), f"{job_id} is stopped beside a free slot"
+    return orders
+
+
+def _minimum(reference, its_key):
+    return min_of(its_key, reference.settings.values.get("tenants", ""))
+
+
+def check_that_hints_are_those_of_workers(reference, state):
+    """Nobody but a worker of the fleet holds a hint, and of each hint both sides know."""
+    hints, holders = _pairs(state, KEYS.key("hints", "")), _pairs(state, KEYS.key("holders", ""))
+    assert hints == {(worker, hint) for hint, worker in holders}, "a hint that only one side knows"
+    assert {worker for worker, _ in hints} <= {*reference.workers}, "a worker that is gone holds hints"
+    for worker in reference.workers:
+        assert sum(each == worker for each, _ in hints) <= MOST_HINTS, f"{worker} holds too many hints"
+
+
+def _pairs(state, prefix):
+    return {(name.removeprefix(prefix), each) for name in state if name.startswith(prefix) for each in state[name]}

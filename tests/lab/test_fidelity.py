@@ -1,0 +1,101 @@
+"""A record of real workers, with rules of each kind, is replayed claim by claim. About 10 s, 4 of them of a core."""
+
+import random
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from celery_affinity.lab import replay as lab
+from celery_affinity.lab.recorder import Recorder
+from celery_affinity.observe.status import Report
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.processes import start_worker, wait_until
+
+APP = "tests.support.apps.ruled"
+
+#: The fleet: types and slots of each worker. A reserve of one slot for videos leaves them two. Jobs with a rate have a
+#: worker of their own: they start when somebody ticks, and no record says how late that is on a busy machine.
+WORKERS = {"videos": (["video"], 1), "all": (["pdf", "video"], 2), "pdfs": (["pdf"], 1), "mails": (["mail"], 1)}
+
+#: Number of jobs, and the time, s, between two of them on average.
+JOBS, PAUSE_S = 120, 0.04
+
+
+@pytest.fixture
+def tasks(valkey, load_app):
+    """The tasks of an app whose workers run, by name."""
+    app = load_app(APP)
+    quiet = ("--without-mingle", "--without-gossip")
+    for name, (types, slots) in WORKERS.items():
+        start_worker(APP, valkey.url, types, pool="threads", concurrency=slots, name=name, extra=quiet)
+    return {name.rpartition(".")[2]: task for name, task in app.tasks.items() if name.startswith(APP)}
+
+
+def publish_one(tasks, chance):
+    """Publish a job of a task at random, which takes a tenth of a second on average."""
+    seconds = chance.uniform(0.02, 0.2)
+    by_customer = {"customer": chance.choice("abc")}
+    urgency = {"priority": chance.choice((0, 0, 5, 9)), "on_demand": chance.random() < 0.2}
+    task, named = chance.choice(
+        [
+            ("encode", by_customer),
+            ("report", by_customer),
+            ("refresh", by_customer),
+            ("mail", {}),
+            *[("render", {})] * 2,
+        ]
+    )
+    if task == "refresh":
+        urgency = {}  # calls merge that have the same
+    tasks[task].apply_async((seconds,), named, **urgency)
+
+
+def times_of_the_server(scheduler):
+    """Return when each claim was made, and when its end was told, less the time of its publish, by fencing number."""
+    client, fields = scheduler.client, ("fence", "enqueued", "claimed", "ended")
+    rows = [client.hmget(name, fields) for name in client.scan_iter(scheduler.keys.key("job", "*"))]
+    known = (list(map(int, row)) for row in rows if all(row))
+    return {fence: (claimed - enqueued, ended - enqueued) for fence, enqueued, claimed, ended in known}
+
+
+def test_a_record_of_a_fleet_with_rules_of_each_kind_is_replayed_claim_by_claim(redis_client, tasks):
+    scheduler = Scheduler(redis_client, Keys())
+    wait_until(lambda: len(Report(scheduler.reader).status().workers) == len(WORKERS), 30, "workers join")
+    chance = random.Random(7)
+    for customer in "abc":  # two of them run as the record begins, and the reserve keeps the third back
+        tasks["encode"].delay(3.0, customer)
+
+    def publish():
+        for _ in range(JOBS):
+            publish_one(tasks, chance)
+            time.sleep(chance.expovariate(1 / PAUSE_S))
+
+    publisher, warnings = threading.Thread(target=publish), []
+
+    def progress(_):
+        if publisher.ident is None:
+            publisher.start()
+        elif not publisher.is_alive():
+            raise KeyboardInterrupt
+
+    trace = Recorder(scheduler, warn=warnings.append).record(60, progress)
+    assert warnings == []
+    claimed = [job for job in trace.jobs if job.claimed_us is not None]
+    for kind in ("exclusive", "rate", "merge", "tenant"):
+        assert any(getattr(job, kind) for job in claimed), kind
+    assert any(job.claimed_us < 0 for job in claimed), "some had slots as the record began"
+    ended = {job.fence: job for job in claimed if job.freed_us is not None}
+    known = {fence: times for fence, times in times_of_the_server(scheduler).items() if fence in ended}
+    assert len(known) > 50
+    for fence, times in known.items():
+        job = ended[fence]
+        assert (job.claimed_us - job.enqueued_us, job.freed_us - job.enqueued_us) == times, job
+    found = lab.replay(trace)
+    assert found.engine == "judge"
+    assert (found.fidelity, found.first_difference) == (1.0, None), f"{found.kept} of {found.claims}"
+    assert found.claims > 50
+    assert replace(found.replayed, slots=[]) == replace(found.recorded, slots=[]), "the waits are the same"

@@ -1,0 +1,97 @@
+"""Jobs that had slots as a record began: small fleets whose claims are worked out by hand, in both engines."""
+
+import pytest
+
+from celery_affinity.lab import judge, twin
+from celery_affinity.lab.replay import comparable, decided, recorded
+from celery_affinity.lab.scenario import scenario_of
+from celery_affinity.lab.trace import Trace
+
+from ..support.lab_scenarios import S, claims, traced, worker
+
+RESERVE = {"reserve": "video:queued=1", "rarity_weight": "0"}
+
+
+@pytest.fixture
+def replayed(valkey, redis_client):
+    """Return a function that replays jobs in an engine: number, worker, times of claim and end of those it decides."""
+
+    def replay(engine, workers, *jobs, **settings):
+        trace = Trace(100 * S, tuple(workers), jobs, settings)
+        scenario = scenario_of(trace)
+        found = twin.schedule(scenario) if engine == "twin" else judge.schedule(scenario, client=redis_client)
+        its = decided(comparable(found, set(range(len(jobs))), trace.length_us))
+        return claims(its), claims(decided(recorded(trace, scenario)))
+
+    return replay
+
+
+def on(name, type_, since_s, claimed_s, ended_s, **fields):
+    """Return a job that *name* had from *claimed_s* to *ended_s*."""
+    return traced(type_, since_s, claimed_s, ended_s, worker=name, **fields)
+
+
+@pytest.mark.parametrize("engine", ["twin", "judge"])
+def test_a_key_is_held_until_the_job_ends_that_had_it_before_the_record(replayed, engine):
+    jobs = [
+        on("a", "pdf", -9, -3, 2, exclusive="k"),  # has the key and a slot of a until 2
+        on("b", "xls", -9, -1, 4),  # has the only slot of b
+        on("a", "pdf", -2, 2, 3, exclusive="k"),  # a has a free slot, but the key is held: not before 2
+        on("a", "pdf", 0, 0, 3),  # takes the free slot of a as it comes
+        on("a", "pdf", 1, 3, 4),  # all slots are taken; at 2 the third job goes first, which is older; at 3 two end
+    ]
+    fleet = [worker("a", slots=2), worker("b", "pdf", "xls")]
+    theirs, ours = replayed(engine, fleet, *jobs)
+    assert theirs == [(3, "a", 0, 3), (2, "a", 2, 3), (4, "a", 3, 4)]
+    assert sorted(theirs) == sorted(ours)
+
+
+@pytest.mark.parametrize("engine", ["twin", "judge"])
+def test_a_rate_counts_the_start_that_was_before_the_record(replayed, engine):
+    rate = {"rate": "r", "rate_limit": "1/s"}
+    jobs = [
+        on("w", "pdf", -9, -0.4, 0.2, **rate),  # the next one may start a second after it did, at 0.6
+        on("w", "pdf", 0, 0.6, 0.7, **rate),
+        on("w", "pdf", 0, 1.6, 1.7, **rate),  # and so on
+    ]
+    theirs, _ = replayed(engine, [worker("w", slots=2)], *jobs)
+    assert theirs == [(1, "w", 0.6, 0.7), (2, "w", 1.6, 1.7)]
+
+
+@pytest.mark.parametrize("engine", ["twin", "judge"])
+def test_a_limit_or_a_pause_of_their_type_takes_no_slot_from_them(replayed, engine):
+    jobs = [
+        on("w", "pdf", -9, -3, 2),
+        on("w", "pdf", -9, -2, 4),  # both run, though the limit is one by now
+        on("w", "pdf", 1, 4, 5),  # a slot is free all the time; at 2 one still runs, at 4 none does
+    ]
+    theirs, _ = replayed(engine, [worker("w", slots=3)], *jobs, limits="type%3Apdf=1")
+    assert theirs == [(2, "w", 4, 5)]
+
+
+def test_a_reserve_keeps_back_others_and_not_those_that_had_slots(replayed):
+    jobs = [
+        on("v", "video", -9, -5, 2),  # had its slot while three were free
+        on("a", "video", -9, -4, 3),  # and this one while two were
+        on("v", "video", -3, 2, 4),  # one slot of a is free, which the reserve keeps; at 2 two are
+        on("a", "pdf", 1, 1, 1.5),  # takes the reserved slot at once, for a while
+    ]
+    fleet = [worker("v", "video"), worker("a", "video", "pdf", slots=2)]
+    theirs, _ = replayed("judge", fleet, *jobs, **RESERVE)
+    assert theirs == [(3, "a", 1, 1.5), (2, "v", 2, 4)]
+
+
+def test_slots_that_become_free_in_one_call_are_free_together(replayed):
+    jobs = [
+        on("v", "video", -9, -5, 9),
+        on("a", "pdf", -9, -4, 2),
+        on("a", "pdf", -9, -3, 2),  # both slots of a are free at 2: one more than the reserve keeps
+        on("a", "video", -1, 2, 3),  # so the video starts; after one end and then another it would not
+        on("a", "pdf", 1, 2, 3),  # and this takes the slot that is reserved for such as it
+    ]
+    fleet = [worker("v", "video"), worker("a", "video", "pdf", slots=2)]
+    theirs, _ = replayed("judge", fleet, *jobs, **RESERVE)
+    assert theirs == [(3, "a", 2, 3), (4, "a", 2, 3)]
+    apart = [*jobs[:2], on("a", "pdf", -9, -3, 2.000001), *jobs[3:]]
+    theirs, _ = replayed("judge", fleet, *apart, **RESERVE)
+    assert [claim[0] for claim in theirs] == [4, 3], "the video has to wait until the pdf has ended as well"
