@@ -98,7 +98,7 @@ def test_a_job_that_expires_costs_a_look_at_its_claim_and_two_at_its_end_and_no_
     )
     assert expiring.pop("zrem") == plain.pop("zrem") + 1, "what ended is taken out of those that expire"
     more = {name: calls - plain.get(name, 0) for name, calls in expiring.items() if calls != plain.get(name)}
-    assert more == {"hmget": 2, "get": 1}
+    assert more == {"hmget": 2, "mget": 1}
 
 
 # -- real workers

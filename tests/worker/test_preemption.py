@@ -50,7 +50,7 @@ def start(valkey):
 
 def check_that_it_came_back_as_it_was(before, victim):
     after = victim.row()
-    assert [after[each] for each in ("deliveries", "enqueued")] == [before[each] for each in ("deliveries", "enqueued")]
+    assert [after.get(each) for each in ("deliveries", "enqueued")] == [before.get(each) for each in ("deliveries", "enqueued")]
     assert int(after["fence"]) > int(before["fence"])
 
 
@@ -170,7 +170,7 @@ def test_a_task_that_stops_in_a_soft_shutdown_was_stopped_for_the_tenant(start, 
     process.resume()
     worker.wait(20)
     after = victim.row()
-    assert (after["state"], after["deliveries"], after["enqueued"]) == ("pending", "0", before["enqueued"])
+    assert (after["state"], after.get("deliveries"), after["enqueued"]) == ("pending", None, before["enqueued"])
     assert after["preemptions"] == "1"
 
 
@@ -192,7 +192,7 @@ def test_a_tenant_below_its_minimum_gets_a_slot_and_the_job_that_is_stopped_for_
     stopped = next(each for each in victims if redis_client.get(f"runs:{each.id}") == b"2")
     row = stopped.row()
     assert {name: row.get(name) for name in ("deliveries", "preemptions", "preempted_for")} == {
-        "deliveries": "0",
+        "deliveries": None,
         "preemptions": "1",
         "preempted_for": "beta",
     }
