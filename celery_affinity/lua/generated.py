@@ -131,7 +131,6 @@ def _job_fields() -> str:
     ).removeprefix("    else")
     return (
         f"job_fields.COUNT, job_fields.LEAST = {len(FIELDS)}, {job_fields.LEAST_FIELDS}\n"
-        f"-- How many fields every row has.\njob_fields.IN_ROW = {len(fields)}\n"
         "-- RETURNS the job whose fields begin at `first` in `arguments`; where these end, defaults take their place.\n"
         "-- Its `mark` is that of its id, which ends with `last`.\n"
         "function job_fields.at(arguments, first)\n"

@@ -30,7 +30,7 @@ def jobs(draw):
         since_us=since_us,
         on_demand=draw(st.booleans()),
         priority=draw(st.integers(0, 10)),
-        fence=draw(st.none() | st.integers(1, 2**63)),
+        fence=draw(st.none() | st.integers(1, 4 * 10**18)),
         claimed_us=claimed_us,
         started_us=started_us,
         ended_us=ended_us,

@@ -18,6 +18,8 @@ def test_a_repeated_publish_changes_nothing(fleet):
     assert not fleet.publish("job", "pdf", priority=9)
     assert fleet.order(1, "pdf") == ["job"]
     assert not fleet.publish("job", "pdf"), "known for a while after its end"
+    assert not fleet.publish("job", "pdf", task_id="another"), "a link has a new task id when an end is told again"
+    assert fleet.state("job") == "done"
 
 
 def test_a_repeated_release_gets_the_same_reply_and_takes_no_further_job(fleet):

@@ -1,33 +1,24 @@
 -- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
 -- A reason for the length: publish, ingest and fire share all of it.
 
--- Writes the row of `job`. `rule`: the hooks of a job with rules, else nil. `joined`: what the job joins. RETURNS how
--- many fields the row had not.
+-- Writes the row of `job`. `rule`: the hooks of a job with rules, else nil. `joined`: what the job joins.
 function enter.write_row(job, lane, enqueued, state, rule, joined)
     local its = key.job(job.id)
     if rule then
-        return redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(rule.fields(job, joined))))
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(rule.fields(job, joined))))
+    else
+        redis.call("HSET", its, job_fields.row(job, lane, enqueued, state))
     end
-    return redis.call("HSET", its, job_fields.row(job, lane, enqueued, state))
-end
-
--- Deletes what is known of a job that has ended, as far as a producer may.
-local function forget_end(id)
-    local row, fields = redis.call("HGETALL", key.job(id)), {}
-    for i = 1, #row, 2 do
-        fields[#fields + 1] = row[i]
-    end
-    redis.call("HDEL", key.job(id), unpack(fields))
-    redis.call("ZREM", key.ended, id)
 end
 
 -- Writes the message of a job, and its id as that of the only job of its task, if neither key is there yet. RETURNS
--- whether it has done so: mostly. If not, the job may be known, its task have others, or be revoked (`find_by.revoke`).
+-- whether it has done so: mostly. If not, its task has other jobs, or is revoked (`find_by.revoke`).
 local function write_first(id, task, message)
     return task ~= "" and redis.call("MSETNX", key.message(id), message, key.task(task), id) == 1
 end
 
--- RETURNS whether a job is known. An arrow that failed at a spoiled key may have written one half: a job that waits,
+-- RETURNS whether a job is known, perhaps with another task id: what follows from an end that is told twice has the job
+-- id that it had, and a new task id. An arrow that failed at a spoiled key may have written one half: a job that waits,
 -- but is nowhere, or has no row.
 local function is_known(id)
     if redis.call("EXISTS", key.job(id)) == 0 then
@@ -49,12 +40,12 @@ end
 function enter.put(job, enqueued_us, is_only)
     local id, type, expires_us = job.id, job.type, job.expires_us
     local delay_us = job.delay_us == "0" and 0 or tonumber(job.delay_us)
+    if is_known(id) then
+        return protocol.IS_KNOWN, 1, false
+    end
     -- First: a full server may refuse the first write alone.
     local is_found, is_revoked = write_first(id, job.task_id, job.message), false
     if not is_found then
-        if is_known(id) then
-            return protocol.IS_KNOWN, 1, false
-        end
         is_revoked = find_by.is_revoked(job.task_id)
         redis.call("SET", key.message(id), job.message)
     end
@@ -67,10 +58,7 @@ function enter.put(job, enqueued_us, is_only)
         joined = rule.joins(job)
     end
     local its_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
-    if enter.write_row(job, lane, due, its_state, rule, joined) < job_fields.IN_ROW and is_found then
-        forget_end(id) -- of its task nothing else is left: so it is new again
-        enter.write_row(job, lane, due, its_state, rule, joined)
-    end
+    enter.write_row(job, lane, due, its_state, rule, joined)
     local is_again = false
     if not is_found or expires_us ~= "" or job.stamps ~= "" then
         local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
