@@ -16,9 +16,8 @@ from .replies import NONE, Published
 
 def put(cohort: Cohort, new: new_job.NewJob, enqueued_us: int, now_us: int, *, recurring: str = "") -> Published:
     """Add a job. *enqueued_us*: when it counts as published. *recurring*: the recurring call that it is a firing of."""
-    if is_known(cohort, new):
+    if new.id in cohort.jobs:  # perhaps with another task id
         return Published(IS_KNOWN, NONE, True)
-    cohort.ended.pop(new.id, None)
     is_due = new.delay_us <= 0
     due_us = enqueued_us + max(0, new.delay_us)
     job = Job(
@@ -59,13 +58,6 @@ def put(cohort: Cohort, new: new_job.NewJob, enqueued_us: int, now_us: int, *, r
     if not is_served:
         cohort.counters["unserved"] += 1
     return Published(IS_MERGED if is_merged else IS_PENDING, NONE, is_served)
-
-
-def is_known(cohort: Cohort, new: new_job.NewJob) -> bool:
-    """Return whether there is a job with the id of *new*. One that has ended is known by what is left of its task."""
-    known = cohort.jobs.get(new.id)
-    is_found = new.task_id == "" or new.task_id in cohort.tasks or new.task_id in cohort.revoked
-    return known is not None and (known.message is not None or is_found)
 
 
 def _first_published_us(cohort: Cohort, job: Job) -> int | None:
