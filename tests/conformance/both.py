@@ -48,14 +48,17 @@ def rules_of(job_id):
     return " ".join(merge + words + of_key)
 
 
-def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=()):
-    """Return a job in two forms: the reference's and the scripts'."""
-    rules = rules_of(job_id)
-    # Jobs that a walk has end together are all of one task; some other jobs are, too.
-    task_id = f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}"
+def task_of(job_id):
+    """Return the task of a job."""
     if merges(job_id) and zlib.crc32(job_id.encode()) // 3 % 2 and not job_id.startswith("e"):
-        task_id = f"task of {job_id} alone"  # a call whose task has another job already is a retry
-    message = message_of(job_id)
+        return f"task of {job_id} alone"  # a call whose task has another job already is a retry
+    # Jobs that a walk has end together are all of one task; some other jobs are, too.
+    return f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}"
+
+
+def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps=(), task_id=None):
+    """Return a job in two forms: the reference's and the scripts'. *task_id*: another one than before."""
+    rules, message = rules_of(job_id), message_of(job_id)
     given = NewJob(
         job_id,
         type_,
@@ -63,7 +66,7 @@ def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps
         on_demand=on_demand,
         priority=priority,
         delay_us=delay_us,
-        task_id=task_id,
+        task_id=task_of(job_id) if task_id is None else task_id,
         task_name=f"t{zlib.crc32(job_id.encode()) // 7 % 3}",
         expires_us=expires_us,
         stamps=stamps,

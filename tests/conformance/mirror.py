@@ -10,10 +10,11 @@ import re
 import sys
 from collections import Counter, defaultdict
 from functools import cache, lru_cache
+from math import ceil
 
 from celery_affinity.rules import encoding, lanes
 from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.protocol import METRICS_KEPT_S, WAS_PREEMPTED
+from celery_affinity.rules.protocol import CONF_KEPT_S, ENDED_KEPT_S, METRICS_KEPT_S, WAS_PREEMPTED
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_texts import StatedRate, as_kept, is_preemptible
 from celery_affinity.server.arguments import Joining
@@ -21,11 +22,9 @@ from tests.conformance.reference import keyed, placing, preemption, shares
 
 from ..support.clocked import CLOCK
 
-#: Seconds for which jobs that have ended are known in the walks.
-KEPT_S = (60, 600)
-
-#: Longest time, s, that a walk of so many steps may take by the server's own clock, beside others.
-_WALK_S = 50
+#: How many times as long as they say keys are kept in walks (`wire`): none is forgotten by the server's own clock, on
+#: however busy a machine, and what is left of a time to live tells what it was.
+LONGER = 1000
 
 KEYS = Keys()
 
@@ -35,7 +34,6 @@ encode, decode = cache(encoding.encode), cache(encoding.decode)
 
 CONF_OF = key("conf_of", "")
 METRICS = key("metrics", "")
-TASK = key("task", "")
 TURNS = key("turns", "", "", "").removesuffix("::")
 SHARES = (key("tags"), key("credits"))
 
@@ -78,16 +76,10 @@ def read(found):
 @lru_cache(10_000)  # most keys are as they were a step before
 def _parsed(line):
     name, type_, ttl_s, value = json.loads(line)
+    kept_s = ceil(ttl_s / LONGER) if ttl_s >= 0 else None
     if name.startswith(CONF_OF):
-        assert ttl_s > 60, f"{name} is to be forgotten in {ttl_s} s"
-        ttl_s = -1
-    elif name.startswith(METRICS) and ttl_s != -1:
-        assert METRICS_KEPT_S - _WALK_S < ttl_s <= METRICS_KEPT_S, f"{name} is to be forgotten in {ttl_s} s"
-        ttl_s = 60
-    elif name.startswith(TASK) and value == "" and 0 < ttl_s <= 60:
-        ttl_s = 60  # what was left of the time for which the task is revoked
-    kept_s = next((kept_s for kept_s in KEPT_S if kept_s - _WALK_S < ttl_s <= kept_s), 0)
-    assert ttl_s == -1 or kept_s, f"{name} is to be forgotten in {ttl_s} s"
+        assert kept_s == CONF_KEPT_S, f"{name} is to be forgotten in {kept_s} s"
+        kept_s = None
     value = _PARSED[type_](value)
     if name.startswith(TURNS):
         value = dict.fromkeys(value, 0)  # some are of before
@@ -95,9 +87,9 @@ def _parsed(line):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
     if name == key("recurs"):
         value = {place: set(names.split(" ")) for place, names in value.items()}
-    if ttl_s != -1 and type_ == "hash":
+    if kept_s is not None and type_ == "hash":
         value[f"forgotten in {kept_s} s"] = True
-    elif ttl_s != -1:
+    elif kept_s is not None:
         value += f" (forgotten in {kept_s} s)"
     return name, value
 
@@ -389,7 +381,7 @@ def _expect_worker(worker, entry):
     fields |= {name: value for name, value in if_any.items() if value}
     for type_, its_pace in worker.took.items():
         fields[f"took:{encode(type_)}"] = its_pace
-    keeps = (str(worker.keep_s) if worker.keep_s > KEPT_S[0] else "") + (" failed" if worker.keeps_failed else "")
+    keeps = (str(worker.keep_s) if worker.keep_s > ENDED_KEPT_S else "") + (" failed" if worker.keeps_failed else "")
     if keeps:
         fields["keeps"] = keeps
     told = (fields.get(each, "") for each in ("profile", "slots", "other", "accepting", "stalled", "types", "keeps"))
@@ -454,7 +446,7 @@ def _expect_metrics(reference, entry):
         for field, number in counted.items():
             entry(["metrics", encode(type_)], field, str(number))
         if counted and not reference.capacity(type_):
-            entry(["metrics", encode(type_)], "forgotten in 60 s", True)
+            entry(["metrics", encode(type_)], f"forgotten in {METRICS_KEPT_S} s", True)
 
 
 def _expect_keys(reference, entry, standing):

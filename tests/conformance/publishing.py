@@ -12,7 +12,9 @@ from .vocabulary import (
     TYPES,
     delays_us,
     expiries_us,
+    known_indexes,
     marks,
+    other_tasks,
     priorities,
     short_delays_us,
     some_indexes,
@@ -29,6 +31,13 @@ class Publishing(Both):
     def known_calls(self):
         """Return the ids of all jobs that a client published."""
         return [each for each in self.reference.jobs if not is_batch(each)]
+
+    def again(self, jobs, index, task_id):
+        """Return the first of *jobs*, and a job that is known, to be published with them as if of another task."""
+        if index is None:
+            return []
+        known = [(job_id, *jobs[-1][1:]) for job_id in self.known_calls()[-1 - index :][:1]]
+        return [(*job, None, (), task_id) for job in (*jobs[:1], *known)]
 
     @often(
         12,
@@ -53,19 +62,20 @@ class Publishing(Both):
         delay_us=delays_us,
         expires_us=expiries_us,
         stamps=some_stamps,
-        known=draw.sampled_from([False, False, False, True]),
+        known=known_indexes,
+        other_task=other_tasks,
     )
-    def publish_together(self, letters, some_marks, type_indexes, delay_us, expires_us, stamps, known):
+    def publish_together(self, letters, some_marks, type_indexes, delay_us, expires_us, stamps, known, other_task):
         """Publish several jobs in one call, of which the first has times and stamps; now and then one of them twice."""
         ids = [
             f"{letter}{next(self.job_numbers)}{some_marks[nth % len(some_marks)]}" for nth, letter in enumerate(letters)
         ]
-        ids += (ids[:1] + self.known_calls()[-1:]) if known else []
         jobs = [
             (job_id, TYPES[type_indexes[nth % len(type_indexes)] % len(TYPES)], nth % 3 == 0, nth % 11, 0)
             for nth, job_id in enumerate(ids)
         ]
-        self.compare(self._publish_together([(*jobs[0][:4], delay_us, expires_us, stamps), *jobs[1:]]))
+        again = self.again(jobs, known, other_task)
+        self.compare(self._publish_together([(*jobs[0][:4], delay_us, expires_us, stamps), *jobs[1:], *again]))
 
     @often(
         3,
@@ -89,16 +99,16 @@ class Publishing(Both):
         most=draw.sampled_from([1, 1, 2, 3, 5, 8]),
         full=draw.sampled_from(["refuse", "refuse", "drop-oldest", "drop-oldest", "drop-newest"]),
         full_of_others=draw.sampled_from(["refuse", "drop-oldest", "drop-newest"]),
-        known=draw.sampled_from([False, False, False, True]),
+        known=known_indexes,
+        other_task=other_tasks,
     )
     def publish_bounded(
-        self, letters, some_marks, type_indexes, delay_us, expires_us, most, full, full_of_others, known
+        self, letters, some_marks, type_indexes, delay_us, expires_us, most, full, full_of_others, known, other_task
     ):
         """Publish jobs of types of which so many may wait. The first job has times; some are known at times."""
         ids = [
             f"{letter}{next(self.job_numbers)}{some_marks[nth % len(some_marks)]}" for nth, letter in enumerate(letters)
         ]
-        ids += (ids[:1] + self.known_calls()[-1:]) if known else []
         if self.is_full or self.full_next:
             return  # what a full server refuses, or drops, is not modelled
         jobs = [
@@ -106,13 +116,16 @@ class Publishing(Both):
             for nth, job_id in enumerate(ids)
         ]
         bounded = {TYPES[0]: Bound(most, full), TYPES[1]: Bound(most + 1, full_of_others)}
-        self.compare(self._publish_together([(*jobs[0][:4], delay_us, expires_us), *jobs[1:]], bounded=bounded))
+        again = self.again(jobs, known, other_task)
+        given = [(*jobs[0][:4], delay_us, expires_us), *jobs[1:], *again]
+        self.compare(self._publish_together(given, bounded=bounded))
 
-    @often(1, index=draw.integers(0, 20), type_=types, delay_us=delays_us)
-    def publish_again(self, index, type_, delay_us):
+    @often(1, index=draw.integers(0, 20), type_=types, delay_us=delays_us, other_task=other_tasks)
+    def publish_again(self, index, type_, delay_us, other_task):
         known = self.known_calls()
         if known:
-            self.compare(self._publish(known[-1 - index % len(known)], type_, False, 7, delay_us))
+            job = (known[-1 - index % len(known)], type_, False, 7, delay_us, None, (), other_task)
+            self.compare(self._publish(*job))
 
     @often(4, number=draw.sampled_from([3, 3, 5, 5, 8, BURST]), type_=types, delay_us=delays_us, mark=marks)
     def publish_many(self, number, type_, delay_us, mark=""):

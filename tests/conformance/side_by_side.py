@@ -20,7 +20,7 @@ from .invariants import (
     left_to_a_tick,
 )
 from .invariants_of_stops import check_that_hints_are_those_of_workers, check_that_stops_are_just
-from .mirror import CONF_OF, KEYS, METRICS, SHARES, expected, key, read
+from .mirror import CONF_OF, KEYS, LONGER, METRICS, SHARES, expected, key, read
 from .recurrence import Recurrence
 from .wire import FEW_BYTES
 
@@ -177,7 +177,7 @@ class SideBySide:
         if [*self.reference.tasks.get(job.task_id, ())] == [job.id]:
             del self.reference.tasks[job.task_id]
             if job.task_id in self.reference.revoked:
-                self.call("SET", key("task", encode(job.task_id)), "", "EX", 60)
+                self.call("SET", key("task", encode(job.task_id)), "", "EX", 60 * LONGER)
             else:
                 keys.append(key("task", encode(job.task_id)))
         del self.reference.jobs[job.id]

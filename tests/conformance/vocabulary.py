@@ -56,6 +56,10 @@ spoilt_fields = draw.sampled_from(
         ("stamps", "a:\nb"),
     ]
 )
+#: What a publish of a known job says of its task: what it said before, another task that has jobs, or a new one.
+other_tasks = draw.sampled_from([None, "task of a 0", "another task", ""])
+#: Which known job a publish of several jobs has as well, counted from the last one; None: none.
+known_indexes = draw.sampled_from([None, None, None, None, 0, 3, 12])
 STAMPS = ("tenant:a", "tenant:b", "run%20of:7")
 some_stamps = draw.sampled_from([(), (), (), (), STAMPS[:1], STAMPS[:1], STAMPS[:2], STAMPS[1:]])
 #: What jobs with rules say, few keys for many jobs.

@@ -1,12 +1,14 @@
 """Arrows and commands to a server, many in one round trip; their replies are asked for later."""
 
+import re
+
 import redis
 
 from celery_affinity.lua.library import arrow
 from celery_affinity.lua.ways import made_of
 
 from ..support.clocked import CLOCKED, clocked
-from .mirror import READ_ALL
+from .mirror import LONGER, READ_ALL
 
 #: Bytes of messages that one call moves: so few that walks reach the limit.
 FEW_BYTES = 2_500
@@ -18,12 +20,38 @@ def _with_few_bytes(text):
     return found
 
 
-LIBRARY = CLOCKED.changed(_with_few_bytes)
+#: What says in a script for how many seconds a key is kept: the rest of an EXPIRE, what follows in a SET; and the
+#: divisor that has seconds of what a PTTL replied.
+_SECONDS = re.compile(
+    r'(?<="EX", )[\w.]+'
+    r'|(?<="PTTL", key\.revoked\(task\)\) / )1000'
+    r'|"EXPIRE", (?P<key>[\w.]+(?:\([^()]*\))?), (?P<kept>.*?)(?P<flag>(?:, "GT")?)\)$',
+    re.MULTILINE,
+)
+
+
+def _longer(found):
+    if found["key"]:
+        return f'"EXPIRE", {found["key"]}, ({found["kept"]}) * {LONGER}{found["flag"]})'
+    return f"({found[0]} * {LONGER})"
+
+
+def _kept_longer(text):
+    found, number = _SECONDS.subn(_longer, text)
+    assert number == len(re.findall(r'"EXPIRE"|"EX"|"PTTL".* / ', text))
+    return found
+
+
+def for_walks(library):
+    return library.changed(_with_few_bytes).changed(_kept_longer)
+
+
+LIBRARY = for_walks(CLOCKED)
 
 
 def walked(text):
     """Return the library for walks whose text `library.assembled` returned."""
-    return made_of(text).changed(clocked).changed(_with_few_bytes)
+    return for_walks(made_of(text).changed(clocked))
 
 
 class Wire:
