@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.protocol import MOST_OPENED
+from celery_affinity.rules.protocol import MOST_OPENED, MOST_SUBLANES
 from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
@@ -65,7 +65,7 @@ def test_jobs_that_run_count_and_so_do_those_of_other_lanes(fleet):
     assert numbers(fleet) == (1, 1)
 
 
-@pytest.mark.parametrize(("most", "number"), [(9, 4), (2, 1), ("none", 4)])
+@pytest.mark.parametrize(("most", "number"), [(9, 4), (3, 1), (2, 1), ("none", 4)])
 def test_another_maximum_counts_at_once(fleet, most, number):
     quotas(fleet, "a=max:4")
     flood(fleet, 4)
@@ -73,7 +73,50 @@ def test_another_maximum_counts_at_once(fleet, most, number):
     assert numbers(fleet) == (number, 4 - number)
     fleet.publish("a9$", PDF, rules=of("a"))
     fleet.join("worker", PDF, slots=9)
-    assert len(fleet.jobs("worker")) == (2 if most == 2 else 5)
+    assert len(fleet.jobs("worker")) == (most if number == 1 else 5)
+
+
+def test_in_more_lanes_than_are_counted_all_but_the_first_are_kept_back(fleet):
+    quotas(fleet, "a=max:99")
+    for priority in range(MOST_SUBLANES):
+        fleet.publish(f"low{priority}$", PDF, rules=of("a"), priority=priority)
+    fleet.publish("second$", PDF, rules=of("a"))
+    assert numbers(fleet) == (2, 0)
+    fleet.publish("high$", PDF, rules=of("a"), priority=9)
+    assert numbers(fleet) == (1, 1)
+
+
+def test_a_job_that_comes_has_a_count_that_was_in_doubt_be_none_any_more(fleet, redis_client):
+    quotas(fleet, "a=max:9")
+    flood(fleet, 2)
+    its_key, lane = fleet.scheduler.keys.key("of_key", "tenant%3Aa"), " ".join(LANE)
+    assert redis_client.hget(its_key, lane) == b"*9"
+    redis_client.hset(its_key, lane, "*-")
+    fleet.publish("a9$", PDF, rules=of("a"))
+    assert redis_client.hget(its_key, lane) == b"*9"
+    assert numbers(fleet) == (3, 0)
+
+
+def test_a_job_that_comes_ends_a_turn_whose_time_is_over(fleet, redis_client):
+    """The turn is one of when there was a maximum."""
+    quotas(fleet, "a=max:1")
+    fleet.scheduler.configure({"key_patience_us": "1000000"})
+    fleet.join("worker", PDF)
+    fleet.join("busy", "excel")
+    fleet.publish("other", "excel")
+    flood(fleet, 1)
+    fleet.publish("e$", "excel", rules=of("a"))
+    fleet.publish("next$", PDF, rules=of("a"))
+    fleet.scheduler.advance(2)
+    assert not fleet.end("worker", *fleet.inbox("worker")), "it is the turn of the other type"
+    quotas(fleet, "a=max:none")
+    fleet.publish("high0$", PDF, rules=of("a"), priority=9)
+    its_key = fleet.scheduler.keys.key("of_key", "tenant%3Aa")
+    assert redis_client.hget(its_key, f"{PDF} queued.9") == b"*"
+    assert redis_client.hexists(its_key, "turn")
+    fleet.scheduler.advance(2)
+    fleet.publish("high1$", PDF, rules=of("a"), priority=9)
+    assert not redis_client.hexists(its_key, "turn")
 
 
 def test_a_maximum_that_goes_up_and_down_again_is_never_exceeded(fleet):

@@ -118,8 +118,8 @@ local function stated_by(id, type, lane)
     end
     if most == math.huge and not key_rows.of_call().known[stated.key] then
         local text, turn = unpack(redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn"))
-        if text == text_of(most) or not unbounded.is_one(text) then
-            return text == text_of(most) and not turn and stated or nil
+        if text == text_of(most) and not turn then
+            return stated
         end
     end
     local its = key_rows.read(stated.key)

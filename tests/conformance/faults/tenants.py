@@ -29,6 +29,11 @@ _AS_FEW = _UNBOUNDED + "test_of_very_many_lanes_and_tenants_a_call_keeps_back_as
 _GOES_ON = _UNBOUNDED + "test_a_tick_alone_goes_on_with_what_a_call_has_left_and_then_nothing_is_left"
 _TOGETHER = _UNBOUNDED + "test_several_older_jobs_that_come_in_one_call_hide_none_of_them"
 _OLDER = _UNBOUNDED + "test_an_older_job_that_comes_meanwhile_hides_none_of_them"
+_AS_MANY = _UNBOUNDED + "test_as_many_jobs_as_the_maximum_are_in_their_lane_and_one_more_keeps_back_all_but_the_first"
+_ANOTHER = _UNBOUNDED + "test_another_maximum_counts_at_once"
+_MANY_LANES = _UNBOUNDED + "test_in_more_lanes_than_are_counted_all_but_the_first_are_kept_back"
+_NO_DOUBT = _UNBOUNDED + "test_a_job_that_comes_has_a_count_that_was_in_doubt_be_none_any_more"
+_TURN_IS_OVER = _UNBOUNDED + "test_a_job_that_comes_ends_a_turn_whose_time_is_over"
 _IN_DOUBT = _UNBOUNDED + "test_who_was_deleted_from_the_holders_counts_again"
 _LOST_AGAIN = _UNBOUNDED + "test_what_is_lost_is_made_again"
 
@@ -52,19 +57,21 @@ FAULTS = (
     Fault("keyed/key_steps", "        if not belongs_into_lane then\n", "        if true then\n"),
     Fault("keyed/unbounded", 'redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)', ""),
     Fault("keyed/unbounded", "lanes.add(id, type, lane, enqueued, heads)", ""),
-    Fault("keyed/unbounded", "return text == text_of(most) and not turn", "return text == text_of(most)"),
-    Fault("keyed/unbounded", "if text == text_of(most) or not", "if text ~= text_of(most) or not"),
+    Fault("keyed/unbounded", "text == text_of(most) and not turn", "text == text_of(most)", _TURN_IS_OVER),
+    Fault("keyed/unbounded", "if text == text_of(most) and", "if text ~= text_of(most) and"),
     Fault("keyed/unbounded", "return its.is_paused and 0 or", "return"),
     Fault("keyed/unbounded", "more + key_rows.held(its_key, its)", "more"),
     Fault("keyed/unbounded", 'number = number + redis.call("ZCARD", places[nth])', "number = number + 0"),
-    Fault("keyed/unbounded", "return #places <= protocol.MOST_SUBLANES and number", "return number"),
+    Fault("keyed/unbounded", "return #places <= protocol.MOST_SUBLANES and number", "return number", _MANY_LANES),
     Fault(
         "keyed/unbounded", "local is_another = is_free and its.unbounded ~= text_of(most)", "local is_another = false"
     ),
-    Fault("keyed/unbounded", "keep_to(its_key, its, most, 0)", "keep_to(its_key, its, most, -1)"),
+    Fault("keyed/unbounded", "keep_to(its_key, its, most, 0)", "keep_to(its_key, its, most, -1)", _ANOTHER),
     Fault("keyed/unbounded", "keep_to(its_key, its, most_of(its), 1)", "keep_to(its_key, its, most_of(its), 0)"),
-    Fault("keyed/unbounded", "are_few(its_key, its, most_of(its), 1)", "are_few(its_key, its, most_of(its), 0)"),
-    Fault("keyed/unbounded", "not its.sublanes[name].is_changed and are_few", "are_few"),
+    Fault(
+        "keyed/unbounded", "are_few(its_key, its, most_of(its), 1)", "are_few(its_key, its, most_of(its), 0)", _AS_MANY
+    ),
+    Fault("keyed/unbounded", "not its.sublanes[name].is_changed and are_few", "are_few", _NO_DOUBT),
     Fault("keyed/unbounded", 'redis.call("HSET", key.of_key(its_key), fields[i], IN_DOUBT)', "", _IN_DOUBT),
     Fault("keyed/unbounded", "sublane.is_unbounded and not its.turn", "sublane.is_unbounded"),
     Fault("keyed/unbounded", "key_steps.keep_back(id, sublane.type, sublane.lane, enqueued)", ""),
