@@ -37,6 +37,23 @@ def test_a_pause_of_everything_holds_back_the_reply_to_a_release(fleet):
     assert fleet.jobs("worker") == ["second"]
 
 
+def test_what_a_key_changes_in_a_type_that_the_call_has_closed_is_written(fleet):
+    """The claim of "p!" takes the last place of the key: "next!", of a type that is full by then, leaves its lane."""
+    fleet.scheduler.configure({"limits": "type%3Aexcel=1"})
+    fleet.scheduler.tick()  # counts what runs already
+    for job, type_, rules in (
+        ("first!", "excel", "key=k limit=2"),
+        ("next!", "excel", "key=k limit=2"),
+        ("plain", "excel", ""),
+        ("p!", "pdf", "key=k limit=2"),
+    ):
+        fleet.publish(job, type_, rules=rules, priority=9 if type_ == "excel" else 0)
+    fleet.join("worker", "excel", "pdf", slots=3)
+    claims = fleet.inbox("worker")
+    assert [claim.job_id for claim in claims] == ["first!", "p!"]
+    assert fleet.scheduler.repair() == []
+
+
 def test_a_limit_of_a_type_counts_what_runs_when_it_comes(fleet):
     fleet.join("worker", "pdf", slots=4)
     for number in range(2):
