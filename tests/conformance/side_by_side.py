@@ -122,9 +122,9 @@ class SideBySide:
         assert state == wanted, _difference(state, wanted)
         check_that_each_job_is_in_one_place(self.reference, state)
         check_that_hints_are_those_of_workers(self.reference, state)
-        self.ordered = check_that_stops_are_just(self.reference, self.ordered)
 
     def check_invariants(self, more):
+        self.ordered = check_that_stops_are_just(self.reference, self.ordered)
         check_that_calls_merge(self.reference, self.claimed_batches, self.now_us)
         self.claimed_batches = claimed_batches(self.reference)
         granted = self.newly_granted()
