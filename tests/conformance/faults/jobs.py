@@ -8,7 +8,6 @@ _IN_PARTS = _ENDED + "test_very_many_too_many_go_in_parts"
 _REFUSED = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
 _HOLDS = "tests/server/test_part.py::test_what_goes_waits_for_the_key_that_the_run_holds"
 _REVOKED = "tests/server/test_revoked_tasks.py::test_a_task_stays_revoked_"
-_ENDED_AGAIN = "tests/server/test_revoked_tasks.py::test_an_ended_job_of_whose_task_nothing_is_left_is_new_again"
 _HALF_WAY = "tests/server/test_revoked_tasks.py::test_a_publish_that_failed_half_way_finds_its_own_job_when_repeated"
 _KEPT_NO_MORE = "tests/server/test_keyed.py::test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time"
 
@@ -20,7 +19,7 @@ FAULTS = (
     Fault("jobs/job_check", 'most ~= "1"', "true", _REFUSED),
     Fault("jobs/job_check", 'string.find(a_period_us, "^[1-9]")', "true", _REFUSED),
     Fault("jobs/job_check", "not its_key or #its_key > protocol.LONGEST_KEY", "not its_key", _REFUSED),
-    Fault("jobs/enter", 'redis.call("EXISTS", key.job(id)) == 0', 'redis.call("EXISTS", key.message(id)) == 0'),
+    Fault("jobs/enter", 'redis.call("EXISTS", its) == 1 and', 'redis.call("EXISTS", key.message(id)) == 1 and'),
     Fault("jobs/enter", "delay_us > 0 and enqueued_us + delay_us or enqueued_us", "enqueued_us + delay_us"),
     Fault("jobs/enter", "fitting = fitting + free_slots.free_for(type)", "fitting = free_slots.free_for(type)"),
     Fault("jobs/enter", "1, not heads or", "1, true or"),
@@ -44,7 +43,13 @@ FAULTS = (
     Fault("jobs/ends", 'expired = "expired"', 'expired = "done"'),
     Fault("jobs/ends", 'if why ~= "" then', "if false then"),
     Fault("jobs/ends", 'redis.call("HEXISTS", key.capacity, type) == 1', "true"),
-    Fault("jobs/enter", "(call.published[type] or 0) + 1", "1"),
+    Fault("jobs/enter", "(number or 0) + 1", "1"),
+    Fault("jobs/enter", '"published", "1") > 1', '"published", "1") > 0'),
+    Fault("jobs/enter", 'if not number and redis.call("HEXISTS", key.capacity, type) == 0 then', "if false then"),
+    Fault("jobs/enter", 'redis.call("HDEL", key.metrics(type), "published")', ""),
+    Fault("fleet/workers", "workers.note_served(type, true)", ""),
+    Fault("fleet/workers", "workers.note_served(type, false)", ""),
+    Fault("fleet/workers", 'redis.call("HDEL", its, from)', ""),
     Fault("jobs/enter", '"published", "1")', '"published", "2")'),
     Fault("jobs/come_back", 'if why and why ~= "" then', "if why then"),
     Fault("jobs/come_back", 'ends.count(reason ~= "failed" and type, reason)', "ends.count(type, reason)"),
@@ -146,8 +151,6 @@ FAULTS = (
     ),
     Fault("jobs/find_by", "elseif revoked_s > 0 then", "elseif false then", _REVOKED + "whose_dead_letter_is_dropped"),
     Fault("jobs/find_by", "if other == id then", "if false then", _HALF_WAY),
-    Fault("jobs/enter", "< job_fields.IN_ROW and is_found then", "< 0 then", _ENDED_AGAIN),
-    Fault("jobs/enter", 'redis.call("ZREM", key.ended, id)', "", _ENDED_AGAIN),
     Fault("jobs/job_check", 'priority ~= "10" and not', "not"),
     Fault("jobs/job_check", 'expires_us ~= "" and', ""),
     Fault("jobs/job_check", "#id > protocol.LONGEST_ID or", ""),
