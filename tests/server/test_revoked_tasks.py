@@ -55,17 +55,6 @@ def test_a_task_stays_revoked_whose_dead_letter_is_dropped(fleet, ttl_ms):
     assert published(fleet, "retry", "task-job") == "revoked"
 
 
-def test_an_ended_job_of_whose_task_nothing_is_left_is_new_again(fleet, ttl_ms):
-    fleet.join("worker", "pdf", settings={"keep": HOUR_S})
-    fleet.publish("job", "pdf", task_id="task")
-    fleet.end("worker", *fleet.inbox("worker"), inline=False)
-    fleet.scheduler.client.delete(fleet.scheduler.keys.key("task", "task"))
-    assert published(fleet, "job", "task") == "claimed"
-    assert ttl_ms("job", "job") == -1
-    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("ended"))
-    assert fleet.jobs("worker") == ["job"]
-
-
 def test_a_publish_that_failed_half_way_finds_its_own_job_when_repeated(fleet, redis_client):
     key = fleet.scheduler.keys.key
     redis_client.set(key("lane", "pdf", "queued.0"), "no lane")
