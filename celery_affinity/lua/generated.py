@@ -9,9 +9,9 @@ from ..rules.redis_keys import KEYS
 _REDIS_TYPES = ("hash", "zset", "list", "string", "stream")
 _ARGUMENTS = "abc"
 
-#: Keys of types and lanes, of which there are few: their names are kept between calls of one cohort. To join a name
-#: costs as much as a tenth of a command.
-_KEPT_NAMES = ("lane", "metrics")
+#: Keys of types, lanes, workers and profiles, of which there are few beside jobs: their names are kept between calls of
+#: one cohort. To join a name costs as much as a fifth of a command.
+_KEPT_NAMES = ("lane", "metrics", "serving", "worker", "claims", "free")
 
 
 def modules() -> dict[str, str]:
@@ -84,9 +84,9 @@ def _key() -> str:
         if kind in _REDIS_TYPES and len(parts) < 2:
             of_each = "true" if parts else "false"
             kinds.append(f'    {{ name = "{template.removesuffix("%s")}", kind = "{kind}", of_each = {of_each} }},\n')
-    new_caches = "".join(f"    {name} = kept.cache()\n" for name in _KEPT_NAMES)
+    new_caches = "".join(f"    of_{name} = kept.cache(protocol.MOST_NAMES)\n" for name in _KEPT_NAMES)
     return (
-        f"local base, {', '.join(_KEPT_NAMES)}\n"
+        f"local base, {', '.join(f'of_{name}' for name in _KEPT_NAMES)}\n"
         "-- Has all keys begin with `its_base`: those of a cohort.\n"
         "function key.begin(its_base)\n"
         "    base, key.base = its_base, its_base\n"
@@ -101,9 +101,9 @@ def _key() -> str:
 def _kept_name(name: str, parts: str, spelled: str) -> str:
     """Return Lua of the function of a key whose names are kept: by its last part, then by the one before."""
     if len(parts) == 1:
-        its = f"    local its = {name}\n"
+        its = f"    local its = of_{name}\n"
     else:
-        its = f"    local its = {name}.of[b] or kept.keep({name}, b, kept.cache())\n"
+        its = f"    local its = of_{name}.of[b] or kept.keep(of_{name}, b, kept.cache(protocol.MOST_NAMES))\n"
     found = f"    return its.of[a] or kept.keep(its, a, {spelled})\n"
     return f"function key.{name}({', '.join(parts)})\n{its}{found}end\n"
 
