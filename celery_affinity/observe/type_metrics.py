@@ -58,7 +58,7 @@ def _metrics_of_type(type_: str, row: Mapping[str, str]) -> TypeMetrics:
         ended[how] = ended.get(how, 0) + max(0, number_of(row.get(how)))
     return TypeMetrics(
         type_,
-        max(0, number_of(row.get(metrics.PUBLISHED))),
+        sum(max(0, number_of(row.get(name))) for name in (metrics.PUBLISHED, metrics.PUBLISHED_BEFORE)),
         times_of(row, "queued"),
         times_of(row, "demand"),
         times_of(row, *metrics.RUNS),

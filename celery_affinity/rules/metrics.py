@@ -16,6 +16,9 @@ from .rows import number_of
 #: Field of the jobs that were published while live workers served the type.
 PUBLISHED = "published"
 
+#: The same number once no live worker serves the type: then the metrics have no field `PUBLISHED`.
+PUBLISHED_BEFORE = "published before"
+
 #: Kinds of waits, by mode, and of times in a slot, by how the job ended there.
 WAITS = ("queued", "demand")
 RUNS = ("done", "failed", "revoked", "expired")

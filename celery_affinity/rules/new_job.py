@@ -54,8 +54,11 @@ def _is_marked_so(job_id: str, rules: str) -> bool:
 
 
 def in_short(arguments: Sequence[str | bytes | int]) -> Sequence[str | bytes | int]:
-    """Return the *arguments* of one job without the last ones, if all of these have their defaults, as mostly."""
-    return arguments[:LEAST_FIELDS] if arguments[LEAST_FIELDS:] == _DEFAULTS else arguments
+    """Return the *arguments* of one job without the last ones that have their defaults: of most, all that may have."""
+    length = len(arguments)
+    while length > LEAST_FIELDS and arguments[length - 1] == _DEFAULTS[length - 1 - LEAST_FIELDS]:
+        length -= 1
+    return arguments[:length]
 
 
 def refused(name: str, arguments: Sequence[object]) -> OptionError:

@@ -309,6 +309,9 @@ MOST_ALIKE = 20
 #: Texts of one kind whose meanings the functions keep from call to call: types, names of tasks, lanes.
 MOST_KEPT = 1000
 
+#: Names of keys of one kind that the functions keep: as many as there are types, or workers, in a large fleet.
+MOST_NAMES = 10_000
+
 #: Fleets on one server, and types of each, of which the functions keep which head goes first: about 1 KB for a type.
 MOST_FLEETS = 20
 MOST_COMPARISONS = 10_000

@@ -253,7 +253,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "metrics": (
         "lane:key:metrics:%s",
         "hash",
-        "type -> numbers of jobs: published, by wait, by time in a slot and end; until a day after its last worker",
+        "type -> numbers of jobs: published (before, if no worker serves it), by wait, by time in a slot and end",
     ),
     "trend": (
         "trend",

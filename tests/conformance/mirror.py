@@ -14,6 +14,7 @@ from math import ceil
 
 from celery_affinity.rules import encoding, lanes
 from celery_affinity.rules.job_fields import FIELDS
+from celery_affinity.rules.metrics import PUBLISHED, PUBLISHED_BEFORE
 from celery_affinity.rules.protocol import CONF_KEPT_S, ENDED_KEPT_S, METRICS_KEPT_S, WAS_PREEMPTED
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_texts import StatedRate, as_kept, is_preemptible
@@ -443,9 +444,11 @@ def _expect_waiting_calls(reference, entry):
 
 def _expect_metrics(reference, entry):
     for type_, counted in reference.metrics.items():
+        is_served = reference.capacity(type_)
         for field, number in counted.items():
-            entry(["metrics", encode(type_)], field, str(number))
-        if counted and not reference.capacity(type_):
+            is_before = field == PUBLISHED and not is_served
+            entry(["metrics", encode(type_)], PUBLISHED_BEFORE if is_before else field, str(number))
+        if counted and not is_served:
             entry(["metrics", encode(type_)], f"forgotten in {METRICS_KEPT_S} s", True)
 
 

@@ -298,7 +298,8 @@ def test_a_call_of_one_job_may_leave_out_its_last_fields_if_they_have_their_defa
 
 def test_the_client_leaves_them_out():
     assert len(new_job.in_short(NewJob("i1", "pdf", "m").arguments)) == LEAST_FIELDS
-    assert len(new_job.in_short(NewJob("i1", "pdf", "m", priority=1).arguments)) == len(FIELDS)
+    assert len(new_job.in_short(NewJob("i1", "pdf", "m", priority=1).arguments)) == LEAST_FIELDS + 2
+    assert len(new_job.in_short(NewJob("i1", "pdf", "m", rules="merge=a most=2 bytes=9").arguments)) == len(FIELDS)
 
 
 @pytest.mark.parametrize(

@@ -54,3 +54,17 @@ def test_what_is_a_wrong_number_is_counted_again(fleet, name):
     assert fleet.scheduler.repair()
     assert sums(client) == before
     assert not fleet.scheduler.repair()
+
+
+def test_whether_a_type_is_served_is_seen_again_in_its_metrics(fleet):
+    client, of_html = fleet.scheduler.client, Keys().key("metrics", "html")
+    client.hset(Keys().key("capacity"), "html", 7)
+    fleet.publish("fifth", "html")
+    assert fleet.scheduler.reader.hash("counters").get("unserved") is None
+    assert fleet.scheduler.repair()
+    fleet.publish("sixth", "html")
+    assert fleet.scheduler.reader.hash("counters")["unserved"] == "1"
+    client.hset(of_html, "published", 1)
+    assert fleet.scheduler.repair()
+    assert not fleet.scheduler.repair()
+    assert client.hgetall(of_html) == {b"published before": b"1"}

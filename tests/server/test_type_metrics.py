@@ -4,6 +4,7 @@ import pytest
 
 from celery_affinity.observe.pace import ComparedPace
 from celery_affinity.observe.status import Report
+from celery_affinity.observe.type_metrics import metrics_of
 from celery_affinity.rules.metrics import times_of
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import LARGEST_BUCKET, METRICS_KEPT_S, PACE_AVERAGED_OVER
@@ -83,6 +84,29 @@ def test_jobs_that_nobody_serves_have_no_figures(fleet):
     fleet.publish("a", "pdf")
     fleet.scheduler.revoke(["task-a"], [], keep_s=60)
     assert metrics(fleet) == {}
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one call"])
+def test_jobs_that_are_published_while_nobody_serves_their_type_are_not_counted(fleet, redis_client, together):
+    names = iter("abcdefghijklmnop")
+
+    def publish():
+        """Publish two jobs of each type. Return how many were counted of pdf, how many were not, and what exists."""
+        jobs = [NewJob(next(names), type_, "m") for type_ in ("pdf", "excel", "pdf", "excel")]
+        for some in [jobs] if together else [[job] for job in jobs]:
+            fleet.scheduler.publish(*some)
+        reader = Reader(redis_client, Keys())
+        counted = [each.published for each in metrics_of(reader, ["pdf"])]
+        return counted, int(reader.hash("counters")["unserved"]), redis_client.exists(Keys().key("metrics", "excel"))
+
+    assert publish() == ([], 4, 0)
+    fleet.join("worker", "pdf", slots=0)
+    fleet.join("worker", "pdf", slots=1)
+    assert publish() == ([2], 6, 0)
+    fleet.scheduler.leave("worker")
+    assert publish() == ([2], 10, 0)
+    fleet.join("another", "pdf")
+    assert publish() == ([4], 12, 0)
 
 
 def test_the_pace_of_a_worker_says_how_long_its_jobs_take_beside_those_of_others(fleet):

@@ -23,7 +23,7 @@ function arrows.ingest(ARGV)
     redis.call("RPOP", list)
     if bad or not readable then
         local known = job_fields.bare(job)
-        enter.write_row(known, lanes.name(known.mode, known.priority), call.now, "pending")
+        enter.write_row(key.job(known.id), known, lanes.name(known.mode, known.priority), call.now, "pending")
         redis.call("SET", key.message(known.id), known.message)
         come_back.bury(job.id, "unreadable", settings_in_force.read())
         return { protocol.IS_UNREADABLE, "", 1 }

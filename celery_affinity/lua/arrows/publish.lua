@@ -39,7 +39,7 @@ function arrows.publish(ARGV)
     -- then, if there are any, the bounds of types
     local length, count = #ARGV, job_fields.COUNT
     if length <= count and length >= job_fields.LEAST then
-        return enter.only(job_fields.at(ARGV, 1))
+        return enter.only(job_fields.alone(ARGV))
     end
     local bounded = length > count and length % count == 1 and ARGV[length] -- type=most/full, separated by blanks
     if length % count ~= 0 and not bounded then

@@ -27,6 +27,24 @@ function workers.types_of(worker)
     return workers.split(redis.call("HGET", key.worker(worker), "types"))
 end
 
+-- Notes in the metrics of `type` whether live workers serve the type. Only then they have field `published`, by which a
+-- publish tells (`enter`); without workers they are kept for a while, and field `published before` has the number.
+function workers.note_served(type, is_served)
+    local its = key.metrics(type)
+    local from, to = "published", "published before"
+    if is_served then
+        from, to = to, from
+        redis.call("PERSIST", its)
+    else
+        redis.call("EXPIRE", its, protocol.METRICS_KEPT_S)
+    end
+    local number = redis.call("HGET", its, from)
+    if number then
+        redis.call("HSET", its, to, number)
+        redis.call("HDEL", its, from)
+    end
+end
+
 -- Adds `by` slots to the sums of a profile and of its types, of which there may be very many.
 local function change_slots(profile, types, by)
     redis.call("HINCRBY", key.slots, profile, by)
@@ -43,11 +61,11 @@ local function change_slots(profile, types, by)
         elseif sum + by > 0 then
             fields[#fields + 1], fields[#fields + 2] = type, sum + by
             if not slots then
-                redis.call("PERSIST", key.metrics(type))
+                workers.note_served(type, true)
             end
         else
             gone[#gone + 1] = type
-            redis.call("EXPIRE", key.metrics(type), protocol.METRICS_KEPT_S)
+            workers.note_served(type, false)
         end
     end
     many.call("HSET", key.capacity, fields)

@@ -1,9 +1,9 @@
 -- enter: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
 -- A reason for the length: publish, ingest and fire share all of it.
 
--- Writes the row of `job`. `rule`: the hooks of a job with rules, else nil. `joined`: what the job joins.
-function enter.write_row(job, lane, enqueued, state, rule, joined)
-    local its = key.job(job.id)
+-- Writes the row of `job`, whose key is `its`. `rule`: the hooks of a job with rules, else nil. `joined`: what the job
+-- joins.
+function enter.write_row(its, job, lane, enqueued, state, rule, joined)
     if rule then
         redis.call("HSET", its, job_fields.row(job, lane, enqueued, state, unpack(rule.fields(job, joined))))
     else
@@ -17,17 +17,34 @@ local function write_first(id, task, message)
     return task ~= "" and redis.call("MSETNX", key.message(id), message, key.task(task), id) == 1
 end
 
--- RETURNS whether a job is known, perhaps with another task id: what follows from an end that is told twice has the job
--- id that it had, and a new task id. An arrow that failed at a spoiled key may have written one half: a job that waits,
--- but is nowhere, or has no row.
-local function is_known(id)
-    if redis.call("EXISTS", key.job(id)) == 0 then
-        return false
-    end
-    local state, its_type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
+-- RETURNS whether job `id`, whose row is key `its`, is known, perhaps with another task id: what follows from an end
+-- that is told twice has the job id that it had, and a new task id. An arrow that failed at a spoiled key may have
+-- written one half: a job that waits, but is nowhere, or has no row.
+local function is_known(id, its)
+    local state, its_type, lane = unpack(redis.call("HMGET", its, "state", "type", "lane"))
     local place = state == "pending" and its_type and lane and not marks.has_key(id) and key.lane(its_type, lane)
         or state == "scheduled" and key.scheduled
     return not place or redis.call("ZSCORE", place, id)
+end
+
+-- RETURNS whether a live worker serves `type`, of which one job was counted by now. Counts none if none serves it.
+local function is_first_counted(type)
+    local is_served = redis.call("HEXISTS", key.capacity, type) == 1
+    if not is_served then
+        redis.call("HDEL", key.metrics(type), "published")
+    end
+    return is_served
+end
+
+-- Counts a job of a call that publishes several, if a live worker serves its type. RETURNS whether one does.
+local function is_counted(type)
+    local number = call.published and call.published[type]
+    if not number and redis.call("HEXISTS", key.capacity, type) == 0 then
+        return false
+    end
+    call.published = call.published or {}
+    call.published[type] = (number or 0) + 1
+    return true
 end
 
 -- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. A firing also has
@@ -40,7 +57,8 @@ end
 function enter.put(job, enqueued_us, is_only)
     local id, type, expires_us = job.id, job.type, job.expires_us
     local delay_us = job.delay_us == "0" and 0 or tonumber(job.delay_us)
-    if is_known(id) then
+    local its = key.job(id)
+    if redis.call("EXISTS", its) == 1 and is_known(id, its) then
         return protocol.IS_KNOWN, 1, false
     end
     -- First: a full server may refuse the first write alone.
@@ -58,7 +76,7 @@ function enter.put(job, enqueued_us, is_only)
         joined = rule.joins(job)
     end
     local its_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
-    enter.write_row(job, lane, due, its_state, rule, joined)
+    enter.write_row(its, job, lane, due, its_state, rule, joined)
     local is_again = false
     if not is_found or expires_us ~= "" or job.stamps ~= "" then
         local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
@@ -72,15 +90,14 @@ function enter.put(job, enqueued_us, is_only)
     if is_again and rule then
         rule.is_retried(job)
     end
-    local slots = redis.call("HGET", key.capacity, type)
-    if slots and is_only then
-        redis.call("HINCRBY", key.metrics(type), "published", "1")
-    elseif slots then
-        call.published = call.published or {}
-        call.published[type] = (call.published[type] or 0) + 1
+    local is_served
+    if is_only then -- only a type with live workers has the field (`workers.note_served`): so the count tells
+        is_served = redis.call("HINCRBY", key.metrics(type), "published", "1") > 1 or is_first_counted(type)
+    else
+        is_served = is_counted(type)
     end
     if delay_us > 0 then
-        redis.call("HSET", key.job(id), "published", call.text(enqueued_us))
+        redis.call("HSET", its, "published", call.text(enqueued_us))
         redis.call("ZADD", key.scheduled, due, id)
         workers.tick_in_time(delay_us, key.scheduled, id)
         return protocol.IS_SCHEDULED, 1, false
@@ -103,7 +120,7 @@ function enter.put(job, enqueued_us, is_only)
     else
         alone = { id = id, type = type, lane = lane, enqueued = due, has_rules = rule ~= nil }
     end
-    local is_served = slots or redis.call("HGET", key.capacity, protocol.WITHDRAWN .. type)
+    is_served = is_served or redis.call("HGET", key.capacity, protocol.WITHDRAWN .. type)
     local state = waits_as == "merged" and protocol.IS_MERGED or protocol.IS_PENDING
     if not is_served then
         redis.call("HINCRBY", key.counters, "unserved", 1)

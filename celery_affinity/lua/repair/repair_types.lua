@@ -27,6 +27,15 @@ local function fix_limited(type)
     end
 end
 
+-- Has the metrics of a type have field `published` if live workers serve the type, and only then: a publish goes by it.
+function repair_types.fix_published(type)
+    local now, before = derived.fields(key.metrics(type), "published", "published before")
+    local is_served = derived.fields(key.capacity, type)
+    if (is_served and before or not is_served and now) and derived.found("published jobs of type " .. type) then
+        workers.note_served(type, is_served)
+    end
+end
+
 -- RETURNS the head of a lane as key `heads` has it; "" if the lane is empty.
 local function head_of(type, lane)
     local name = key.lane(type, lane)
@@ -78,6 +87,7 @@ end
 -- a call moves, if there are few lanes.
 local function fix_type(type, thorough)
     derived.all("hash", key.metrics(type), derived.whole)
+    repair_types.fix_published(type)
     fix_limited(type)
     put_back_what_waits(type)
     local names, places, fields = lanes.NAMES, {}, {}

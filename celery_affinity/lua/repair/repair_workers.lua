@@ -55,9 +55,10 @@ local function do_agree()
 end
 
 -- RETURNS the sums, still empty: key -> { kind, entries }; also those of profiles and types whose workers have gone.
+-- And the types that workers serve by the sums as they are.
 local function empty_sums()
-    local sums, served = {}, redis.call("HVALS", key.profiles)
-    served[#served + 1] = table.concat(redis.call("HKEYS", key.capacity), " ")
+    local sums, served, their_types = {}, redis.call("HVALS", key.profiles), redis.call("HKEYS", key.capacity)
+    served[#served + 1] = table.concat(their_types, " ")
     for _, name in ipairs({ "members", "slots", "free_slots", "profiles", "capacity" }) do
         sums[key[name]] = { "hash", {} }
     end
@@ -69,12 +70,13 @@ local function empty_sums()
             sums[key.serving(type)] = { "zset", {} }
         end
     end
-    return sums
+    return sums, their_types
 end
 
 -- Fixes the rows of all workers, and what is known of them together: the sums of these rows. Cost: O(workers).
 local function fix_sums()
-    local sums, known = empty_sums(), {}
+    local sums, served = empty_sums()
+    local known = {}
     local function set(kind, name, member, value)
         sums[name] = sums[name] or { kind, {} }
         sums[name][2][member] = value
@@ -120,6 +122,11 @@ local function fix_sums()
             end
             return type(should) ~= "function" and should or should and should(found)
         end, entries)
+    end
+    for _, type in ipairs(served) do
+        if (sums[key.capacity][2][type] or 0) == 0 then
+            repair_types.fix_published(type)
+        end
     end
 end
 
