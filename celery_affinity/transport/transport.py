@@ -180,7 +180,9 @@ def _describe(client: Any) -> str:
     client.virtual_host = broker.virtual_host or client.virtual_host
     if broker.credential_provider is not None:
         if not hasattr(client, "credential_provider"):
-            raise TransportError("credential_provider in broker_url needs a later version of kombu")
+            raise TransportError(
+                f"credential_provider in broker_url needs kombu 5.6.1 or later, got: kombu {versions()['kombu']}"
+            )
         client.credential_provider = broker.credential_provider
     if broker.ssl:
         of_app = client.ssl if isinstance(client.ssl, dict) else {}  # ``broker_use_ssl``

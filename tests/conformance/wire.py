@@ -6,6 +6,7 @@ import redis
 
 from celery_affinity.lua.library import arrow
 from celery_affinity.lua.ways import made_of
+from celery_affinity.server.connections.kept import taken_from
 
 from ..support.clocked import CLOCKED, clocked
 from .mirror import LONGER, READ_ALL
@@ -62,7 +63,7 @@ class Wire:
 
     def __init__(self, client, *, by_script=False, library=LIBRARY):
         self._pool = client.connection_pool
-        self._connection = self._pool.get_connection()
+        self._connection = taken_from(self._pool)
         self._way = library.by_script if by_script else library.by_function
         if by_script:
             for name in ("publish", "release"):  # one that brings jobs, and another one

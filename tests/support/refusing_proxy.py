@@ -20,7 +20,7 @@ def frame_end(data, begin=0):
     kind, end = data[begin : begin + 1], line_end + 2
     if kind in (b"$", b"="):
         length = int(data[begin + 1 : line_end])
-        end += max(0, length + 2)
+        end += length + 2 if length >= 0 else 0  # -1: nil in RESP2, which redis-py before 8 speaks
         return end if end <= len(data) else -1
     if kind in (b"*", b"%", b"~", b">"):
         for _ in range(max(0, int(data[begin + 1 : line_end])) * (2 if kind == b"%" else 1)):

@@ -31,3 +31,6 @@ MAPS_HAVE_OPTIONS = _CELERY_5_7
 
 #: In 5.6 alone, a revoke stores REVOKED at once, for a running task as well, whatever its pool can end.
 RUNNING_IS_REVOKED_AT_ONCE = celery.VERSION[:2] == (5, 6)
+
+#: Before kombu 5.6.1, there is no place for a provider of logins: `broker_url` with one is refused.
+PROVIDERS = hasattr(kombu.Connection(), "credential_provider")

@@ -14,6 +14,8 @@ from celery_affinity.server import instance
 from celery_affinity.server.reader import Reader
 from celery_affinity.transport.reach import channel_of, connect, scheduler_of
 
+from ..support import since
+
 ON_ONE_SERVER = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"])}
 
 
@@ -265,6 +267,7 @@ def test_who_uses_no_cohort_sends_the_commands_that_it_sent_before(make_app, val
     assert redis_client.get(Keys().key("schema")) == b"2"
 
 
+@pytest.mark.skipif(not since.PROVIDERS, reason="kombu before 5.6.1 knows none")
 def test_a_cohorts_url_may_have_a_provider_of_logins_of_its_own(make_app, other, other_client, monkeypatch, tmp_path):
     (tmp_path / "login").write_text("of-eu secret")
     monkeypatch.setenv("LOGIN", str(tmp_path / "login"))

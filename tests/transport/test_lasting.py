@@ -6,6 +6,7 @@ from celery import Celery
 
 from celery_affinity.server import instance
 from celery_affinity.server.connections.in_flight import InFlight
+from celery_affinity.server.connections.kept import taken_from
 from celery_affinity.transport.transport import Transport
 
 from ..support.passing_errors import PASSING, REFUSES_WRITES
@@ -28,7 +29,7 @@ def channel(proxy, redis_client):
 
 
 def _blocking_pop(channel):
-    channel.client.connection = channel.client.connection or channel.client.connection_pool.get_connection()
+    channel.client.connection = channel.client.connection or taken_from(channel.client.connection_pool)
     channel.client.connection.send_command("ECHO", "x")
     return channel.client.parse_response(channel.client.connection, "ECHO")
 

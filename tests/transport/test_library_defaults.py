@@ -3,6 +3,7 @@
 import pytest
 from celery import Celery
 
+from celery_affinity.server.connections.kept import taken_from
 from celery_affinity.transport.connections import REPLY_TIMEOUT_S
 
 
@@ -21,7 +22,7 @@ def test_the_longest_waits_are_ours_or_the_users_whatever_redis_py_says(channel)
     for client in clients:
         client.ping()
         pool = client.connection_pool
-        connection = pool.get_connection()
+        connection = taken_from(pool)
         found = (connection.socket_timeout, connection.socket_connect_timeout)
         pool.release(connection)
         assert found[1] == wanted[1]

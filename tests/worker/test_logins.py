@@ -10,11 +10,14 @@ from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
 
+from ..support import since
 from ..support.apps import APP
 from ..support.cluster import Cluster
 from ..support.fleet import POOLS_IN_TIME
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
+
+pytestmark = pytest.mark.skipif(not since.PROVIDERS, reason="kombu before 5.6.1 knows no providers")
 
 PROVIDERS = "tests.support.apps.logins"
 

@@ -7,7 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import redis
-from redis.credentials import StreamingCredentialProvider
+from redis import credentials
+
+_Streams = getattr(credentials, "StreamingCredentialProvider", object)  # redis-py before 5.3 has none
 
 
 class Plain(redis.CredentialProvider):
@@ -31,7 +33,7 @@ class _Token:
         return self._password
 
 
-class Streaming(Plain, StreamingCredentialProvider):
+class Streaming(Plain, _Streams):
     """Says the login of the moment, and tells of each later one by itself."""
 
     def __init__(self):

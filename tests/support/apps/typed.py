@@ -13,6 +13,7 @@ from celery.signals import worker_process_init
 from celery.worker.control import control_command
 
 from celery_affinity import Affinity
+from celery_affinity.server.connections.kept import taken_from
 
 from .wrong_clock import set_off_by
 
@@ -115,7 +116,7 @@ def hold_the_interpreter(self, job, seconds=0.0):
 def keep_the_server(job, seconds=0.0):
     """Have the server answer nobody for *seconds*, beyond the end of this task."""
     note("start", job)
-    connection = app.connection_for_write().default_channel.client.connection_pool.get_connection()
+    connection = taken_from(app.connection_for_write().default_channel.client.connection_pool)
     connection.send_command("EVAL", _BUSY, 0, seconds)
     time.sleep(seconds / 10)
 
