@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from celery.concurrency.base import BasePool
 from celery.worker import state
 from celery.worker.request import Request
+from kombu.asynchronous.hub import Hub
 from kombu.utils import functional
 
 if TYPE_CHECKING:
@@ -53,6 +54,17 @@ def writes_at_once(pool: BasePool) -> bool:
         return False
     on_poll_start()
     return True
+
+
+def writes_to_idle_processes(pool: BasePool, hub: Hub) -> None:
+    """Have a prefork pool write its jobs to processes that have none, without waiting until their pipes can take them.
+
+    The pipe of such a process is empty, so it takes a job, and what does not fit is written by the loop.
+    """
+    processes = pool._pool
+    idle = [fd for fd in processes._all_inqueues if fd not in processes._busy_workers]
+    if idle:
+        hub.consolidate_callback(idle)
 
 
 def still_has(pool: BasePool, request: Request | None) -> bool:
