@@ -67,9 +67,10 @@ class Reporting:
             self.ack_now()
 
     def make_way(self, tag: str) -> None:
-        """Start the job that is held ahead in the slot of a claim whose task has ended, before all else that its end is.
+        """Start the next job that is held ahead in the slot of a claim whose task has ended.
 
-        That is for pool processes, which have nothing to do meanwhile, and for the event loop's thread.
+        The process of the task has nothing to do meanwhile, so all else that the end brings comes after this. Nothing
+        is done in another thread than the event loop's, or for a pool without processes.
         """
         if self.lookahead and self._pool.forks and self._host.in_flight is not None and self.claims.frees(tag):
             self._host.start_next()

@@ -248,9 +248,9 @@ class Following:
         return arrived + self._start_what_has_a_slot()
 
     def start_next(self) -> None:
-        """Start the job that has the slot of a task that has just ended, and have the pool write it at once.
+        """Start the job that has the slot of a task that has just ended, and have a prefork pool write it at once.
 
-        An error has nothing to do with the task that has ended: it is raised in the loop.
+        An error is raised in the loop: it has nothing to do with the task that has ended.
         """
         try:
             if self._start_as_many_as_fit():

@@ -48,7 +48,8 @@ class WorkerHost:
 
     def start_next(self) -> None:
         assert self.following is not None, "joined"
-        self.following.start_next()
+        if state.should_stop is None or state.should_stop is False:  # 0 stops, as Celery's loop sees next
+            self.following.start_next()
 
     def wake_in(self, pause_s: float) -> None:
         self._consumer.hub.call_later(pause_s, lambda: None)

@@ -57,12 +57,14 @@ def writes_at_once(pool: BasePool) -> bool:
 
 
 def writes_to_idle_processes(pool: BasePool, hub: Hub) -> None:
-    """Have a prefork pool write its jobs to processes that have none, without waiting until their pipes can take them.
+    """Have a prefork pool write its jobs now, as *hub* would in its next iteration, to the processes that have none.
 
-    The pipe of such a process is empty, so it takes a job, and what does not fit is written by the loop.
+    The pipe of such a process is empty: it takes a job, and what does not fit is written by the loop. A process is here
+    though it is dead while the pool reads what it has left: that job would lie in its pipe.
     """
-    processes = pool._pool
-    idle = [fd for fd in processes._all_inqueues if fd not in processes._busy_workers]
+    asyn = pool._pool
+    ready = asyn._all_inqueues - asyn._busy_workers
+    idle = [each.inqW_fd for each in asyn._pool if each.inqW_fd in ready and each.is_alive()]
     if idle:
         hub.consolidate_callback(idle)
 
