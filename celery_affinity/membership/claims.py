@@ -44,6 +44,7 @@ class Claims:
         self._acks: dict[str, Held] = {}
         self._ends: dict[str, Held] = {}
         self._given_up: set[str] = set()
+        self._ending: set[str] = set()
         self._refused: set[str] = set()
         self._refused_up_to = 0
         self._closed = False
@@ -110,9 +111,21 @@ class Claims:
                 return False  # told with the end, which is near
         return True
 
+    def frees(self, tag: str) -> bool:
+        """Say that the slot of a claim is free, whose end is near: its task has ended. Return False if it was before.
+
+        `end` has to follow.
+        """
+        with self._lock:
+            if tag not in self._held or tag in self._ends or tag in self._given_up:
+                return False
+            self._ending.add(tag)
+        return True
+
     def end(self, tag: str, how: str = "", why: str = "") -> Held | None:
         """Record that the slot of a claim is free; *how* and *why*: see `Held`. Return the claim, the first time."""
         with self._lock:
+            self._ending.discard(tag)
             held = self._held.get(tag)
             if held is None or tag in self._ends:
                 return None
@@ -238,9 +251,9 @@ class Claims:
             ]
 
     def unfinished(self) -> int:
-        """Return how many claims have neither ended nor been given up: each has a slot here, or waits for one."""
+        """Return how many claims have neither ended, nor are about to, nor were given up: each has or wants a slot."""
         with self._lock:
-            return len(self._held) - len(self._ends) - len(self._given_up - self._ends.keys())
+            return len(self._held) - len(self._ends) - len((self._given_up | self._ending) - self._ends.keys())
 
     def unsettled_count(self) -> int:
         """Return how many claims have been neither acked nor rejected."""

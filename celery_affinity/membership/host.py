@@ -49,6 +49,9 @@ class Host(Protocol):
     def limits_rate_of(self, task: str) -> bool:
         """Return whether *task* has a rate limit here."""
 
+    def start_next(self) -> None:
+        """Start a job that is held ahead, if there is a slot, and raise nothing; called in the loop's thread alone."""
+
     def wake_in(self, pause_s: float) -> None:
         """Have the event loop iterate in *pause_s* seconds; called in its thread alone."""
 

@@ -66,6 +66,15 @@ class Reporting:
         if held is not None and held.outcome == ACKED and self._pool.blocks_the_loop:
             self.ack_now()
 
+    def make_way(self, tag: str) -> None:
+        """Start the next job that is held ahead in the slot of a claim whose task has ended.
+
+        The process of the task has nothing to do meanwhile, so all else that the end brings comes after this. Nothing
+        is done in another thread than the event loop's, or for a pool without processes.
+        """
+        if self.lookahead and self._pool.forks and self._host.in_flight is not None and self.claims.frees(tag):
+            self._host.start_next()
+
     def end(self, tag: str, how: str = "", why: str = "") -> None:
         """Have the server know that the slot of a claim is free. Only the first call for a claim counts.
 

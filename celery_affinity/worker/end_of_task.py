@@ -210,6 +210,8 @@ def _ending_on_success(generated: Any) -> Any:
         if self.was_cut_short(failed__retval__runtime):
             self.end_cut_short()
             return None
+        if self._reporting is not None:
+            self._reporting.make_way(self._tag)  # the process is idle until then
         try:
             if self.is_called_off:
                 return None

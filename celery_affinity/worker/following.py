@@ -247,16 +247,31 @@ class Following:
             self._start(self._arrived.popleft())
         return arrived + self._start_what_has_a_slot()
 
+    def start_next(self) -> None:
+        """Start the job that has the slot of a task that has just ended, and have a prefork pool write it at once.
+
+        An error is raised in the loop: it has nothing to do with the task that has ended.
+        """
+        try:
+            if self._start_as_many_as_fit():
+                pools.writes_to_idle_processes(self._consumer.pool, self._consumer.hub)
+        except Exception as exc:
+            self._consumer.call_soon(_fail, exc)
+
     def _start_what_has_a_slot(self) -> int:
         """Start as many of the jobs that are held as slots are free. Return how many."""
+        started = self._start_as_many_as_fit()
+        if started and self._lookahead and self._free_slots() > 0:
+            self._host.wake()  # a job that has to wait for a rate limit, say, has left its slot to the next
+        return started
+
+    def _start_as_many_as_fit(self) -> int:
         if not self._lookahead:
             return 0
         self._give_back(self._members.capacity.unwanted)
         started = max(0, min(len(self._lookahead), self._free_slots()))
         for _ in range(started):
             self._hand_over(*self._lookahead.next())
-        if started and self._lookahead and self._free_slots() > 0:
-            self._host.wake()  # a job that has to wait for a rate limit, say, has left its slot to the next
         return started
 
     def _give_back_what_is_late(self) -> None:
@@ -277,3 +292,7 @@ class Following:
         if tags:
             self._made.drop(tags)
             self._members.give_back(tags)
+
+
+def _fail(exc: Exception) -> None:
+    raise exc

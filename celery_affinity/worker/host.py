@@ -19,6 +19,7 @@ _CATCHES_UP_S = 1.0
 
 class _Receiver(Protocol):
     def receive_elsewhere(self, claims: list[Claim]) -> None: ...
+    def start_next(self) -> None: ...
 
 
 class WorkerHost:
@@ -44,6 +45,11 @@ class WorkerHost:
 
     def limits_rate_of(self, task: str) -> bool:
         return self._consumer.task_buckets.get(task) is not None
+
+    def start_next(self) -> None:
+        assert self.following is not None, "joined"
+        if state.should_stop is None or state.should_stop is False:  # 0 stops, as Celery's loop sees next
+            self.following.start_next()
 
     def wake_in(self, pause_s: float) -> None:
         self._consumer.hub.call_later(pause_s, lambda: None)

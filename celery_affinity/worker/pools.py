@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from celery.concurrency.base import BasePool
 from celery.worker import state
 from celery.worker.request import Request
+from kombu.asynchronous.hub import Hub
 from kombu.utils import functional
 
 if TYPE_CHECKING:
@@ -53,6 +54,19 @@ def writes_at_once(pool: BasePool) -> bool:
         return False
     on_poll_start()
     return True
+
+
+def writes_to_idle_processes(pool: BasePool, hub: Hub) -> None:
+    """Have a prefork pool write its jobs now, as *hub* would in its next iteration, to the processes that have none.
+
+    The pipe of such a process is empty: it takes a job, and what does not fit is written by the loop. A process is here
+    though it is dead while the pool reads what it has left: that job would lie in its pipe.
+    """
+    asyn = pool._pool
+    ready = asyn._all_inqueues - asyn._busy_workers
+    idle = [each.inqW_fd for each in asyn._pool if each.inqW_fd in ready and each.is_alive()]
+    if idle:
+        hub.consolidate_callback(idle)
 
 
 def still_has(pool: BasePool, request: Request | None) -> bool:

@@ -46,6 +46,9 @@ class Host:
     def limits_rate_of(self, task):
         return False
 
+    def start_next(self):
+        pass
+
     def wake_in(self, pause_s):
         pass
 

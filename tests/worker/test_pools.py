@@ -16,7 +16,10 @@ from celery_affinity.worker.pools import (
     spare_what_is_written,
     watch_who_is_ending,
     writes_at_once,
+    writes_to_idle_processes,
 )
+
+from ..support.processes import wait_until
 
 _file_numbers = count()
 
@@ -237,6 +240,36 @@ def test_what_a_prefork_pool_is_given_late_in_an_iteration_it_writes_in_that_ite
     assert writes_at_once(SimpleNamespace(_pool=asynpool))
     assert writable()
     _iterate_until(hub, given.ready)
+
+
+def test_what_is_given_at_the_end_of_a_job_is_written_to_its_process_before_the_loop_goes_on(hub, asynpool, tmp_path):
+    given = []
+
+    def next_one(_):
+        given.append(asynpool.apply_async(_note, (tmp_path / "ran", "second")))
+        writes_to_idle_processes(SimpleNamespace(_pool=asynpool), hub)
+        given.append(given[0]._write_to)
+
+    _iterate_until(hub, lambda: asynpool._all_inqueues)
+    (process,) = asynpool._pool
+    asynpool.apply_async(_note, (tmp_path / "ran", "first "), callback=next_one)
+    _iterate_until(hub, lambda: given and given[0].ready())
+    assert given[1] is process
+    assert (tmp_path / "ran").read_text() == "first second"
+
+
+def test_no_job_is_written_to_a_process_that_is_busy_or_dead(hub, asynpool):
+    _iterate_until(hub, lambda: asynpool._all_inqueues)
+    (process,) = asynpool._pool
+    given = asynpool.apply_async(os.getpid)
+    asynpool._busy_workers.add(process.inqW_fd)
+    writes_to_idle_processes(SimpleNamespace(_pool=asynpool), hub)
+    assert given._write_to is None
+    asynpool._busy_workers.clear()
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: not process.is_alive(), 5, "it is dead")
+    writes_to_idle_processes(SimpleNamespace(_pool=asynpool), hub)
+    assert given._write_to is None
 
 
 def test_other_pools_have_nothing_to_write():

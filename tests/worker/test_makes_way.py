@@ -1,0 +1,151 @@
+"""A task that has ended makes way first: the next job is written to its process before all else that the end brings."""
+
+import json
+from collections import Counter
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+from celery import Celery
+from celery.worker import state
+from celery.worker.request import create_request_cls
+
+from celery_affinity.membership.held import REVOKED
+from celery_affinity.worker import following
+from celery_affinity.worker.host import WorkerHost
+
+from ..support.fleet import in_time
+from ..support.members import Host, Pool, reporting_of
+from ..support.processes import wait_until
+from ..support.requests import request_of
+from ..support.worker_alone import Worker
+
+
+def one_of_two_has_ended(*, forks=True, in_flight="a connection", ahead=3):
+    """Return a worker of two slots, which are taken, with jobs ahead, and the tag of a task that has just ended."""
+    worker = Worker(2, ("pdf",), makes=True)
+    for _ in range(2 + ahead):
+        worker.hold("pdf")
+    worker.iterate()
+    worker.members._pool.forks = forks
+    worker.reporting._host = Host(in_flight)
+    worker.reporting._host.start_next = worker.following.start_next
+    return worker, worker.running[0]._tag
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """The numbers of jobs that had started when the pool was told to write."""
+    found = []
+    monkeypatch.setattr(following.pools, "writes_to_idle_processes", lambda pool, hub: found.append(pool.started()))
+    return found
+
+
+def in_a_pool(worker):
+    worker.limited.pool = SimpleNamespace(started=lambda: len(worker.running))
+    worker.limited.hub = None
+    return worker
+
+
+def test_the_next_job_has_the_slot_before_the_end_is_recorded_and_no_other_has_it_after_that(written):
+    worker, tag = one_of_two_has_ended()
+    in_a_pool(worker)
+    worker.reporting.make_way(tag)
+    assert written == [3]
+    assert [request._tag for request in worker.running] == ["job1:1", "job2:2", "job3:3"], "in their order"
+    assert tag in dict(worker.claims.unended())
+    assert worker.following.room() == len(worker.reporting.lookahead) - 2, "as if it had ended"
+    worker.reporting.make_way(tag)
+    worker.reporting.end(tag)
+    worker.running.pop(0)
+    worker.iterate()
+    assert [request._tag for request in worker.running] == ["job2:2", "job3:3"]
+    worker.reporting.make_way(tag)
+    assert written == [3], "it has no slot to give any more"
+
+
+@pytest.mark.parametrize(
+    "where", [{"in_flight": None}, {"forks": False}, {"ahead": 0}], ids=["no loop", "threads", "none ahead"]
+)
+def test_elsewhere_the_next_job_starts_in_the_next_iteration(written, where):
+    worker, tag = one_of_two_has_ended(**where)
+    in_a_pool(worker).reporting.make_way(tag)
+    assert (len(worker.running), written) == (2, [])
+    assert worker.claims.unfinished() == 2 + where.get("ahead", 3)
+
+
+def test_a_job_that_was_revoked_since_its_request_was_made_leaves_the_slot_to_the_next(written):
+    worker, tag = one_of_two_has_ended()
+    in_a_pool(worker)
+    start = worker.limited.on_task_request
+    worker.limited.on_task_request = lambda request: worker.reporting.end(request._tag, REVOKED)  # as Celery's does
+    worker.reporting.make_way(tag)
+    worker.reporting.end(tag)
+    worker.running.pop(0)
+    assert [request._tag for request in worker.running] == ["job2:2"]
+    worker.limited.on_task_request = start
+    worker.iterate()
+    assert [request._tag for request in worker.running] == ["job2:2", "job4:4"]
+
+
+def test_who_stops_starts_nothing(monkeypatch):
+    host = WorkerHost(Mock())
+    host.following = Mock()
+    host.start_next()
+    monkeypatch.setattr(state, "should_stop", 0)  # the exit code of a stop in good order
+    host.start_next()
+    assert host.following.start_next.call_count == 1
+
+
+def test_an_error_of_the_next_start_is_raised_in_the_loop(written):
+    worker, tag = one_of_two_has_ended()
+    in_a_pool(worker).limited.call_soon = Mock()
+    worker.following._hand_over = Mock(side_effect=OSError("lost"))
+    worker.reporting.make_way(tag)
+    fail, error = worker.limited.call_soon.call_args.args
+    with pytest.raises(OSError, match="lost"):
+        fail(error)
+
+
+@pytest.fixture
+def app():
+    with Celery("alone", broker="memory://", set_as_current=False) as app:
+        yield app
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_an_end_makes_way_before_it_is_acked_and_then_it_is_recorded(app, failed):
+    reporting = reporting_of(lookahead=8, pool=Pool(forks=True), host=Host("a connection"))
+    reporting.lookahead.add(SimpleNamespace(type="pdf", fence="2"), "next")
+    made, message = request_of(app, reporting, acks_late=True)
+    generated = create_request_cls(type(made), made.task, Mock(), "here", None, trace=Mock(), app=app)
+    request = generated(message, app=app, task=made.task, eventer=None)
+    acked = []
+    reporting._host.start_next = lambda: acked.append((message.ack_log_error.called, len(reporting.claims.unended())))
+    request.on_success((failed, SimpleNamespace(exception=ValueError("no"), traceback="") if failed else "done", 0.1))
+    assert acked == [(False, 1)]
+    assert message.ack_log_error.called
+    assert reporting.claims.unended() == []
+
+
+# -- real workers
+
+
+@pytest.mark.parametrize("conf", in_time({"worker_max_tasks_per_child": 5}, {}))
+def test_whatever_becomes_of_the_tasks_each_runs_as_often_as_it_should(fleet, conf):
+    """A process that is killed, or replaced after some tasks, may have the next job in its pipe."""
+    for number in range(40):
+        fleet.tasks["late" if number % 2 else "early"].delay(f"short-{number}", 0.002)
+        if number % 20 == 5:
+            fleet.tasks["lose_child"].delay(f"twice-{number}")
+            fleet.tasks["fail"].delay(f"fails-{number}")
+            fleet.tasks["retry"].delay(f"twice-again-{number}", 0)
+    expected = {"short": 40, "twice": 8, "fails": 2}
+    fleet.start("all", "pdf", concurrency=2, CONF=json.dumps({"affinity_lookahead": 8, **conf}))
+    wait_until(lambda: sum(fleet.ledger.starts().values()) >= sum(expected.values()), 40, "all have run")
+    wait_until(fleet.all_slots_are_free, 10, "the slots are free again")
+    starts = Counter()
+    for job, count in fleet.ledger.starts().items():
+        starts[job.partition("-")[0]] += count
+    assert starts == expected
+    assert set(fleet.ledger.starts().values()) == {1, 2}
