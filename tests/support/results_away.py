@@ -21,6 +21,11 @@ BaseResultConsumer.__init__ = _noted
 
 
 def forget_results():
-    """Have no result that was made by now reach for its server when it goes away."""
+    """Have no result that was made by now reach for its server when it goes away, nor be told of its end later on."""
     for each in list(_consumers):
-        getattr(each, "subscribed_to", set()).clear()  # other backends subscribe to nothing
+        if hasattr(each, "subscribed_to"):  # other backends subscribe to nothing
+            each.subscribed_to.clear()
+            each.stop()
+            each._pubsub = None  # so that the next result begins anew
+        for mapping in each._pending_results:
+            mapping.clear()
