@@ -48,27 +48,38 @@ class Stopping(Both):
         minimum=draw.integers(1, 3),
         priorities=draw.lists(draw.sampled_from([0, 0, 5]), min_size=4, max_size=4),
         said=draw.sampled_from(["force", "force", "force", "t0"]),
-        settings=draw.sampled_from([{}, {"preemption_exempt_us": "0"}, {"preemption_max": "1"}]),
+        settings=draw.sampled_from(
+            [{}, {}, {"preemption_exempt_us": "0"}, {"preemption_max": "1"}, {"preemption_max": "0"}]
+        ),
+        kinds=draw.sampled_from(["stoppable", "stoppable", "stoppable", "any", "acked", "beside a reserve"]),
         turns=draw.sampled_from(["age", "age", "share"]),
         then=draw.sampled_from(["nothing", "stop", "stop", "stop", "need none"]),
     )
-    def begin_to_need_slots(self, type_, slots, minimum, priorities, said, settings, turns, then):
-        """All slots of a type have jobs that may be stopped; then a tenant comes below its minimum, and waits."""
+    def begin_to_need_slots(self, type_, slots, minimum, priorities, said, settings, kinds, turns, then):
+        """All slots of a type have jobs that may be stopped; then a tenant comes below its minimum, and waits.
+
+        *kinds*: now and then some of these jobs may not be stopped, the first was acked, or a slot is kept free.
+        """
         worker = self._place_for(type_)
         if worker is None:
             return
         quotas = f"d=max:none,min:{minimum} b=max:none,min:1"
-        self._configure({"tenants": quotas, "tenant_turns": turns, "limits": "", "reserve": ""} | _SOON | settings)
+        self._configure({"tenants": quotas, "tenant_turns": turns, "limits": ""} | _SOON | settings)
+        self._configure({"reserve": "*:on_demand=1" if kinds == "beside a reserve" else ""})
         for what in [*self.reference.pauses]:
             self._resume(what)
         for other in [each for each in self.reference.workers.values() if type_ in each.types]:
             self._leave(other.id)
         self._purge(type_)
         self._join(worker, (type_,), slots, 0, {})
-        given = _first(self._ids(), lambda rules: is_preemptible(rules) and "tenant%3Ad " not in rules, 4)
+        given = _first(
+            self._ids(), lambda rules: (kinds == "any" or is_preemptible(rules)) and "tenant%3Ad " not in rules, 4
+        )
         for number, (job_id, priority) in enumerate(zip(given, priorities, strict=True)):
-            self._publish(job_id, type_, number == 3, priority, 0)
+            self._publish(job_id, type_, number == 3 and kinds != "beside a reserve", priority, 0)
         self.compare()
+        if kinds == "acked":
+            self._ack(worker, [*self.reference.workers[worker].claims.items()][:1])
         self._all_run(self.reference.workers[worker])
         self._say_what_stops(self.reference.workers[worker], said)
         for job_id in _first(self._ids(), lambda rules: "tenant%3Ad " in rules, 2):

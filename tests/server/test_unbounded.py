@@ -97,8 +97,9 @@ def test_a_job_that_comes_has_a_count_that_was_in_doubt_be_none_any_more(fleet, 
     assert numbers(fleet) == (3, 0)
 
 
-def test_a_job_that_comes_ends_a_turn_whose_time_is_over(fleet, redis_client):
-    """The turn is one of when there was a maximum."""
+@pytest.fixture
+def with_turn(fleet, redis_client):
+    """Give a tenant without a maximum a turn of when it had one: that of type excel, whose slot is busy."""
     quotas(fleet, "a=max:1")
     fleet.scheduler.configure({"key_patience_us": "1000000"})
     fleet.join("worker", PDF)
@@ -110,13 +111,43 @@ def test_a_job_that_comes_ends_a_turn_whose_time_is_over(fleet, redis_client):
     fleet.scheduler.advance(2)
     assert not fleet.end("worker", *fleet.inbox("worker")), "it is the turn of the other type"
     quotas(fleet, "a=max:none")
-    fleet.publish("high0$", PDF, rules=of("a"), priority=9)
     its_key = fleet.scheduler.keys.key("of_key", "tenant%3Aa")
-    assert redis_client.hget(its_key, f"{PDF} queued.9") == b"*"
+    for type_, priority in ((PDF, 9), ("excel", 5)):
+        fleet.publish(f"{type_}$", type_, rules=of("a"), priority=priority)
+        assert redis_client.hget(its_key, f"{type_} queued.{priority}") == b"*"
     assert redis_client.hexists(its_key, "turn")
+    return its_key
+
+
+def test_a_job_that_comes_ends_a_turn_whose_time_is_over(fleet, redis_client, with_turn):
     fleet.scheduler.advance(2)
-    fleet.publish("high1$", PDF, rules=of("a"), priority=9)
-    assert not redis_client.hexists(its_key, "turn")
+    fleet.publish("high$", PDF, rules=of("a"), priority=9)
+    assert not redis_client.hexists(with_turn, "turn")
+
+
+@pytest.mark.parametrize("types", [("excel",), (PDF, "excel")], ids=" ".join)
+def test_a_claim_ends_the_turn_of_its_type(fleet, redis_client, with_turn, types):
+    """It is the first one of the tenant in its call, or not."""
+    fleet.join("another", *types, slots=len(types))
+    assert fleet.jobs("another") == [f"{type_}$" for type_ in types]
+    assert not redis_client.hexists(with_turn, "turn")
+
+
+def test_a_claim_goes_by_the_maximum_that_is_in_force_where_no_tick_has_got_to_yet(fleet, redis_client):
+    quotas(fleet, "a=max:9")
+    flood(fleet, 3)
+    redis_client.hset(fleet.scheduler.keys.key("settings"), "tenants", "a=max:1")
+    fleet.join("worker", PDF, slots=9)
+    assert fleet.jobs("worker") == ["a000$"]
+
+
+def test_a_claim_goes_by_a_pause_that_no_call_has_got_to_yet(fleet, redis_client):
+    quotas(fleet, "a=max:9")
+    flood(fleet, 10)
+    redis_client.hset(fleet.scheduler.keys.key("settings"), "has_pauses", "1")
+    redis_client.hset(fleet.scheduler.keys.key("pauses"), "key:tenant%3Aa", "0 ")
+    fleet.join("worker", PDF, slots=9)
+    assert fleet.jobs("worker") == []
 
 
 def test_a_maximum_that_goes_up_and_down_again_is_never_exceeded(fleet):

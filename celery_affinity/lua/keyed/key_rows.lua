@@ -5,8 +5,8 @@
 -- need it. patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
 -- is_renewed_later: whether keys are renewed only at the end of the call.
 -- first_heads_changed: whether other jobs go first (`minimums`) since a claim has read which.
--- passes: of the job that is about to be claimed, if its tenant has room (`roomy`): id; stated, what it says of its
--- key; sublane, false for an unbounded one. False for none.
+-- passes: of the job that is about to be claimed, if its tenant has room (`roomy`): stated, what it says of its key;
+-- sublane, false for an unbounded one. False for none.
 -- in_vain: keys with a turn for whose type no job waited when they were renewed.
 -- gone_on: jobs that others held up which have left in this call -> type and lane. Since `renew_all` began: has_left,
 -- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside

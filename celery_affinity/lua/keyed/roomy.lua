@@ -40,11 +40,11 @@ local function passing_by_text(stated, id, type, lane)
         return false, false
     elseif unbounded.is_one(text) then
         local is_so = unbounded.says(text, stated.tenant)
-        return is_so and { id = id, stated = stated, sublane = false }, not is_so
+        return is_so and { stated = stated, sublane = false }, not is_so
     end
     local sublane = not key_rows.is_paused(stated.key) and has_room(stated.tenant, stated.key, nil, ROOM)
         and sublane_of(text, id, type, lane)
-    return sublane and { id = id, stated = stated, sublane = sublane }, false
+    return sublane and { stated = stated, sublane = sublane }, false
 end
 
 -- RETURNS whether job `id`, which is in its lane, may start, since its only key is that of a tenant with room for it,
@@ -64,7 +64,7 @@ function roomy.passes(id, type, lane)
         local its = key_rows.read(stated.key)
         local sublane = its.sublanes[type .. " " .. lane]
         keys.passes = sublane ~= nil and sublane.is_unbounded and not its.turn
-            and { id = id, stated = stated, sublane = false }
+            and { stated = stated, sublane = false }
     end
     return keys.passes ~= false
 end
@@ -95,12 +95,12 @@ local function go_on(its_key, sublane, id)
     return true
 end
 
--- Job `id`, which was popped from its lane, was claimed. If it is the one that passed last, it holds its key. RETURNS
--- whether it is. `needs_no_turn`: as `keyed.hold` has it.
+-- Job `id`, of which `passes` was asked last, was popped from its lane and claimed. If it passed, it holds its key.
+-- RETURNS whether it passed. `needs_no_turn`: as `keyed.hold` has it.
 function roomy.hold(id, type, lane, fence, needs_no_turn)
     local keys = key_rows.of_call()
     local passing = keys.passes
-    if not passing or passing.id ~= id then
+    if not passing then
         return false
     end
     keys.passes = false

@@ -33,6 +33,9 @@ _AS_MANY = _UNBOUNDED + "test_as_many_jobs_as_the_maximum_are_in_their_lane_and_
 _ANOTHER = _UNBOUNDED + "test_another_maximum_counts_at_once"
 _MANY_LANES = _UNBOUNDED + "test_in_more_lanes_than_are_counted_all_but_the_first_are_kept_back"
 _NO_DOUBT = _UNBOUNDED + "test_a_job_that_comes_has_a_count_that_was_in_doubt_be_none_any_more"
+_TURN_ENDS = _UNBOUNDED + "test_a_claim_ends_the_turn_of_its_type"
+_IN_FORCE = _UNBOUNDED + "test_a_claim_goes_by_the_maximum_that_is_in_force_where_no_tick_has_got_to_yet"
+_IS_PAUSED = _UNBOUNDED + "test_a_claim_goes_by_a_pause_that_no_call_has_got_to_yet"
 _TURN_IS_OVER = _UNBOUNDED + "test_a_job_that_comes_ends_a_turn_whose_time_is_over"
 _IN_DOUBT = _UNBOUNDED + "test_who_was_deleted_from_the_holders_counts_again"
 _LOST_AGAIN = _UNBOUNDED + "test_what_is_lost_is_made_again"
@@ -41,7 +44,7 @@ FAULTS = (
     # What the setting says.
     Fault("keyed/tenants", 'or quotas["*"] or NONE', "or NONE"),
     Fault("keyed/key_room", "tenants.quota_of(its.tenant).max", "math.huge"),
-    Fault("keyed/tenants", 'string.match(rest, "weight:(%d+)") or 1', "1"),
+    Fault("keyed/tenants", 'string.match(rest, "weight:(%d+)") or 1', "1", _BY_WEIGHT),
     Fault("keyed/key_room", "    if its.tenant then\n", "    if false then\n"),
     Fault("jobs/hooks", '        return (redis.call("HGET", key.settings, name) or "") ~= (value or "")\n', ""),
     # A tenant that nothing bounds.
@@ -91,11 +94,11 @@ FAULTS = (
     Fault("keyed/roomy", "has_room(name, its_key, its, ROOM - 1)", "has_room(name, its_key, its, ROOM)"),
     Fault("keyed/roomy", "first == id and standing == id and turn", "turn"),
     Fault("keyed/roomy", 'and turn == (tenants.shares() or "")', ""),
-    Fault("keyed/roomy", "    if turn or not text then\n", "    if not text then\n"),
-    Fault("keyed/roomy", "local is_so = unbounded.says(text, stated.tenant)", "local is_so = true"),
-    Fault("keyed/roomy", "not key_rows.is_paused(stated.key) and", ""),
+    Fault("keyed/roomy", "    if turn or not text then\n", "    if not text then\n", _TURN_ENDS),
+    Fault("keyed/roomy", "local is_so = unbounded.says(text, stated.tenant)", "local is_so = true", _IN_FORCE),
+    Fault("keyed/roomy", "not key_rows.is_paused(stated.key) and", "", _IS_PAUSED),
     Fault("keyed/roomy", "or tenants.min_of(stated.tenant) > 0 then", "then"),
-    Fault("keyed/roomy", "is_unbounded and not its.turn", "is_unbounded"),
+    Fault("keyed/roomy", "is_unbounded and not its.turn", "is_unbounded", _TURN_ENDS),
     Fault("keyed/roomy", "    shares.stand_no_more(sublane, id, sublane.enqueued)\n", ""),
     Fault("keyed/roomy", '    redis.call("ZREM", place, id)\n    local first', "    local first"),
     Fault("keyed/roomy", "    key_steps.let_go(first, type, lane, second ~= nil)\n", ""),
@@ -105,7 +108,6 @@ FAULTS = (
     Fault("keyed/roomy", "    hooks.enters_lane(first, type, lane, enqueued)\n", ""),
     Fault("keyed/roomy", "    lanes.add(first, type, lane, enqueued)\n", ""),
     Fault("keyed/roomy", "    shares.give_turn(its_key, sublane, first, enqueued)\n", ""),
-    Fault("keyed/roomy", "or passing.id ~= id then", "then"),
     Fault("keyed/roomy", 'redis.call("ZADD", key.held(its_key), fence, id)', ""),
     Fault("keyed/roomy", "known.held + 1", "known.held"),
     Fault("keyed/roomy", "        preemption.hold(id, its_key, fence)\n", ""),
@@ -121,7 +123,7 @@ FAULTS = (
     Fault(
         "keyed/shares", "math.max(tag_of(CLOCK), is_its_turn and start or 0)", "is_its_turn and start or tag_of(CLOCK)"
     ),
-    Fault("keyed/shares", "is_its_turn and start or 0", "start"),
+    Fault("keyed/shares", "is_its_turn and start or 0", "start", _BY_AGE),
     Fault("keyed/shares", 'redis.call("HSET", key.job(id), "charged", call.text(usual_us))', ""),
     Fault("keyed/shares", 'redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))', ""),
     Fault("keyed/shares", "math.max(0, call.now_us - time_in(claimed or call.now))", "0"),
@@ -150,7 +152,7 @@ FAULTS = (
     Fault("keyed/shares", "    if era and half_life_us > 0 then\n", "    if false then\n", _LONG_AGO),
     # Whose turn it is.
     Fault("keyed/shares", "math.max(tag, its_era", "math.max(0, its_era"),
-    Fault("keyed/shares", "its_era == era and tonumber(since) or 0", "0"),
+    Fault("keyed/shares", "its_era == era and tonumber(since) or 0", "0", _IDLE),
     Fault("keyed/shares", "its_era == era and tonumber(since)", "tonumber(since)"),
     Fault("keyed/shares", "read(CLOCK) and tag >= read(CLOCK)", "true"),
     Fault("keyed/shares", 'redis.call("ZREM", key.turns(sublane.type', "tostring(key.turns(sublane.type"),
