@@ -31,7 +31,8 @@ end
 -- publish tells (`enter`); without workers they are kept for a while, and field `published before` has the number.
 function workers.note_served(type, is_served)
     local its = key.metrics(type)
-    local from, to, are_there = "published", "published before", nil
+    local from, to = "published", "published before"
+    local are_there
     if is_served then
         from, to = to, from
         are_there = redis.call("PERSIST", its) == 1
