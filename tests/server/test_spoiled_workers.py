@@ -68,3 +68,9 @@ def test_whether_a_type_is_served_is_seen_again_in_its_metrics(fleet):
     assert fleet.scheduler.repair()
     assert not fleet.scheduler.repair()
     assert client.hgetall(of_html) == {b"published before": b"1"}
+    client.persist(of_html)
+    fleet.join("four", "html")
+    assert fleet.scheduler.repair()
+    assert not fleet.scheduler.repair()
+    assert client.hgetall(of_html) == {b"published": b"1"}
+    assert client.ttl(of_html) == -1

@@ -32,13 +32,14 @@ end
 function workers.note_served(type, is_served)
     local its = key.metrics(type)
     local from, to = "published", "published before"
+    local are_there
     if is_served then
         from, to = to, from
-        redis.call("PERSIST", its)
+        are_there = redis.call("PERSIST", its) == 1
     else
-        redis.call("EXPIRE", its, protocol.METRICS_KEPT_S)
+        are_there = redis.call("EXPIRE", its, protocol.METRICS_KEPT_S) == 1
     end
-    local number = redis.call("HGET", its, from)
+    local number = are_there and redis.call("HGET", its, from)
     if number then
         redis.call("HSET", its, to, number)
         redis.call("HDEL", its, from)

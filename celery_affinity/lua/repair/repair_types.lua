@@ -32,6 +32,7 @@ function repair_types.fix_published(type)
     local now, before = derived.fields(key.metrics(type), "published", "published before")
     local is_served = derived.fields(key.capacity, type)
     if (is_served and before or not is_served and now) and derived.found("published jobs of type " .. type) then
+        redis.call("EXPIRE", key.metrics(type), protocol.METRICS_KEPT_S) -- as without workers
         workers.note_served(type, is_served)
     end
 end
