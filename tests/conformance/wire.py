@@ -26,14 +26,14 @@ def _with_few_bytes(text):
 _SECONDS = re.compile(
     r'(?<="EX", )[\w.]+'
     r'|(?<="PTTL", key\.revoked\(task\)\) / )1000'
-    r'|"EXPIRE", (?P<key>[\w.]+(?:\([^()]*\))?), (?P<kept>.*?)(?P<flag>(?:, "GT")?)\)$',
+    r'|"EXPIRE", (?P<key>[\w.]+(?:\([^()]*\))?), (?P<kept>.*?)(?P<flag>(?:, "GT")?)\)(?P<after>(?: == 1| -- .*)?)$',
     re.MULTILINE,
 )
 
 
 def _longer(found):
     if found["key"]:
-        return f'"EXPIRE", {found["key"]}, ({found["kept"]}) * {LONGER}{found["flag"]})'
+        return f'"EXPIRE", {found["key"]}, ({found["kept"]}) * {LONGER}{found["flag"]}){found["after"]}'
     return f"({found[0]} * {LONGER})"
 
 
