@@ -9,7 +9,6 @@ from .both import often
 from .ending import Ending
 from .invariants import idle_types
 from .publishing import Publishing
-from .quotas import Quotas
 from .recurring import RecurringCalls
 from .serving import Serving
 from .side_by_side import Named, NothingFound
@@ -45,7 +44,7 @@ from .working import Working
 STAGE = 10**14
 
 
-class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringCalls):
+class Stories(Publishing, Working, Serving, Ending, Stopping, RecurringCalls):
     """Longer moves, and those of time and settings."""
 
     @often(8, by_us=times_us)

@@ -6,6 +6,7 @@ _SHARES = "tests/server/test_shares.py::"
 _BY_WEIGHT = _SHARES + "test_slot_seconds_go_by_weight_however_long_the_jobs_are"
 _FORGOTTEN = _SHARES + "test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not"
 _ALL_FORGOTTEN = _SHARES + "test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all"
+_WITHIN_TURNS = _SHARES + "test_each_of_some_tenants_is_served_within_as_many_turns"
 _IDLE = _SHARES + "test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before"
 _YOUNG = _SHARES + "test_a_reserve_keeps_back_a_young_job_whose_turn_it_is_and_the_old_one_goes"
 _AT_ONCE = _SHARES + "test_a_job_that_is_placed_at_once_below_a_minimum_leaves_the_clock_alone"
@@ -154,15 +155,15 @@ FAULTS = (
     Fault("keyed/shares", "math.max(tag, its_era", "math.max(0, its_era"),
     Fault("keyed/shares", "its_era == era and tonumber(since) or 0", "0", _IDLE),
     Fault("keyed/shares", "its_era == era and tonumber(since)", "tonumber(since)"),
-    Fault("keyed/shares", "read(CLOCK) and tag >= read(CLOCK)", "true"),
+    Fault("keyed/shares", "read(CLOCK) and tag >= read(CLOCK)", "true", _IDLE),
     Fault("keyed/shares", 'redis.call("ZREM", key.turns(sublane.type', "tostring(key.turns(sublane.type"),
     Fault("keyed/shares", "        sublane.turn, sublane.is_changed = nil, true\n", ""),
     Fault("keyed/shares", "sublane.turn, sublane.is_changed = era, true", ""),
-    Fault("keyed/shares", "if start > least and left", "if false and left"),
-    Fault("keyed/shares", "best_start == least and best < turn", "best_start == least"),
+    Fault("keyed/shares", "if start > least and left", "if false and left", _BY_WEIGHT),
+    Fault("keyed/shares", "best_start == least and best < turn", "best_start == least", _WITHIN_TURNS),
     Fault("keyed/shares", "start == best_start and turn < best", "start == best_start"),
     Fault("keyed/shares", "#some < 2 * AT_ONCE", "true"),
-    Fault("keyed/shares", "    if not tenants.shares() or not (marks", "    if true or not (marks"),
+    Fault("keyed/shares", "    if not tenants.shares() or not (marks", "    if true or not (marks", _BY_WEIGHT),
     Fault("keyed/shares", "if not is_of_now and half_life_us == 0", "if half_life_us == 0"),
     Fault("keyed/shares", 'redis.call("HSET", key.job(id), "since", since)', ""),
     Fault("keyed/keyed", "    shares.come(id, fresh)\n", ""),
