@@ -22,10 +22,6 @@ STARTS_WITHIN_S = 0.5
 #: Longest time, s, that the end of a task waits for other ends while there are jobs to start: one call tells all ends.
 _ENDS_WAIT_S = 0.01
 
-#: Part of `affinity_lookahead_ms`: ends wait while the jobs ahead take longer. Of the three tasks of 10 ms that two
-#: slots hold ahead one is left then, and two others come before both slots need them.
-_FEW = 1 / 3
-
 #: Weight of the last task, or of the last start, in an average.
 _SHARE_OF_THE_LAST = 1 / 8
 
@@ -178,4 +174,4 @@ class Lookahead:
     def _is_nearly_empty(self) -> bool:
         if isinstance(self._most, int):
             return len(self._waiting) <= self._most // 4
-        return len(self._waiting) * max(self._between_starts_s, _SHORTEST_S) <= self._work_s * _FEW
+        return len(self._waiting) * max(self._between_starts_s, _SHORTEST_S) <= self._work_s / 4

@@ -43,6 +43,7 @@ class Reporting:
         self.outbox = Outbox(claims, heartbeats)
         self._pool, self._host, self._heartbeats = pool, host, heartbeats
         self._in_trouble = False
+        self._made_way = ""
         #: Number of times that the server was found to answer again.
         self.returns = 0
 
@@ -73,6 +74,7 @@ class Reporting:
         is done in another thread than the event loop's, or for a pool without processes.
         """
         if self.lookahead and self._pool.forks and self._host.in_flight is not None and self.claims.frees(tag):
+            self._made_way = tag
             self._host.start_next()
 
     def end(self, tag: str, how: str = "", why: str = "") -> None:
@@ -85,7 +87,8 @@ class Reporting:
             return
         if held.started_s is not None and held.request is not None:
             self._note_length(held.type, held.request.name, time.monotonic() - held.started_s)
-        if not self.lookahead or self._pool.blocks_the_loop:  # else the jobs that are held start first
+        had_jobs_to_start = bool(self.lookahead) or tag == self._made_way  # they start first, and ends go together
+        if not had_jobs_to_start or self._pool.blocks_the_loop:
             self.tell()  # the server works while the event loop goes on
         self._call_for_a_report()
 

@@ -11,7 +11,7 @@ from celery_affinity.rules.ahead import NOTHING, Ahead
 from celery_affinity.rules.setting_checks import AUTO
 from celery_affinity.server.replies import Claim
 
-from ..support.members import Host, reporting_of
+from ..support.members import reporting_of
 
 WORK_S = 0.02
 
@@ -66,23 +66,6 @@ def test_by_work_the_time_between_starts_counts_if_it_is_longer_than_a_slots_par
         now += 0.002
         ahead.next()
     assert 1_900 < ahead.room(slots=8).costs["pdf"] <= 2_000, "eight threads share one interpreter"
-
-
-def test_by_work_ends_wait_until_the_jobs_ahead_are_few(monkeypatch):
-    now = 100.0
-    monkeypatch.setattr("celery_affinity.membership.lookahead.time.monotonic", lambda: now)
-    ahead = Lookahead(AUTO, WORK_S)
-    ahead.note_length("pdf", 0.01)
-    for job in range(60):
-        ahead.add(claim(str(job), fence=job), str(job))
-    can_wait = {}
-    while ahead:
-        now += 0.0055  # as two slots start tasks of 10 ms
-        ahead.next()
-        if len(ahead) < 3:
-            can_wait[len(ahead)] = ahead.ends_can_wait(Host())
-    assert ahead.room(slots=2).work_us // ahead.room(slots=2).costs["pdf"] == 3
-    assert [can_wait[jobs] for jobs in (2, 1, 0)] == [True, False, False]
 
 
 def test_by_work_the_types_are_those_that_ended_last():

@@ -74,6 +74,18 @@ def test_elsewhere_the_next_job_starts_in_the_next_iteration(written, where):
     assert worker.claims.unfinished() == 2 + where.get("ahead", 3)
 
 
+def test_an_end_that_made_way_for_the_last_job_ahead_goes_out_with_the_others_of_the_iteration(written):
+    worker, tag = one_of_two_has_ended(ahead=1)
+    in_a_pool(worker)
+    told = worker.reporting.tell = Mock()
+    worker.reporting.make_way(tag)
+    worker.reporting.end(tag)
+    assert not worker.reporting.lookahead
+    assert (told.called, worker.reporting._host.woken) == (False, 1)
+    worker.reporting.end("job2:2")
+    assert told.called, "it had nothing to make way for"
+
+
 def test_a_job_that_was_revoked_since_its_request_was_made_leaves_the_slot_to_the_next(written):
     worker, tag = one_of_two_has_ended()
     in_a_pool(worker)
