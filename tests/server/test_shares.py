@@ -408,11 +408,11 @@ def test_with_a_half_life_the_tenant_that_has_used_least_goes(valkey, redis_clie
 @pytest.mark.parametrize(
     ("rules", "changes", "publish", "release"),
     [
-        ("", {}, 7, 17),
-        (of("a"), {}, 10, 24),
-        (of("a"), {"tenants": "*=max:20"}, 12, 25),
-        (of("a"), SHARES, 13, 39),
-        (of("a"), SHARES | {"tenant_half_life_us": "3600000000"}, 11, 39),
+        ("", {}, 8, 17),
+        (of("a"), {}, 11, 24),
+        (of("a"), {"tenants": "*=max:20"}, 13, 25),
+        (of("a"), SHARES, 14, 39),
+        (of("a"), SHARES | {"tenant_half_life_us": "3600000000"}, 12, 39),
     ],
 )
 def test_a_tenant_costs_the_commands_that_the_docs_say(valkey, redis_client, rules, changes, publish, release):

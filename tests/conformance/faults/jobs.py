@@ -8,7 +8,7 @@ _IN_PARTS = _ENDED + "test_very_many_too_many_go_in_parts"
 _REFUSED = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
 _HOLDS = "tests/server/test_part.py::test_what_goes_waits_for_the_key_that_the_run_holds"
 _REVOKED = "tests/server/test_revoked_tasks.py::test_a_task_stays_revoked_"
-_ENDED_AGAIN = "tests/server/test_revoked_tasks.py::test_an_ended_job_of_whose_task_nothing_is_left_is_new_again"
+_ENDED_AGAIN = "tests/server/test_revoked_tasks.py::test_an_ended_job_is_known_whatever_is_left_of_its_task"
 _HALF_WAY = "tests/server/test_revoked_tasks.py::test_a_publish_that_failed_half_way_finds_its_own_job_when_repeated"
 _KEPT_NO_MORE = "tests/server/test_keyed.py::test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time"
 
@@ -146,8 +146,7 @@ FAULTS = (
     ),
     Fault("jobs/find_by", "elseif revoked_s > 0 then", "elseif false then", _REVOKED + "whose_dead_letter_is_dropped"),
     Fault("jobs/find_by", "if other == id then", "if false then", _HALF_WAY),
-    Fault("jobs/enter", "< job_fields.IN_ROW and is_found then", "< 0 then", _ENDED_AGAIN),
-    Fault("jobs/enter", 'redis.call("ZREM", key.ended, id)', "", _ENDED_AGAIN),
+    Fault("jobs/enter", "    if is_known(id) then\n        return", "    if false then\n        return", _ENDED_AGAIN),
     Fault("jobs/job_check", 'priority ~= "10" and not', "not"),
     Fault("jobs/job_check", 'expires_us ~= "" and', ""),
     Fault("jobs/job_check", "#id > protocol.LONGEST_ID or", ""),
