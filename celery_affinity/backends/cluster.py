@@ -99,7 +99,11 @@ class ClusterBackend(RedisBackend):
         }
 
     def _create_client(self, **params: Any) -> RepeatedClient:
-        return RepeatedClient(lambda call: self.ensure(call, ()), self._get_pool(**params))
+        pool = self._get_pool(**params)
+        # A subscription that is collected while its pool makes a connection gives back its own: redis-py before 6.2
+        # waits for ever there, since a reconnect leaves a subscription behind.
+        pool._lock = threading.RLock()
+        return RepeatedClient(lambda call: self.ensure(call, ()), pool)
 
     def ensure(self, fun: Callable[..., Any], args: Any, **policy: Any) -> Any:
         """Return what *fun* returns, called again after a lost connection. A call within another is a part of it."""

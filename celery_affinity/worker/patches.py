@@ -42,6 +42,7 @@ PATCHED = (
     "Consumer.reset_rate_limits",
     "Consumer.update_strategies",
     "AsynPool._track_child_process",
+    "ResultHandler._flush_outqueue",
     "ResultHandler._recv_message",
     "TaskPool.apply_async",
     "TaskPool.flush",

@@ -22,6 +22,9 @@ from kombu.utils import functional
 if TYPE_CHECKING:
     from billiard.pool import ApplyResult
 
+#: Longest wait, ms, for the rest of a result at the end of a pool, before the pool looks whether its process is there.
+_LOOK_MS = 500
+
 
 def forks(pool: BasePool) -> bool:
     """Return whether *pool* runs tasks in processes that it forks."""
@@ -138,6 +141,36 @@ def keep_what_is_half_read(pool: BasePool) -> None:
         return read
 
     results._recv_message = receiving
+    if not hasattr(results, "_finish_partial_read") and hasattr(results, "_flush_outqueue"):
+        _finish_at_the_end(results, reading)
+
+
+def _finish_at_the_end(results: Any, reading: dict[int, tuple[object, Generator[None, None, None]]]) -> None:
+    """Have a pool that is joined read the rest of a result before it reads the next one, as Celery does since 5.7.
+
+    The rest would be taken for a length: the end of the task would be lost, and a warm shutdown last half a minute, or
+    for ever.
+    """
+    flush: Callable[..., None] = results._flush_outqueue
+
+    @wraps(flush)
+    def flushing(fd: int, remove: Callable[[int], None], *args: Any) -> None:
+        process, read = reading.get(fd, (None, None))
+        if read is None or process is not results.fileno_to_outq.get(fd):
+            return flush(fd, remove, *args)
+        if inspect.getgeneratorstate(read) != inspect.GEN_SUSPENDED:
+            return flush(fd, remove, *args)
+        poller = select.poll()
+        poller.register(fd, select.POLLIN)
+        if not poller.poll(_LOOK_MS):
+            return None  # the pool looks again, or finds that the process is gone
+        try:
+            next(read, None)
+        except (OSError, EOFError):
+            remove(fd)
+        return None
+
+    results._flush_outqueue = flushing
 
 
 def read_results(pool: BasePool) -> None:

@@ -90,6 +90,17 @@ def test_results_are_compressed_expire_and_are_forgotten(cluster, new_app):
     assert backend.client.keys() == []
 
 
+def test_a_subscription_that_is_collected_while_its_pool_makes_a_connection_goes_back(app):
+    """As after a reconnect. In redis-py before 6.2, a pool waits for itself then."""
+    pool = app.backend.client.connection_pool
+    subscription = app.backend.client.pubsub()
+    subscription.subscribe("x")
+    with pool._lock:
+        assert pool._lock.acquire(blocking=False), "its own thread is let in"
+        pool._lock.release()
+        subscription.close()
+
+
 def waits(app, *ids):
     """Begin to wait for results. Return a function that waits for the end of that."""
     results, got = [app.AsyncResult(each) for each in ids], []

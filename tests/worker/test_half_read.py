@@ -1,0 +1,41 @@
+"""A prefork pool that ends while a result is half read, before Celery 5.7: the rest is read first."""
+
+import os
+from types import SimpleNamespace
+
+from celery_affinity.worker.pools import keep_what_is_half_read
+
+
+class Results:
+    """A pool's reader of results of one byte of length and as many bytes, on the pipe *fd*."""
+
+    def __init__(self, fd, got):
+        self.fileno_to_outq, self.got = {fd: "process"}, got
+
+    def _recv_message(self, add_reader, fd, callback):
+        (length,) = os.read(fd, 1)
+        yield
+        callback(os.read(fd, length))
+
+    def _flush_outqueue(self, fd, remove, process_index, on_state_change):
+        (length,) = os.read(fd, 1)
+        on_state_change(os.read(fd, length))
+
+
+def test_a_result_that_is_half_read_is_read_before_the_next_one():
+    (reads, writes), got = os.pipe(), []
+    try:
+        results = Results(reads, got)
+        keep_what_is_half_read(SimpleNamespace(_pool=SimpleNamespace(_result_handler=results)))
+        os.write(writes, b"\x05")
+        next(results._recv_message(None, reads, got.append))
+        ends = []
+        results._flush_outqueue(reads, ends.append, results.fileno_to_outq, got.append)
+        assert (got, ends) == ([], []), "the rest has not come"
+        os.write(writes, b"first\x03two")
+        for _ in range(2):
+            results._flush_outqueue(reads, ends.append, results.fileno_to_outq, got.append)
+        assert (got, ends) == ([b"first", b"two"], [])
+    finally:
+        os.close(reads)
+        os.close(writes)
