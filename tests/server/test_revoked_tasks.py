@@ -55,17 +55,6 @@ def test_a_task_stays_revoked_whose_dead_letter_is_dropped(fleet, ttl_ms):
     assert published(fleet, "retry", "task-job") == "revoked"
 
 
-def test_an_ended_job_is_known_whatever_is_left_of_its_task(fleet):
-    fleet.join("worker", "pdf", settings={"keep": HOUR_S})
-    fleet.publish("job", "pdf", task_id="task")
-    fleet.end("worker", *fleet.inbox("worker"), inline=False)
-    assert published(fleet, "job", "another") is False
-    fleet.scheduler.client.delete(fleet.scheduler.keys.key("task", "task"))
-    assert published(fleet, "job", "task") is False
-    assert fleet.state("job") == "done"
-    assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("task", "another"))
-
-
 def test_a_publish_that_failed_half_way_finds_its_own_job_when_repeated(fleet, redis_client):
     key = fleet.scheduler.keys.key
     redis_client.set(key("lane", "pdf", "queued.0"), "no lane")
