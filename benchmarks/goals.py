@@ -166,9 +166,9 @@ DRAINING = (
     *(
         at_least(
             0.98,
-            f"drain, {each.pool}, figures of types",
+            f"drain, {each.pool}, metrics of types",
             goal_of("figures", each),
-            note="without figures",
+            note="without metrics",
         )
         for each in METRICS
     ),
