@@ -148,7 +148,7 @@ def test_half_of_the_tasks_of_a_drain_have_figures_keys_or_tenants(tmp_path):
     content = json.loads((tmp_path / "results.json").read_text())
     reached = {goal["what"]: goal["reached"] for goal in content["goals"]}
     for part, what, goal in (
-        ("figures", "figures", "figures of types"),
+        ("figures", "figures", "metrics of types"),
         ("keys", "1,000 keys", "1,000 keys"),
         ("tenants", "100 tenants", "100 tenants"),
     ):
