@@ -250,12 +250,13 @@ class Following:
     def start_next(self) -> None:
         """Start the job that has the slot of a task that has just ended, and have a prefork pool write it at once.
 
-        An error is raised in the loop: it has nothing to do with the task that has ended.
+        An error is raised in the loop, and so is a SystemExit of a signal's handler or of a stop: it has nothing to do
+        with the task that has ended, whose end goes on.
         """
         try:
             if self._start_as_many_as_fit():
                 pools.writes_to_idle_processes(self._consumer.pool, self._consumer.hub)
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:
             self._consumer.call_soon(_fail, exc)
 
     def _start_what_has_a_slot(self) -> int:
@@ -294,5 +295,5 @@ class Following:
             self._members.give_back(tags)
 
 
-def _fail(exc: Exception) -> None:
+def _fail(exc: BaseException) -> None:
     raise exc

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 from celery import Celery
+from celery.exceptions import WorkerShutdown
 from celery.worker import state
 from celery.worker.request import create_request_cls
 
@@ -109,14 +110,15 @@ def test_who_stops_starts_nothing(monkeypatch):
     assert host.following.start_next.call_count == 1
 
 
-def test_an_error_of_the_next_start_is_raised_in_the_loop(written):
+@pytest.mark.parametrize("error", [OSError, SystemExit, WorkerShutdown])
+def test_an_error_of_the_next_start_is_raised_in_the_loop(written, error):
     worker, tag = one_of_two_has_ended()
     in_a_pool(worker).limited.call_soon = Mock()
-    worker.following._hand_over = Mock(side_effect=OSError("lost"))
+    worker.following._hand_over = Mock(side_effect=error("lost"))
     worker.reporting.make_way(tag)
-    fail, error = worker.limited.call_soon.call_args.args
-    with pytest.raises(OSError, match="lost"):
-        fail(error)
+    fail, raised = worker.limited.call_soon.call_args.args
+    with pytest.raises(error, match="lost"):
+        fail(raised)
 
 
 @pytest.fixture
