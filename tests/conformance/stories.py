@@ -9,6 +9,7 @@ from .both import often
 from .ending import Ending
 from .invariants import idle_types
 from .publishing import Publishing
+from .quotas import Quotas
 from .recurring import RecurringCalls
 from .serving import Serving
 from .side_by_side import Named, NothingFound
@@ -44,7 +45,7 @@ from .working import Working
 STAGE = 10**14
 
 
-class Stories(Publishing, Working, Serving, Ending, Stopping, RecurringCalls):
+class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringCalls):
     """Longer moves, and those of time and settings."""
 
     @often(8, by_us=times_us)

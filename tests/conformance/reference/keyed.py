@@ -466,13 +466,13 @@ def end_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
 def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
     """*job* held *key*: keep it for the type that has waited longest while others got it, if that is too long.
 
-    A type that no slot serves, or that is held back, loses its turn: it waits as if it had just had the key.
+    A type that no slot serves, or that is held back, loses its turn: it waits as if it had just had the key. Of an
+    unbounded sub-lane all jobs are in their lane: none of them needs a turn.
     """
     patience_us = int(cohort.settings.get("key_patience_us"))
     had = cohort.had_key.get(key, {})
-    waits = [
-        (max(each.enqueued_us, had.get(each.type, 0)), encode(each.type), each.type) for each in waiting(cohort, key)
-    ]
+    bounded = [each for each in waiting(cohort, key) if sublane_of(key, each) not in cohort.unbounded]
+    waits = [(max(each.enqueued_us, had.get(each.type, 0)), encode(each.type), each.type) for each in bounded]
     since_us, _, type_ = min(waits, default=(now_us, "", ""))
     if not patience_us or type_ == job.type or now_us - since_us < patience_us:
         return
