@@ -121,8 +121,12 @@ function claims.remove(worker, id, fence)
     elseif has_more or has_rules then
         local is_limited
         known.has_more = has_more or hooks.by_mark[marks.of(id)] ~= nil -- of one that merges, another may be the task's
-        known.type, known.stamps, known.expires, is_limited, known.rules, known.name =
-            unpack(#row == 10 and { unpack(row, 5, 10) } or redis.call("HMGET", key.job(id), unpack(MORE)))
+        local before = 4 -- of the values read, how many come before these
+        if #row < before + #MORE then
+            row, before = redis.call("HMGET", key.job(id), unpack(MORE)), 0
+        end
+        known.type, known.stamps, known.expires = row[before + 1], row[before + 2], row[before + 3]
+        is_limited, known.rules, known.name = row[before + 4], row[before + 5], row[before + 6]
         hooks.free(id, known.type, is_limited, known.rules, known.name)
     end
     return known

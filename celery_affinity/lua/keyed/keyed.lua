@@ -208,25 +208,30 @@ local function retry_of(id, its_key)
     end
 end
 
--- Frees one key of a job, as `free` does.
-local function free_one(stated, id, type)
+-- Has a job hold one of its keys no more, which is `stated`. RETURNS whether the key may have room for others now that
+-- it had not.
+local function hold_no_more(stated, id)
     local its_key = stated.key
     if stated.is_preemptible then
         preemption.free(id, its_key)
     end
     if redis.call("ZREM", key.held(its_key), id) == 0 then
-        return
+        return false
     end
-    local known = key_rows.of_call().known[its_key]
+    local known = call.keys and call.keys.known[its_key] or nil
     if known and known.held then
         known.held = known.held - 1
     end
     if stated.tenant then
         shares.correct(its_key, id)
-        if roomy.had_room(stated.tenant, its_key, known) then
-            return
-        end
+        return not roomy.had_room(stated.tenant, its_key, known)
     end
+    return true
+end
+
+-- Finds out who gets one key of a job of `type`, which holds it no more: its retry, or the type whose turn it is.
+local function pass_on(stated, id, type)
+    local its_key = stated.key
     local its, retry, its_type, is_pending = key_rows.read(its_key), nil, nil, nil
     if stated.keeps_order then
         retry, its_type, is_pending = retry_of(id, its_key)
@@ -245,11 +250,19 @@ end
 -- Frees the keys of job `id` of `type`, whose claim was removed. With `keep_order` a key is kept for the job's retry.
 -- `rules`, `name`: what the job's row says.
 function keyed.free(id, type, rules, name)
-    key_rows.know(id, rules or nil, name)
-    for _, stated in ipairs(key_rows.keys_of(id)) do
-        free_one(stated, id, type)
+    local has_room = false
+    for _, stated in ipairs(rule_texts.keys(rules or nil)) do
+        if hold_no_more(stated, id) then
+            if not has_room then
+                key_rows.know(id, rules or nil, name)
+            end
+            has_room = true
+            pass_on(stated, id, type)
+        end
     end
-    key_standing.renew_all(true)
+    if has_room then
+        key_standing.renew_all(true)
+    end
 end
 
 -- Has the caller fill free slots with jobs of the types of which a job of the key is in its lane.

@@ -10,7 +10,7 @@ local NONE, BY_AGE = { max = NO_MAX, min = 0, weight = 1 }, {}
 
 -- RETURNS a table: name -> the quota of the tenant: max, min, and weight. There may be thousands of names, most of them
 -- with a maximum alone.
-local function meaning_of(text)
+local function quotas_in(text)
     local quotas = {}
     for name, most, rest in string.gmatch(text, "(%S+)=max:(%d*)(%S*)") do
         local quota = { max = tonumber(most) or NO_MAX, min = 0, weight = 1 }
@@ -21,6 +21,11 @@ local function meaning_of(text)
         quotas[name] = quota
     end
     return quotas
+end
+
+-- RETURNS what `in_force` does, by the quotas in `text`, while tenants go by age, and nothing is paused.
+local function meaning_of(text)
+    return { quotas = quotas_in(text), has_pauses = false }
 end
 
 -- RETURNS what field `shares` says, a table: the era and the half-life.
@@ -36,12 +41,15 @@ local function in_force()
     if not its then
         local words = redis.call("HMGET", key.settings, "tenants", "shares", "has_pauses")
         local text, text_of_shares = words[1] or "", words[2]
-        local of_shares = text_of_shares and (meanings_of_shares.of[text_of_shares]
-            or kept.keep(meanings_of_shares, text_of_shares, meaning_of_shares(text_of_shares))) or BY_AGE
-        its = {
-            quotas = meanings.of[text] or kept.keep(meanings, text, meaning_of(text)),
-            era = of_shares.era, half_life_us = of_shares.half_life_us, has_pauses = words[3] ~= false,
-        }
+        its = meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
+        if text_of_shares or words[3] then
+            local of_shares = text_of_shares and (meanings_of_shares.of[text_of_shares]
+                or kept.keep(meanings_of_shares, text_of_shares, meaning_of_shares(text_of_shares))) or BY_AGE
+            its = {
+                quotas = its.quotas, era = of_shares.era, half_life_us = of_shares.half_life_us,
+                has_pauses = words[3] ~= false,
+            }
+        end
         call.tenants = its
     end
     return its

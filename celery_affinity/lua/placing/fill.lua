@@ -4,13 +4,13 @@
 -- it would be claimed.
 -- Cost: O(log n) in pending jobs, independent of workers; grows with `types`, once in a call.
 
--- Does with a job of `waiting` that has rules what `does`, a function of `hooks`, does. RETURNS what that returns.
-local function with_its_rules(waiting, does, ...)
-    call.claiming = waiting -- a rule may change its heads
-    local result = does(...)
+-- A rule may change the heads of `waiting` between the two: it does its part with a job that has a key.
+local function begin_rule(waiting)
+    call.claiming = waiting
+end
+local function end_rule(waiting)
     call.claiming = false
     candidates.read_first_heads(waiting)
-    return result
 end
 
 -- RETURNS the job whose turn it is instead of `job`; and whether `job` goes whosever turn it is, since a reserve keeps
@@ -51,8 +51,8 @@ function fill.from(waiting, caller, view, fresh)
         if not job then
             break
         end
-        local is_marked = hooks.is_mark[string.sub(job.id, -1)]
-        local is_ruled = is_marked and marks.has_key(job.id)
+        local mark = string.sub(job.id, -1)
+        local is_marked, is_ruled = hooks.is_mark[mark], protocol.MARKS_OF_KEYS[mark]
         if is_ruled and not needs_no_turn then
             job, needs_no_turn = in_turn(waiting, job, view)
         end
@@ -61,7 +61,12 @@ function fill.from(waiting, caller, view, fresh)
         if view.is_ahead and (has_limit or (is_ruled and not hooks.may_be_ahead(id))) then
             break -- it would hold its key, or count, while it waits for a slot
         end
-        local may_start = not is_ruled or with_its_rules(waiting, hooks.may_start, id, job.type, job.lane)
+        local may_start = true
+        if is_ruled then
+            begin_rule(waiting)
+            may_start = hooks.may_start(id, job.type, job.lane)
+            end_rule(waiting)
+        end
         if may_start and fresh and not fresh[id] then
             reply[1] = reply[1] .. left_of(waiting)
             break
@@ -80,8 +85,13 @@ function fill.from(waiting, caller, view, fresh)
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if is_ruled and may_start then
-            with_its_rules(waiting, fence and hooks.hold or hooks.leave_gate, id, job.type, job.lane, fence,
-                needs_no_turn)
+            begin_rule(waiting)
+            if fence then
+                hooks.hold(id, job.type, job.lane, fence, needs_no_turn)
+            else
+                hooks.leave_gate(id, job.type, job.lane)
+            end
+            end_rule(waiting)
         end
         if fence then
             if not has_row then

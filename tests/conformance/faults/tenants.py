@@ -116,7 +116,11 @@ FAULTS = (
     Fault("keyed/roomy", '        redis.call("ZREM", place, id)\n        has_more', "        has_more"),
     Fault("keyed/roomy", 'redis.call("EXISTS", place) == 1', "true"),
     Fault("keyed/key_turns", "if its.tenant and roomy.has_room(its.tenant, its_key, its) then", "if false then"),
+    Fault("keyed/keyed", "return not roomy.had_room(stated.tenant, its_key, known)", "return false"),
+    Fault("keyed/keyed", "            pass_on(stated, id, type)\n", ""),
     Fault("keyed/tenants", "has_pauses = words[3] ~= false", "has_pauses = false"),
+    Fault("keyed/tenants", "        if text_of_shares or words[3] then", "        if text_of_shares then"),
+    Fault("keyed/tenants", "        if text_of_shares or words[3] then", "        if words[3] then"),
     Fault("types/rule_changes", '            redis.call("HDEL", key.settings, "has_pauses")\n', ""),
     # The account of a tenant.
     Fault("keyed/shares", "with_more(its_key, start, usual_us - used_us)", "with_more(its_key, start, usual_us)"),
