@@ -1,8 +1,9 @@
-"""Moves of a tenant with a maximum for which more jobs wait, and that has room for several, or just none."""
+"""Moves of tenants: one has a maximum, and more jobs wait than may run; several go by shares of what each has used."""
 
 from itertools import count
 
 from celery_affinity.rules.ahead import NOTHING
+from celery_affinity.server.arguments import TypeSums
 
 from . import draw
 from .both import Both, often, rules_of
@@ -14,8 +15,13 @@ _quotas = draw.sampled_from(
 _turns = draw.sampled_from(["age", "age", "share"])
 
 
+#: How long jobs of a type usually take, µs, and by how much a job takes longer or shorter.
+_USUAL_US = 4 * SECOND_US
+_took_us = draw.sampled_from([0, 1, SECOND_US, SECOND_US, 3 * SECOND_US, _USUAL_US, 9 * SECOND_US])
+
+
 class Quotas(Both):
-    """Moves of a tenant for which more jobs wait than may run at once."""
+    """Moves of tenants for which more jobs wait than may run at once."""
 
     @often(
         4,
@@ -33,12 +39,7 @@ class Quotas(Both):
     def fill_a_tenant(self, index, slots, lanes, quotas, turns, mark, pause, inline):
         """Jobs of a tenant wait and get slots; then other quotas or a pause are in force, and jobs come and end."""
         worker, given = WORKERS[index], self._of_one_tenant(mark)
-        for what in [*self.reference.pauses]:
-            self._resume(what)
-        for other in [*self.reference.workers]:
-            self._leave(other)
-        for type_ in TYPES[:2]:
-            self._purge(type_)
+        self._begin_anew()
         self._configure({"limits": "", "reserve": "", "tenants": quotas[0], "tenant_turns": turns[0]})
         for type_, priority in lanes:
             self._publish(next(given), type_, False, priority, 0)
@@ -53,6 +54,44 @@ class Quotas(Both):
             self._publish(next(given), type_, False, priority, 0)
         self.compare()
         self._end_one(worker, inline=inline)
+
+    @often(
+        3,
+        index=draw.integers(0, len(WORKERS) - 1),
+        slots=draw.integers(1, 3),
+        half_life_us=draw.sampled_from([0, 0, 0, 5 * SECOND_US]),
+        jobs=draw.integers(4, 10),
+        takes_us=draw.lists(_took_us, min_size=3, max_size=8),
+        mark=draw.sampled_from(["$", "$", "&"]),
+        priority_percentage=draw.sampled_from([100, 100, 50]),
+        late=draw.integers(0, 3),
+    )
+    def account_for_tenants(self, index, slots, half_life_us, jobs, takes_us, mark, priority_percentage, late):
+        """Jobs of several tenants take longer or shorter than usual, and others come: turns go by what each has used."""
+        worker = WORKERS[index]
+        self._begin_anew()
+        shares = {"tenants": "", "tenant_turns": "share", "tenant_half_life_us": str(half_life_us)}
+        self._configure({"limits": "", "reserve": "", "priority_percentage": str(priority_percentage), **shares})
+        self._join(worker, TYPES[:2], slots, 0, {})
+        self._count(worker, next(self.pages), [TypeSums(TYPES[0], {}, 10, 10 * _USUAL_US, f"{_USUAL_US} 10 1")])
+        given = [f"t{next(self.job_numbers)}{mark}" for _ in range(jobs + late)]
+        for job_id in given[:jobs]:
+            self._publish(job_id, TYPES[0], False, 0, 0)
+        self.compare()
+        for nth, took_us in enumerate(takes_us):
+            self.pass_time(took_us)
+            if nth < late:
+                self._publish(given[jobs + nth], TYPES[0], False, 0, 0)
+            self._end_one(worker, inline=True)
+
+    def _begin_anew(self):
+        """Have no worker live, nothing be paused, and no job of two types wait."""
+        for what in [*self.reference.pauses]:
+            self._resume(what)
+        for other in [*self.reference.workers]:
+            self._leave(other)
+        for type_ in TYPES[:2]:
+            self._purge(type_)
 
     def _of_one_tenant(self, mark):
         ids = (f"t{next(self.job_numbers)}{mark}" for _ in count())

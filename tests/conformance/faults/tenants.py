@@ -98,7 +98,6 @@ FAULTS = (
     Fault("keyed/roomy", "    if turn or not text then\n", "    if not text then\n", _TURN_ENDS),
     Fault("keyed/roomy", "local is_so = unbounded.says(text, stated.tenant)", "local is_so = true", _IN_FORCE),
     Fault("keyed/roomy", "not key_rows.is_paused(stated.key) and", "", _IS_PAUSED),
-    Fault("keyed/roomy", "or tenants.min_of(stated.tenant) > 0 then", "then"),
     Fault("keyed/roomy", "is_unbounded and not its.turn", "is_unbounded", _TURN_ENDS),
     Fault("keyed/roomy", "    shares.stand_no_more(sublane, id, sublane.enqueued)\n", ""),
     Fault("keyed/roomy", '    redis.call("ZREM", place, id)\n    local first', "    local first"),
