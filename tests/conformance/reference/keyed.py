@@ -276,12 +276,16 @@ def _is_alone_and_unbounded(cohort: Cohort, job: Job) -> bool:
 def _bound(cohort: Cohort, key: str) -> None:
     """Find out which sub-lanes of *key* are unbounded: those that began when it was, until it is not.
 
-    All jobs of such a sub-lane are in their lane.
+    All jobs of such a sub-lane are in their lane. A sub-lane of which all jobs have left has ended, even if others have
+    come: a job that stands is called back before an older one goes on in its stead.
     """
-    before = {each for each in cohort.sublanes if each[0] == key}
-    now = {sublane_of(key, job) for job in waiting(cohort, key)}
-    cohort.sublanes = (cohort.sublanes - before) | now
-    its = (cohort.unbounded.keys() & now) | (now - before)
+    before = {each: jobs for each, jobs in cohort.sublanes.items() if each[0] == key}
+    now: dict[SubLane, set[str]] = {}
+    for job in waiting(cohort, key):
+        now.setdefault(sublane_of(key, job), set()).add(job.id)
+    cohort.sublanes = {each: jobs for each, jobs in cohort.sublanes.items() if each[0] != key} | now
+    began = {each for each, jobs in now.items() if jobs.isdisjoint(before.get(each, ()))}
+    its = (cohort.unbounded.keys() & now.keys()) | began
     cohort.unbounded = {each: most for each, most in cohort.unbounded.items() if each[0] != key}
     if is_unbounded(cohort, key):
         cohort.unbounded |= dict.fromkeys(its, limit_of(cohort, key))

@@ -289,8 +289,8 @@ class Cohort:
     """Keys of rules that had room when they were renewed last -> the only type that the room is for, None: any."""
     stood: set[str] = field(default_factory=set)
     """Pending jobs that stood in their lanes when a key was renewed last."""
-    sublanes: set[SubLane] = field(default_factory=set)
-    """Where jobs wait for their keys, as when these were renewed last."""
+    sublanes: dict[SubLane, set[str]] = field(default_factory=dict)
+    """Where jobs wait for their keys, and which, as when these were renewed last."""
     unbounded: dict[SubLane, int] = field(default_factory=dict)
     """Those of tenants of which no job has had to wait since they began -> the maximum: each of their jobs stands."""
     first_keys: set[str] = field(default_factory=set)
