@@ -167,6 +167,21 @@ def test_a_job_that_took_less_than_usual_gives_its_tenant_credit(fleet, redis_cl
     assert dict(tags)[b"tenant%3Aa"] == 10_000_000
 
 
+def test_a_tenant_goes_that_has_used_least_behind_several_that_have_used_more_elsewhere(fleet):
+    """The four jobs that wait for a PDF have the starts of before; the first three tenants have used slots since."""
+    tenants = ("a", "b", "c", "d")
+    for tenant in tenants:
+        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
+    fleet.join("other", "excel", slots=1)
+    for tenant in tenants[:3]:
+        fleet.publish(f"{tenant}.excel$", "excel", rules=of(tenant))
+        [claim] = fleet.inbox("other")
+        fleet.scheduler.advance(60)
+        fleet.end("other", claim)
+    fleet.join("worker", PDF, slots=1)
+    assert order_of(fleet) == ["d$", "a$", "b$", "c$"]
+
+
 def test_a_job_that_comes_back_after_a_crash_was_charged_for_the_time_of_its_slot(fleet, redis_client):
     fleet.join("one", PDF)
     fleet.publish("a$", PDF, rules=of("a"))

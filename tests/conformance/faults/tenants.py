@@ -9,6 +9,7 @@ _ALL_FORGOTTEN = _SHARES + "test_of_very_many_tenants_that_were_there_once_a_tic
 _WITHIN_TURNS = _SHARES + "test_each_of_some_tenants_is_served_within_as_many_turns"
 _IDLE = _SHARES + "test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before"
 _YOUNG = _SHARES + "test_a_reserve_keeps_back_a_young_job_whose_turn_it_is_and_the_old_one_goes"
+_ELSEWHERE = _SHARES + "test_a_tenant_goes_that_has_used_least_behind_several_that_have_used_more_elsewhere"
 _AT_ONCE = _SHARES + "test_a_job_that_is_placed_at_once_below_a_minimum_leaves_the_clock_alone"
 _BY_AGE = _SHARES + "test_claims_by_age_take_the_oldest_job_whosever_turn_it_is"
 _LEAST_GOES = _SHARES + "test_with_a_half_life_the_tenant_that_has_used_least_goes"
@@ -165,7 +166,7 @@ FAULTS = (
     Fault("keyed/shares", "if start > least and left", "if false and left", _BY_WEIGHT),
     Fault("keyed/shares", "best_start == least and best < turn", "best_start == least", _WITHIN_TURNS),
     Fault("keyed/shares", "start == best_start and turn < best", "start == best_start"),
-    Fault("keyed/shares", "#some < 2 * AT_ONCE", "true"),
+    Fault("keyed/shares", "#some < 2 * AT_ONCE", "true", _ELSEWHERE),
     Fault("keyed/shares", "    if not tenants.shares() or not (marks", "    if true or not (marks", _BY_WEIGHT),
     Fault("keyed/shares", "if not is_of_now and half_life_us == 0", "if half_life_us == 0"),
     Fault("keyed/shares", 'redis.call("HSET", key.job(id), "since", since)', ""),
