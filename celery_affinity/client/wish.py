@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from celery import Celery
 
 from ..rules import call_options, option_values
-from ..rules.affinity import Affinity, affinity_of, as_affinity, check_priority
+from ..rules.affinity import RULES, Affinity, affinity_of, as_affinity, check_priority
 from . import destination, first_try, stated_rules
 from .of_app import settings_of, tasks_of
 from .stamp import Message
@@ -88,13 +88,14 @@ class Wish(NamedTuple):
 
 
 def _of_mapped_task(call: "Sending") -> Affinity:
-    """Return what the task asks for that a ``map``, ``starmap`` or ``chunks`` runs: a key is of one call alone."""
+    """Return the affinity of the task that a ``map``, ``starmap`` or ``chunks`` runs, without its rules.
+
+    Rules are filled with the arguments of one call, and a map has the arguments of many.
+    """
     body = call.called_with
     name = destination.mapped_by(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
     task = tasks_of(call.app).get(name) if name else None
-    return replace(
-        affinity_of(task), exclusive=None, rate=None, tenant=None, merge=None, preemptible=None, locality=None
-    )
+    return replace(affinity_of(task), **dict.fromkeys((*RULES, "preemptible")))
 
 
 def _type_without_a_route(app: Celery, task: Any, name: str, properties: Mapping[str, Any]) -> str | None:

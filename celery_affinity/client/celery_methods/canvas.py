@@ -169,7 +169,7 @@ def _or(original: Method) -> Method:
 
 
 def _fold(original: Method) -> Method:
-    """Keep what the parts given to ``chain()`` pass on, which Celery 5.7 folds into one chain."""
+    """Keep the mode that the parts of a ``chain()`` pass on: Celery 5.7 folds the parts into one chain without it."""
 
     def _fold_chain(tasks: Any) -> Any:
         return original([_part(each) for each in tasks])
