@@ -99,7 +99,7 @@ def _of_mapped_task(call: "Sending") -> Affinity:
 
 
 def _type_without_a_route(app: Celery, task: Any, name: str, properties: Mapping[str, Any]) -> str | None:
-    """Return the type of a task that is published with kombu alone. Any place but the default counts more."""
+    """Return the type of a task that is published with kombu alone; None if the call names a place of its own."""
     type_ = destination.type_of_task(app, task, name)
     place = properties.get("delivery_info")
     if type_ is None or not isinstance(place, Mapping):

@@ -178,7 +178,7 @@ def _fold(original: Method) -> Method:
 
 
 def _header(original: Method) -> Method:
-    """Keep what a group or a chain passes on that becomes the header of a chord: Celery takes the tasks out of it."""
+    """Keep the mode of a group or chain that becomes the header of a chord: Celery takes the tasks alone out of it."""
 
     def _maybe_group(tasks: Any, app: Any) -> Any:
         return original(_part(tasks), app)
