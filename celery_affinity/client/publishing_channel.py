@@ -4,6 +4,7 @@ So a call passes this room once, from Celery's method (`celery_methods`) to the 
 `stamping`, where the call begins, and `PublishingChannel._put` lies only kombu, which finds the queues of the message.
 """
 
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import redis
@@ -44,6 +45,9 @@ class PublishingChannel(_Channel):
         if begun is not None:
             stamping.end(begun, message)
         return result
+
+    def _next_delivery_tag(self) -> str:
+        return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer
 
     def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
         sending = stamping.sending_of(message, self.connection.client)

@@ -5,7 +5,6 @@ parts: `connections`; `inbox` and `qos`, with which a worker reads; and `client.
 """
 
 import logging
-import secrets
 from typing import Any
 
 from kombu import Queue
@@ -30,9 +29,6 @@ class AffinityChannel(InboxChannel, PublishingChannel):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         self.bound_queues = {}
         super().__init__(connection, **kwargs)
-
-    def _next_delivery_tag(self) -> str:
-        return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer
 
     def _put_fanout(self, exchange: str, message: Message, routing_key: str, **kwargs: Any) -> None:
         revoked = revokes.read(exchange, message)
