@@ -14,13 +14,16 @@ from .of_app import settings_of
 from .stamp import Message, as_stock
 
 if TYPE_CHECKING:
+    from functools import cached_property
+
     from kombu.transport.redis import Channel as _StockChannel
 
     from ..server.scheduler import Scheduler
     from .producer_batch import PublishBatch
 
     class _Channel(_StockChannel):
-        routes: object | None
+        @cached_property
+        def routes(self) -> object | None: ...
 
         def scheduler_for(self, type_: str, *, publishes: bool = False) -> Scheduler: ...
 

@@ -5,13 +5,12 @@ options of call and task by then; `places` says how the two are told apart.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery import Celery
 
 from ..rules import call_options, option_values
-from ..rules.affinity import RULES, Affinity, affinity_of, as_affinity, check_priority
+from ..rules.affinity import Affinity, affinity_of, as_affinity, check_priority
 from . import destination, first_try, stated_rules
 from .of_app import settings_of, tasks_of
 from .stamp import Message
@@ -95,7 +94,8 @@ def _of_mapped_task(call: "Sending") -> Affinity:
     body = call.called_with
     name = destination.mapped_by(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
     task = tasks_of(call.app).get(name) if name else None
-    return replace(affinity_of(task), **dict.fromkeys((*RULES, "preemptible")))
+    asked = affinity_of(task)
+    return Affinity(asked.type, asked.priority, asked.on_demand)
 
 
 def _type_without_a_route(app: Celery, task: Any, name: str, properties: Mapping[str, Any]) -> str | None:
