@@ -106,7 +106,10 @@ class ClusterBackend(RedisBackend):
         return RepeatedClient(lambda call: self.ensure(call, ()), pool)
 
     def ensure(self, fun: Callable[..., Any], args: Any, **policy: Any) -> Any:
-        """Return what *fun* returns, called again after a lost connection. A call within another is a part of it."""
+        """Return what *fun* returns. After a lost connection *fun* is called again, as *policy* says.
+
+        A call of `ensure` inside *fun* repeats nothing by itself: the outer call repeats it.
+        """
         if getattr(self._repeating, "is_under_way", False):
             return fun(*args)
         self._repeating.is_under_way = True

@@ -152,7 +152,7 @@ def _context(ending: Ending) -> Context:
 
 
 def _known_end(backend: Any, task_id: str) -> dict[str, Any] | None:
-    """Return the end of a task that *backend* has: the caller may have seen this end, which stays what it is."""
+    """Return the end of a task that *backend* has, None for none. Nobody may change it: the caller may have seen it."""
     if str(backend.as_uri()).startswith("rpc"):
         return None  # the results are in the caller's queue
     try:

@@ -266,7 +266,10 @@ def _backend(app: Celery, broker: urls.BrokerURL | None) -> Backend | None:
 
 
 def _is_on_a_node(backend: object, broker: str) -> bool:
-    """Return whether Celery takes a node of a cluster, the broker's or another, for the server of results."""
+    """Return whether the URL *backend* names one node of a cluster: Celery would keep all results on that node.
+
+    The node may be one of the cluster in *broker*, the broker's URL, or of another cluster.
+    """
     if not isinstance(backend, str) or "://" not in backend:
         return False
     nodes = {_place(re.sub(r"^\w+[+-]cluster:", "redis:", each)) for each in broker.split(";") if "cluster://" in each}

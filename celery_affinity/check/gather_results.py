@@ -1,4 +1,4 @@
-"""Gather the facts of the result backend: whether there is one of that name, whether it can be made, and answers."""
+"""Gather the facts of the result backend: whether Celery knows its name, can create it, and gets an answer."""
 
 import threading
 from queue import Empty, Queue

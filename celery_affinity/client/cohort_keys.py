@@ -56,7 +56,7 @@ def check(app: Celery, task_name: str, type_: str, maker: RuleMaker) -> None:
 
 
 def in_several(app: Celery) -> Iterator[tuple[str, Sequence[KeyUse]]]:
-    """Yield what makes keys of several cohorts, in words, and the tasks that declare it."""
+    """Yield, in words, each template or function that makes keys of several cohorts, with the tasks that declare it."""
     for source, uses in _uses(app).items():
         if len({use.cohort for use in uses}) > 1:
             yield _shown(source), uses
@@ -87,7 +87,7 @@ def _found(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence
 
 
 def _declared_type(app: Celery, name: str, task: object, settings: Settings) -> str | None:
-    """Return the type of a call that says none, as far as it is known without Celery's router: that makes queues."""
+    """Return the type of a call that says none; None if only Celery's router knows, which would create queues."""
     route = next((options for _, options in options_in_routes(app.conf, name)), {})
     queue = getattr(task, "queue", None) or route.get("queue")
     types = (

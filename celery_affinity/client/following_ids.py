@@ -16,10 +16,11 @@ from .passed_on import parts_of
 
 
 class _Following:
-    """What follows from *origin*, an end. *count*: calls that were published so far, by the name of their task.
+    """The calls that are published because of the end of a task, such as its links. *origin*: what names this end.
 
-    Counted by name, so that what a handler of a signal publishes as well gives no id of a link to another task. A
-    function as *origin* is called once something is published.
+    *count*: name of a task -> its calls that were published so far. A handler of a signal may publish calls as well:
+    as each task is counted by itself, these calls change no id of a link. A function as *origin* is called at the first
+    publish.
     """
 
     def __init__(self, origin: str | Callable[[], str]) -> None:

@@ -33,7 +33,7 @@ class _OfMessage(list["NewJob | Command"]):
 
 
 class BatchChannel(Protocol):
-    """The part of `transport.channel.Channel` that a batch uses."""
+    """The part of `transport.channel.Channel` that a batch uses: its connections, and `PublishingChannel`."""
 
     pool: redis.ConnectionPool
     scheduler: Scheduler

@@ -5,7 +5,6 @@ options of call and task by then; `places` says how the two are told apart.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from celery import Celery
@@ -88,17 +87,19 @@ class Wish(NamedTuple):
 
 
 def _of_mapped_task(call: "Sending") -> Affinity:
-    """Return what the task asks for that a ``map``, ``starmap`` or ``chunks`` runs: a key is of one call alone."""
+    """Return the affinity of the task that a ``map``, ``starmap`` or ``chunks`` runs, without its rules.
+
+    Rules are filled with the arguments of one call, and a map has the arguments of many.
+    """
     body = call.called_with
     name = destination.mapped_by(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
     task = tasks_of(call.app).get(name) if name else None
-    return replace(
-        affinity_of(task), exclusive=None, rate=None, tenant=None, merge=None, preemptible=None, locality=None
-    )
+    asked = affinity_of(task)
+    return Affinity(asked.type, asked.priority, asked.on_demand)
 
 
 def _type_without_a_route(app: Celery, task: Any, name: str, properties: Mapping[str, Any]) -> str | None:
-    """Return the type of a task that is published with kombu alone. Any place but the default counts more."""
+    """Return the type of a task that is published with kombu alone; None if the call names a place of its own."""
     type_ = destination.type_of_task(app, task, name)
     place = properties.get("delivery_info")
     if type_ is None or not isinstance(place, Mapping):

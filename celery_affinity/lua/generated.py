@@ -157,7 +157,7 @@ def _lanes() -> str:
 
 
 def _dead_reasons() -> str:
-    """Return Lua with the reasons of which another process than the worker tells the caller."""
+    """Return Lua with the reasons for a dead letter whose caller another process than the worker tells."""
     announced = [name for name, reason in dead_reasons.REASONS.items() if reason.is_announced]
     return "dead_reasons.ARE_ANNOUNCED = {{ {} }}\n".format(", ".join(f"{name} = true" for name in announced))
 

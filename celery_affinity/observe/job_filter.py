@@ -73,7 +73,7 @@ class Filter:
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """The indexes that have the jobs."""
+        """The names of the Redis keys that list the jobs which may match."""
         if self.stamp is not None:
             return _OF_STAMPS
         return _OF_STATES if self.state is None else _INDEXES[self.state]

@@ -61,7 +61,7 @@ class _At(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A key that has jobs. *name*: by which places are in order."""
+    """A Redis *key* that lists jobs. Places are sorted by *name*."""
 
     name: str
     key: str

@@ -74,7 +74,10 @@ def without_arguments(rows: Sequence[RecurringRow]) -> list[RecurringRow]:
 
 
 def stale_s(reader: Reader, now_us: int) -> float | None:
-    """Return the longest time since anything put off a recurring call, s; None if none is in force, or nothing has."""
+    """Return the age, s, of the oldest last match of a recurring call in force; None without a match.
+
+    A match is a call, or a firing, that puts the recurring call off.
+    """
     names = reader.ask_one("zrange", reader.key("recurring"), 0, MOST_RECURRING_READ - 1)
     keys = [reader.key("recurring_call", text_of(name)) for name in names]
     rows = reader.ask([("hmget", key, ["matched", "suspended"]) for key in keys])

@@ -77,11 +77,11 @@ class Status:
 
     *scheduled*: number of jobs that wait for their ETA, or for more calls; *dead*: number of dead letters kept.
     *counters*: numbers since the cohort's first day, of jobs published for a type without a live worker ("unserved"),
-    and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait. *stale_s*: the
-    longest time since anything put off a recurring call, s; None if none is in force, or nothing has yet. *batches*:
+    and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait. *stale_s*: age, s,
+    of the last match of a recurring call, of the call for which that is longest ago; None without a match. *batches*:
     runs of merged calls since the cohort's first day. *refused*, *dropped*: by type, the jobs that were refused, or
-    dropped, since as many waited as might. *tenants*: those with a quota of their own, and those with the most waiting
-    jobs. *down*: why cohorts are not part of this, by name; None if all are.
+    dropped, because the type was full (``affinity_max_pending``). *tenants*: those with a quota of their own, and those
+    with the most waiting jobs. *down*: why cohorts are not part of this, by name; None if all are.
     """
 
     types: list[TypeStatus]

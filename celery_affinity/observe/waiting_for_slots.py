@@ -18,7 +18,7 @@ from .waiting import Block, Points, SlotsOfTypes, Waiting
 
 @dataclass(frozen=True)
 class Profile:
-    """The workers that serve just *types* (encoded)."""
+    """The workers that serve exactly *types* (encoded)."""
 
     id: str
     types: list[str]

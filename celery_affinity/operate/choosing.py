@@ -34,7 +34,7 @@ class Chosen(NamedTuple):
 
 @dataclass
 class Choice:
-    """What was chosen. *shown*: the first ones, whole. *calls*: number of calls, of which several may be one run.
+    """The jobs that a filter chooses. *shown*: all facts of the first ones. *calls*: how many calls they stand for.
 
     *more*: whether there may be others, because the limits of `choose` were reached.
     """

@@ -125,7 +125,13 @@ def only_tasks_merge(merge: Merge) -> OptionError:
     return OptionError(f"merge belongs to a task; a call can only give its key, with merge_key=, got: {merge!r}")
 
 
-#: Options that make the rules of a job, which may be said of tasks by their names.
+#: What ``affinity_task_rules`` may say of tasks by their names, in the order of the words for users.
+OF_NAMES = (
+    *(Exclusive.option, Rate.option, TenantKey.option, "preemptible", Merge.option),
+    *(each.option for each in WORDS),
+)
+
+#: Options that make the rules of a job.
 RULES = (Merge.option, *(each.option for each in WORDS), Rate.option, Exclusive.option, TenantKey.option)
 
 _FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
@@ -164,8 +170,8 @@ def as_affinity(value: object) -> Affinity:
 
 
 def affinity_of_pattern(value: object) -> Affinity:
-    """Return what a value of ``affinity_task_rules`` means: ``{"exclusive": ..., "rate": ..., "tenant": ...,
-    "preemptible": ..., "merge": ..., "locality": ...}``, some of them, or {} for none. Raises OptionError.
+    """Return what a value of ``affinity_task_rules`` means: a mapping of some of `OF_NAMES`, such as
+    ``{"exclusive": "{host}", "preemptible": True}``, or {} for no rule. Raises OptionError.
     """
     if isinstance(value, Affinity):
         value = {name: said for name in _FIELDS if (said := getattr(value, name)) is not None}
@@ -173,13 +179,9 @@ def affinity_of_pattern(value: object) -> Affinity:
         value = {value.option: value}
     elif value is None:
         value = {}
-    if not isinstance(value, Mapping) or not value.keys() <= {*RULES, "preemptible"}:
-        raise refuse(
-            "a rule of a name",
-            "{'exclusive': ...}, {'rate': ...}, {'tenant': ...}, {'preemptible': ...}, {'merge': ...}, "
-            "{'locality': ...}, some of them together, or {}",
-            value,
-        )
+    if not isinstance(value, Mapping) or not value.keys() <= {*OF_NAMES}:
+        rules = ", ".join(f"{{{name!r}: ...}}" for name in OF_NAMES)
+        raise refuse("a rule of a name", f"{rules}, some of them together, or {{}}", value)
     return Affinity(**{**value, Merge.option: merge_in_settings(value.get(Merge.option))})
 
 

@@ -36,7 +36,7 @@ _LONGEST_US = int(SMALLEST_BUCKET_US * (1 << LARGEST_BUCKET))
 
 @cache
 def field(kind: str, bucket: int) -> str:
-    """Return the field of the times of a kind in a bucket."""
+    """Return the name of the field, in a type's metrics, that counts the times of *kind* in *bucket*."""
     return f"{kind} {bucket:02}"
 
 

@@ -13,7 +13,10 @@ from .settings import SHARE
 
 
 def bonus_in(settings: Mapping[str, str]) -> float:
-    """Return the points that a job gains at most where its hint is held, by *settings*, complete: none with shares."""
+    """Return the points that a job gains at most at a worker that holds its hint; 0 if tenants have shares.
+
+    *settings*: all settings in force, with defaults.
+    """
     return 0.0 if settings["tenant_turns"] == SHARE else float(settings["locality_bonus"])
 
 

@@ -1,6 +1,6 @@
 """The pace of a worker in a type: moving averages of how long its jobs took, which the worker writes into its row.
 
-Of a duration's logarithm, since a few long jobs shall not make a healthy worker look slow.
+The averages are of the durations' logarithms, so that a few long jobs do not make a healthy worker look slow.
 """
 
 import math

@@ -24,7 +24,7 @@ def is_pattern(value: object) -> bool:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Return whether *pattern* stands for the whole of *text*. Both have one form."""
+    """Return whether *pattern* stands for the whole of *text*. Either both are encoded, or neither is."""
     return _of(pattern).fullmatch(text) is not None
 
 

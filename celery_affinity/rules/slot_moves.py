@@ -37,7 +37,7 @@ class SeatAsSeen:
         return self.waiting > 0 and self.free <= 0
 
     def plus(self, slots: int) -> "SeatAsSeen":
-        """Return the seat with *slots* more, or fewer; further ones have a job each, as long as some wait."""
+        """Return the seat with *slots* more, or fewer. Each further slot gets a job, as long as one waits."""
         taken = min(self.waiting, slots) if slots > 0 else 0
         return replace(
             self, slots=self.slots + slots, free=self.free + slots - taken, waiting=self.waiting - taken, in_vain=0

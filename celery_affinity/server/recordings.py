@@ -38,7 +38,7 @@ class Recording(NamedTuple):
 
     @property
     def is_leased(self) -> bool:
-        """Whether somebody keeps it on by and by, and fetches what is written (`lab record --for`)."""
+        """Whether the recording ends soon unless its reader prolongs it, as `lab record --for` does at each fetch."""
         return self.kept_ms * 1000 <= self.until_us + SECOND_US
 
 

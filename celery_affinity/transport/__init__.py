@@ -1,7 +1,7 @@
 """The kombu side: broker URLs, connections, channels, acks.
 
 `client` says what a job needs, and `worker` decides when it starts.
-Read `transport` first, then `channel` (what is published) and `inbox` (what a worker reads).
+Read `transport` first, then `channel` (queues, and revokes) and `inbox` (what a worker reads).
 """
 
 from ..errors import TransportError

@@ -1,37 +1,27 @@
-"""kombu's channels, scheduled: `_put` publishes a message of a task as a job, and a queue is counted with its jobs.
+"""kombu's channels, scheduled: a broadcast revokes jobs, and a queue is counted, purged and deleted with its jobs.
 
-Messages that are no tasks (remote control and its replies, events) take kombu's own ways. A channel is built in three
-steps: `connections`; `inbox` and `qos`, with which a worker reads; and this module, for publishing and for queues.
+Messages that are no tasks (remote control and its replies, events) take kombu's own ways. A channel is built of three
+parts: `connections`; `inbox` and `qos`, with which a worker reads; and `client.publishing_channel`, which publishes.
 """
 
 import logging
-import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import redis
 from kombu import Queue
 from kombu.transport import redis as stock
 
-from ..client import cohort_keys, envelope, revokes, stamping, unserved_warning
-from ..client.of_app import settings_of
+from ..client import revokes
+from ..client.publishing_channel import PublishingChannel
 from ..client.stamp import PROPERTY, Message, as_stock
 from ..rules.cohorts import DEFAULT
 from ..rules.protocol import REVOKED_KEPT_S
 from .inbox import InboxChannel
 
-if TYPE_CHECKING:
-    from ..client.producer_batch import PublishBatch
-
-
 logger = logging.getLogger(__name__)
 
 
-class AffinityChannel(InboxChannel):
+class AffinityChannel(InboxChannel, PublishingChannel):
     """The changes of this transport to kombu's Redis channels, with and without Sentinel."""
-
-    #: Whether messages may be published together. kombu asks, since an error makes it send some of them twice; a job
-    #: that is sent twice is published once.
-    supports_batch_publish = True
 
     #: Queues that were bound to this channel (`queue_binding`), by name.
     bound_queues: dict[str, Queue]
@@ -39,57 +29,6 @@ class AffinityChannel(InboxChannel):
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         self.bound_queues = {}
         super().__init__(connection, **kwargs)
-
-    # -- publish
-
-    def basic_publish(self, message: Message, *args: Any, **kwargs: Any) -> Any:
-        if self.connection is None:
-            # Between choosing the channel and publishing, kombu declares a queue: a connection that broke meanwhile
-            # closed the channel, and only a connection error makes kombu choose the new one.
-            raise redis.ConnectionError("the channel was closed by a reconnect")
-        begun = stamping.begin(message, self.connection.client)
-        result = super().basic_publish(message, *args, **kwargs)
-        if begun is not None:
-            stamping.end(begun, message)
-        return result
-
-    def _next_delivery_tag(self) -> str:
-        return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer
-
-    def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
-        sending = stamping.sending_of(message, self.connection.client)
-        if sending is None:
-            super()._put(queue, message, **kwargs)
-            return
-        type_, capture = sending.type(message) or queue, sending.capture
-        if not settings_of(sending.app).schedules(type_):
-            if capture is not None:
-                capture.published = True
-            sending.warn_of_key(message, type_)
-            super()._put(type_, as_stock(type_, queue, message), **kwargs)
-            return
-        stamp = sending.stamp(message)
-        if self.routes is not None and sending.rule is not None:
-            cohort_keys.check(sending.app, sending.task_name, type_, sending.rule)
-        if capture is not None:
-            capture.append(stamping.Captured(queue, message, stamp, sending.rule))
-            return
-        job = envelope.as_job(queue, message, stamp)
-        batch = kwargs.get("_publish_batch")
-        if batch is not None:
-            batch.add_job(job)
-            return
-        scheduler = self.scheduler_for(job.type, publishes=True)
-        (published,) = scheduler.publish(job)
-        published.check(job)
-        if not published.served:
-            unserved_warning.warn(job.type, scheduler)
-
-    def create_publish_batch(self, max_size: int) -> "PublishBatch":
-        """Return the collector of the messages of a ``Producer.batch``, which is published *max_size* at a time."""
-        from ..client.producer_batch import PublishBatch  # not at the top: kombu before 5.7 knows of no batch
-
-        return PublishBatch(self, max_size)
 
     def _put_fanout(self, exchange: str, message: Message, routing_key: str, **kwargs: Any) -> None:
         revoked = revokes.read(exchange, message)

@@ -250,7 +250,7 @@ class InboxChannel(ConnectedChannel):
 
     @contextmanager
     def burying(self, claim: Claim, tag: str) -> Iterator[None]:
-        """Make a job a dead letter whose message cannot be read, or whose task cannot be started."""
+        """Make the job of *claim* a dead letter if the block, which reads its message and starts its task, raises."""
         assert self.inbox is not None, "a worker reads"
         try:
             yield

@@ -1,4 +1,4 @@
-"""Questions for jobs that come together are one look at the broker: under load a question costs a part of a look."""
+"""Requests that ask for jobs at the same time share one query of the broker, so each costs less under load."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

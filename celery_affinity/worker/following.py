@@ -66,7 +66,7 @@ class Following:
         self._preempting.begin()
 
     def pause(self) -> None:
-        """Start nothing more until `begin`. The worker still wants consumers that are cancelled meanwhile."""
+        """Start nothing more until `begin`. Celery cancels consumers meanwhile; the worker serves their types still."""
         self.drop()
         self._heeds_consumers = False
 

@@ -74,9 +74,9 @@ on_asked: list[Callable[[str, str], None]] = []
 def preempted() -> bool:
     """Return whether the task that runs here is to stop, since another tenant needs its slot.
 
-    The task should save what it has done, and ``raise Preempted``. It may go on as well: if it ends before the grace
-    (``affinity_preemption_grace``) is over, it has ended; then it is stopped where the pool can. False outside of
-    tasks, and in a task that no claim of a job runs.
+    The task should save what it has done, and ``raise Preempted``. It may also go on: a task that ends within the grace
+    (``affinity_preemption_grace``) counts as any other. After the grace, a pool that can stop tasks stops it. False
+    outside of tasks, and in a task that runs without a claim, such as a broadcast one.
     """
     task = current_task.app.current_worker_task if current_task else None  # not one that the task calls directly
     tag = (task.request.properties or {}).get("delivery_tag") if task is not None else None

@@ -47,7 +47,7 @@ class Preempting:
                 self._stop_later(held, held.stops_at_s - monotonic())  # Celery has dropped its timers
 
     def stop(self) -> None:
-        """Heed them no more: the worker has left."""
+        """Answer tasks no longer: the worker has left the fleet."""
         if self.asked in preempted.on_asked:
             preempted.on_asked.remove(self.asked)
 

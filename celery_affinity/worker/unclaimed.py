@@ -17,7 +17,7 @@ def add(request: Request) -> None:
 
 
 def requests() -> list[Request]:
-    """Return the requests that Celery still has."""
+    """Return the requests without a claim that have not ended yet."""
     if not _unclaimed:
         return []
     with _lock:
@@ -25,5 +25,5 @@ def requests() -> list[Request]:
 
 
 def count() -> int:
-    """Return how many slots the requests take."""
+    """Return how many slots these requests take: one each."""
     return len(requests())

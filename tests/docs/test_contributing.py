@@ -54,6 +54,12 @@ def _known():
     return {f"/{path.relative_to(ROOT)}" for path in paths}
 
 
+def test_each_name_stands_in_the_file_that_it_is_looked_for_in():
+    named = re.findall(r"`([\w.]+)` in\s+`((?:celery_affinity|tests)/[\w/]+\.(?:py|lua))`", CONTRIBUTING)
+    assert len(named) > 10
+    assert [(name, path) for name, path in named if name.split(".")[-1] not in (ROOT / path).read_text()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(Path(page).relative_to(ROOT)))
 def test_every_file_that_a_page_names_exists(page):
     known = _known()

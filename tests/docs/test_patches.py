@@ -201,6 +201,7 @@ class Derived(Ours):
         return self._set_here
 
 getattr(value, "_by_its_name"), vars(value)["_in_a_dict"], "_within" in vars(value), print("_printed")
+value.publish(_as_an_argument=1)
 """
 
 
@@ -208,5 +209,5 @@ def test_private_names_of_others_are_found():
     assert {name for name, _ in private_names.used_in({"uses.py": USES})} == {
         *("_there", "_state", "_task_stack"),
         *("_already_revoked", "_method_of_a_base", "_of_a_base", "_of_a_base_named_in_full", "_of_another"),
-        *("_by_its_name", "_in_a_dict", "_within"),
+        *("_by_its_name", "_in_a_dict", "_within", "_as_an_argument"),
     }

@@ -140,6 +140,8 @@ def _named_by(node: ast.AST) -> Iterator[str]:
     names: list[object] = []
     if isinstance(node, ast.Attribute):
         names = [node.attr]
+    elif isinstance(node, ast.keyword):
+        names = [node.arg]
     elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
         names = [*node.module.split("."), *(each.name for each in node.names)]
     elif isinstance(node, ast.Import):

@@ -5,6 +5,7 @@ import threading
 import pytest
 import redis
 from celery import Celery
+from kombu import pools
 from kombu.exceptions import OperationalError
 
 from celery_affinity import Affinity, Cohort, Exclusive, Merge, OptionError, Rate, SettingError, publish_many
@@ -35,6 +36,7 @@ def other_client(other):
 @pytest.fixture
 def make_app(valkey, redis_client):
     apps = []
+    pools.reset()  # a new app may get the pools of one that is gone, whose channels know no cohorts
 
     def make(cohorts=None, **conf):
         app = Celery("cohorts", broker=valkey.url, set_as_current=False)

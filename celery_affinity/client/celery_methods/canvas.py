@@ -169,7 +169,7 @@ def _or(original: Method) -> Method:
 
 
 def _fold(original: Method) -> Method:
-    """Keep what the parts given to ``chain()`` pass on, which Celery 5.7 folds into one chain."""
+    """Keep the mode that the parts of a ``chain()`` pass on: Celery 5.7 folds the parts into one chain without it."""
 
     def _fold_chain(tasks: Any) -> Any:
         return original([_part(each) for each in tasks])
@@ -178,7 +178,7 @@ def _fold(original: Method) -> Method:
 
 
 def _header(original: Method) -> Method:
-    """Keep what a group or a chain passes on that becomes the header of a chord: Celery takes the tasks out of it."""
+    """Keep the mode of a group or chain that becomes the header of a chord: Celery takes the tasks alone out of it."""
 
     def _maybe_group(tasks: Any, app: Any) -> Any:
         return original(_part(tasks), app)

@@ -212,7 +212,7 @@ def _starts(reader: Reader, stated: Mapping[str, Collection[str]], limits: Limit
 
 
 def _kept_for(reader: Reader, found: Mapping[str, KeyFacts]) -> dict[str, JobRow]:
-    """Return of each key that is kept for a retry the retry."""
+    """Return the keys that are kept for a retry, each with that retry."""
     retries = {key: each.retry for key, each in found.items() if each.retry}
     rows = read_jobs(reader, list(retries.values()), ("task", "state", "enqueued"))
     return dict(zip(retries, rows, strict=True))

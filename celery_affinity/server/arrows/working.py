@@ -157,7 +157,7 @@ class Working(Runner):
                 return bool(known)
 
     def heartbeats(self, workers: Sequence[str]) -> list[bool]:
-        """Say in one round trip that *workers* live, whose loops run. Return which of them are known."""
+        """Tell the server in one round trip that *workers*, whose loops run, live. Return which of them it knows."""
         calls = [(arrow("heartbeat"), arrow("heartbeat").arguments(worker=each, loop_runs=1)) for each in workers]
         replies = self._run_together(calls) if calls else []
         for _, _, more in replies:

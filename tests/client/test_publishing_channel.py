@@ -1,0 +1,35 @@
+"""The way of a call through the rooms: from Celery's method to the arrow, and never back."""
+
+import sys
+from itertools import groupby
+from pathlib import Path
+
+import celery_affinity
+
+PACKAGE = str(Path(celery_affinity.__file__).parent)
+
+#: Rooms that do nothing by themselves: each room may ask them.
+ASKED = {"rules", "lua", "clock.py", "errors.py"}
+
+
+def rooms_of(call):
+    """Return the rooms whose functions *call* runs, in order, those of `ASKED` left out."""
+    files = []
+    sys.setprofile(lambda frame, event, _: event == "call" and files.append(frame.f_code.co_filename))
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    rooms = [Path(file).relative_to(PACKAGE).parts[0] for file in files if file.startswith(PACKAGE)]
+    return [room for room, _ in groupby(room for room in rooms if room not in ASKED)]
+
+
+def test_a_call_passes_each_room_once_on_its_way_to_the_server(app):
+    @app.task(shared=False, affinity="pdf")
+    def render(number):
+        return number
+
+    render.delay(1)  # opens the connection, declares the queue, and warns that no worker serves the type
+    rooms = rooms_of(lambda: render.apply_async((2,), on_demand=True, exclusive="one", countdown=1))
+    assert rooms == ["client", "transport", "server"]
+    assert rooms_of(lambda: render.delay(3)) == ["client", "transport", "server", "client"], "the last is the warning"
