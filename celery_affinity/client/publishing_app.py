@@ -27,8 +27,12 @@ from .of_app import is_ours
 #: its own.
 _OPTION = "celery_affinity_app"
 
-#: Apps by number. A new app gets the number of one that is gone, with the pools that were opened for that one.
+#: Apps by number. A new app gets the number of one that is gone, with the pools that were opened for that one, if both
+#: have the same cohorts: the channels of these pools go by the cohorts of the app for which they were opened.
 _apps: "WeakValueDictionary[int, Celery]" = WeakValueDictionary()
+
+#: Number -> the setting `affinity_cohorts` of the app that has it, or had it, as a text.
+_cohorts: dict[int, str] = {}
 _lock = threading.Lock()
 
 
@@ -54,8 +58,9 @@ def _number_of(app: Celery) -> int:
     with _lock:
         number = next((number for number, each in _apps.items() if each is app), None)
         if number is None:
-            number = next(number for number in count() if number not in _apps)
-            _apps[number] = app
+            cohorts = repr(app.conf.get("affinity_cohorts"))
+            number = next(each for each in count() if each not in _apps and _cohorts.get(each, cohorts) == cohorts)
+            _apps[number], _cohorts[number] = app, cohorts
         return number
 
 

@@ -1,11 +1,11 @@
 """Calls go to the cohort of their type, on its own keys or on its own server; another map of cohorts is refused."""
 
+import gc
 import threading
 
 import pytest
 import redis
 from celery import Celery
-from kombu import pools
 from kombu.exceptions import OperationalError
 
 from celery_affinity import Affinity, Cohort, Exclusive, Merge, OptionError, Rate, SettingError, publish_many
@@ -36,7 +36,6 @@ def other_client(other):
 @pytest.fixture
 def make_app(valkey, redis_client):
     apps = []
-    pools.reset()  # a new app may get the pools of one that is gone, whose channels know no cohorts
 
     def make(cohorts=None, **conf):
         app = Celery("cohorts", broker=valkey.url, set_as_current=False)
@@ -72,6 +71,19 @@ def test_a_call_is_in_the_keys_of_its_cohort_and_on_its_server(on_two_servers, r
     assert pending(other_client, "eu", "eu.pdf") == 1
     assert pending(redis_client, "default", "gpu.big") == pending(redis_client, "default", "eu.pdf") == 0
     assert not other_client.keys("*{affinity:default}*")
+
+
+def test_an_app_has_cohorts_of_its_own_after_one_that_is_gone(valkey, redis_client):
+    """kombu's pools outlive an app, and their channels know its cohorts."""
+    for cohorts, cohort in (({}, "default"), ({"ml": ["gpu"]}, "ml"), ({"other": ["gpu"]}, "other"), ({}, "default")):
+        app = Celery("cohorts", broker=valkey.url, set_as_current=False)
+        app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts=cohorts)
+        send(app, "gpu")
+        assert pending(redis_client, cohort, "gpu") == 1
+        redis_client.flushdb()
+        app.close()
+        del app
+        gc.collect()
 
 
 def test_many_calls_at_once_and_a_batch_go_to_their_cohorts(on_two_servers, redis_client, other_client):
