@@ -57,7 +57,9 @@ def _print(server: CountedServer, kind: _Kind) -> None:
     recordings.begin(fleet.scheduler, "counted", for_s=3_600, kept_s=0)
     rows = [_row(nth, claim, kind) for nth, claim in enumerate(claims, 1)]
     cost = _cost(server, lambda: fleet.scheduler.record("counted", [(_FACTS, rows)]), _CALLS) / len(rows)
-    print(f"a recorded claim of {kind.name}: {cost:,.0f} instructions, {cost / plain:.2%} of the {plain:,.0f} of its job")
+    print(
+        f"a recorded claim of {kind.name}: {cost:,.0f} instructions, {cost / plain:.2%} of the {plain:,.0f} of its job"
+    )
 
 
 def _row(nth: int, claim: Claim, kind: _Kind) -> ClaimRow:
