@@ -237,6 +237,19 @@ def test_a_job_must_not_start_before_its_time(story):
     assert "before its time" in story.judged().violations[0]
 
 
+@pytest.mark.parametrize(("runs_before", "is_fine"), [(0, True), (9, True), (10, False)])
+def test_a_result_may_be_lost_until_the_pool_s_connections_were_used_again_after_a_cut(story, runs_before, is_fine):
+    story.happen("cut", "*", 1)
+    for number in range(runs_before):
+        story.publish(f"job{number}", name="early")
+        story.run(f"job{number}", 9 + number / 10, 9.05 + number / 10)
+    story.publish("lost", name="early")
+    story.run("lost", 11, 11.1)
+    found = story.judged(results={**story.results(), "task-lost": "FAILURE"}).violations
+    assert [each for each in found if "its result should be SUCCESS" not in each] == []
+    assert (found == []) is is_fine
+
+
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_task_whose_retry_was_refused_runs_again_if_something_was_in_the_way(story, cut):
     story.publish("job")
