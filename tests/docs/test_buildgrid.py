@@ -23,7 +23,15 @@ PAGE = Path("docs/explanation/buildgrid.md")
 #: What BuildGrid calls the parts of its scheduler, of which the page has each.
 TERMS = (
     *("assigner", "cohort", "instance", "quota", "`preemption_delay`", "priority", "`priority_percentage`"),
-    *("`schedule_after`", "worker priority", "sampling", "locality hint", "capacity", "`max_attempts`", "proactive fetch"),
+    *(
+        "`schedule_after`",
+        "worker priority",
+        "sampling",
+        "locality hint",
+        "capacity",
+        "`max_attempts`",
+        "proactive fetch",
+    ),
     *("fetch as many as just completed", "`fetch_to_capacity`"),
 )
 
