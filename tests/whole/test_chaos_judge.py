@@ -1,7 +1,10 @@
 """The judge of the chaos suite sees every kind of violation, in stories that never were."""
 
+from itertools import count
+
 import pytest
 
+from .chaos.campaign import until_quiet
 from .chaos.ledger import Event
 from .chaos.story import CHILD, OTHER, WORKER, Story
 
@@ -281,3 +284,9 @@ def test_a_chord_whose_parts_all_ended_has_its_callback(story):
     story.publish("callback", at=2.1)
     story.run("callback", 3, 4)
     assert story.judged().violations == []
+
+
+def test_a_fleet_is_judged_when_all_is_quiet_or_nothing_happens_any_more():
+    pending = iter(["3 pending", "2 pending", "1 pending", ""])
+    assert until_quiet(lambda: next(pending), count().__next__, still_s=0.15) == "", "each look sees something happen"
+    assert until_quiet(lambda: "3 pending", lambda: 7, still_s=0.15) == "3 pending"
