@@ -1,6 +1,7 @@
 """What a recording costs the server, in instructions: ``python -m benchmarks.recorded_claim``."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from celery_affinity.rules.protocol import MOST_RECORDED
 from celery_affinity.server import recordings
@@ -14,35 +15,61 @@ _WARM_UP, _CALLS = 50, 5
 _FACTS = '{"worker":"w","name":"name@host","types":["pdf"],"slots":1,"joined":1800000000000000,"since":0,"ended":200}'
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """Jobs of which the claims are recorded. *rules*: see `Fleet`. *slots*: of its worker, as many as jobs or one."""
+
+    name: str
+    pending: int
+    slots: int
+    rules: str = ""
+
+
+_KINDS = (
+    _Kind("a busy slot", PENDING, 1),
+    _Kind("a slot that was free", 0, MOST_RECORDED + _WARM_UP),
+    _Kind("a job of a tenant", PENDING, 1, "key=tenant%3At{} quota=settings"),
+)
+
+
 def main() -> None:
     with CountedServer() as server:
-        fleet = Fleet(server.client, pending=PENDING, slots=1)
-        claims: list[Claim] = []
-
-        def release() -> None:
-            claims.append(fleet.held[0].claim)
-            fleet.release()
-
-        for _ in range(_WARM_UP):
-            fleet.release()
-        plain = _cost(server, release, MOST_RECORDED) + _cost(server, fleet.publish, MOST_RECORDED)
-        print(f"a publish and a release: {plain:,.0f} instructions")
-        recordings.begin(fleet.scheduler, "counted", for_s=3_600, kept_s=0)
-        for what, lane, is_brought in (
-            ("a busy slot", "queued.5", True),
-            ("a slot that was free", "queued.5", False),
-            ("a job with a rule", "", True),
-        ):
-            rows = [_row(nth, claim, lane, is_brought) for nth, claim in enumerate(claims, 1)]
-            cost = _cost(server, lambda rows=rows: fleet.scheduler.record("counted", [(_FACTS, rows)]), _CALLS)  # type: ignore[misc]
-            print(f"a recorded claim of {what}: {cost / len(rows):,.0f}, {cost / len(rows) / plain:.1%}")
+        for kind in _KINDS:
+            server.client.flushall()
+            _print(server, kind)
 
 
-def _row(nth: int, claim: Claim, lane: str, is_brought: bool) -> ClaimRow:
-    """Return a row of the *nth* claim, which the release before its own has brought, or none."""
-    brought_by = nth if is_brought else 0
-    words = f"{claim.job_id} {claim.fence} {lane} {claim.type} {claim.enqueued_us} done 150000 150000 300000 301000"
-    return ClaimRow(claim.job_id, claim.fence, brought_by, nth + 1, lane != "", f"{words} {brought_by} {nth + 1}")
+def _print(server: CountedServer, kind: _Kind) -> None:
+    fleet = Fleet(server.client, pending=kind.pending, slots=kind.slots, rules=kind.rules, names=100)
+    claims: list[Claim] = []
+
+    def release() -> None:
+        claims.append(fleet.held[0].claim)
+        fleet.release()
+
+    fleet.publish(_WARM_UP)
+    fleet.take()
+    for _ in range(_WARM_UP):
+        fleet.release()
+    plain = _cost(server, fleet.publish, MOST_RECORDED)
+    fleet.take()
+    plain += _cost(server, release, MOST_RECORDED)
+    recordings.begin(fleet.scheduler, "counted", for_s=3_600, kept_s=0)
+    rows = [_row(nth, claim, kind) for nth, claim in enumerate(claims, 1)]
+    cost = _cost(server, lambda: fleet.scheduler.record("counted", [(_FACTS, rows)]), _CALLS) / len(rows)
+    print(
+        f"a recorded claim of {kind.name}: {cost:,.0f} instructions, {cost / plain:.2%} of the {plain:,.0f} of its job"
+    )
+
+
+def _row(nth: int, claim: Claim, kind: _Kind) -> ClaimRow:
+    """Return a row of the *nth* claim, which the release before its own has brought if its slot was busy."""
+    brought_by, lane = nth if kind.pending else 0, "" if kind.rules else "queued.0"
+    words = (
+        f"{claim.job_id} {claim.fence} {lane} {claim.type} {claim.enqueued_us} done 150000 150000 300000 301000 "
+        f"{brought_by or ''} {nth + 1}"
+    )
+    return ClaimRow(claim.job_id, claim.fence, brought_by, nth + 1, lane != "", words)
 
 
 def _cost(server: CountedServer, call: Callable[[], object], times: int) -> float:

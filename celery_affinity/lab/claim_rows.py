@@ -20,6 +20,9 @@ from .trace import OUTCOMES
 #: The end of a row of a plain claim whose times were asked for (`server.arguments.ClaimRow`).
 _ASKED = " 1"
 
+#: Lines that are told of such a claim: the time of the claim, and that of its end. Of others one line is told.
+_LINES_OF_PLAIN = 2
+
 #: Longest time, µs, by which the server's time of a claim, or of an end, is later than the worker knew of it: one that
 #: is later still is that of another claim of the job.
 _LATEST_US = SECOND_US
@@ -75,7 +78,7 @@ class RowReader:
 
     def __init__(self, page: Page, worker: str, hashes: Hashes, released_us: dict[int, int]) -> None:
         self._page, self._worker, self._hashes, self._released_us = page, worker, hashes, released_us
-        plain = sum(row.endswith(_ASKED) for row in page.claims)
+        plain = _LINES_OF_PLAIN * sum(row.endswith(_ASKED) for row in page.claims)
         self._of_plain, self._of_others = iter(page.told[:plain]), iter(page.told[plain:])
 
     def claims(self) -> Iterator[RecordedClaim | None]:
@@ -122,7 +125,7 @@ class RowReader:
     def _added(self, lane: str, *, is_asked: bool) -> "_Added":
         """Return what the server added to a row with this *lane*."""
         if lane:
-            claimed, _, ended = next(self._of_plain, "").partition(" ") if is_asked else ("", "", "")
+            claimed, ended = (next(self._of_plain, "") if is_asked else "" for _ in range(_LINES_OF_PLAIN))
             return _Added(lane, _us(claimed), _us(ended))
         lane, claimed, ended, rest = (*next(self._of_others, "").split(" ", 3), "", "", "", "")[:4]
         rules, _, task = rest.partition("\t")

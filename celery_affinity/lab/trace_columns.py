@@ -19,6 +19,9 @@ _IN_ORDER = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", 
 #: Largest number: that of µs in 100,000 years.
 _LARGEST = 4 * 10**18
 
+#: Most slots of a worker: an engine keeps each one.
+MOST_SLOTS = 999_999
+
 
 def number(value: object) -> int:
     """Return a whole number, which a CSV file has as text. Raises ValueError."""
@@ -37,7 +40,14 @@ def text(value: object) -> str:
     """Return a text that is not empty. A text that many rows have is kept once. Raises ValueError."""
     if not isinstance(value, str) or not value:
         raise ValueError("a text that is not empty")
+    if not is_utf8(value):
+        raise ValueError("a text in UTF-8")
     return sys.intern(value)
+
+
+def is_utf8(value: str) -> bool:
+    """Return whether *value* can be written in UTF-8: one in JSON may have half a character."""
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _limit(value: object) -> str:

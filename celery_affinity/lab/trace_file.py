@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ..errors import TraceError
+from ..rules.shared_settings import complete
 from . import trace_csv
 from .trace import SCHEMA, Trace, TracedJob, TracedWorker
-from .trace_columns import as_row, job_of, number, text
+from .trace_columns import MOST_SLOTS, as_row, is_utf8, job_of, number, text
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,8 @@ def _line(row: dict[str, object]) -> str:
 def read(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> Trace:
     """Return the trace in the file *path*. Raises TraceError, with the line, for what is no trace.
 
-    *warn* hears that the last line is cut, which is then left out, and of types that no worker serves.
+    *warn* hears that the last line is cut, which is then left out, of types that no worker serves, and of settings that
+    cannot be read.
     """
     try:
         with open(path, encoding="utf-8", newline="") as file:
@@ -95,6 +97,7 @@ def read(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> Trace:
     if not trace.jobs:
         raise TraceError(f"{path}: the trace has no jobs")
     _warn_of_unserved(trace, warn)
+    _warn_of_settings(trace, warn)
     return trace
 
 
@@ -119,7 +122,7 @@ def _objects(found: Iterable[str], warn: Warn) -> Iterator[tuple[int, dict[str, 
             raise TraceError(f"line {broken}: a row must be an object in JSON; the line is broken, and others follow")
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             broken = at
             continue
         if not isinstance(row, dict):
@@ -167,15 +170,15 @@ def _facts(header: dict[str, Any]) -> dict[str, Any]:
 
 def _texts(header: dict[str, Any], name: str) -> dict[str, str]:
     found = header.get(name, {})
-    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
-        raise TraceError(f"line 1: {name} must be an object of texts, got: {found!r:.80}")
+    if not isinstance(found, dict) or not all(isinstance(each, str) and is_utf8(each) for each in found.values()):
+        raise TraceError(f"line 1: {name} must be an object of texts in UTF-8, got: {found!r:.80}")
     return found
 
 
 def _list(row: dict[str, Any], name: str, line: int) -> list[str]:
     found = row.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
-        raise TraceError(f"line {line}: {name} must be a list of texts, got: {found!r:.80}")
+    if not isinstance(found, list) or not all(isinstance(each, str) and each and is_utf8(each) for each in found):
+        raise TraceError(f"line {line}: {name} must be a list of texts in UTF-8, got: {found!r:.80}")
     return found
 
 
@@ -191,8 +194,10 @@ def _worker(row: dict[str, Any], name: object, joined_us: int, line: int) -> Tra
         slots = number(row.get("slots"))
     except ValueError:
         slots = -1
-    if slots < 0:
-        raise TraceError(f"line {line}: slots must be a whole number, 0 or more, got: {row.get('slots')!r}")
+    if not 0 <= slots <= MOST_SLOTS:
+        raise TraceError(
+            f"line {line}: slots must be a whole number from 0 to {MOST_SLOTS:,}, got: {row.get('slots')!r:.80}"
+        )
     try:
         return TracedWorker(text(name), tuple(map(text, _list(row, "types", line))), slots, joined_us)
     except ValueError as exc:
@@ -236,3 +241,11 @@ def _warn_of_unserved(trace: Trace, warn: Warn) -> None:
     if unserved:
         names = ", ".join(unserved[:_MOST_NAMED]) + (" and others" if len(unserved) > _MOST_NAMED else "")
         warn(f"no worker of the trace serves the type(s) {names}: their jobs are never claimed")
+
+
+def _warn_of_settings(trace: Trace, warn: Warn) -> None:
+    in_force = complete(trace.settings)
+    bad = [f"{name}={value}" for name, value in trace.settings.items() if in_force.get(name) != value]
+    if bad:
+        names = ", ".join(bad[:_MOST_NAMED]) + (" and others" if len(bad) > _MOST_NAMED else "")
+        warn(f"the trace has settings that this version cannot read, and replaces by their defaults: {names:.200}")

@@ -45,7 +45,8 @@ class Recording(NamedTuple):
 class Page(NamedTuple):
     """What a worker handed over. *worker*: facts in JSON; *claims*: a row of words for each.
 
-    *told*: what the server told of jobs that were asked for: of plain ones first, in the order of their rows.
+    *told*: what the server told of jobs that were asked for: two lines of each plain one first, in the order of their
+    rows, then one line of each other one.
     """
 
     number: str

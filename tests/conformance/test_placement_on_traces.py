@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from celery_affinity.clock import SECOND_US
 from celery_affinity.rules.new_job import NewJob
+from celery_affinity.rules.protocol import MOST_HINTS
 from tests.conformance.reference.reference import Reference
 
 from .invariants import check_placements
@@ -113,3 +114,14 @@ def test_weights_of_nothing_are_the_same_as_idle(trace):
 @given(traces, st.sampled_from([{}, BONUS]))
 def test_a_job_goes_to_the_worker_with_the_most_points_of_the_most_specialised(trace, bonus):
     Trace(WEIGHTED | bonus, by_points=True).run(trace)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, MOST_HINTS + 5), max_size=3 * MOST_HINTS))
+def test_a_worker_holds_the_hints_of_the_last_ten_that_it_took_up(numbers):
+    trace = Trace({})
+    trace.run([("join", TYPES[:1], 1, 0)])
+    for number in numbers:
+        trace.run([("publish", TYPES[0], False, 0, f"h{number}"), ("end", 0)])
+    latest = list(dict.fromkeys(f"h{number}" for number in reversed(numbers)))[:MOST_HINTS]
+    assert trace.reference.workers["w00"].hints.keys() == {*latest}

@@ -20,6 +20,21 @@ from ..support.scripted_fleet import ScriptedFleet
 
 PAGE = Path("docs/explanation/buildgrid.md")
 
+#: What BuildGrid calls the parts of its scheduler, of which the page has each.
+TERMS = (
+    *("assigner", "cohort", "instance", "quota", "`preemption_delay`", "priority", "`priority_percentage`"),
+    *(
+        "`schedule_after`",
+        "worker priority",
+        "sampling",
+        "locality hint",
+        "capacity",
+        "`max_attempts`",
+        "proactive fetch",
+    ),
+    *("fetch as many as just completed", "`fetch_to_capacity`"),
+)
+
 
 @pytest.fixture
 def fleet(redis_client):
@@ -102,6 +117,11 @@ def test_each_sentence_in_a_list_is_the_name_of_a_test():
     names = ["test_" + re.sub(r"\W+", "_", sentence).lower() for sentence in sentences]
     assert len(names) > 6
     assert set(names) <= globals().keys()
+
+
+def test_each_term_has_a_row():
+    named = re.findall(r"^\| (?!---)(.+?) \| .+ \| .+ \|$", sections()[0], re.MULTILINE)
+    assert [term for term in TERMS if not any(each.startswith(term) for each in named)] == []
 
 
 def test_each_row_of_the_terms_has_a_sentence_in_the_table_of_tests():

@@ -117,7 +117,7 @@ def test_a_lane_that_the_worker_does_not_know_is_what_the_server_added(assembly)
 def test_the_server_s_times_of_a_claim_and_its_end_count_more_than_its_worker_s(assembly):
     early = row("a", 1, 900, 1_110, 1_080, 1_310, freed=1_320, release=1, asked=1)
     late = row("b&", 2, 900, 1_290, 1_350, 1_400, freed=1_390, lane="", release=2)
-    add(assembly, page(ended=2), [early, late], told=["1100 1300", "queued.3 1300 1410"])
+    add(assembly, page(ended=2), [early, late], told=["1100", "1300", "queued.3 1300 1410"])
     one, other = trace(assembly).jobs
     assert (one.claimed_us, one.started_us, one.ended_us, one.freed_us) == (100, 100, 300, 300)
     assert (other.claimed_us, other.started_us, other.ended_us, other.freed_us) == (300, 350, 400, 410)
@@ -128,10 +128,10 @@ def test_one_claim_tells_the_time_of_its_releases_to_all_that_ended_and_came_wit
     together = [row("a", 1, 900, 1_110, 1_120, 1_305, freed=1_320, release=1, asked=1)]
     together += [row("b", 2, 900, 1_110, 1_120, 1_308, freed=1_320, brought=9, release=1)]
     runs = row("c", 3, 950, 1_330, 1_340, outcome="running", brought=1)
-    add(assembly, page(to=1_400), [*together, runs], told=["1100 1315"])
+    add(assembly, page(to=1_400), [*together, runs], told=["1100", "1315"])
     assert [job.claimed_us for job in trace(assembly).jobs] == [100, 110, 315], "of release 9 nobody knows"
     ended = row("c", 3, 950, 1_330, 1_340, 1_500, freed=1_510, brought=1, release=2, asked=1)
-    add(assembly, page(ended=3), [ended], told=["1315 1505"])
+    add(assembly, page(ended=3), [ended], told=["1315", "1505"])
     found = trace(assembly)
     assert [(job.claimed_us, job.freed_us) for job in found.jobs] == [(100, 315), (110, 315), (315, 505)]
     assert found.lost == 0
@@ -139,7 +139,7 @@ def test_one_claim_tells_the_time_of_its_releases_to_all_that_ended_and_came_wit
 
 def test_a_time_that_is_far_too_late_is_that_of_another_claim_of_the_job(assembly):
     a_row = row("a", 1, 900, 1_110, 1_200, 1_310, freed=1_320, release=1, asked=1)
-    add(assembly, page(ended=1), [a_row], told=["9000000 9001320"])
+    add(assembly, page(ended=1), [a_row], told=["9000000", "9001320"])
     (job,) = trace(assembly).jobs
     assert (job.claimed_us, job.freed_us) == (110, 320)
 
@@ -152,7 +152,7 @@ def test_the_end_of_an_earlier_claim_of_a_job_does_not_count(assembly):
 
 def test_after_a_row_that_nobody_can_read_workers_times_count(assembly):
     a_row = row("a", 1, 900, 1_110, 1_200, 1_310, freed=1_320, release=1, asked=1)
-    add(assembly, page(ended=2), ["no row", a_row], told=["1100 1315"])
+    add(assembly, page(ended=2), ["no row", a_row], told=["1100", "1315"])
     found = trace(assembly)
     assert (found.jobs[0].claimed_us, found.jobs[0].freed_us, found.lost) == (110, 320, 2)
 

@@ -61,6 +61,12 @@ def test_a_replay_says_how_many_jobs_waited_as_the_record_ended(lab, tmp_path):
     assert found["recorded"]["all"] == found["replayed"]["all"]
 
 
+def test_a_replay_of_a_record_without_claims_says_that_there_is_nothing_to_compare(lab, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    write(Trace(9 * S, (), (traced(),)), path)
+    assert lab("replay", path)[1].startswith("fidelity unknown: the record has no claims (engine: twin)\n")
+
+
 def test_a_what_if_prints_both_and_plots_them(lab, trace, tmp_path):
     plot = tmp_path / "waits.svg"
     code, text = lab("whatif", trace, "--add", "[ocr]:2", "--priority", "pdf=9", "--rate", "xls=0.5", "--plot", plot)

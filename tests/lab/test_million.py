@@ -16,9 +16,10 @@ def test_a_million_jobs_are_replayed_in_less_than_a_gibibyte(tmp_path):
     path = tmp_path / "trace.jsonl"
     trace_file.write(made_up.trace(JOBS), path)
     command = [sys.executable, "-m", "celery", "affinity", "lab", "replay", str(path)]
-    replay = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    said = replay.stdout.read()
-    _, status, used = os.wait4(replay.pid, 0)
-    assert status == 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as replay:
+        said = replay.stdout.read()
+        _, status, used = os.wait4(replay.pid, 0)
+        replay.returncode = os.waitstatus_to_exitcode(status)
+    assert replay.returncode == 0
     assert f"{JOBS:,} of {JOBS:,} claims" in said
     assert used.ru_maxrss / 1_024 < MOST_MIB, "KiB on Linux"

@@ -137,6 +137,7 @@ def test_another_schema_is_refused(read):
         ({"mode": "now"}, "line 3: mode must be queued or demand, got: 'now'"),
         ({"outcome": "gone"}, "line 3: outcome must be done or failed or .*, got: 'gone'"),
         ({"type": ""}, "line 3: type must be a text that is not empty, got: ''"),
+        ({"type": "p\ud800"}, r"line 3: type must be a text in UTF-8, got: 'p\\ud800'"),
         ({"type": None}, "line 3: a job needs the column type"),
         ({"clamed_us": 1}, "line 3: unknown column 'clamed_us'; did you mean 'claimed_us'?"),
         ({"colour": 1}, "line 3: unknown column 'colour'; columns are fence, type,"),
@@ -157,6 +158,12 @@ def test_a_bad_row_is_refused_with_its_line(read, change, words):
         ([{**HEADER, "length_us": "long"}, JOB], "line 1: length_us and lost must be a whole number"),
         ([{**HEADER, "workers": ["w"]}, JOB], "line 1: workers must be a list of objects"),
         ([{**HEADER, "settings": {"age_weight": 16}}, JOB], "line 1: settings must be an object of texts"),
+        ([{**HEADER, "paused": ["\udfff"]}, JOB], "line 1: paused must be a list of texts in UTF-8"),
+        (
+            [{**HEADER, "workers": [{"name": "w", "types": ["pdf"], "slots": 10**15}]}, JOB],
+            "line 1: slots must be a whole number from 0 to 999,999, got: 1000000000000000",
+        ),
+        ([HEADER, "[" * 200_000, JOB], "line 2: a row must be an object in JSON; the line is broken"),
         ([{**HEADER, "colour": 1}, JOB], "line 1: unknown field 'colour' of a header"),
         ([HEADER, {"row": "join", "worker": "v", "at_us": 1, "types": []}], "line 2: slots must be a whole number"),
         ([HEADER, {"row": "leave", "worker": "w"}], "line 2: at_us must be a whole number, got: None"),
@@ -171,6 +178,16 @@ def test_types_that_nobody_serves_are_a_warning(read):
     trace, (warning,) = read(HEADER, JOB, {**JOB, "type": "excel", "worker": None})
     assert len(trace.jobs) == 2
     assert warning == "no worker of the trace serves the type(s) excel: their jobs are never claimed"
+
+
+def test_settings_that_cannot_be_read_are_a_warning(read):
+    good = {"age_weight": "32", "limits": "type%3Apdf=1", "tenants": "4f1a=max:1"}
+    assert read({**HEADER, "settings": good}, JOB)[1] == []
+    _, (warning,) = read({**HEADER, "settings": {**good, "age_weight": "nan", "limits": "pdf"}}, JOB)
+    assert warning == (
+        "the trace has settings that this version cannot read, and replaces by their defaults: "
+        "age_weight=nan, limits=pdf"
+    )
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from celery_affinity.observe.metric_list import as_text
 from celery_affinity.observe.metrics import read_metrics
+from celery_affinity.rules.addresses import ALL
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
@@ -67,16 +68,42 @@ def test_there_is_no_bound_while_a_rule_lets_any_job_pass(fleet, changes, rules)
     assert 'celery_affinity_overtaking_bound_seconds{type="pdf"} +Inf' in text.splitlines()
 
 
-def test_there_is_no_bound_in_a_pause(fleet):
+@pytest.mark.parametrize("what", ["type:pdf", ALL])
+def test_there_is_no_bound_in_a_pause(fleet, what):
     fleet.publish("queued", "pdf", priority=5)
-    fleet.scheduler.pause("type:pdf")
+    fleet.scheduler.pause(what)
+    assert bound(fleet) == math.inf
+    fleet.scheduler.resume(what)
+    assert bound(fleet) == QUEUED_5
+
+
+@pytest.mark.parametrize("rules", ["key=k limit=1", "key=rate%3Ak rate=1/60000000"], ids=["exclusive", "rate"])
+def test_a_key_that_keeps_a_job_back_leaves_no_bound(fleet, rules):
+    fleet.publish("keyed0!", "pdf", priority=5, rules=rules)
+    assert bound(fleet) == QUEUED_5, "it waits for a slot alone"
+    fleet.publish("keyed1!", "pdf", priority=5, rules=rules)
     assert bound(fleet) == math.inf
 
 
-def test_a_key_that_keeps_a_job_back_leaves_no_bound(fleet):
-    for number in range(2):
-        fleet.publish(f"keyed{number}!", "pdf", priority=5, rules="key=k limit=1")
+def test_a_paused_key_leaves_no_bound(fleet):
+    fleet.publish("keyed!", "pdf", priority=5, rules="key=k limit=1")
+    fleet.scheduler.pause("key:k")
     assert bound(fleet) == math.inf
+
+
+def test_what_keeps_back_another_type_leaves_the_bound(fleet):
+    fleet.join("other", "excel")
+    fleet.publish("queued", "pdf", priority=5)
+    for number in range(3):
+        fleet.publish(f"keyed{number}!", "excel", rules="key=k limit=1")
+    assert bound(fleet) == QUEUED_5
+    assert bound(fleet, "excel") == math.inf
+
+
+def test_claims_by_age_alone_leave_the_bound(fleet):
+    fleet.publish("queued", "pdf", priority=5)
+    fleet.scheduler.configure({"priority_percentage": "50"})
+    assert bound(fleet) == QUEUED_5
 
 
 def test_a_reserve_with_patience_makes_the_bound_longer(fleet):

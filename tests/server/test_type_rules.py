@@ -66,6 +66,22 @@ def test_a_limit_of_a_type_counts_what_runs_when_it_comes(fleet):
     assert [claim.job_id for claim in fleet.end("worker", claims[0])] == ["late"]
 
 
+def test_a_type_whose_claims_are_still_counted_is_not_full_yet(fleet, redis_client):
+    """Claims that an earlier limit counted are known before the others are."""
+    fleet.scheduler.configure({"limits": "type%3Apdf=3"})
+    fleet.scheduler.tick()
+    fleet.join("worker", "pdf", slots=3)
+    for number in range(3):
+        fleet.publish(f"early-{number}", "pdf")
+    claims = fleet.inbox("worker")
+    for limits in (" ", "type%3Apdf=1"):
+        fleet.scheduler.configure({"limits": limits})
+    fleet.end("worker", claims[0])
+    assert redis_client.hget(Keys().key("type_rules"), "pdf") == b"limit=1 counting"
+    fleet.scheduler.tick()
+    assert redis_client.hget(Keys().key("type_rules"), "pdf") == b"limit=1 full"
+
+
 def test_a_type_that_is_full_stays_so_when_a_key_moves_its_jobs(fleet):
     """Each claim of another type has the next job of the common key stand in the full type's lane."""
     fleet.scheduler.configure({"limits": "type%3Apdf=1"})

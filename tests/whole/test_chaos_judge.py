@@ -1,7 +1,10 @@
 """The judge of the chaos suite sees every kind of violation, in stories that never were."""
 
+from itertools import count
+
 import pytest
 
+from .chaos.campaign import until_quiet
 from .chaos.ledger import Event
 from .chaos.story import CHILD, OTHER, WORKER, Story
 
@@ -237,6 +240,19 @@ def test_a_job_must_not_start_before_its_time(story):
     assert "before its time" in story.judged().violations[0]
 
 
+@pytest.mark.parametrize(("runs_before", "is_fine"), [(0, True), (9, True), (10, False)])
+def test_a_result_may_be_lost_until_the_pool_s_connections_were_used_again_after_a_cut(story, runs_before, is_fine):
+    story.happen("cut", "*", 1)
+    for number in range(runs_before):
+        story.publish(f"job{number}", name="early")
+        story.run(f"job{number}", 9 + number / 10, 9.05 + number / 10)
+    story.publish("lost", name="early")
+    story.run("lost", 11, 11.1)
+    found = story.judged(results={**story.results(), "task-lost": "FAILURE"}).violations
+    assert [each for each in found if "its result should be SUCCESS" not in each] == []
+    assert (found == []) is is_fine
+
+
 @pytest.mark.parametrize("cut", [True, False])
 def test_a_task_whose_retry_was_refused_runs_again_if_something_was_in_the_way(story, cut):
     story.publish("job")
@@ -268,3 +284,9 @@ def test_a_chord_whose_parts_all_ended_has_its_callback(story):
     story.publish("callback", at=2.1)
     story.run("callback", 3, 4)
     assert story.judged().violations == []
+
+
+def test_a_fleet_is_judged_when_all_is_quiet_or_nothing_happens_any_more():
+    pending = iter(["3 pending", "2 pending", "1 pending", ""])
+    assert until_quiet(lambda: next(pending), count().__next__, still_s=0.15) == "", "each look sees something happen"
+    assert until_quiet(lambda: "3 pending", lambda: 7, still_s=0.15) == "3 pending"

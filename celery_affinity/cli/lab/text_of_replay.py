@@ -8,7 +8,10 @@ from .text_of_waits import seconds, tables
 
 def replay(found: Replay) -> str:
     kept = f"{found.kept:,} of {found.claims:,} claims in the recorded order on the recorded types"
-    lines = [f"fidelity {found.fidelity:.2%}: {kept} (engine: {found.engine})"]
+    fidelity = (
+        f"fidelity {found.fidelity:.2%}: {kept}" if found.claims else "fidelity unknown: the record has no claims"
+    )
+    lines = [f"{fidelity} (engine: {found.engine})"]
     if found.beyond_bound:
         lines.append(f"claims beyond the overtaking bound: {found.beyond_bound:,}; the bound allows none: report this")
     if found.first_difference is not None:

@@ -4,12 +4,6 @@
 -- Cost: O(claims that are asked for), of which one call has MOST_RECORDED at most.
 local OF_A_CLAIM = 2 -- values
 
--- RETURNS the time of the last claim of a job, and that of its end, in words, "" for one that the row has not.
-local function times(id)
-    local claimed, ended = unpack(redis.call("HMGET", key.job(id), "claimed", "ended"))
-    return (claimed or "") .. " " .. (ended or "")
-end
-
 -- RETURNS what is known of the job of a claim, in words: its lane; the times of the claim and of its end, "" for one
 -- that the row has not, or has of a later claim; and the rules of a job that has some, with the name of the task.
 local function known(id, fence)
@@ -33,9 +27,11 @@ function arrows.record(ARGV)
     if id ~= recording then
         return 0
     end
-    local told = {}
+    -- Of a plain job two lines: the time of its last claim, and that of its end, "" for one that its row has not.
+    local told, n = {}, 0
     for i = 5, 4 + plain do
-        told[#told + 1] = times(ARGV[i])
+        local its = redis.call("HMGET", key.job(ARGV[i]), "claimed", "ended")
+        told[n + 1], told[n + 2], n = its[1] or "", its[2] or "", n + 2
     end
     for i = 5 + plain, #ARGV, OF_A_CLAIM do
         told[#told + 1] = known(ARGV[i], ARGV[i + 1])

@@ -179,8 +179,8 @@ FAULTS = (
     ),
     Fault(
         "arrows/record",
-        'return (claimed or "") .. " " .. (ended or "")',
-        'return " " .. (ended or "")',
+        'told[n + 2], n = its[1] or "",',
+        'told[n + 2], n = "",',
         "tests/lab/test_fidelity.py::test_a_record_of_a_fleet_with_rules_of_each_kind_is_replayed_claim_by_claim",
     ),
 )

@@ -34,6 +34,9 @@ from .stops import judge_stops
 #: Time, s, by which a job with an ETA may start early: both ends read their clocks in several steps.
 EARLY_S = 0.05
 
+#: Runs of a worker in which all connections of its pool are used.
+_POOLED = 10
+
 
 @dataclass
 class Verdict:
@@ -189,16 +192,26 @@ def _is_result_lost(job: Job, book: Book) -> bool:
         troubles = troubles_of(run, book)
         # A green pool's reply is there when the loop runs again, but the time limit of the reply has run out as well.
         blocked = [window for window in troubles if window.what == "block"]
-        away = [*map(_until_used, troubles)] if is_brokers else [*book.results_away, *blocked]
+        used = [_until_used(window, run, book) for window in troubles]
+        away = used if is_brokers else [*book.results_away, *blocked]
         in_its_way = windows if run.worker in book.retries_results else [*windows, *away]
         if any(window.meets(run.start, told_by(run, book)) for window in in_its_way):
             return True
     return False
 
 
-def _until_used(window: Window) -> Window:
-    """Return a window, endless if connections went silent in it: a pooled connection is found silent only when used."""
-    return replace(window, until=inf) if window.what == "silence" else window
+def _until_used(window: Window, run: Run, book: Book) -> Window:
+    """Return a window that goes on until the connections of the worker's pool were used again, if it broke them.
+
+    One that went silent is found silent only when it is used, and one that was cut may be. Of cuts the next runs count.
+    """
+    if window.what == "silence":
+        return replace(window, until=inf)
+    if window.what != "cut":
+        return window
+    runs = (each for job in book.jobs.values() for each in job.runs)
+    starts = sorted(each.start for each in runs if each.worker == run.worker and each.start >= window.since)
+    return replace(window, until=max([window.until, *starts[:_POOLED][-1:]]))
 
 
 def _is_revoked_by_its_worker(job: Job, book: Book, remains: Remains) -> bool:

@@ -41,6 +41,10 @@ class Ledger:
         assert written == len(line), "one write, so that lines never mix"
         return at
 
+    def size(self) -> int:
+        """Return the number of bytes written so far, which grows with each event."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
     def new(self) -> Iterator[Event]:
         """Yield what was written since the last call, in the order of the file."""
         if not self.path.exists():
