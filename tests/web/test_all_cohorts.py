@@ -50,6 +50,7 @@ def test_http_has_all_cohorts_and_says_which_are_down(client, app, redis_client)
     types = client.get("/api/types")
     assert types.headers["Cohorts-Down"] == "eu"
     assert {each["cohort"] for each in client.get("/api/jobs").json()["jobs"]} == {"default", "ml"}
+    assert {each["cohort"] for each in client.get("/api/jobs?cohort=ml").json()["jobs"]} == {"ml"}
     assert client.get("/api/dead/buried").json()
     explained = client.get(f"/api/jobs/{job.json()['id']}?explain=true").json()
     assert explained["explanation"]["cohort"] == "ml"
@@ -73,3 +74,29 @@ def test_http_changes_what_is_meant_in_its_cohort(client, app):
     joined = client("POST", "/api/workers", json={"name": "one", "types": ["gpu"], "slots": 1})
     assert joined.status_code == 400
     assert "types must be of cohort 'default'" in joined.json()["error"]["message"]
+
+
+def test_jobs_of_one_cohort_are_listed_and_cancelled(client, app):
+    for type_ in ("pdf", "gpu"):
+        app.send_task("work", queue=type_)
+    assert client("DELETE", "/api/jobs?cohort=ml").status_code == 400, "a filter is missing"
+    dry = client("DELETE", "/api/jobs?cohort=ml&task=*&dry_run=1").json()
+    assert ([each["type"] for each in dry["shown"]], dry.get("down")) == (["gpu"], None)
+    moved = client("PATCH", "/api/jobs?cohort=default&task=*", json={"priority": 9}).json()
+    assert (moved["done"], [each["type"] for each in moved["shown"]]) == (1, ["pdf"])
+    assert client("DELETE", "/api/jobs?cohort=ml&task=*").json()["done"] == 1
+    assert [each["type"] for each in client.get("/api/jobs").json()["jobs"]] == ["pdf"]
+    assert client.get("/api/jobs?cohort=eu").json()["down"].keys() == {"eu"}
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("cohort=us", "cohort must be one of default, ml, eu, got: 'us'"),
+        ("cohort=", "cohort must be one of default, ml, eu, got: ''"),
+        ("cohort=ml&type=pdf", "cohort must be that of type 'pdf', default, got: 'ml'"),
+    ],
+)
+def test_a_cohort_that_has_none_of_the_jobs_is_refused(client, query, why):
+    for refused in (client.get(f"/api/jobs?{query}"), client("DELETE", f"/api/jobs?task=*&{query}")):
+        assert (refused.status_code, refused.json()["error"]["message"]) == (400, why)
