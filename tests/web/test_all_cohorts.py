@@ -1,21 +1,39 @@
 """The HTTP API is about all cohorts: rows of each, what is meant is found where it is, and one may be down."""
 
 import pytest
+import redis
 from celery import Celery
 
+from celery_affinity.embedded.ports import HOST
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import asgi
 
+from ..support.cluster import Cluster
 from ..support.scripted_fleet import ScriptedFleet
 from .conftest import Client
 
 AWAY = "redis://127.0.0.1:1/0"
 
 
+@pytest.fixture(params=["server", "cluster"])
+def broker(request, valkey):
+    """One server, or a cluster."""
+    return valkey if request.param == "server" else request.getfixturevalue("cluster")
+
+
 @pytest.fixture
-def app(valkey, redis_client):
-    app = Celery("cohorts", broker=valkey.url, set_as_current=False)
+def of_ml(broker):
+    """A client of the server, or of the node, that has the cohort `ml`; the broker is empty."""
+    node = broker.owner_of(Keys(cohort="ml").base) if isinstance(broker, Cluster) else broker
+    with redis.Redis(HOST, node.port) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def app(broker, of_ml):
+    app = Celery("cohorts", broker=broker.url, set_as_current=False)
     app.conf.update(broker_transport="celery_affinity:Transport", result_backend="cache+memory://")
     app.conf.affinity_cohorts = {"ml": {"types": ["gpu*"]}, "eu": {"types": ["eu.*"], "url": AWAY}}
 
@@ -33,13 +51,13 @@ def client(app):
     client.close()
 
 
-def test_http_has_all_cohorts_and_says_which_are_down(client, app, redis_client):
+def test_http_has_all_cohorts_and_says_which_are_down(client, app, of_ml):
     job = client("POST", "/api/jobs", json={"task": "work"}, headers={"Idempotency-Key": "one"})
     assert (job.status_code, job.json()["cohort"]) == (201, "ml")
     again = client("POST", "/api/jobs", json={"task": "work"}, headers={"Idempotency-Key": "one"})
     assert (again.status_code, again.json()["id"]) == (200, job.json()["id"])
     app.send_task("work", queue="pdf")
-    ScriptedFleet(Scheduler(redis_client, Keys(cohort="ml"))).bury("buried", "gpu.old")
+    ScriptedFleet(Scheduler(of_ml, Keys(cohort="ml"))).bury("buried", "gpu.old")
     status = client.get("/api/status").json()
     assert {each["type"]: each["cohort"] for each in status["types"]} == {
         "gpu": "ml",
