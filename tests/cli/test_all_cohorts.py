@@ -198,6 +198,16 @@ def test_a_trace_is_of_the_cohort_that_is_named(app, sent, tmp_path):
     assert "got: 'nowhere'" in run(app, "--cohort", "nowhere", *record, code=1).output
 
 
+def test_check_looks_at_the_servers_of_all_cohorts(app, broker, sent, down):
+    for each in (app, down):
+        each.conf.result_backend = broker.url
+    found = shown(app, "check", code=2)["findings"]
+    assert {each["id"] for each in found if each["level"] == "error"} == {"type-waits"}
+    starts = {each["what"].partition(":")[0] for each in found if each["id"] == "memory-unlimited"}
+    assert starts >= {"Cohort 'ml'", "Cohort 'eu'"}
+    assert "cohort-down" in {each["id"] for each in shown(down, "check", code=2)["findings"]}
+
+
 def test_metrics_have_a_label_for_the_cohort_if_there_are_several(app, sent, down):
     text = run(app, "metrics", "--once").stdout
     assert 'celery_affinity_pending_jobs{cohort="eu",type="eu.pdf",mode="queued"} 1' in text
