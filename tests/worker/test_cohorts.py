@@ -176,8 +176,7 @@ def test_a_seat_is_taken_when_the_server_answers_at_last(cohorts, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["late", "early"])
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize(("pool", "task"), [("prefork", "early"), ("threads", "late")])
 def test_a_flood_of_one_cohort_starves_no_other_and_two_floods_share_the_slots(cohorts, pool, task):
     worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", pool=pool, concurrency=4)
 
