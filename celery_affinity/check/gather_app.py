@@ -258,7 +258,8 @@ def _named(cls: type) -> str:
 def _backend(app: Celery, broker: urls.BrokerURL | None) -> Backend | None:
     """Return the result backend if it is on the broker's server, else None."""
     url = app.conf.result_backend
-    if broker is None or not isinstance(url, str) or _place(url) != _place(str(app.conf.broker_write_url)):
+    place = _place(str(app.conf.broker_write_url))
+    if broker is None or place is None or not isinstance(url, str) or _place(url) != place:
         return None
     expires = app.conf.result_expires
     seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
@@ -273,7 +274,7 @@ def _is_on_a_node(backend: object, broker: str) -> bool:
     if not isinstance(backend, str) or "://" not in backend:
         return False
     nodes = {_place(re.sub(r"^\w+[+-]cluster:", "redis:", each)) for each in broker.split(";") if "cluster://" in each}
-    scheme = url_to_parts(backend).scheme
+    scheme = backend.partition("://")[0]  # of several nodes; kombu reads one
     return scheme.endswith("+cluster") or (not scheme.endswith("-cluster") and _place(backend) in nodes)
 
 

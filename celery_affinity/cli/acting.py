@@ -171,7 +171,7 @@ def _act(
             jobs = Jobs(app, lambda: nullcontext(fleet))
             _show_changes(ctx, [on_one(jobs, id_.strip()) for id_ in chosen["ids"]], chosen["as_json"])
             return
-        asked = choose_in(fleet, lambda reader: filters.of(app, reader), filters.type, states)
+        asked = choose_in(fleet, lambda reader: filters.of(app, reader), fleet.serving(filters.type), states)
         say_down(asked.down)
         choice = together(asked, fleet.is_split)
         done, down = Done(0, {}), dict(asked.down)

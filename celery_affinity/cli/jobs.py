@@ -95,7 +95,8 @@ def list_jobs(
     """List unfinished jobs and dead letters. For the next jobs in their order, see `pending`."""
     with fleet_of(ctx) as fleet:
         filters = Filters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
-        found = cohorts.page_of(fleet, lambda reader: filters.of(ctx.obj.app, reader), type, limit, cursor)
+        names = fleet.serving(type)
+        found = cohorts.page_of(fleet, lambda reader: filters.of(ctx.obj.app, reader), names, limit, cursor)
     say_down(found.down)
     nothing = "no job waits or runs, and there are no dead letters" if filters.is_empty else "no job matches"
     show(found, lambda page: _page(page, nothing), json=as_json)

@@ -16,6 +16,7 @@ from .stamp import Message, as_stock
 if TYPE_CHECKING:
     from functools import cached_property
 
+    from kombu import Connection
     from kombu.transport.redis import Channel as _StockChannel
 
     from ..server.scheduler import Scheduler
@@ -38,16 +39,28 @@ class PublishingChannel(_Channel):
     #: that is sent twice is published once.
     supports_batch_publish = True
 
+    #: The connection for which the channel was opened; a closed channel has lost it.
+    made_by: "Connection"
+
     def basic_publish(self, message: Message, *args: Any, **kwargs: Any) -> Any:
         if self.connection is None:
-            # Between choosing the channel and publishing, kombu declares a queue: a connection that broke meanwhile
-            # closed the channel, and only a connection error makes kombu choose the new one.
-            raise redis.ConnectionError("the channel was closed by a reconnect")
+            return self._after_reconnect().basic_publish(message, *args, **kwargs)
         begun = stamping.begin(message, self.connection.client)
         result = super().basic_publish(message, *args, **kwargs)
         if begun is not None:
             stamping.end(begun, message)
         return result
+
+    def _after_reconnect(self) -> "PublishingChannel":
+        """Return the channel that has taken the place of this closed one. Raises ConnectionError if none has.
+
+        Between choosing the channel and publishing, kombu declares a queue, and reconnects by itself if the connection
+        broke meanwhile. An error now would be the second one of that publish, which kombu does not repeat.
+        """
+        found: PublishingChannel = self.made_by.default_channel if self.made_by.connected else self
+        if found.connection is None:
+            raise redis.ConnectionError("the channel was closed by a reconnect")
+        return found
 
     def _next_delivery_tag(self) -> str:
         return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer

@@ -183,10 +183,9 @@ def held(fleet: WholeFleet, limit: int) -> list[Job]:
 
 
 def page_of(
-    fleet: WholeFleet, which: Callable[[Reader], Filter], type_: str | None, limit: int, cursor: str | None
+    fleet: WholeFleet, which: Callable[[Reader], Filter], names: Sequence[str], limit: int, cursor: str | None
 ) -> JobsPage:
-    """Return a page of jobs, one cohort after the other. *which*: the filter, which a cohort's clock has a part in."""
-    names = fleet.serving(type_)
+    """Return a page of jobs of the cohorts *names*, one after the other. *which*: the filter, by a cohort's clock."""
     if not fleet.is_split:
         return fleet.ask(names[0], lambda scheduler: _page(scheduler.reader, which, limit, cursor))
     first, its_cursor = _parted(cursor, names)

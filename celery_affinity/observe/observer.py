@@ -83,7 +83,7 @@ def _connected(origin: Connection) -> Connection:
     options = {
         "socket_connect_timeout": _CONNECT_TIMEOUT_S,
         "socket_timeout": _REPLY_TIMEOUT_S,
-        **origin.transport_options,
+        **origin.transport.client.transport_options,  # with the scheme: a clone has no URL
     }
     connection = origin.clone(transport_options=options)
     try:

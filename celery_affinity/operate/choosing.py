@@ -75,17 +75,17 @@ def choose(
 def choose_in(
     fleet: WholeFleet,
     which: Callable[[Reader], Filter],
-    type_: str | None,
+    names: Sequence[str],
     states: Sequence[str],
     most: float = inf,
     most_pages: float = inf,
 ) -> Asked[Choice]:
-    """Return what `choose` does of each cohort that can have jobs of *type_*; all for None."""
+    """Return what `choose` does of each of the cohorts *names*."""
 
     def ask(scheduler: Scheduler) -> Choice:
         return choose(scheduler.reader, which(scheduler.reader), states, most, most_pages)
 
-    return fleet.each(ask, fleet.serving(type_), is_long=True)
+    return fleet.each(ask, names, is_long=True)
 
 
 def together(asked: Asked[Choice], is_split: bool) -> Choice:

@@ -86,6 +86,7 @@ class Jobs:
         key: str | None = None,
         newer_than_s: float | None = None,
         argument: str | None = None,
+        cohort: str | None = None,
     ) -> JobsPage:
         """Return a page of the jobs that have not ended, and of the dead letters.
 
@@ -94,12 +95,13 @@ class Jobs:
         *older_than_s*, *newer_than_s*: only jobs that were enqueued at least, or at most, so many seconds ago. *key*:
         only jobs of this key. *argument*: "name=value", an argument of the call by its name, or by position as
         ``args[0]``; the value as ``str`` writes it, in which ``*`` stands for anything. Merged calls match if all calls
-        of the run do. With a filter, one page reads 1,000 jobs at most, and 16 MB of messages, and is `partial` if it
-        stopped there. Raises OptionError.
+        of the run do. *cohort*: only jobs of this cohort. With a filter, one page reads 1,000 jobs at most, and 16 MB
+        of messages, and is `partial` if it stopped there. Raises OptionError.
         """
         filters = Filters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
         with self._reach() as fleet:
-            return cohorts.page_of(fleet, lambda reader: filters.of(self.app, reader), type, limit, cursor)
+            names = fleet.serving(type, cohort)
+            return cohorts.page_of(fleet, lambda reader: filters.of(self.app, reader), names, limit, cursor)
 
     def cancel(self, id: str, terminate: bool = False, *, connection: Connection | None = None) -> Change:
         """Revoke a job: a waiting job ends at once, and a job that a worker holds does not start.

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from redis import exceptions as redis_errors
 
-from ..errors import CohortDownError, OutcomeUnknownError, SchemaError
+from ..errors import CohortDownError, OutcomeUnknownError, SchemaError, refuse
 from .scheduler import Scheduler
 
 T = TypeVar("T")
@@ -84,9 +84,18 @@ class WholeFleet:
         """Return the cohort of a type; that which the fleet has if it is one. Raises SettingError."""
         return self._cohort_of(type_) if self.is_split else self.names[0]
 
-    def serving(self, type_: str | None) -> list[str]:
-        """Return the names of the cohorts that can have jobs of *type_*: one, or all for None."""
-        return self.names if type_ is None else [self.cohort_of(type_)]
+    def serving(self, type_: str | None, cohort: str | None = None) -> list[str]:
+        """Return the names of the cohorts that can have jobs of *type_*: one, or all for None; or *cohort* alone.
+
+        Raises OptionError for a cohort that the fleet does not have, or that is not the type's.
+        """
+        if cohort is not None and cohort not in self.names:
+            raise refuse("cohort", f"one of {', '.join(self.names)}", cohort)
+        its = None if type_ is None else self.cohort_of(type_)
+        if its is not None and cohort not in (None, its):
+            raise refuse("cohort", f"that of type {type_!r}, {its}", cohort)
+        only = cohort or its
+        return self.names if only is None else [only]
 
     def ask(self, name: str, ask: Callable[[Scheduler], T]) -> T:
         """Return what *ask*, which can be repeated, learns of the cohort *name*. Raises CohortDownError."""

@@ -28,6 +28,7 @@ class AffinityChannel(InboxChannel, PublishingChannel):
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         self.bound_queues = {}
+        self.made_by = connection.client
         super().__init__(connection, **kwargs)
 
     def _put_fanout(self, exchange: str, message: Message, routing_key: str, **kwargs: Any) -> None:

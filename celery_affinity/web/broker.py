@@ -120,7 +120,7 @@ class Broker:
                 options = {
                     "socket_connect_timeout": _CONNECT_TIMEOUT_S,
                     "socket_timeout": _REPLY_TIMEOUT_S,
-                    **origin.transport_options,
+                    **origin.transport.client.transport_options,  # with the scheme: a clone has no URL
                 }
                 self._connections = origin.clone(transport_options=options).Pool(limit=_MOST_CONNECTIONS)
             return self._connections

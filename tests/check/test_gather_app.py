@@ -206,6 +206,8 @@ CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"
         ("redis+cluster://three", True),
         ("redis-cluster://three", False),
         ("redis-cluster://one:7000", False),
+        ("redis-cluster://one:7000;redis-cluster://two", False),
+        ("redis+cluster://one:7000;redis+cluster://two", True),
         ("db+sqlite:///results", False),
         (None, False),
     ],
@@ -213,6 +215,7 @@ CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"
 def test_results_on_a_node_of_a_cluster_are_found(new_app, backend, is_there):
     found = gather_app(new_app(broker_url=CLUSTER, result_backend=backend))
     assert (found.cluster, found.results_on_a_node, found.url_refused) == (True, is_there, None)
+    assert found.backend is None, "results are elsewhere, or on many nodes"
     assert "secret" not in found.broker
 
 

@@ -1,6 +1,7 @@
 """Commands without `--cohort` are about all cohorts: rows of each, jobs and types found where they are."""
 
 import json
+from contextlib import ExitStack
 
 import pytest
 import redis
@@ -10,12 +11,14 @@ from click.testing import CliRunner
 
 from celery_affinity import Cohort, jobs
 from celery_affinity.cli import affinity
+from celery_affinity.embedded.ports import HOST
 from celery_affinity.embedded.server import EmbeddedServer
 from celery_affinity.lab.trace_file import read
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.cluster import Cluster
 from ..support.scripted_fleet import ScriptedFleet
 
 TYPES = {"pdf": "default", "gpu.big": "ml", "eu.pdf": "eu"}
@@ -27,18 +30,34 @@ def other():
         yield server
 
 
-@pytest.fixture
-def clients(redis_client, other):
-    with redis.Redis.from_url(other.url) as client:
-        yield {"default": redis_client, "ml": redis_client, "eu": client}
-        client.flushall()
+@pytest.fixture(params=["server", "cluster"])
+def broker(request, valkey):
+    """One server, beside which `eu` has another one, or a cluster, where it is on another shard."""
+    return valkey if request.param == "server" else request.getfixturevalue("cluster")
 
 
 @pytest.fixture
-def app(valkey, other, clients):
-    app = Celery("cohorts", broker=valkey.url, set_as_current=False)
+def clients(broker, other):
+    """A client for each cohort."""
+    with ExitStack() as stack:
+        if isinstance(broker, Cluster):
+            nodes = {cohort: broker.owner_of(Keys(cohort=cohort).base) for cohort in ("default", "ml", "eu")}
+            assert nodes["default"] is not nodes["eu"]
+            yield {cohort: stack.enter_context(redis.Redis(HOST, node.port)) for cohort, node in nodes.items()}
+            return
+        here, there = (stack.enter_context(redis.Redis.from_url(each.url)) for each in (broker, other))
+        here.flushall()
+        yield {"default": here, "ml": here, "eu": there}
+        here.flushall()
+        there.flushall()
+
+
+@pytest.fixture
+def app(broker, other, clients):
+    app = Celery("cohorts", broker=broker.url, set_as_current=False)
     app.conf.update(broker_transport="celery_affinity:Transport", task_publish_retry=False)
-    app.conf.affinity_cohorts = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url=other.url)}
+    its_server = None if isinstance(broker, Cluster) else other.url
+    app.conf.affinity_cohorts = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url=its_server)}
     yield app
     app.close()
 
@@ -50,9 +69,9 @@ def sent(app):
 
 
 @pytest.fixture
-def down(app, valkey):
+def down(app, broker):
     """An app of whose cohorts `eu` is down."""
-    other = Celery("cohorts", broker=valkey.url, set_as_current=False)
+    other = Celery("cohorts", broker=broker.url, set_as_current=False)
     other.conf.update(broker_transport="celery_affinity:Transport")
     other.conf.affinity_cohorts = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url="redis://127.0.0.1:1/0")}
     yield other
@@ -177,6 +196,16 @@ def test_a_trace_is_of_the_cohort_that_is_named(app, sent, tmp_path):
     assert shown(app, "--cohort", "ml", *record)["jobs"] == 1
     assert "'gpu.big'" in repr(read(tmp_path / "trace.jsonl").jobs)
     assert "got: 'nowhere'" in run(app, "--cohort", "nowhere", *record, code=1).output
+
+
+def test_check_looks_at_the_servers_of_all_cohorts(app, broker, sent, down):
+    for each in (app, down):
+        each.conf.result_backend = broker.url
+    found = shown(app, "check", code=2)["findings"]
+    assert {each["id"] for each in found if each["level"] == "error"} == {"type-waits"}
+    starts = {each["what"].partition(":")[0] for each in found if each["id"] == "memory-unlimited"}
+    assert starts >= {"Cohort 'ml'", "Cohort 'eu'"}
+    assert "cohort-down" in {each["id"] for each in shown(down, "check", code=2)["findings"]}
 
 
 def test_metrics_have_a_label_for_the_cohort_if_there_are_several(app, sent, down):

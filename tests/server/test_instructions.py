@@ -7,7 +7,7 @@ import pytest
 
 from .instructions.arrows import FLEETS
 from .instructions.counter import build_of
-from .instructions.measuring import differences
+from .instructions.measuring import costs, differences
 from .instructions.recorded import Cost, Recorded
 
 
@@ -18,13 +18,35 @@ class ComparedLessWarning(UserWarning):
 @pytest.mark.filterwarnings("default::tests.server.test_instructions.ComparedLessWarning")
 @pytest.mark.parametrize("fleet", FLEETS)
 def test_an_arrow_costs_what_is_recorded(fleet):
-    recorded, executable = Recorded(), shutil.which("redis-server")
-    if executable is None or recorded.instructions(build_of(executable)) is None:
-        executable = None  # Valkey's build is that of the package that tests install
+    recorded = Recorded()
+    executable = _recorded_executable(recorded)
     found, not_compared = differences(fleet, executable, build_of(executable), recorded)
     if not_compared:
         warnings.warn(not_compared, ComparedLessWarning, stacklevel=1)
     assert not found, "\n".join(["", *found])
+
+
+def _recorded_executable(recorded):
+    executable = shutil.which("redis-server")
+    if executable is None or recorded.instructions(build_of(executable)) is None:
+        return None  # Valkey's build is that of the package that tests install
+    return executable
+
+
+#: What a node of a cluster adds to a server's instructions: it looks for the slot of each command's keys.
+OF_A_CLUSTER = 1.08
+
+
+def test_a_node_of_a_cluster_runs_the_same_commands_and_little_more_beside_them():
+    recorded = Recorded()
+    executable = _recorded_executable(recorded)
+    on_server = recorded.instructions(build_of(executable)) or {}
+    for name, cost in costs("one_type", executable, in_cluster=True).items():
+        assert recorded.differences("cluster", {name: Cost(None, cost.commands)}) == []
+        if cost.instructions and name in on_server:
+            ratio = cost.instructions / on_server[name]
+            print(f"{name}: {ratio:.3f} of a server's instructions")
+            assert ratio <= OF_A_CLUSTER, name
 
 
 def test_what_is_recorded_is_what_is_measured(redis_client):

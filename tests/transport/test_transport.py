@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 import redis
-from kombu import Connection
+from kombu import Connection, Queue
 from kombu.exceptions import OperationalError
 from redis.exceptions import NoScriptError
 
@@ -253,3 +253,28 @@ def test_another_hosts_certificate_is_taken_where_the_user_says_so(tmp_path):
         url = f"rediss://127.0.0.1:{tls_port}/0"
         with Connection(url, transport="celery_affinity:Transport", ssl=given) as connection:
             assert connection.default_channel.client.ping()
+
+
+class TestAPublishWhoseChannelIsClosedMeanwhile:
+    """kombu declares queues between choosing the channel and publishing, and reconnects by itself."""
+
+    @pytest.fixture
+    def producer(self, valkey, redis_client):
+        with Connection(valkey.url, transport="celery_affinity:Transport") as connection:
+            yield connection.Producer(connection.default_channel)
+
+    def test_it_goes_by_the_new_channel(self, producer, monkeypatch):
+        connection, queue = producer.connection, Queue("list", durable=False)
+
+        def reconnect(*_, **__):
+            connection.collect()
+            queue(connection.default_channel).declare()
+
+        monkeypatch.setattr(producer, "maybe_declare", reconnect)
+        producer.publish("text", routing_key="list", declare=[queue], retry=False)
+        assert queue(connection.default_channel).get().payload == "text"
+
+    def test_it_is_a_lost_connection_without_one(self, producer, monkeypatch):
+        monkeypatch.setattr(producer, "maybe_declare", lambda *_, **__: producer.connection.collect())
+        with pytest.raises(redis.ConnectionError, match="closed by a reconnect"):
+            producer.publish("text", routing_key="list", declare=[Queue("list")], retry=False)

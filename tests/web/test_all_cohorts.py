@@ -1,21 +1,39 @@
 """The HTTP API is about all cohorts: rows of each, what is meant is found where it is, and one may be down."""
 
 import pytest
+import redis
 from celery import Celery
 
+from celery_affinity.embedded.ports import HOST
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import asgi
 
+from ..support.cluster import Cluster
 from ..support.scripted_fleet import ScriptedFleet
 from .conftest import Client
 
 AWAY = "redis://127.0.0.1:1/0"
 
 
+@pytest.fixture(params=["server", "cluster"])
+def broker(request, valkey):
+    """One server, or a cluster."""
+    return valkey if request.param == "server" else request.getfixturevalue("cluster")
+
+
 @pytest.fixture
-def app(valkey, redis_client):
-    app = Celery("cohorts", broker=valkey.url, set_as_current=False)
+def of_ml(broker):
+    """A client of the server, or of the node, that has the cohort `ml`; the broker is empty."""
+    node = broker.owner_of(Keys(cohort="ml").base) if isinstance(broker, Cluster) else broker
+    with redis.Redis(HOST, node.port) as client:
+        client.flushall()
+        yield client
+
+
+@pytest.fixture
+def app(broker, of_ml):
+    app = Celery("cohorts", broker=broker.url, set_as_current=False)
     app.conf.update(broker_transport="celery_affinity:Transport", result_backend="cache+memory://")
     app.conf.affinity_cohorts = {"ml": {"types": ["gpu*"]}, "eu": {"types": ["eu.*"], "url": AWAY}}
 
@@ -33,13 +51,13 @@ def client(app):
     client.close()
 
 
-def test_http_has_all_cohorts_and_says_which_are_down(client, app, redis_client):
+def test_http_has_all_cohorts_and_says_which_are_down(client, app, of_ml):
     job = client("POST", "/api/jobs", json={"task": "work"}, headers={"Idempotency-Key": "one"})
     assert (job.status_code, job.json()["cohort"]) == (201, "ml")
     again = client("POST", "/api/jobs", json={"task": "work"}, headers={"Idempotency-Key": "one"})
     assert (again.status_code, again.json()["id"]) == (200, job.json()["id"])
     app.send_task("work", queue="pdf")
-    ScriptedFleet(Scheduler(redis_client, Keys(cohort="ml"))).bury("buried", "gpu.old")
+    ScriptedFleet(Scheduler(of_ml, Keys(cohort="ml"))).bury("buried", "gpu.old")
     status = client.get("/api/status").json()
     assert {each["type"]: each["cohort"] for each in status["types"]} == {
         "gpu": "ml",
@@ -50,6 +68,7 @@ def test_http_has_all_cohorts_and_says_which_are_down(client, app, redis_client)
     types = client.get("/api/types")
     assert types.headers["Cohorts-Down"] == "eu"
     assert {each["cohort"] for each in client.get("/api/jobs").json()["jobs"]} == {"default", "ml"}
+    assert {each["cohort"] for each in client.get("/api/jobs?cohort=ml").json()["jobs"]} == {"ml"}
     assert client.get("/api/dead/buried").json()
     explained = client.get(f"/api/jobs/{job.json()['id']}?explain=true").json()
     assert explained["explanation"]["cohort"] == "ml"
@@ -73,3 +92,29 @@ def test_http_changes_what_is_meant_in_its_cohort(client, app):
     joined = client("POST", "/api/workers", json={"name": "one", "types": ["gpu"], "slots": 1})
     assert joined.status_code == 400
     assert "types must be of cohort 'default'" in joined.json()["error"]["message"]
+
+
+def test_jobs_of_one_cohort_are_listed_and_cancelled(client, app):
+    for type_ in ("pdf", "gpu"):
+        app.send_task("work", queue=type_)
+    assert client("DELETE", "/api/jobs?cohort=ml").status_code == 400, "a filter is missing"
+    dry = client("DELETE", "/api/jobs?cohort=ml&task=*&dry_run=1").json()
+    assert ([each["type"] for each in dry["shown"]], dry.get("down")) == (["gpu"], None)
+    moved = client("PATCH", "/api/jobs?cohort=default&task=*", json={"priority": 9}).json()
+    assert (moved["done"], [each["type"] for each in moved["shown"]]) == (1, ["pdf"])
+    assert client("DELETE", "/api/jobs?cohort=ml&task=*").json()["done"] == 1
+    assert [each["type"] for each in client.get("/api/jobs").json()["jobs"]] == ["pdf"]
+    assert client.get("/api/jobs?cohort=eu").json()["down"].keys() == {"eu"}
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("cohort=us", "cohort must be one of default, ml, eu, got: 'us'"),
+        ("cohort=", "cohort must be one of default, ml, eu, got: ''"),
+        ("cohort=ml&type=pdf", "cohort must be that of type 'pdf', default, got: 'ml'"),
+    ],
+)
+def test_a_cohort_that_has_none_of_the_jobs_is_refused(client, query, why):
+    for refused in (client.get(f"/api/jobs?{query}"), client("DELETE", f"/api/jobs?task=*&{query}")):
+        assert (refused.status_code, refused.json()["error"]["message"]) == (400, why)

@@ -49,6 +49,7 @@ QUERIES = st.dictionaries(
             "argument",
             "stamp",
             "key",
+            "cohort",
             "dry_run",
             "kind",
             "name",

@@ -351,7 +351,14 @@ def test_cohorts_are_named_one_that_is_down_is_said_and_a_worker_of_two_counts_o
     screen.row("Next", "gpu").wait_for()
     assert choice.input_value() == "ml", "it is kept"
     screen.page.goto(screen.page.url.partition("#")[0] + "#/jobs")
-    assert choice.is_disabled(), "the list is of all"
+    screen.row("Jobs", "gpu").first.wait_for()
+    assert screen.row("Jobs", "pdf").count() == 0
+    choice.select_option("")
+    screen.row("Jobs", "pdf").first.wait_for()
+    choice.select_option("default")
+    screen.row("Jobs", "gpu").first.wait_for(state="hidden")
+    screen.page.goto(screen.page.url.partition("#")[0] + "#/lab")
+    assert choice.is_disabled(), "a trace is of one"
     assert screen.errors == []
     screen.close()
 

@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from celery import chain, chord, group
+from celery import Celery, chain, chord, group
 from redis.crc import key_slot
 
 from celery_affinity import Affinity, Merge
@@ -176,15 +176,16 @@ def test_all_pools_work_on_a_cluster(on, cluster):
 def test_calls_merge_on_a_cluster(on):
     """The callers of a run are found, and told, on the cluster."""
     pools = on("threads", module="tests.support.apps.merging")
-    pools.app.conf.affinity_task_rules = {
-        "fold": Affinity(merge=Merge("{city}", fold="tests.support.apps.merging.union", wait=0.5))
-    }
+    rules = {"fold": Affinity(merge=Merge("{city}", fold="tests.support.apps.merging.union", wait=0.5))}
+    app = Celery("folds", broker=pools.url, backend=pools.url, set_as_current=False)  # settings are read once
+    app.conf.update(broker_transport="celery_affinity:Transport", affinity_task_rules=rules)
     calls = [{"city": "Oslo", "changes": [number]} for number in range(5)]
-    results = [pools.app.send_task("fold", kwargs=call, queue="threads") for call in calls]
+    results = [app.send_task("fold", kwargs=call, queue="threads") for call in calls]
     assert [sorted(result.get(timeout=20)) for result in results] == [list(range(5))] * 5
-    header = [pools.app.signature("fold", kwargs=call, queue="threads") for call in calls]
-    parts = chord(header)(pools.app.signature("fold", ("Bergen", [7]), queue="threads", immutable=True))
+    header = [app.signature("fold", kwargs=call, queue="threads") for call in calls]
+    parts = chord(header)(app.signature("fold", ("Bergen", [7]), queue="threads", immutable=True))
     assert parts.get(timeout=20) == [7]  # each call of the one run was counted as a part
+    app.close()
 
 
 @pytest.mark.slow

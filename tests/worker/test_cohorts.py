@@ -173,3 +173,32 @@ def test_a_seat_is_taken_when_the_server_answers_at_last(cohorts, other):
     wait_until(lambda: cohorts.names("eu"), 10, f"it joins\n{worker.log()}")
     cohorts.send("eu", "eu.pdf")
     cohorts.wait_until_ran(["eu"], 10, worker)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pool", "task"), [("prefork", "early"), ("threads", "late")])
+def test_a_flood_of_one_cohort_starves_no_other_and_two_floods_share_the_slots(cohorts, pool, task):
+    worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", pool=pool, concurrency=4)
+
+    def begun():
+        return [each.job for each in cohorts.ledger.entries() if each.event == "start"]
+
+    for number in range(250):
+        cohorts.send(f"flood{number}", "pdf", 0.2, task=task)
+    wait_until(lambda: cohorts.slots("default") == [4], 10, f"all slots are where work is\n{worker.log()[-4000:]}")
+    ahead = []
+    for number in range(8):
+        before = len(begun())
+        cohorts.send(f"rare{number}", "eu.pdf", 0.2, task=task)
+        cohorts.wait_until_ran([f"rare{number}"], 20, worker)
+        ahead.append(begun().index(f"rare{number}") - before)
+    print(f"{pool}, {task}: jobs of the flood that began before each rare job: {ahead}")
+    assert max(ahead) <= 50, ahead
+    before = len(begun())
+    for number in range(250):
+        cohorts.send(f"other{number}", "eu.pdf", 0.2, task=task)
+    wait_until(lambda: len(begun()) >= before + 100, 30, "both go on")
+    both = begun()[before + 40 : before + 100]
+    part = sum(each.startswith("other") for each in both) / len(both)
+    print(f"{pool}, {task}: part of the second flood: {part:.2f}")
+    assert 0.3 < part < 0.7

@@ -54,9 +54,10 @@ def add(api: APIRouter, site: Site) -> None:
         key: str | None = None,
         newer_than_s: float | None = None,
         argument: str | None = None,
+        cohort: str | None = None,
     ) -> Response:
         check(site, request, argument is not None)
-        filters = (stamp, older_than_s, key, newer_than_s, argument)
+        filters = (stamp, older_than_s, key, newer_than_s, argument, cohort)
         return reply(await site.ask(site.jobs.list, state, type, task, limit, cursor, *filters))
 
     @api.get(

@@ -49,7 +49,7 @@ class Acted:
 
 
 class Which:
-    """The jobs that are meant, as the query says: at least one filter."""
+    """The jobs that are meant, as the query says: at least one filter, beside the cohort."""
 
     def __init__(
         self,
@@ -61,9 +61,10 @@ class Which:
         older_than_s: Annotated[float | None, Query(gt=0)] = None,  # 0 would mean all jobs
         newer_than_s: Annotated[float | None, Query(gt=0)] = None,
         argument: str | None = None,
+        cohort: str | None = None,
         dry_run: bool = False,
     ) -> None:
-        self.state, self.dry_run = state, dry_run
+        self.state, self.cohort, self.dry_run = state, cohort, dry_run
         self.filters = Filters(None, type, task, stamp, key, older_than_s, newer_than_s, argument)
         if state is None and self.filters.is_empty:
             names = ", ".join(each.name for each in fields(Filters))
@@ -127,7 +128,8 @@ def _act(
 ) -> Acted:
     filters = which.filters
     with site.broker.reach() as fleet:
-        asked = choose_in(fleet, lambda reader: filters.of(site.app, reader), filters.type, states, _MOST, _MOST_PAGES)
+        names = fleet.serving(filters.type, which.cohort)
+        asked = choose_in(fleet, lambda reader: filters.of(site.app, reader), names, states, _MOST, _MOST_PAGES)
         choice = together(asked, fleet.is_split)
         if choice.more and not choice.chosen:
             raise RefusedError(

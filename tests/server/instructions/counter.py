@@ -14,8 +14,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import redis
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS
 
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded.ports import HeldPort
+
+from ...support.processes import wait_until
 
 #: Longest wait, s, for an answer of callgrind.
 _ANSWER_S = 60.0
@@ -83,11 +87,11 @@ class Callgrind:
 class CountedServer:
     """A server of which windows are counted: under callgrind where valgrind is installed; otherwise commands alone.
 
-    *executable*: as in `EmbeddedServer`.
+    *executable*: as in `EmbeddedServer`. *in_cluster*: whether it is a node of a cluster, which has all slots.
     """
 
-    def __init__(self, executable: str | None = None) -> None:
-        self._executable = executable
+    def __init__(self, executable: str | None = None, *, in_cluster: bool = False) -> None:
+        self._executable, self._in_cluster = executable, in_cluster
         self._stack = ExitStack()
         self._program = executable
         self._callgrind: Callgrind | None = None
@@ -96,9 +100,15 @@ class CountedServer:
         with ExitStack() as stack:
             if has_valgrind():
                 self._program = stack.enter_context(under_callgrind(self._executable))
-            options = ("--hz", "1", "--enable-debug-command", "yes", "--activerehashing", "no")
+            options = ["--hz", "1", "--enable-debug-command", "yes", "--activerehashing", "no"]
+            if self._in_cluster:
+                self._bus = HeldPort()
+                options += ["--cluster-enabled", "yes", "--cluster-port", str(self._bus.number)]
             self._server = stack.enter_context(EmbeddedServer(executable=self._program, options=options))
             self.client = stack.enter_context(redis.Redis.from_url(self._server.url))
+            if self._in_cluster:
+                self.client.execute_command("CLUSTER ADDSLOTSRANGE", 0, REDIS_CLUSTER_HASH_SLOTS - 1)
+                wait_until(lambda: b"cluster_state:ok" in self._about_cluster(), 30, "all slots are served")
             # Memory of ended jobs goes when its time has come: by the clock, and not by the calls.
             self.client.execute_command("DEBUG", "SET-ACTIVE-EXPIRE", "0")
             self._stack = stack.pop_all()
@@ -108,6 +118,11 @@ class CountedServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, traceback)
+
+    def _about_cluster(self) -> bytes:
+        with redis.Redis.from_url(self._server.url) as client:  # whose reply redis-py does not read
+            client.response_callbacks.clear()
+            return bytes(client.execute_command("CLUSTER INFO"))
 
     def client_of(self, database: int) -> redis.Redis:
         return self._stack.enter_context(redis.Redis.from_url(f"{self._server.url.rpartition('/')[0]}/{database}"))

@@ -11,9 +11,9 @@ from .recorded import Cost, Recorded
 TIMES = 3
 
 
-def costs(fleet: str, executable: str | None) -> dict[str, Cost]:
-    """Return the cost of each arrow of a fleet, by its name, on Valkey or another server."""
-    with CountedServer(executable) as server:
+def costs(fleet: str, executable: str | None, *, in_cluster: bool = False) -> dict[str, Cost]:
+    """Return the cost of each arrow of a fleet, by its name, on Valkey or another server, or on a node of a cluster."""
+    with CountedServer(executable, in_cluster=in_cluster) as server:
         arrows = FLEETS[fleet](server.client)
         first = next(arrows)  # fills the database, before the first window: a server that counts is slow
         return {arrow.name: _cost(server, arrow) for arrow in chain([first], arrows)}

@@ -7,11 +7,13 @@ const CHOSEN = "celery_affinity cohort";
 const place = document.getElementById("of-cohort");
 const field = place.querySelector("select");
 let chosen = localStorage.getItem(CHOSEN) ?? "";
+let changed = () => {};
 
 // Types of which news have told -> their cohorts: older samples have the names of types alone.
 const cohortOf = new Map();
 
 export function onChoice(show) {
+  changed = show;
   field.addEventListener("change", () => {
     chosen = field.value;
     localStorage.setItem(CHOSEN, chosen);
@@ -26,13 +28,18 @@ export const counts = (inThisView) => (field.disabled = !inThisView);
 export function learn({ cohorts, status }) {
   for (const each of status.types) cohortOf.set(each.type, each.cohort);
   const names = cohorts.map((each) => each.cohort);
-  if (!names.includes(chosen)) chosen = ""; // the cohort of another fleet, or of another day
+  const isStale = chosen !== "" && !names.includes(chosen); // the cohort of another fleet, or of another day
+  if (isStale) chosen = "";
   place.hidden = names.length === 0;
   if ([...field.options].slice(1).map((each) => each.value).join() !== names.join()) {
     fill(field, el("option", { value: "" }, "all"), ...names.map((each) => el("option", { value: each }, each)));
   }
   field.value = chosen;
+  if (isStale) changed();
 }
+
+// What the query of a request has for the chosen cohort.
+export const query = () => (chosen ? { cohort: chosen } : {});
 
 // The rows of the chosen cohort: all, if none is.
 export const only = (rows) => (chosen ? rows.filter((each) => each.cohort === chosen) : rows);

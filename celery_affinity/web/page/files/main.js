@@ -14,8 +14,8 @@ import { workers } from "./views/workers.js";
 
 const VIEWS = { "": now, workers, next, rules, dead, job, jobs, lab };
 
-// Those that are about all cohorts: a type is in one of them, and a trace is of one.
-const WHOLE = new Set(["job", "jobs", "lab"]);
+// Those that no choice of a cohort changes: a job is in one of them, and a trace is of one.
+const WHOLE = new Set(["job", "lab"]);
 
 const main = document.getElementById("view");
 const state = document.getElementById("state");

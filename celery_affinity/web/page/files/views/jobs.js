@@ -1,6 +1,7 @@
 // Lists of jobs by state, type, task, stamp, key and age; all jobs that match are cancelled, moved or prioritised.
 import { call, get } from "../api.js";
 import { change, say } from "../asking.js";
+import { query as ofCohort } from "../cohorts.js";
 import { el, fill, link, many, moment, number, table } from "../dom.js";
 
 const STATES = ["", "pending", "scheduled", "claimed", "running", "dead", "done", "failed", "revoked", "expired"];
@@ -16,12 +17,12 @@ const LIMIT = 100;
 // The query of a request for what the form says; null for what is empty.
 function query(values, more = {}) {
   const { minutes, ...others } = values;
-  const all = { ...others, ...(minutes ? { older_than_s: Number(minutes) * 60 } : {}), ...more };
+  const all = { ...others, ...(minutes ? { older_than_s: Number(minutes) * 60 } : {}), ...ofCohort(), ...more };
   return new URLSearchParams(Object.entries(all).filter(([, value]) => value !== "" && value !== null)).toString();
 }
 
 const words = (values) =>
-  Object.entries(values)
+  Object.entries({ ...values, ...ofCohort() })
     .filter(([, value]) => value)
     .map(([name, value]) => (name === "minutes" ? `older than ${value} minutes` : `${name} ${value}`))
     .join(", ");

@@ -1,0 +1,41 @@
+"""The connections of the HTTP interface and of Flower's pages: a copy of the app's, of whatever kind its broker is."""
+
+import pytest
+from celery import Celery
+
+from celery_affinity.observe import observer
+from celery_affinity.web.broker import Broker
+
+URLS = [
+    "redis://one",
+    "rediss://one",
+    "sentinel://one;sentinel://two",
+    "redis-cluster://one;redis-cluster://two",
+    "redis+cluster://one",
+    "rediss-cluster://one",
+]
+
+
+@pytest.fixture(params=URLS)
+def app(request):
+    app = Celery("urls", broker=request.param, set_as_current=False)
+    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options={"master_name": "fleet"})
+    yield app
+    app.close()
+
+
+def test_connections_go_where_those_of_the_app_go(app, monkeypatch):
+    monkeypatch.setattr("kombu.Connection.ensure_connection", lambda connection, **_: connection)
+    origin = app.connection_for_write()
+    of_http = Broker(app)._pool().acquire()
+    of_flower = observer._connected(app.connection_for_write())
+    for connection in (of_http, of_flower):
+        assert _scheme(connection) == _scheme(origin)
+        assert connection.hostname == origin.hostname
+        assert connection.transport.Channel is origin.transport.Channel
+        assert connection.alt == origin.alt
+        assert "socket_timeout" in connection.transport_options
+
+
+def _scheme(connection):
+    return connection.as_uri().partition("://")[0]
