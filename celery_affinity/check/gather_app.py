@@ -270,13 +270,13 @@ def _is_on_a_node(backend: object, broker: str) -> bool:
     if not isinstance(backend, str) or "://" not in backend:
         return False
     nodes = {_place(re.sub(r"^\w+[+-]cluster:", "redis:", each)) for each in broker.split(";") if "cluster://" in each}
-    scheme = url_to_parts(backend).scheme
+    scheme = url_to_parts(backend.partition(";")[0]).scheme
     return scheme.endswith("+cluster") or (not scheme.endswith("-cluster") and _place(backend) in nodes)
 
 
 def _place(url: str) -> tuple[str, int] | str | None:
     """Return the server of a Redis URL, as host and port or as a path; None for another URL."""
-    parts = url_to_parts(url.partition(";")[0])
+    parts = url_to_parts(re.sub(r"^valkey(s?):", r"redis\1:", url.partition(";")[0]))
     if parts.scheme in ("socket", "redis+socket"):
         return str(parts.path).strip("/")
     if parts.scheme not in ("redis", "rediss", "sentinel"):

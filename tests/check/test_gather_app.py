@@ -206,6 +206,8 @@ CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"
         ("redis+cluster://three", True),
         ("redis-cluster://three", False),
         ("redis-cluster://one:7000", False),
+        ("redis-cluster://u:secret@one:7000;redis-cluster://u:secret@two:7000", False),
+        ("valkey://two", True),
         ("db+sqlite:///results", False),
         (None, False),
     ],
