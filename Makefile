@@ -89,11 +89,12 @@ matrix: $(VENV)/.test
 
 # A release as far as it goes without uploading: the packages of a git ref are built and checked, and the README's example
 # runs from the wheel on each supported Python that is here. About a minute; ARGS="--ref v1.0.0", else the last commit.
+# A wheel that is ready is kept in dist, where upgrade-check finds it.
 release-check: $(VENV)/.test
 	$(BIN)/python -m tests.whole.release $(ARGS)
 
-# The newest release beside the tree on one server, forth and back, with jobs in all states; or another one,
-# ARGS="--from v1.0.0", a commit, or a kept wheel. A minute and a half.
+# The wheel that was kept last, or the newest release, beside the tree on one server, forth and back, with jobs in all
+# states; or another one, ARGS="--from v1.0.0", a commit, or a wheel. A minute and a half.
 upgrade-check: $(VENV)/.test
 	$(BIN)/python -m tests.whole.upgrade $(ARGS)
 

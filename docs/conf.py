@@ -13,7 +13,8 @@ project = "celery_affinity"
 author = "celery_affinity contributors"
 copyright = author  # noqa: A001 - Sphinx's name
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "site_glossary", "site_links", "site_markdown", "site_pictures"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions += ["site_glossary", "site_links", "site_markdown", "site_pictures", "site_search"]
 exclude_patterns = ["_build"]
 
 # Each heading has an anchor, made of its text as GitHub makes it: both show the links of these pages.

@@ -7,3 +7,5 @@ from celery.app.backends import BACKEND_ALIASES
 
 for _kind in ("redis", "rediss", "valkey", "valkeys"):
     BACKEND_ALIASES.setdefault(f"{_kind}-cluster", "celery_affinity.backends.cluster:ClusterBackend")
+for _kind in ("valkey", "valkeys"):
+    BACKEND_ALIASES.setdefault(_kind, "celery_affinity.backends.valkey:ValkeyBackend")

@@ -280,7 +280,7 @@ def _is_on_a_node(backend: object, broker: str) -> bool:
 
 def _place(url: str) -> tuple[str, int] | str | None:
     """Return the server of a Redis URL, as host and port or as a path; None for another URL."""
-    parts = url_to_parts(url.partition(";")[0])
+    parts = url_to_parts(re.sub(r"^valkey(s?):", r"redis\1:", url.partition(";")[0]))
     if parts.scheme in ("socket", "redis+socket"):
         return str(parts.path).strip("/")
     if parts.scheme not in ("redis", "rediss", "sentinel"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..errors import SettingError
-from . import patterns
+from . import passwords, patterns
 
 #: The cohort of all types that no pattern matches. It is on the server of ``broker_url``.
 DEFAULT = "default"
@@ -25,7 +25,7 @@ ACCEPTED = (
 _IN_A_NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cohort:
     """The types that are scheduled together, apart from all others.
 
@@ -47,13 +47,18 @@ class Cohort:
             raise SettingError("url of a Cohort must be a broker's URL, such as redis://other:6379/0, or None")
         object.__setattr__(self, "types", tuple(self.types))
 
+    def __repr__(self) -> str:
+        """Return what `celery report` and `inspect conf` show: the password of the URL is not part of it."""
+        url = "" if self.url is None else f", url={passwords.masked(self.url)!r}"
+        return f"Cohort({[*self.types]!r}{url})"
+
 
 def as_cohort(value: object) -> Cohort:
     """Return the cohort that *value* says: a Cohort, or a mapping of its fields. Raises SettingError."""
     if isinstance(value, Cohort):
         return value
     if not isinstance(value, Mapping) or not {"types"} <= {*value} <= {"types", "url"}:
-        raise SettingError(f"{SETTING} must be {ACCEPTED}, got: {value!r}")
+        raise SettingError(f"{SETTING} must be {ACCEPTED}, got: {passwords.masked(repr(value))}")
     return Cohort(**value)
 
 

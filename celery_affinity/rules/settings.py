@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionError, SettingError
-from . import bounds, heartbeats, reserves, worker_priority
+from . import bounds, heartbeats, passwords, reserves, worker_priority
 from . import cohorts as cohort_rules
 from . import setting_checks as checks
 from . import tenants as quotas
@@ -205,7 +205,7 @@ class Settings:
             value = getattr(self, each.name)
             accepted = each.metadata["check"](value)
             if accepted:
-                raise SettingError(f"{PREFIX}{each.name} must be {accepted}, got: {value!r}")
+                raise SettingError(f"{PREFIX}{each.name} must be {accepted}, got: {passwords.masked(repr(value))}")
         object.__setattr__(
             self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
         )

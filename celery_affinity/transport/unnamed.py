@@ -1,4 +1,4 @@
-"""The URL of a cluster in a process that names no transport for it: Celery makes such a connection for its reports.
+"""A URL that kombu does not know, without a transport beside it: Celery makes such a connection for its reports.
 
 `celery report` and `inspect report` mask the password so. Nothing connects by it.
 """
@@ -11,7 +11,7 @@ from kombu.transport.base import Transport
 from ..errors import TransportError
 from . import urls
 
-_TEXT = "a URL of a cluster needs the transport of this package: set broker_transport = 'celery_affinity:Transport'"
+_TEXT = "a URL with this scheme needs the transport of this package: set broker_transport = 'celery_affinity:Transport'"
 
 
 class Unnamed(Transport):
@@ -32,5 +32,5 @@ class Unnamed(Transport):
 
 def install() -> None:
     """Tell kombu of the schemes."""
-    for scheme in (*urls.CLUSTER, "valkey-cluster", "valkeys-cluster"):
+    for scheme in (*urls.CLUSTER, *urls.SAME):
         TRANSPORT_ALIASES.setdefault(scheme, f"{__name__}:Unnamed")

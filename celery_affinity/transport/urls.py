@@ -14,7 +14,7 @@ SCHEMES = ("redis", "rediss", "socket", "sentinel", "redis-cluster", "rediss-clu
 
 #: Other spellings. kombu takes what stands before a "+" for a transport: Celery's apps hand it a "-"
 #: (`client.celery_methods.apps`).
-_SAME = {
+SAME = {
     "valkey": "redis",
     "valkeys": "rediss",
     "valkey-cluster": "redis-cluster",
@@ -55,7 +55,7 @@ def parse(url: str) -> BrokerURL:
     has no meaning, and for a provider that is none.
     """
     scheme = url_to_parts(url).scheme.replace("+cluster", "-cluster")
-    scheme = _SAME.get(scheme, scheme)
+    scheme = SAME.get(scheme, scheme)
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise TransportError(f"broker_url must begin with one of {known}, got: {masked(url)!r}")

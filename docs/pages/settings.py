@@ -30,7 +30,7 @@ AFTER = """
 | setting | value | meaning |
 | --- | --- | --- |
 | `broker_transport` | `"celery_affinity:Transport"` | installs celery_affinity in publishers and workers |
-| `broker_url` | `redis://`, `rediss://`, `sentinel://`, `socket:///path` or, for a [cluster](../how-to/cluster.md), `redis-cluster://`; or a list of them. `valkey://` and `valkeys://` mean the same as `redis://` and `rediss://` | where Redis or Valkey is |
+| `broker_url` | `redis://`, `rediss://`, `sentinel://`, `socket:///path` or, for a [cluster](../how-to/cluster.md), `redis-cluster://`; or a list of them. `valkey://` and `valkeys://` mean the same as `redis://` and `rediss://`, in `result_backend` as well | where Redis or Valkey is |
 | `broker_transport_options` | the options of kombu's Redis transport, and `namespace` | [options of the connection](python.md#transport); fleets with different namespaces can share a server |
 
 """

@@ -25,6 +25,11 @@ request, and [Write a worker in Node](../how-to/worker-node.md) a whole worker. 
 - A poll or a heartbeat says that the worker lives. A worker that waits in a poll needs no heartbeat; one that runs jobs sends one each
   `heartbeat_s`. After `timeout_s` of silence the worker is dead: its jobs are pending again, each request of it gets 404, and it joins anew.
   No guard notices its death before that.
+- A worker that has joined gets jobs into its free slots at once, as Celery's workers do, and not only when it polls: so it polls whenever a
+  slot is free, and leaves when it wants no more jobs. Jobs that it never fetched come back with its death, and count a delivery.
+- An error is JSON, `{"error": {"code", "message"}}`. 400: the body or the query is no such thing. 401: the token is missing, or unknown.
+  403: the role of the token is another, or the secret is not that of this worker. 404: join again. 409: the claim is not the worker's any more. 413: more than
+  1 MB. 422: the fields do not go together. 503: the broker does not answer: the same request is sent again.
 - One poll at a time waits for a worker. A later poll ends the one before, which gets 204.
 - A poll with `held`, the fences of all jobs that the worker has, separated by commas, brings a job again whose reply was lost. Without it
   the job has the slot, and waits, until a heartbeat that comes a minute or more after the claim gives it back to the fleet: a worker that wants

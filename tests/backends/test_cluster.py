@@ -2,13 +2,11 @@
 
 import shutil
 import threading
-import tomllib
-from pathlib import Path
 
 import pytest
 import redis
 from celery import Celery, states
-from celery.app.backends import BACKEND_ALIASES, by_url
+from celery.app.backends import by_url
 from celery.exceptions import ImproperlyConfigured
 from redis.crc import key_slot
 
@@ -53,12 +51,6 @@ def test_a_url_of_a_cluster_needs_no_other_setting(kind):
         ClusterBackend,
         f"{kind}-cluster://one;{kind}-cluster://two",
     )
-
-
-def test_the_entry_points_say_the_same_to_who_imports_nothing_of_ours():
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    ours = {scheme: path for scheme, path in BACKEND_ALIASES.items() if scheme.endswith("-cluster")}
-    assert project["entry-points"]["celery.result_backends"] == ours
 
 
 def test_all_keys_are_on_one_node(cluster, app):

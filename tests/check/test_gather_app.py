@@ -208,6 +208,8 @@ CLUSTER = "redis+cluster://:secret@one:7000;redis+cluster://two"
         ("redis-cluster://one:7000", False),
         ("redis-cluster://one:7000;redis-cluster://two", False),
         ("redis+cluster://one:7000;redis+cluster://two", True),
+        ("redis-cluster://u:secret@one:7000;redis-cluster://u:secret@two:7000", False),
+        ("valkey://two", True),
         ("db+sqlite:///results", False),
         (None, False),
     ],

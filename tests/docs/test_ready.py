@@ -82,7 +82,9 @@ def test_each_command_is_fine_on_a_fleet_that_is_ready(tmp_path):
     said = {}
     with EmbeddedServer(options=options, password="long and hard to guess") as server:
         env = {**os.environ, "BROKER_URL": server.url, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
-        start_worker("shop", server.url, ["pdf"], concurrency=2, name="pdf1", env=env).wait_ready(60)
+        worker = start_worker("shop", server.url, ["pdf"], concurrency=2, name="pdf1", env=env)
+        worker.wait_ready(60)
+        assert re.search(r"celery_affinity .*: serves pdf", worker.log())  # what the check of the logs looks for
         with redis.Redis.from_url(server.url, decode_responses=True) as client:
             said |= {each: str(client.execute_command(*each.split())) for each in ASKED}
         task_id = run_celery("-A", "shop", "call", "shop.render", "--args", '["a"]', env=env).stdout.strip()

@@ -64,3 +64,18 @@ def test_the_map_is_shown_without_servers_and_in_one_order():
     one = Settings(cohorts={"ml": Cohort(["gpu*", "a b"]), "eu": Cohort(["eu.*"], url="redis://:secret@other")})
     other = Settings(cohorts={"eu": Cohort(["eu.*"]), "ml": Cohort(["a b", "gpu*"])})
     assert cohorts.shown(one.cohort_map) == cohorts.shown(other.cohort_map) == "eu=eu.* ml=a%20b,gpu*"
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@other", "rediss://u:secret@one:1/0;rediss://u:secret@two"])
+def test_no_text_shows_the_password_of_a_cohorts_server(url):
+    assert "secret" not in repr({"eu": Cohort(["eu.*"], url=url)})
+    for wrong in ({"default": Cohort(["x"], url=url)}, {"eu": {"type": ["x"], "url": url}}, {"": {"url": url}}):
+        with pytest.raises(SettingError) as raised:
+            Settings(cohorts=wrong)
+        assert "secret" not in str(raised.value)
+        assert "redis" in str(raised.value)
+
+
+def test_a_cohort_is_shown_as_it_is_written():
+    assert repr(Cohort(("gpu*", "x"))) == "Cohort(['gpu*', 'x'])"
+    assert repr(Cohort(["x"], url="redis://u:p@other/1")) == "Cohort(['x'], url='redis://u:**@other/1')"

@@ -7,7 +7,7 @@ import redis
 from celery import Celery
 from kombu import Connection
 
-from celery_affinity import TransportError
+from celery_affinity import Cohort, TransportError
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.transport import urls
 from celery_affinity.transport.channel import SentinelChannel
@@ -258,16 +258,26 @@ def test_a_switch_to_another_node_of_a_cluster_keeps_the_login_of_the_first():
         assert list(map(str, params["cluster"].nodes)) == ["one:7001", "two:7002"]
 
 
-def test_a_report_of_an_app_shows_the_url_of_a_cluster_without_the_password():
-    app = Celery(broker="redis-cluster://:secret@127.0.0.1:1;redis-cluster://two", set_as_current=False)
+@pytest.mark.parametrize(
+    "urls",
+    [
+        ("redis-cluster://:secret@127.0.0.1:1;redis-cluster://two", "redis-cluster://:secret@127.0.0.1:1"),
+        ("valkey://u:secret@127.0.0.1:1/0", "valkey://u:secret@127.0.0.1:1/1"),
+        ("valkeys://u:secret@127.0.0.1:1/0", "redis://u:secret@127.0.0.1:1/1"),
+    ],
+)
+def test_a_report_of_an_app_shows_its_urls_without_the_passwords(urls):
+    app = Celery(broker=urls[0], backend=urls[1], set_as_current=False)
     app.conf.broker_transport = OURS
-    app.conf.result_backend = "redis-cluster://:secret@127.0.0.1:1"
+    app.conf.affinity_cohorts = {"eu": Cohort(["eu.*"], url="redis://:secret@eu.example")}
     report = app.bugreport()
-    assert "redis-cluster://" in report
+    assert urls[0].partition(":")[0] + "://" in report
+    assert "eu.example" in report
     assert "celery_affinity" in report
     assert "secret" not in report
 
 
-def test_a_cluster_needs_the_transport():
-    with pytest.raises(TransportError, match="needs the transport of this package"):
-        Connection("redis-cluster://one").connect()
+def test_a_url_that_kombu_does_not_know_needs_the_transport():
+    for url in ("redis-cluster://one", "valkey://one"):
+        with pytest.raises(TransportError, match="needs the transport of this package"):
+            Connection(url).connect()

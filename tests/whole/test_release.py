@@ -1,5 +1,6 @@
 """The checks of a release find what is wrong, and the README's links work wherever it is shown."""
 
+import os
 import re
 import subprocess
 import tarfile
@@ -108,3 +109,15 @@ def test_a_tag_has_the_name_of_its_version(tmp_path, monkeypatch):
     assert building.version_at("main") == building.version_at("v1.2.0") == "1.2.0"
     with pytest.raises(building.NotReadyError, match=r"v1.3.0 has version 1.2.0: its name must be v1.2.0"):
         building.version_at("v1.3.0")
+
+
+def test_the_wheel_that_is_kept_last_is_the_one_to_upgrade_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(building, "KEPT", tmp_path / "dist")
+    assert building.last_kept() is None
+    for nth, version in enumerate(("1.10.0", "1.9.1")):
+        wheel = tmp_path / f"celery_affinity-{version}-py3-none-any.whl"
+        wheel.write_text(version)
+        kept = building.keep(wheel)
+        os.utime(kept, (nth, nth))
+        assert building.last_kept() == kept
+        assert kept.read_text() == version

@@ -3,7 +3,7 @@
 The wheel and the source package are made of the files of the ref, not of what is not committed. twine checks them,
 their files are compared with the ref, and the README's example runs from the installed wheel, with no packages but
 those that it requires, on each supported Python of this machine. Ends with 1 and the reasons if the release is not
-ready.
+ready; else keeps the wheel in ``dist``, for ``make upgrade-check``.
 """
 
 import argparse
@@ -43,8 +43,11 @@ def main() -> int:
     except building.NotReadyError as exc:
         print(f"  WRONG {exc}")
         return 1
-    print(f"{version} ({options.ref}): {'not ready' if wrong else 'ready'}, in {building.OUTPUT / 'dist'}")
-    return int(bool(wrong))
+    if wrong:
+        print(f"{version} ({options.ref}): not ready, in {building.OUTPUT / 'dist'}")
+        return 1
+    print(f"{version} ({options.ref}): ready, in {building.OUTPUT / 'dist'}; kept as {building.keep(wheel)}")
+    return 0
 
 
 def _wrong(packages: list[Path], source: Path, version: str) -> list[str]:

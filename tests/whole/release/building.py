@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 OUTPUT = ROOT / "build" / "release"
+KEPT = ROOT / "dist"
 
 _TOOLS = ("build", "twine>=6.1", "trove-classifiers")  # twine knows licence expressions since 6.1
 _VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
@@ -42,6 +43,17 @@ def build(ref: str, output: Path = OUTPUT) -> list[Path]:
     python = install(sys.executable, output / "tools", *_TOOLS)
     _run([python, "-m", "build", "--outdir", output / "dist", source])
     return sorted((output / "dist").iterdir())
+
+
+def keep(wheel: Path) -> Path:
+    """Keep the wheel of a release for the tests of the next one, and return where it is."""
+    KEPT.mkdir(exist_ok=True)
+    return Path(shutil.copy(wheel, KEPT))
+
+
+def last_kept() -> Path | None:
+    """Return the wheel that was kept last, if there is one."""
+    return max(KEPT.glob("celery_affinity-*.whl"), key=lambda each: each.stat().st_mtime_ns, default=None)
 
 
 def twine_check(packages: list[Path]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from celery_affinity.embedded import EmbeddedServer
 
 from ...support.processes import ROOT, running_processes
+from ..release import building
 from .releases import TREE, release_of
 from .takeover import take_over
 
@@ -33,14 +34,19 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.whole.upgrade", description=__doc__)
-    parser.add_argument("--from", dest="release", help="a git ref, or a wheel; by default the newest tag v*")
+    by_default = "by default the wheel that make release-check kept last, else the newest tag v*"
+    parser.add_argument("--from", dest="release", help=f"a git ref, or a wheel; {by_default}")
     options = parser.parse_args()
+    if options.release is None and (wheel := building.last_kept()) is not None:
+        options.release = str(wheel)
     if options.release is None:
         words = ["git", "describe", "--tags", "--abbrev=0", "--match", "v*"]
         found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
         options.release = found.stdout.strip() or None
     if options.release is None:
-        parser.error("nothing is released yet: name a git ref or a wheel with --from")
+        parser.error(
+            "nothing is released or kept yet: make release-check keeps a wheel; or --from a git ref, or a wheel"
+        )
     return options
 
 
