@@ -67,7 +67,7 @@ class Quotas(Both):
         late=draw.integers(0, 3),
     )
     def account_for_tenants(self, index, slots, half_life_us, jobs, takes_us, mark, priority_percentage, late):
-        """Jobs of several tenants take longer or shorter than usual, and others come: turns go by what each has used."""
+        """Jobs of several tenants take longer or shorter than usual; turns go by what each has used."""
         worker = WORKERS[index]
         self._begin_anew()
         shares = {"tenants": "", "tenant_turns": "share", "tenant_half_life_us": str(half_life_us)}

@@ -75,7 +75,12 @@ def test_a_call_is_in_the_keys_of_its_cohort_and_on_its_server(on_two_servers, r
 
 def test_an_app_has_cohorts_of_its_own_after_one_that_is_gone(valkey, redis_client):
     """kombu's pools outlive an app, and their channels know its cohorts."""
-    for cohorts, cohort in (({}, "default"), ({"ml": ["gpu"]}, "ml"), ({"other": ["gpu"]}, "other"), ({}, "default")):
+    for cohorts, cohort in (
+        ({}, "default"),
+        ({"ml": Cohort(["gpu"])}, "ml"),
+        ({"other": Cohort(["gpu"])}, "other"),
+        ({}, "default"),
+    ):
         app = Celery("cohorts", broker=valkey.url, set_as_current=False)
         app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts=cohorts)
         send(app, "gpu")
