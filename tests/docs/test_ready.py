@@ -12,9 +12,10 @@ from celery import Celery
 from celery.bin.celery import celery as root
 
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.pages import blocks
-from ..support.processes import ROOT, run_celery, start_worker
+from ..support.processes import ROOT, run_celery, start_worker, wait_until
 
 PAGE = (ROOT / "docs/how-to/ready.md").read_text()
 COMMANDS = sorted(set(re.findall(r"`(celery -A shop [^`]+)`", PAGE)))
@@ -87,6 +88,7 @@ def test_each_command_is_fine_on_a_fleet_that_is_ready(tmp_path):
         assert re.search(r"celery_affinity .*: serves pdf", worker.log())  # what the check of the logs looks for
         with redis.Redis.from_url(server.url, decode_responses=True) as client:
             said |= {each: str(client.execute_command(*each.split())) for each in ASKED}
+            wait_until(lambda: client.hexists(Keys().key("clock"), "ticked"), 20, "its dispatcher ticks")
         task_id = run_celery("-A", "shop", "call", "shop.render", "--args", '["a"]', env=env).stdout.strip()
         for command in COMMANDS:
             words = shlex.split(command.replace("TASK_ID", task_id))[1:]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 OUTPUT = ROOT / "build" / "matrix"
 
 #: Tests of the parts that a version can break: transport, workers in every pool, reconnects, control commands, ends,
-#: results of merged calls, keys, stops for a tenant, the web server.
+#: results of merged calls, keys, stops for a tenant, the web server, URLs.
 TESTS = (
     "tests/server/test_arrows.py",
     "tests/server/test_placing.py",
@@ -41,6 +41,8 @@ TESTS = (
     "tests/worker/test_limits_alone.py",
     "tests/rules/test_lending.py",
     "tests/transport/test_queues.py",
+    "tests/transport/test_urls.py",
+    "tests/backends/test_valkey.py",
     "tests/worker/test_lookahead.py",
     "tests/worker/test_preempting.py",
     "tests/worker/test_preemption.py",
