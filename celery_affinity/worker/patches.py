@@ -9,6 +9,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import redis
+from kombu.exceptions import OperationalError
 
 from ..client.revokes import Revoked
 from ..membership.host import Host
@@ -82,12 +83,14 @@ def outlast(consumer: "Consumer") -> None:
         began_s = monotonic()
         try:
             start(parent)
-        except (redis.ConnectionError, redis.ResponseError) as exc:
+        except (redis.ConnectionError, redis.ResponseError, OperationalError) as exc:
             is_short = monotonic() - began_s < _SHORT_S
             pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s) if is_short else _PAUSE_S
             if is_short:
                 sleep(pause_s)
-            if isinstance(exc, redis.ConnectionError) or not (passes(exc) or refuses_writes(exc)):
+            # Of a publish on the way up, such as mingle's, kombu says that it was in vain: Celery would end for that.
+            is_kombus = isinstance(exc, OperationalError) and parent.connection is not None
+            if isinstance(exc, redis.ConnectionError) or not (is_kombus or passes(exc) or refuses_writes(exc)):
                 raise
             raise redis.ConnectionError(str(exc)) from exc
 

@@ -131,3 +131,11 @@ def test_nobody_hears_of_a_stop():
     story.happen("failed", "victim", 21, error="WorkerLostError")
     (violation,) = goes_on(story).violations()
     assert violation.startswith("failed with WorkerLostError, and was only stopped")
+
+
+@pytest.mark.parametrize(("known", "is_fine"), [(1, True), (2, False)])
+def test_a_run_that_goes_on_beyond_its_grace_and_ends_well_is_no_stop(known, is_fine):
+    story = Stops()
+    story.stop(20, 15, 20, 20.1)
+    story.stop(30, 20.5, 21, 23, "done")
+    assert (story.violations(preemptions={"victim": known}) == []) is is_fine

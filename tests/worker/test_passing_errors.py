@@ -1,6 +1,12 @@
 """What a server says in a state that passes, on each connection of a worker: no worker ends, and every job runs."""
 
+from types import SimpleNamespace
+
 import pytest
+import redis
+from kombu.exceptions import OperationalError
+
+from celery_affinity.worker import patches
 
 from ..support.apps import APP
 from ..support.fleet import POOLS_IN_TIME
@@ -49,3 +55,16 @@ def test_no_error_of_a_state_that_passes_ends_a_worker(fleet, proxy, pool):
     assert {error for name, error in proxy.said if name == WAITS} == set(ERRORS)
     wait_until(fleet.all_slots_are_free, 30, f"all slots are free\n{worker.log()[-6000:]}")
     assert fleet.ledger.starts() == dict.fromkeys(("first", "last", *map(str, range(len(ERRORS)))), 1)
+
+
+@pytest.mark.parametrize(("is_connected", "raised"), [(True, redis.ConnectionError), (False, OperationalError)])
+def test_a_connection_that_is_cut_on_the_way_up_is_made_again_and_the_end_of_all_tries_is_one(is_connected, raised):
+    """Celery connects again after the one error, and ends for the other: `broker_connection_max_retries` counts."""
+
+    def start(_):
+        raise OperationalError("Connection closed by server.")
+
+    consumer = SimpleNamespace(blueprint=SimpleNamespace(start=start), connection=object() if is_connected else None)
+    patches.outlast(consumer)
+    with pytest.raises(raised, match="closed by server"):
+        consumer.blueprint.start(consumer)

@@ -83,7 +83,10 @@ def _wrong_end(job: Job, book: Book, remains: Remains) -> Iterator[str]:
     """Yield what became of a job that was stopped, and should not have: unless a fault came as well."""
     if disturbed(job, book) or any(window.meets(job.intended, inf) for window in book.amnesias):
         return
-    stops = sum(why_again(run, book) == STOPPED for run in job.runs)
+    stopped = [run for run in job.runs if why_again(run, book) == STOPPED]
+    if stopped and stopped[-1] is job.runs[-1] and stopped[-1].outcome == "done":
+        stopped.pop()  # it went on beyond its grace, where nobody can end it, and ended by itself
+    stops = len(stopped)
     if stops > MOST_STOPS:
         yield f"stopped {stops} times"
     if job.failed:
