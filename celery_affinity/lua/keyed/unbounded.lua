@@ -17,11 +17,11 @@ function unbounded.is_one(text)
     return string.byte(text or "") == STAR
 end
 
-local texts = kept.cache() -- the text of a number costs as much as a fifth of a command
+local written = kept.cache() -- the text of a number costs as much as a fifth of a command
 
 -- RETURNS what the hash has if `most` jobs may wait for the key and hold it.
 local function text_of(most)
-    return texts.of[most] or kept.keep(texts, most, most == math.huge and "*" or "*" .. most)
+    return written.of[most] or kept.keep(written, most, most == math.huge and "*" or "*" .. most)
 end
 
 -- RETURNS whether a sub-lane, of which the hash has `text`, is unbounded by what the settings say of tenant `name`.
