@@ -1,5 +1,7 @@
 """Turns of tenants by the time of slots that each has used: weights, idleness, credit, and what is bounded."""
 
+from collections import Counter
+from heapq import heapify, heappop, heappush
 from itertools import cycle, permutations
 
 import pytest
@@ -108,6 +110,60 @@ def test_slot_seconds_go_by_weight_however_long_the_jobs_are(valkey, fleet):
     trace = Trace(fleet, 8, {"a": 0.1, "b": 2.0}, {"a": 1, "b": 3})
     trace.run_on(80)
     assert trace.used["b"] / trace.used["a"] == pytest.approx(3, rel=0.05)
+
+
+#: Keshav, "An Engineering Approach to Computer Networking" (1997), 9.2.2: capacity, demands, weights, allocations.
+MAX_MIN = {
+    "equal weights": (10, (2, 2.6, 4, 5), (1, 1, 1, 1), (2, 2.6, 2.7, 2.7)),
+    "weights": (16, (4, 2, 10, 4), (5, 8, 1, 2), (4, 2, 6, 4)),
+}
+
+
+@pytest.mark.parametrize(("slots", "demands", "weights", "allocations"), MAX_MIN.values(), ids=MAX_MIN)
+def test_slots_are_shared_as_worked_examples_of_max_min_fairness_say(
+    fleet, redis_client, slots, demands, weights, allocations
+):
+    """A tenant that demands n slots has n jobs of 1 s come each second."""
+    names = "abcd"
+    quotas = " ".join(f"{name}=max:none,weight:{weight}" for name, weight in zip(names, weights, strict=True))
+    fleet.scheduler.configure({"tenants": quotas})
+    redis_client.hset(Keys().key("durations"), PDF, 1_000_000)
+    fleet.join("worker", PDF, slots=slots)
+    comes = [
+        (nth / demand, name) for name, demand in zip(names, demands, strict=True) for nth in range(round(40 * demand))
+    ]
+    events = [(at_s, 1, name, None) for at_s, name in comes]
+    heapify(events)
+    ended, now_s = Counter(), 0.0
+    while events[0][0] < 40:
+        at_s, _, name, claim = heappop(events)
+        fleet.scheduler.advance(at_s - now_s)
+        now_s = at_s
+        if claim is None:
+            fleet.publish(f"{name}.{len(events)}.{at_s}$", PDF, rules=of(name))
+        else:
+            ended[name] += at_s > 10
+            fleet.end("worker", claim, inline=False)
+        for each in fleet.inbox("worker"):
+            heappush(events, (now_s + 1, 0, each.job_id.partition(".")[0], each))
+    assert [ended[name] / 30 for name in names] == pytest.approx(allocations, rel=0.03)
+
+
+def test_a_slot_goes_by_start_tags_in_the_example_with_one_heavy_session_and_ten_light_ones(fleet, redis_client):
+    """Bennett and Zhang, "WF2Q" (1996), 3.1: a session with half of the link sends eleven packets, ten others one each.
+
+    By start-time fair queueing (Goyal 1996) the start tags are 0, 2, 4, ... for the packets of the first, and 0 for all
+    others.
+    """
+    others = [f"o{number}" for number in range(10)]
+    quotas = ["heavy=max:none,weight:10", *(f"{name}=max:none,weight:1" for name in others)]
+    fleet.scheduler.configure({"tenants": " ".join(quotas)})
+    redis_client.hset(Keys().key("durations"), PDF, 1_000_000)
+    flood(fleet, "heavy", jobs=11)
+    flood(fleet, *others, jobs=1)
+    fleet.join("worker", PDF, slots=1)
+    heavy = [f"heavy{number}$" for number in range(11)]
+    assert order_of(fleet) == [heavy[0], *(f"{name}0$" for name in others), *heavy[1:]]
 
 
 def test_each_of_some_tenants_is_served_within_as_many_turns(fleet):
