@@ -31,8 +31,8 @@ _OPTION = "celery_affinity_app"
 #: have the same cohorts: the channels of these pools go by the cohorts of the app for which they were opened.
 _apps: "WeakValueDictionary[int, Celery]" = WeakValueDictionary()
 
-#: Number -> the setting `affinity_cohorts` of the app that has it, or had it, as a text.
-_cohorts: dict[int, str] = {}
+#: Number -> the setting `affinity_cohorts` of the app that has it, or had it. Not as a text, which masks passwords.
+_cohorts: dict[int, object] = {}
 _lock = threading.Lock()
 
 
@@ -58,7 +58,7 @@ def _number_of(app: Celery) -> int:
     with _lock:
         number = next((number for number, each in _apps.items() if each is app), None)
         if number is None:
-            cohorts = repr(app.conf.get("affinity_cohorts"))
+            cohorts = app.conf.get("affinity_cohorts")
             number = next(each for each in count() if each not in _apps and _cohorts.get(each, cohorts) == cohorts)
             _apps[number], _cohorts[number] = app, cohorts
         return number

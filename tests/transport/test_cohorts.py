@@ -91,6 +91,18 @@ def test_an_app_has_cohorts_of_its_own_after_one_that_is_gone(valkey, redis_clie
         gc.collect()
 
 
+def test_an_app_whose_cohort_has_another_password_than_that_of_one_that_is_gone_has_its_own_pools():
+    options = []
+    for password in ("one", "one", "two"):
+        app = Celery("cohorts", broker="redis://nowhere", set_as_current=False)
+        cohorts = {"ml": Cohort(["gpu"], url=f"redis://:{password}@nowhere")}
+        app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts=cohorts)
+        options.append(app.connection_for_write().transport_options)
+        del app
+        gc.collect()
+    assert options[0] == options[1] != options[2]
+
+
 def test_many_calls_at_once_and_a_batch_go_to_their_cohorts(on_two_servers, redis_client, other_client):
     @on_two_servers.task(affinity="eu.pdf")
     def render(page): ...
