@@ -20,7 +20,7 @@ _ONE_LOOK = f"{_LOCALITY}::test_a_release_looks_for_no_rules_of_types_where_ther
 
 FAULTS = (
     Fault("locality/locality", '            redis.call("ZREM", key.holders(oldest), worker)\n', "", _TEN),
-    Fault("locality/locality", '"hints", near.words(hints))', '"hints", hint)'),
+    Fault("locality/locality", '"hints", locality.words(hints))', '"hints", hint)'),
     Fault("locality/locality", "    table.sort(hints)\n", ""),
     Fault("locality/locality", "> protocol.MOST_HINTS then", "> protocol.MOST_HINTS + 1 then", _TEN),
     Fault("locality/locality", 'is_new and "locality_misses" or', "is_new and"),
@@ -70,6 +70,6 @@ FAULTS = (
         "repair/repair_locality", 'derived.one("zset", key.near_lane(hint, type, lane), id, time)', "false", _REPAIRED
     ),
     Fault("repair/repair_locality", "return fix_heads(hint, place) or differs", "return differs", _REPAIRED),
-    Fault("repair/repair_locality", "#words > 0 and near.words(words)", "#words > 0 and 1", _REPAIRED_ROW),
+    Fault("repair/repair_locality", "#words > 0 and locality.words(words)", "#words > 0 and 1", _REPAIRED_ROW),
     Fault("repair/repair_locality", "return found or hints[i + 1]", "return found", _REPAIRED),
 )
