@@ -7,7 +7,7 @@ from ..observe.claim_order import Group
 from ..observe.explain import Explanation
 from ..observe.keyed.facts import Key
 from ..observe.keyed.turns import Turn
-from ..observe.near import Near
+from ..observe.locality import Near
 from ..observe.preemption import Stop, Stopped
 from ..observe.waiting import SlotsOfTypes, Waiting
 from ..operate.values import Values

@@ -14,7 +14,7 @@ from ..server.reader import Reader
 from . import sentences
 from .job_row import read_jobs
 from .jobs import Job, settings_command, with_runs
-from .near import Near, near
+from .locality import Near, near
 from .preemption import Stop, Stopped, stopped_last, stops, why_none
 from .waiting import Waiting
 from .why_it_waits import waiting_of

@@ -9,7 +9,7 @@ from celery import Celery
 from celery.worker import control
 
 from ..membership.membership import Membership
-from ..observe import inspect_lists, near
+from ..observe import inspect_lists, locality
 from ..rules import worker_priority
 from ..rules.rows import number_of
 from ..rules.settings import PREFIX
@@ -93,7 +93,7 @@ def _described(step: AffinityStep, members: Membership) -> Reply:
         "slots": members.capacity.slots,
         "free": number_of(free),
         "priority": members.capacity.priority,
-        "hints": near.hints_of(reader, members.id),
+        "hints": locality.hints_of(reader, members.id),
         "lent": members.capacity.lent,
         "stops": step.slots.stops,
         "drained": members.claims.drained,

@@ -19,7 +19,7 @@ from celery_affinity.rules.protocol import CONF_KEPT_S, ENDED_KEPT_S, METRICS_KE
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_texts import StatedRate, as_kept, is_preemptible
 from celery_affinity.server.arguments import Joining
-from tests.conformance.reference import keyed, placing, preemption, shares
+from tests.conformance.reference import keyed, locality, placing, preemption, shares
 
 from ..support.clocked import CLOCK
 
@@ -573,7 +573,7 @@ def _expect_type_rules(reference, entry):
 def _expect_near(entry, jobs):
     heads = defaultdict(dict)
     for job in jobs:
-        hint = placing.hint_of(job)
+        hint = locality.hint_of(job)
         if hint:
             entry(["near_lane", hint, encode(job.type), lane(job)], job.id, job.enqueued_us)
             place, mine = f"{encode(job.type)}:{lane(job)}", (job.enqueued_us, job.id)

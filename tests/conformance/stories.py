@@ -2,7 +2,7 @@
 
 from celery_affinity.rules.ahead import NOTHING
 from celery_affinity.rules.protocol import AT_ONCE_US, MOST_MOVES
-from tests.conformance.reference import placing
+from tests.conformance.reference import locality
 
 from . import draw
 from .both import often
@@ -91,7 +91,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         # A call looks at one worker, profile, type, key or recurring call at least. Some numbers are not known here.
         workers = [len(reference.workers)] * 2
         most = [0, *workers, len(waiting) + 1, len(served), len(waiting), len(waiting)]
-        hints = {placing.hint_of(job) for job in reference.jobs.values() if job.state == "pending"}
+        hints = {locality.hint_of(job) for job in reference.jobs.values() if job.state == "pending"}
         most += [len(reference.waiting_keys), len(waiting), len(hints), len(reference.recurring), 0]
         for stage, number in enumerate(most):
             for at in range(number + 1 if stage else 0):

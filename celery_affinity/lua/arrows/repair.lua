@@ -61,7 +61,7 @@ local function stages()
         { fix_fields, "waiting_calls", repair_types.fix },
         { fix_members, "waiting_keys", repair_keyed.fix, MOST_KEYS },
         { fix_fields, "first_heads", repair_minimums.fix },
-        { fix_fields, "near_heads", repair_near.fix },
+        { fix_fields, "near_heads", repair_locality.fix },
         { fix_members, "recurring", repair_recurring.fix },
         { fix_fields, "recurs", repair_recurring.fix_place },
     }

@@ -50,35 +50,35 @@ end
 -- known. For a job without rules nobody need call this.
 function hooks.enters_lane(id, type, lane, enqueued)
     if marks.has_hint(id) then
-        near.enter(id, type, lane, enqueued)
+        locality.enter(id, type, lane, enqueued)
     end
 end
 function hooks.leaves_lane(id, type, lane, known)
     if known or marks.has_hint(id) then
-        near.leave(id, type, lane, known)
+        locality.leave(id, type, lane, known)
     end
 end
 
 -- A worker ended a job well, of which `known` is what `claims.remove` returned.
 function hooks.ended_well(worker, id, known)
     if marks.has_hint(id) then
-        near.record(worker, known.rules)
+        locality.record(worker, known.rules)
     end
 end
 
 -- A worker goes.
 function hooks.worker_goes(worker)
-    near.forget(worker)
+    locality.forget(worker)
 end
 
 -- RETURNS the job that goes instead of `job`, since its worker holds its hint; mostly `job` itself.
 function hooks.nearer(waiting, job)
-    return near.better(waiting, job)
+    return locality.better(waiting, job)
 end
 
 -- RETURNS the hints that `worker` holds, as far as they matter for the choice of a job; nil for none.
 function hooks.hints_of(worker, preferred)
-    return preferred.bonus > 0 and worker and near.of(worker) or nil
+    return preferred.bonus > 0 and worker and locality.of(worker) or nil
 end
 
 -- RETURNS the job that goes instead of `job`, which has a key and is the oldest of the best lane; mostly itself.

@@ -1,6 +1,6 @@
 -- marks: what the end of a job's id says: "!" for a job with a key, "&" for one with several, "$" for one whose only
 -- key is that of its tenant (`keyed`), "+" for a call that merges with others, "*" for a batch of such calls
--- (`merging`); the mark of keys is last. Before these "~" says that the job has a hint (`near`). So an arrow that has
+-- (`merging`); the mark of keys is last. Before these "~" stands for a hint (`locality`). So an arrow that has
 -- an id alone knows what there is to do, and a job without rules costs a comparison.
 -- The marks: `rules/known_marks.py`.
 local OF_KEYS = protocol.MARKS_OF_KEYS

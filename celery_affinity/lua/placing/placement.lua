@@ -37,11 +37,11 @@ end
 local meanings = kept.cache()
 
 local function meaning_of(text)
-    local bonus, priority, locality, free, sample = string.match(text, "^(%S+) ?(%S*) ?(%S*) ?(%S*) ?(%S*)$")
+    local bonus, priority, hit, free, sample = string.match(text, "^(%S+) ?(%S*) ?(%S*) ?(%S*) ?(%S*)$")
     return {
         bonus = tonumber(bonus) or 0,
         weights = tonumber(priority) and {
-            priority = tonumber(priority), locality = tonumber(locality), free = tonumber(free),
+            priority = tonumber(priority), locality = tonumber(hit), free = tonumber(free),
             sample = tonumber(sample),
         },
     }
@@ -126,7 +126,7 @@ end
 function placement.best(profiles, free_in, id, weights)
     profiles = most_specialised(profiles, free_in)
     local found, best, most, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
-    local rows = marks.has_hint(id) and add_holders(found, near.holders(id), profiles) or {}
+    local rows = marks.has_hint(id) and add_holders(found, locality.holders(id), profiles) or {}
     for worker, since in pairs(found) do
         local free, priority = unpack(rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority"), 1, 2)
         local points = (tonumber(priority) or 0) * weights.priority + (rows[worker] and weights.locality or 0)

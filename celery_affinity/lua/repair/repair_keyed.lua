@@ -209,7 +209,7 @@ end
 function repair_keyed.fix_place(place, type, lane)
     derived.with_some_of(place, function(id, time)
         if place == key.lane(type, lane) then
-            if repair_near.fix_job(id, type, lane, time) then
+            if repair_locality.fix_job(id, type, lane, time) then
                 return true
             end
             return marks.has_key(id) and (repair_keyed.fix_job(id))

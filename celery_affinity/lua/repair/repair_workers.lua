@@ -194,7 +194,7 @@ function repair_workers.fix(worker, _, thorough)
         return call.now_us / 1000 -- greater than any: nobody is given a thousand jobs each second since 1970
     end)
     if derived.fields(key.worker(worker), "accepting") then
-        repair_near.fix_worker(worker)
+        repair_locality.fix_worker(worker)
     end
     if fix_worker(worker) and not call.found then
         fix_sums()

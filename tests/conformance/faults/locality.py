@@ -19,24 +19,28 @@ _MANY = f"{_LOCALITY}::test_of_many_holders_one_is_never_missed"
 _ONE_LOOK = f"{_LOCALITY}::test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone"
 
 FAULTS = (
-    Fault("placing/near", '            redis.call("ZREM", key.holders(oldest), worker)\n', "", _TEN),
-    Fault("placing/near", '"hints", near.words(hints))', '"hints", hint)'),
-    Fault("placing/near", "    table.sort(hints)\n", ""),
-    Fault("placing/near", "> protocol.MOST_HINTS then", "> protocol.MOST_HINTS + 1 then", _TEN),
-    Fault("placing/near", 'is_new and "locality_misses" or', "is_new and"),
-    Fault("placing/near", '        redis.call("ZREM", key.holders(hint), worker)\n', ""),
-    Fault("placing/near", '    redis.call("UNLINK", key.hints(worker))\n', ""),
-    Fault("placing/near", "best and lead + math.floor(waiting.bonus * 1000000)", "best and lead + 0", _FREE),
-    Fault("placing/near", "math.floor(waiting.bonus * 1000000)", "math.floor(waiting.bonus) * 1000000", _PART),
-    Fault("placing/near", "    elseif not next(found) then\n", "    elseif true then\n", _FREE),
-    Fault("placing/near", "            if id == first_id then\n", "            if false then\n", _FIRST),
-    Fault("placing/near", "                return nil, nth, head\n", "                return nil, 1, head\n", _FIRST),
-    Fault("placing/near", "if not best or lead < 0\n", "if not best\n", _OLDER),
-    Fault("placing/near", "if lead and (not best or lead > most", "if lead and (not best or lead < most", _SEVERAL),
-    Fault("placing/near", "if us < last.us or", "if us > last.us or", _OLDEST_HINT),
-    Fault("placing/near", "    if head and not head.more then\n", "    if head then\n", _SEVERAL),
-    Fault("placing/near", "tonumber(enqueued) or math.huge --", "tonumber(enqueued) --", _SPOILED),
-    Fault("placing/near", "if other.lane ~= job.lane or", "if false and other.lane ~= job.lane or", _SEVERAL),
+    Fault("locality/locality", '            redis.call("ZREM", key.holders(oldest), worker)\n', "", _TEN),
+    Fault("locality/locality", '"hints", locality.words(hints))', '"hints", hint)'),
+    Fault("locality/locality", "    table.sort(hints)\n", ""),
+    Fault("locality/locality", "> protocol.MOST_HINTS then", "> protocol.MOST_HINTS + 1 then", _TEN),
+    Fault("locality/locality", 'is_new and "locality_misses" or', "is_new and"),
+    Fault("locality/locality", '        redis.call("ZREM", key.holders(hint), worker)\n', ""),
+    Fault("locality/locality", '    redis.call("UNLINK", key.hints(worker))\n', ""),
+    Fault("locality/locality", "best and lead + math.floor(waiting.bonus * 1000000)", "best and lead + 0", _FREE),
+    Fault("locality/locality", "math.floor(waiting.bonus * 1000000)", "math.floor(waiting.bonus) * 1000000", _PART),
+    Fault("locality/locality", "    elseif not next(found) then\n", "    elseif true then\n", _FREE),
+    Fault("locality/locality", "            if id == first_id then\n", "            if false then\n", _FIRST),
+    Fault(
+        "locality/locality", "                return nil, nth, head\n", "                return nil, 1, head\n", _FIRST
+    ),
+    Fault("locality/locality", "if not best or lead < 0\n", "if not best\n", _OLDER),
+    Fault(
+        "locality/locality", "if lead and (not best or lead > most", "if lead and (not best or lead < most", _SEVERAL
+    ),
+    Fault("locality/locality", "if us < last.us or", "if us > last.us or", _OLDEST_HINT),
+    Fault("locality/locality", "    if head and not head.more then\n", "    if head then\n", _SEVERAL),
+    Fault("locality/locality", "tonumber(enqueued) or math.huge --", "tonumber(enqueued) --", _SPOILED),
+    Fault("locality/locality", "if other.lane ~= job.lane or", "if false and other.lane ~= job.lane or", _SEVERAL),
     Fault("placing/candidates", "job.lane), job.id) == 1", "job.lane), job.id) ~= 2", _DELETED_LANE),
     Fault("placing/candidates", "        if not preferred then\n", "        if true then\n", _ONE_LOOK),
     Fault("types/type_rules", "number == 1 and preferred or", "preferred or"),
@@ -62,8 +66,10 @@ FAULTS = (
     Fault("keyed/key_steps", "    hooks.enters_lane(wanted, type, lane, enqueued)\n", ""),
     Fault("arrows/purge", "            hooks.leaves_lane(id, type, lane)\n", ""),
     Fault("fleet/workers", "        hooks.worker_goes(worker)\n", ""),
-    Fault("repair/repair_near", 'derived.one("zset", key.near_lane(hint, type, lane), id, time)', "false", _REPAIRED),
-    Fault("repair/repair_near", "return fix_heads(hint, place) or differs", "return differs", _REPAIRED),
-    Fault("repair/repair_near", "#words > 0 and near.words(words)", "#words > 0 and 1", _REPAIRED_ROW),
-    Fault("repair/repair_near", "return found or hints[i + 1]", "return found", _REPAIRED),
+    Fault(
+        "repair/repair_locality", 'derived.one("zset", key.near_lane(hint, type, lane), id, time)', "false", _REPAIRED
+    ),
+    Fault("repair/repair_locality", "return fix_heads(hint, place) or differs", "return differs", _REPAIRED),
+    Fault("repair/repair_locality", "#words > 0 and locality.words(words)", "#words > 0 and 1", _REPAIRED_ROW),
+    Fault("repair/repair_locality", "return found or hints[i + 1]", "return found", _REPAIRED),
 )

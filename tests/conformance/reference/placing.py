@@ -1,19 +1,16 @@
 """Where a job meets a slot: which job goes first, which slot it gets, and which slots are free."""
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Set
 from functools import cache
 
-from celery_affinity.rules import marks
 from celery_affinity.rules.placement import choose_by_points, placement
-from celery_affinity.rules.protocol import MOST_HINTS, MOST_MOVES
-from celery_affinity.rules.rule_texts import hint_in
-from celery_affinity.rules.score import MICRO, Rank, goes_by_age, overtakes, score
+from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.rules.score import Rank, goes_by_age, overtakes, score
 from celery_affinity.rules.shared_settings import complete
 from celery_affinity.rules.slot import FreeWorker, choose, free_slots
 from celery_affinity.server.arguments import Joining
 
-from . import claims, keyed, shares, type_rules
+from . import claims, keyed, locality, shares, type_rules
 from .model import Cohort, Delivery, Job, Worker
 from .replies import NONE
 
@@ -114,9 +111,9 @@ def first(
     if below_minimum:
         return _best(cohort, below_minimum, fits, now_us, by_age=False)
     by_age = goes_by_age(cohort.claim_number, percentage)
-    bonus_us = 0 if counts and by_age else locality_bonus(cohort)
-    hints = worker.hints if worker and bonus_us else {}
-    job = _best(cohort, may_start, fits, now_us, by_age=by_age, near={*hints}, bonus=bonus_us)
+    bonus = 0 if counts and by_age else locality.bonus(cohort)
+    hints = worker.hints if worker and bonus else {}
+    job = _best(cohort, may_start, fits, now_us, by_age=by_age, near={*hints}, bonus=bonus)
     cohort.claim_number += counts and job is not None and percentage < 100
     cohort.in_turn = not (counts and by_age)
     if job is None or not cohort.in_turn:
@@ -140,7 +137,7 @@ def _best(
     best: Rank | None = None
     for job in jobs:
         terms = score(job.priority, job.on_demand, now_us - job.enqueued_us, fits[job.type], coefficients)
-        more = bonus if hint_of(job) in near else 0
+        more = bonus if locality.hint_of(job) in near else 0
         candidate = Rank(0 if by_age and not bonus else terms.total + more, job.enqueued_us, job.id)
         if best is None or overtakes(candidate, best):
             best = candidate
@@ -159,8 +156,10 @@ def best(cohort: Cohort, type_: str, job: Job | None = None) -> Worker | None:
         if each.free
     ]
     by = placement(complete(cohort.settings.values)) if job and free else None
-    holders = {each.id for each in cohort.workers.values() if job and hint_of(job) in each.hints}
-    chosen = choose_by_points(type_, free, job.id, by, holders) if job and by else choose(type_, free)
+    if job and by:
+        chosen = choose_by_points(type_, free, job.id, by, locality.holders(cohort, job))
+    else:
+        chosen = choose(type_, free)
     return cohort.workers[chosen.id] if chosen else None
 
 
@@ -170,34 +169,8 @@ _WORDS = ("placement_priority_weight", "placement_locality_weight", "placement_f
 def words(cohort: Cohort) -> str:
     """Return the bonus of locality and the weights of workers, as the scripts keep them; "" for none."""
     settings = complete(cohort.settings.values)
-    bonus = settings["locality_bonus"] if locality_bonus(cohort) else ""
+    bonus = settings["locality_bonus"] if locality.bonus(cohort) else ""
     return " ".join((bonus or "0", *(settings[name] for name in _WORDS))) if placement(settings) else bonus
-
-
-def locality_bonus(cohort: Cohort) -> int:
-    """Return the bonus of a job whose hint the worker holds, micro-points; 0 while tenants go by shares."""
-    settings = complete(cohort.settings.values)
-    return 0 if settings["tenant_turns"] == "share" else math.floor(float(settings["locality_bonus"]) * MICRO)
-
-
-def hint_of(job: Job) -> str:
-    """Return the hint of *job*; "" for none."""
-    return hint_in(job.rules) if marks.has_hint(job.id) else ""
-
-
-# -- Hints: a worker holds those of the last jobs that it ended well.
-
-
-def record(cohort: Cohort, worker: Worker, job: Job, now_us: int) -> None:
-    """*worker* ended *job* well: it holds the hint of the job now, and the oldest one of many no more."""
-    hint = hint_of(job)
-    if hint:
-        cohort.counters["locality_hits" if hint in worker.hints else "locality_misses"] += 1
-        worker.holds_since.setdefault(hint, now_us)
-        worker.hints[hint] = now_us
-        if len(worker.hints) > MOST_HINTS:
-            oldest = min(worker.hints, key=lambda each: (worker.hints[each], each))
-            del worker.hints[oldest], worker.holds_since[oldest]
 
 
 @cache

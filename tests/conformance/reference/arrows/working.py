@@ -6,7 +6,7 @@ from celery_affinity.rules import ahead, marks
 from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.protocol import PREEMPTED
 
-from .. import batches, claims, come_back, lookahead, placing, preemption, recurring
+from .. import batches, claims, come_back, locality, lookahead, placing, preemption, recurring
 from .. import ends as ends_of_jobs
 from ..model import Cohort, Delivery, Outcome, Worker
 from ..replies import NONE, Released
@@ -87,7 +87,7 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
             )
             why = ""
         if outcome == "acked":
-            placing.record(cohort, worker, job, now_us)
+            locality.record(cohort, worker, job, now_us)
         if (how == "rejected" and not job.acked) or (how == "failed" and worker.keeps_failed):
             come_back.drop(cohort, job, now_us)
             come_back.bury(cohort, job, "rejected" if how == "rejected" else "failed", now_us, why)

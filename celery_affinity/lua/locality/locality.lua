@@ -1,4 +1,4 @@
--- near: hints. A job may have a hint, a word for what it works with, such as a model (option `locality`). A worker
+-- locality: hints. A job may have a hint, a word for what it works with, such as a model (option `locality`). A worker
 -- holds the hints of the last jobs that it ended well: keys `hints` of the worker, and `holders` of the hint. When
 -- slots of one worker are filled, a job that waits and has one of its hints gets a bonus (`locality_bonus`): so jobs go
 -- where their data is. Of each lane the jobs with a hint are in a near lane, beside their lane, and key `near_heads`
@@ -8,22 +8,22 @@
 local PLACE = "key:near:"
 
 -- RETURNS the type whose lanes are the near lanes of `hint`.
-function near.place_of(hint)
+function locality.place_of(hint)
     return PLACE .. hint
 end
 
 -- RETURNS type and lane of a near lane; nil if `place` is not the name of one.
-function near.parts_of(place)
+function locality.parts_of(place)
     return string.match(place, "^(.+):(%l+%.%d+)$")
 end
 
 -- RETURNS the hint of job `id`, as its row says; nil if somebody deleted the row.
-function near.hint_of(id)
+function locality.hint_of(id)
     return rule_texts.hint(redis.call("HGET", key.job(id), "rules") or nil)
 end
 
 -- Writes the heads of a hint.
-function near.write(hint, heads)
+function locality.write(hint, heads)
     if heads == "" then
         redis.call("HDEL", key.near_heads, hint)
     else
@@ -32,22 +32,22 @@ function near.write(hint, heads)
 end
 
 -- Job `id`, which has a hint, comes into its lane.
-function near.enter(id, type, lane, enqueued)
-    local hint = near.hint_of(id)
+function locality.enter(id, type, lane, enqueued)
+    local hint = locality.hint_of(id)
     if hint then
         local before = redis.call("HGET", key.near_heads, hint) or ""
-        local after = lanes.with(id, near.place_of(hint), type .. ":" .. lane, enqueued, before)
+        local after = lanes.with(id, locality.place_of(hint), type .. ":" .. lane, enqueued, before)
         if after ~= before then
-            near.write(hint, after)
+            locality.write(hint, after)
         end
     end
 end
 
 -- Job `id`, which has a hint, leaves its lane. `known`: as in `hooks.leaves_lane`.
-function near.leave(id, type, lane, known)
-    local hint = known and known.hint or near.hint_of(id)
+function locality.leave(id, type, lane, known)
+    local hint = known and known.hint or locality.hint_of(id)
     if hint then
-        local of_hint, place = near.place_of(hint), type .. ":" .. lane
+        local of_hint, place = locality.place_of(hint), type .. ":" .. lane
         local before = known and known.heads or redis.call("HGET", key.near_heads, hint) or ""
         local after
         if known and known.is_alone then
@@ -57,20 +57,20 @@ function near.leave(id, type, lane, known)
             after = lanes.without(id, of_hint, place, before)
         end
         if after ~= before then
-            near.write(hint, after)
+            locality.write(hint, after)
         end
     end
 end
 
 -- RETURNS what the row of a worker with `hints`, a list, says of them.
-function near.words(hints)
+function locality.words(hints)
     table.sort(hints)
     return table.concat(hints, " ")
 end
 
 -- `worker` ended a job with `rules` well: the hint of the job becomes its latest one. A worker with MOST_HINTS
 -- forgets its oldest. Counts whether the worker held the hint before.
-function near.record(worker, rules)
+function locality.record(worker, rules)
     local hint = rule_texts.hint(rules or nil)
     if not hint then
         return
@@ -85,12 +85,12 @@ function near.record(worker, rules)
             redis.call("ZREM", key.hints(worker), oldest)
             redis.call("ZREM", key.holders(oldest), worker)
         end
-        redis.call("HSET", key.worker(worker), "hints", near.words(hints))
+        redis.call("HSET", key.worker(worker), "hints", locality.words(hints))
     end
 end
 
 -- `worker` goes, and with it what it holds.
-function near.forget(worker)
+function locality.forget(worker)
     for _, hint in ipairs(redis.call("ZRANGE", key.hints(worker), 0, -1)) do
         redis.call("ZREM", key.holders(hint), worker)
     end
@@ -100,15 +100,15 @@ end
 local meanings = kept.cache()
 
 -- RETURNS the hints that `worker` holds, a list that nobody changes; nil for none.
-function near.of(worker)
+function locality.of(worker)
     local text = redis.call("HGET", key.worker(worker), "hints")
     local hints = text and (meanings.of[text] or kept.keep(meanings, text, workers.split(text)))
     return hints and #hints > 0 and hints or nil
 end
 
 -- RETURNS the workers that hold the hint of job `id`, a list, who took it up last first; of very many some.
-function near.holders(id)
-    local hint = near.hint_of(id)
+function locality.holders(id)
+    local hint = locality.hint_of(id)
     return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MOST_HOLDERS - 1, "REV") or {}
 end
 
@@ -116,7 +116,7 @@ local NOWHERE, known_places, known_heads = {}, kept.cache(), kept.cache()
 
 -- RETURNS the near lane with the name `place`, a table; type and lane are nil if there is none of this name.
 local function read_place(place)
-    local type, lane = near.parts_of(place)
+    local type, lane = locality.parts_of(place)
     return kept.keep(known_places, place, { type = type, lane = lane })
 end
 
@@ -203,7 +203,7 @@ end
 
 -- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself: then it goes
 -- before all others that have the bonus as well. The other job may be in no lane, since somebody deleted that.
-function near.better(waiting, job)
+function locality.better(waiting, job)
     local all = redis.call("HMGET", key.near_heads, unpack(waiting.hints))
     local found, its_nth, its_head = oldest_near(waiting, all, job)
     if not found then

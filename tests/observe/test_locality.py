@@ -5,7 +5,7 @@ from click import unstyle
 
 from celery_affinity.cli import text_of_explain
 from celery_affinity.observe.explain import explain
-from celery_affinity.observe.near import hints_of
+from celery_affinity.observe.locality import hints_of
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
 

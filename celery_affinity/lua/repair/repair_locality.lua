@@ -1,4 +1,4 @@
--- repair_near: what follows from the hints of jobs and of workers: near lanes, their heads, and the holders of hints.
+-- repair_locality: what follows from hints of jobs and workers: near lanes, their heads, and the holders of hints.
 
 -- Fixes the heads of `hint`. `place`: a near lane that may not be among them.
 local function fix_heads(hint, place)
@@ -9,7 +9,7 @@ local function fix_heads(hint, place)
         end
         local is_good, length = true, -1
         for each in pairs(places) do
-            local head = near.parts_of(each) and lanes.with_new_head(near.place_of(hint), each, "", 1, 0) or ""
+            local head = locality.parts_of(each) and lanes.with_new_head(locality.place_of(hint), each, "", 1, 0) or ""
             if head ~= "" then
                 heads[#heads + 1], length = head, length + #head + 1
                 is_good = is_good and string.find(" " .. (found or "") .. " ", " " .. head .. " ", 1, true)
@@ -21,7 +21,7 @@ end
 
 -- Job `id` is in its lane since `time`. If it has a hint, it is in its near lane as well. RETURNS whether that
 -- differed.
-function repair_near.fix_job(id, type, lane, time)
+function repair_locality.fix_job(id, type, lane, time)
     local hint = marks.has_hint(id) and rule_texts.hint(derived.fields(key.job(id), "rules") or nil)
     if not hint then
         return false
@@ -35,9 +35,9 @@ function repair_near.fix_job(id, type, lane, time)
 end
 
 -- Fixes the near lanes of a hint that key `near_heads` knows.
-function repair_near.fix(hint)
+function repair_locality.fix(hint)
     for place in lanes.each(derived.fields(key.near_heads, hint) or "") do
-        local type, lane = near.parts_of(place)
+        local type, lane = locality.parts_of(place)
         local name = type and key.near_lane(hint, type, lane)
         if name then
             derived.with_some_of(name, function(id)
@@ -51,14 +51,14 @@ function repair_near.fix(hint)
 end
 
 -- Fixes the hints of a worker, which has a row: it is among their holders, and these hold them.
-function repair_near.fix_worker(worker)
+function repair_locality.fix_worker(worker)
     local hints = derived.exists(key.hints(worker), "zset")
         and redis.call("ZRANGE", key.hints(worker), 0, -1, "WITHSCORES") or {}
     local words = {}
     for i = 1, #hints, 2 do
         words[#words + 1] = hints[i]
     end
-    derived.one("hash", key.worker(worker), "hints", #words > 0 and near.words(words))
+    derived.one("hash", key.worker(worker), "hints", #words > 0 and locality.words(words))
     for i = 1, #hints, 2 do
         local name = key.holders(hints[i])
         derived.one("zset", name, worker, function(found)

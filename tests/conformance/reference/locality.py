@@ -1,0 +1,39 @@
+"""Hints: a worker holds those of the last jobs that it ended well, and a job goes to a worker that holds its hint."""
+
+import math
+
+from celery_affinity.rules import marks
+from celery_affinity.rules.protocol import MOST_HINTS
+from celery_affinity.rules.rule_texts import hint_in
+from celery_affinity.rules.score import MICRO
+from celery_affinity.rules.shared_settings import complete
+
+from .model import Cohort, Job, Worker
+
+
+def hint_of(job: Job) -> str:
+    """Return the hint of *job*; "" for none."""
+    return hint_in(job.rules) if marks.has_hint(job.id) else ""
+
+
+def bonus(cohort: Cohort) -> int:
+    """Return the bonus of a job whose hint the worker holds, micro-points; 0 while tenants go by shares."""
+    settings = complete(cohort.settings.values)
+    return 0 if settings["tenant_turns"] == "share" else math.floor(float(settings["locality_bonus"]) * MICRO)
+
+
+def holders(cohort: Cohort, job: Job) -> set[str]:
+    """Return the ids of the workers that hold the hint of *job*; without a hint none."""
+    return {each.id for each in cohort.workers.values() if hint_of(job) in each.hints}
+
+
+def record(cohort: Cohort, worker: Worker, job: Job, now_us: int) -> None:
+    """*worker* ended *job* well: it holds the hint of the job now, and the oldest one of many no more."""
+    hint = hint_of(job)
+    if hint:
+        cohort.counters["locality_hits" if hint in worker.hints else "locality_misses"] += 1
+        worker.holds_since.setdefault(hint, now_us)
+        worker.hints[hint] = now_us
+        if len(worker.hints) > MOST_HINTS:
+            oldest = min(worker.hints, key=lambda each: (worker.hints[each], each))
+            del worker.hints[oldest], worker.holds_since[oldest]
