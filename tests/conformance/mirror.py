@@ -385,7 +385,8 @@ def _expect_worker(worker, entry):
     keeps = (str(worker.keep_s) if worker.keep_s > ENDED_KEPT_S else "") + (" failed" if worker.keeps_failed else "")
     if keeps:
         fields["keeps"] = keeps
-    told = (fields.get(each, "") for each in ("profile", "slots", "other", "accepting", "stalled", "types", "keeps"))
+    names = ("profile", "slots", "other", "accepting", "stalled", "types", "keeps", "hints")
+    told = (fields.get(each, "") for each in names)
     fields["terms"] = "\n".join(told)
     for name, value in fields.items():
         entry(["worker", worker.id], name, value)

@@ -17,6 +17,9 @@ from ..support.scripted_fleet import ScriptedFleet
 
 BONUS = {"locality_bonus": 80}
 
+#: Bytes of the heads of a hint from which on they are long (`LONG` in locality.lua).
+LONG = 2000
+
 
 @pytest.fixture
 def fleet(redis_client):
@@ -100,6 +103,42 @@ def test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hint
         fleet.scheduler.advance(1)
         publish(fleet, job, hint)
     assert in_order(fleet, claim) == ["older~", "younger~", "third~", "other"]
+
+
+def test_the_next_job_goes_by_the_hint_that_its_release_recorded(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "n")
+    publish(fleet, "first", "m")
+    (claim,) = fleet.inbox("worker")
+    for job, hint in (("other", "x"), ("near", "m")):
+        publish(fleet, job, hint)
+        fleet.scheduler.advance(1)
+    assert in_order(fleet, claim) == ["near~", "other~"]
+
+
+@pytest.mark.parametrize("bonus", [80, 2_000])
+def test_long_heads_of_a_hint_are_read_as_short_ones_are(redis_client, bonus):
+    orders = []
+    for more in ("", "-with-a-long-name-of-which-few-fit-into-a-text"):
+        fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys(f"affinity{more}")))
+        fleet.join("worker", "pdf", "excel", settings={"locality_bonus": bonus})
+        warm(fleet, "worker", "m", "n")
+        claim = busy(fleet, "worker")
+        for number in range(96):
+            publish(
+                fleet,
+                f"{number}{more}",
+                "mx"[number % 2],
+                ("pdf", "excel", "xpdf")[number % 3],
+                priority=number % 11,
+                on_demand=number % 4 == 0,
+            )
+            fleet.scheduler.advance(0.25)
+        longest = max(fleet.scheduler.client.hvals(fleet.scheduler.keys.key("near_heads")), key=len)
+        assert (len(longest) > LONG) == bool(more)
+        orders.append([int(job.rstrip("~").removesuffix(more)) for job in in_order(fleet, claim)])
+    assert orders[0] == orders[1]
+    assert len(orders[0]) == 64
 
 
 def test_a_near_job_that_goes_first_anyway_leaves_its_near_lane(fleet):

@@ -76,9 +76,9 @@ function hooks.nearer(waiting, job)
     return locality.better(waiting, job)
 end
 
--- RETURNS the hints that `worker` holds, as far as they matter for the choice of a job; nil for none.
-function hooks.hints_of(worker, preferred)
-    return preferred.bonus > 0 and worker and locality.of(worker) or nil
+-- RETURNS the hints that the worker of `view` holds, as far as they matter for the choice of a job; nil for none.
+function hooks.hints_of(view, preferred)
+    return preferred.bonus > 0 and view.worker and locality.of(view) or nil
 end
 
 -- RETURNS the job that goes instead of `job`, which has a key and is the oldest of the best lane; mostly itself.

@@ -3,9 +3,11 @@
 -- slots of one worker are filled, a job that waits and has one of its hints gets a bonus (`locality_bonus`): so jobs go
 -- where their data is. Of each lane the jobs with a hint are in a near lane, beside their lane, and key `near_heads`
 -- has of each hint the heads of these, as key `heads` has those of a type; the name of such a lane is "type:lane".
--- Field `hints` of a worker's row has its hints as words, sorted, so that a release reads one text.
+-- A worker's row has its hints as words, sorted: in field `hints`, and in field `terms`, which a release reads anyway.
 -- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
 local PLACE = "key:near:"
+local BLANK = 32 -- the byte
+local LONG = 2000 -- bytes of the heads of a hint, those of some 40 lanes, of which more are not kept from call to call
 
 -- RETURNS the type whose lanes are the near lanes of `hint`.
 function locality.place_of(hint)
@@ -85,7 +87,7 @@ function locality.record(worker, rules)
             redis.call("ZREM", key.hints(worker), oldest)
             redis.call("ZREM", key.holders(oldest), worker)
         end
-        redis.call("HSET", key.worker(worker), "hints", locality.words(hints))
+        free_slots.say_hints(worker, locality.words(hints))
     end
 end
 
@@ -99,11 +101,14 @@ end
 
 local meanings = kept.cache()
 
--- RETURNS the hints that `worker` holds, a list that nobody changes; nil for none.
-function locality.of(worker)
-    local text = redis.call("HGET", key.worker(worker), "hints")
-    local hints = text and (meanings.of[text] or kept.keep(meanings, text, workers.split(text)))
-    return hints and #hints > 0 and hints or nil
+-- RETURNS the hints that the worker of `view` holds, a list that nobody changes; nil for none.
+function locality.of(view)
+    local hints = not call.has_new_hints and view.hints
+    if not hints then
+        local text = redis.call("HGET", key.worker(view.worker), "hints") or ""
+        hints = meanings.of[text] or kept.keep(meanings, text, workers.split(text))
+    end
+    return #hints > 0 and hints or nil
 end
 
 -- RETURNS the workers that hold the hint of job `id`, a list, who took it up last first; of very many some.
@@ -120,15 +125,20 @@ local function read_place(place)
     return kept.keep(known_places, place, { type = type, lane = lane })
 end
 
--- RETURNS what the heads of a hint are, tables that nobody changes: the last one, and in each the one before (`more`);
--- false for none. place: the near lane; enqueued, enqueued_us, id: of its oldest job;
+-- RETURNS the head of the near lane with the name `place`, a table that nobody changes, and in it `more` heads. place:
+-- the near lane; enqueued, enqueued_us, id: of its oldest job.
+local function head_of(place, enqueued, id, more)
+    local us = tonumber(enqueued) or math.huge -- somebody overwrote it
+    place = known_places.of[place] or read_place(place)
+    return { place = place, enqueued = enqueued, enqueued_us = us, id = id, more = more }
+end
+
+-- RETURNS what the heads of a hint are, as `head_of` has it: the last one, and in each the one before; false for none.
 -- is_alone: whether there is no other.
 local function read(heads)
     local head = false
     for name, enqueued, id in lanes.each(heads) do
-        local place = known_places.of[name] or read_place(name)
-        local us = tonumber(enqueued) or math.huge -- somebody overwrote it
-        head = { place = place, enqueued = enqueued, enqueued_us = us, id = id, more = head }
+        head = head_of(name, enqueued, id, head)
     end
     if head and not head.more then
         head.is_alone = true
@@ -144,6 +154,30 @@ local function empty(waiting, place)
     return { place = place, us = fits and math.huge or -math.huge, head = false, nth = 0 }
 end
 
+-- RETURNS what `read` does of long heads, without those of types that no slot fits. That is kept as long as this call:
+-- the next job that comes or goes makes all of it another text.
+local function read_some(waiting, heads)
+    local known = waiting.long_heads or {}
+    waiting.long_heads = known
+    local head = known[heads] or false
+    if head then
+        return head
+    end
+    for _, type in ipairs(waiting.types) do
+        local name = type .. ":"
+        local at = string.find(heads, name, 1, true)
+        while at do
+            local lane, enqueued, id = string.match(heads, "^(%l+%.%d+) (%S+) (%S+)", at + #name)
+            if lane and (at == 1 or string.byte(heads, at - 1) == BLANK) then
+                head = head_of(name .. lane, enqueued, id, head)
+            end
+            at = string.find(heads, name, at + #name, true)
+        end
+    end
+    known[heads] = head
+    return head
+end
+
 -- RETURNS the oldest job with one of the worker's hints of each near lane that its slots fit: near lane -> a table.
 -- head: the job, false for none; nth: the position of its hint; us: when it came. `all`: the heads of each hint.
 -- RETURNS nil, the position of its hint and its head if one of the jobs is `first`: that goes first in any case.
@@ -153,7 +187,11 @@ local function oldest_near(waiting, all, first)
         local heads = all[nth]
         local head = heads and known_heads.of[heads]
         if head == nil then
-            head = read(heads)
+            if #heads > LONG then
+                head = read_some(waiting, heads)
+            else
+                head = read(heads)
+            end
         end
         while head do
             local place, us, id = head.place, head.enqueued_us, head.id

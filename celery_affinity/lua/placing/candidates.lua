@@ -186,7 +186,7 @@ function candidates.of(types, view, settings)
         found.first_heads = first_heads
     end
     if preferred and not kept_back then
-        found.hints, found.bonus = hooks.hints_of(view.worker, preferred), preferred.bonus
+        found.hints, found.bonus = hooks.hints_of(view, preferred), preferred.bonus
     end
     return found
 end

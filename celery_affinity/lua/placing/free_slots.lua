@@ -2,7 +2,7 @@
 -- A reason for the length: all that changes a count, in one place.
 
 -- Positions in a worker's row.
-local PROFILE, SLOTS, OTHER, ACCEPTING, FREE, STALLED, TYPES, KEEPS, TERMS = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local PROFILE, SLOTS, OTHER, ACCEPTING, FREE, STALLED, TYPES, KEEPS, HINTS, TERMS = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 free_slots.PROFILE, free_slots.SLOTS, free_slots.OTHER = PROFILE, SLOTS, OTHER
 free_slots.ACCEPTING, free_slots.STALLED = ACCEPTING, STALLED
 
@@ -18,6 +18,7 @@ function free_slots.terms_of(row)
     end
     return table.concat({
         row[PROFILE], row[SLOTS], row[OTHER], row[ACCEPTING], row[STALLED], row[TYPES], row[KEEPS],
+        row[HINTS],
     }, "\n")
 end
 
@@ -25,13 +26,13 @@ local meanings = kept.cache()
 
 -- RETURNS what field `terms` says, a table for many calls: a worker's row but for what is free; nil if it is spoiled.
 local function meaning_of(text)
-    local profile, slots, other, accepting, stalled, types, keeps =
-        string.match(text, "^(%S+)\n(%d+)\n(-?%d+)\n([01])\n(1?)\n([^\n]*)\n([^\n]*)$")
-    local list = workers.split(types)
+    local profile, slots, other, accepting, stalled, types, keeps, words =
+        string.match(text, "^(%S+)\n(%d+)\n(-?%d+)\n([01])\n(1?)\n([^\n]*)\n([^\n]*)\n([^\n]*)$")
+    local list, hints = workers.split(types), workers.split(words)
     list.is_kept = true -- from call to call, by itself
     return profile and kept.keep(meanings, text, {
         profile, tonumber(slots), tonumber(other), accepting, false, stalled == "1",
-        types = list, keeps = keeps ~= "" and keeps,
+        types = list, keeps = keeps ~= "" and keeps, hints = hints,
     })
 end
 
@@ -45,7 +46,7 @@ function free_slots.terms(worker)
     if its then
         return its, its.types, its.keeps, found[2]
     end
-    local row = free_slots.row(worker, "types", "keeps") -- somebody deleted or overwrote the field, or the row
+    local row = free_slots.row(worker, "types", "keeps", "hints") -- somebody deleted or overwrote the field, or the row
     return row, workers.split(row[TYPES]), row[KEEPS], row[FREE]
 end
 
@@ -87,7 +88,7 @@ end
 
 -- Counts a worker's free slots again, after its claims, or anything that field `terms` says, have changed.
 function free_slots.recount(worker)
-    local row = free_slots.row(worker, "types", "keeps", "terms")
+    local row = free_slots.row(worker, "types", "keeps", "hints", "terms")
     local profile, free, was = free_slots.count(worker, row)
     if profile and free ~= was then
         free_slots.write(worker, profile, free, was)
@@ -96,6 +97,14 @@ function free_slots.recount(worker)
     if terms and terms ~= row[TERMS] then
         redis.call("HSET", key.worker(worker), "terms", terms)
     end
+end
+
+-- Writes which hints a worker holds now, as words.
+function free_slots.say_hints(worker, words)
+    local terms = redis.call("HGET", key.worker(worker), "terms")
+    local others = terms and string.match(terms, "^.*\n") -- nil: somebody deleted or overwrote the field
+    redis.call("HSET", key.worker(worker), "hints", words, "terms", others and others .. words or "")
+    call.has_new_hints = true
 end
 
 -- RETURNS how many free slots fit `type`.
@@ -150,7 +159,7 @@ function free_slots.own(worker, row, has)
     local profile, left, was = free_slots.count(worker, row, has)
     return {
         worker = worker, profile = profile, left = left or 0, was = was, fits_all = true, free_for = own.free_for,
-        any_free = own.any_free, best = own.best, occupy = own.occupy,
-        write = own.write, of_all = own.of_all,
+        any_free = own.any_free, best = own.best, occupy = own.occupy, write = own.write, of_all = own.of_all,
+        hints = row.hints,
     }
 end

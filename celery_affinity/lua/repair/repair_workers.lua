@@ -2,10 +2,10 @@
 -- what the rows of claimed jobs say.
 local TYPES = 7 -- position in a row of `row_of`, after those of `free_slots`
 
--- RETURNS a worker's row, its types, and what it keeps of ended jobs; nil if the row is gone or spoiled: then it is set
--- aside, and the worker joins again.
+-- RETURNS a worker's row, its types, what it keeps of ended jobs, and its hints; nil if the row is gone or spoiled: it
+-- is set aside then, and the worker joins again.
 local function row_of(worker)
-    local row = derived.exists(key.worker(worker), "hash") and free_slots.row(worker, "types", "keeps") or nil
+    local row = derived.exists(key.worker(worker), "hash") and free_slots.row(worker, "types", "keeps", "hints") or nil
     if row and derived.whole(row[free_slots.SLOTS]) and derived.whole(row[free_slots.OTHER])
         and row[free_slots.PROFILE] and row[free_slots.ACCEPTING] and row[TYPES] then
         return row

@@ -14,13 +14,15 @@ _OLDEST_HINT = f"{_LOCALITY}::test_of_two_near_jobs_of_a_lane_the_older_one_goes
 _FIRST = f"{_LOCALITY}::test_a_near_job_that_goes_first_anyway_leaves_its_near_lane"
 _SEVERAL = f"{_LOCALITY}::test_near_jobs_of_several_lanes_go_by_their_points"
 _SPOILED = f"{_LOCALITY}::test_a_near_head_with_a_time_that_is_none_is_passed_over"
+_LONG = f"{_LOCALITY}::test_long_heads_of_a_hint_are_read_as_short_ones_are"
+_NEW = f"{_LOCALITY}::test_the_next_job_goes_by_the_hint_that_its_release_recorded"
 _MISSED = f"{_LOCALITY}::test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed"
 _MANY = f"{_LOCALITY}::test_of_many_holders_one_is_never_missed"
 _ONE_LOOK = f"{_LOCALITY}::test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone"
 
 FAULTS = (
     Fault("locality/locality", '            redis.call("ZREM", key.holders(oldest), worker)\n', "", _TEN),
-    Fault("locality/locality", '"hints", locality.words(hints))', '"hints", hint)'),
+    Fault("locality/locality", "say_hints(worker, locality.words(hints))", "say_hints(worker, hint)"),
     Fault("locality/locality", "    table.sort(hints)\n", ""),
     Fault("locality/locality", "> protocol.MOST_HINTS then", "> protocol.MOST_HINTS + 1 then", _TEN),
     Fault("locality/locality", 'is_new and "locality_misses" or', "is_new and"),
@@ -41,6 +43,9 @@ FAULTS = (
     Fault("locality/locality", "    if head and not head.more then\n", "    if head then\n", _SEVERAL),
     Fault("locality/locality", "tonumber(enqueued) or math.huge --", "tonumber(enqueued) --", _SPOILED),
     Fault("locality/locality", "if other.lane ~= job.lane or", "if false and other.lane ~= job.lane or", _SEVERAL),
+    Fault("locality/locality", "(at == 1 or string.byte(heads, at - 1) == BLANK)", "true", _LONG),
+    Fault("placing/free_slots", "    call.has_new_hints = true\n", "", _NEW),
+    Fault("placing/free_slots", "others and others .. words or", "others or"),
     Fault("placing/candidates", "job.lane), job.id) == 1", "job.lane), job.id) ~= 2", _DELETED_LANE),
     Fault("placing/candidates", "        if not preferred then\n", "        if true then\n", _ONE_LOOK),
     Fault("types/type_rules", "number == 1 and preferred or", "preferred or"),
