@@ -85,7 +85,7 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         """Look for spoiled keys: nobody spoiled any, so nothing is found, and nothing changes."""
         reference, how = self.reference, int(thorough)
         names = [*reference.jobs, *reference.workers][-9:] if thorough else []
-        self.step("repair", [STAGE, [], []], *names, first=0, how=how)
+        self.step("repair", NothingFound(), *names, first=0, how=how)
         waiting = {job.type for job in reference.jobs.values() if job.state == "pending"}
         served = {type_ for worker in reference.workers.values() for type_ in worker.types if worker.slots}
         # A call looks at one worker, profile, type, key or recurring call at least. Some numbers are not known here.

@@ -253,3 +253,17 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
     assert client.zscore(key("untold"), "ghost") is None
     assert set(ledger.ends().values()) == {1}, "no job ran twice"
     assert "Another program deleted or overwrote" in worker.log()
+
+
+def test_a_repair_of_a_small_fleet_takes_few_calls(redis_client):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf", "excel", slots=2)
+    fleet.publish("job", "pdf")
+
+    def calls():
+        stats = redis_client.info("commandstats")
+        return sum(stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("fcall", "evalsha"))
+
+    before = calls()
+    assert not fleet.scheduler.repair()
+    assert calls() <= before + 3  # it has twelve stages

@@ -76,27 +76,33 @@ local function fix(stage, at, thorough, names)
     return go_through(name, at, thorough, fix_each, most)
 end
 
-function arrows.repair(ARGV)
-    local first = tonumber(ARGV[1]) -- 0, or what the last call returned
-    local how = ARGV[2] -- "1": an arrow failed, or a person asks; "2": the same, but nothing is to change; else "0"
-    -- ARGV[3..]: what that arrow was called with
-    local stage, names = math.floor(first / STAGE), { unpack(ARGV, 3) }
-    local is_done, following = true
-    derived.begin()
+-- Goes on at `first`, a number as a call has it, as far as this is one stage. `how`: as the arrow is called. RETURNS
+-- the number at which to go on, -1 if that was all.
+local function go_on(first, how, names)
+    local stage, is_done, following = math.floor(first / STAGE), true
     if how == "2" then
-        call.found = {}
         is_done, following = pcall(fix, stage, first % STAGE, true, names)
     else
         following = fix(stage, first % STAGE, how == "1", names)
     end
     if not is_done then -- it met what a repair would have set aside by now
         derived.found("more, perhaps: it shows once the rest is repaired")
+    elseif following then
+        return stage * STAGE + following
     end
-    if is_done and following then
-        following = stage * STAGE + following
-    else
-        following = stages()[stage + 1] and (stage + 1) * STAGE or -1
-    end
+    return stages()[stage + 1] and (stage + 1) * STAGE or -1
+end
+
+function arrows.repair(ARGV)
+    local first = tonumber(ARGV[1]) -- 0, or what the last call returned
+    local how = ARGV[2] -- "1": an arrow failed, or a person asks; "2": the same, but nothing is to change; else "0"
+    -- ARGV[3..]: what that arrow was called with
+    local names, following = { unpack(ARGV, 3) }, first
+    derived.begin()
+    call.found = how == "2" and {}
+    repeat
+        following = go_on(following, how, names)
+    until following == -1 or derived.looks >= MOST_LOOKS
     local what = call.found or redis.call("LRANGE", key.spoiled, 0, -1)
     if #what > 0 and not call.found then
         redis.call("UNLINK", key.spoiled)
