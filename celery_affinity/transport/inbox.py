@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Longest wait, s, of one call for the inbox.
-_INBOX_TIMEOUT_S = 2
+#: Longest wait, s, of one call for the inbox: less than the 5 s for which redis-py waits for a reply by default.
+_INBOX_TIMEOUT_S = 4
 
 
 class Inbox(Protocol):
