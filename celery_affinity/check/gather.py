@@ -78,7 +78,6 @@ def _of_broker(app: Celery, own: App, *, fleet: bool, answers_within_s: float) -
 def _ask_all(app: Celery, own: App, answers_within_s: float | None, found: "Queue[Facts | Exception]") -> None:
     with _connection(app) as connection:
         try:
-            reach.connect(connection)
             found.put(_on(connection, app, own, answers_within_s))
         except (OperationalError, RedisError, AffinityError, OSError, ValueError, *connection.connection_errors) as exc:
             # ValueError: kombu's, for a database that is no number, or a URL without a Sentinel's master.
@@ -97,7 +96,7 @@ def _connection(app: Celery) -> Any:
 
 
 def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) -> Facts:
-    channel: AffinityChannel = connection.default_channel
+    channel = reach.channel_on(connection, _TRANSPORT)
     # The channel's own scheduler would write the schema to a server without one.
     scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), channel.keys)
     server = server_of(scheduler.reader, scheduler.client)
