@@ -56,8 +56,8 @@ def cohorts_differ(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "cohorts-differ",
             f"The fleet's map of cohorts is {other.in_force or 'no cohorts'!r} (revision {other.revision}), and this "
-            f"app has {other.own or 'no cohorts'!r} in affinity_cohorts: its processes are refused. Workers and jobs were "
-            "not checked.",
+            f"app has {other.own or 'no cohorts'!r} in affinity_cohorts: its processes are refused. Workers and jobs "
+            "were not checked.",
             "Give this app the fleet's map, or have the fleet take this one: 'Split a fleet into cohorts' in the docs "
             "has the steps.",
         )
