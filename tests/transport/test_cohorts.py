@@ -103,6 +103,21 @@ def test_an_app_has_cohorts_of_its_own_after_one_that_is_gone(valkey, redis_clie
         gc.collect()
 
 
+def test_a_map_that_an_app_changes_in_place_counts_for_the_next_app_alone(valkey, redis_client):
+    cohorts = {}
+    for expected in ("default", "ml"):
+        app = Celery("cohorts", broker=valkey.url, set_as_current=False)
+        app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts=cohorts)
+        send(app, "pdf")
+        cohorts["ml"] = Cohort(["gpu"])
+        send(app, "gpu")
+        assert pending(redis_client, expected, "gpu") == 1
+        redis_client.flushdb()
+        app.close()
+        del app
+        gc.collect()
+
+
 def test_an_app_whose_cohort_has_another_password_than_that_of_one_that_is_gone_has_its_own_pools():
     options = []
     for password in ("one", "one", "two"):
