@@ -80,13 +80,16 @@ def _repeated(
 def _is_lost(exc: BaseException) -> bool:
     """Return whether *exc* says that a connection is lost, or the server in a state that passes (`server.passing`).
 
-    redis-py has a refused login for a lost connection, and it is none: the next connection may have a newer login, and
-    if it has not, no further one will.
+    A refused login is a ConnectionError of redis-py, too. The next connection may have a newer login; if it has not, no
+    further one will.
     """
     from redis import exceptions as errors  # not at the top: a process that only imports tasks needs no redis
 
+    from ...server.passing import WrongNodeError
+
     lost = (errors.ConnectionError, errors.TimeoutError, errors.NoScriptError, OSError)
-    return isinstance(exc, lost) and not isinstance(exc, (errors.AuthenticationError, errors.AuthorizationError))
+    stays = (errors.AuthenticationError, errors.AuthorizationError, WrongNodeError)
+    return isinstance(exc, lost) and not isinstance(exc, stays)
 
 
 Connection.ensure = _ensure_with_pauses
