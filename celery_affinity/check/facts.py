@@ -176,6 +176,7 @@ class Member:
     last_heartbeat_s: float = 0.0
     stalled: bool = False
     stops: frozenset[str] | None = None
+    age_s: float | None = None
 
     def can_stop(self, task: str) -> bool:
         return self.stops is None or task in self.stops
@@ -250,11 +251,20 @@ class Fleet:
 
 
 @dataclass(frozen=True)
+class OtherMap:
+    """The map of the fleet's cohorts, *in_force*, and its *revision*, where the app has another one, *own*."""
+
+    own: str
+    in_force: str
+    revision: int
+
+
+@dataclass(frozen=True)
 class Facts:
     """All facts that could be learnt. *down*: the error, if the broker does not answer. *fleet*: None if not asked.
 
-    *results*: None if the app has no result backend. *cohorts*: those of the cohorts beside `default`, of a fleet that
-    was asked.
+    *other_map*: None if app and fleet have the same map of cohorts. *results*: None if the app has no result backend.
+    *cohorts*: those of the cohorts beside `default`, of a fleet that was asked.
     """
 
     app: App
@@ -263,3 +273,4 @@ class Facts:
     down: str | None = None
     results: Results | None = None
     cohorts: Mapping[str, "Facts"] = field(default_factory=dict)
+    other_map: OtherMap | None = None

@@ -49,6 +49,7 @@ LEVELS = {
     "cluster-lists": Level.NOTE,
     "replica": Level.ERROR,
     "schema": Level.ERROR,
+    "cohorts-differ": Level.ERROR,
     "eviction": Level.ERROR,
     "memory-full": Level.ERROR,
     "memory-nearly-full": Level.WARNING,

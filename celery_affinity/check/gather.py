@@ -18,6 +18,7 @@ from ..errors import AffinityError
 from ..observe import sentences
 from ..observe.keyed import in_use
 from ..observe.status import Report, Status
+from ..rules.cohorts import shown
 from ..rules.encoding import decode
 from ..rules.protocol import FORCE
 from ..rules.redis_keys import SCHEMA
@@ -26,11 +27,12 @@ from ..rules.settings import Settings
 from ..rules.shared_settings import complete
 from ..rules.type_name import misspelt
 from ..server import runtime_settings
+from ..server.instance import stated_cohorts
 from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 from ..transport import reach
 from ..transport.channel import AffinityChannel
-from .facts import App, Facts, Fleet, Full, Member, Setting
+from .facts import App, Facts, Fleet, Full, Member, OtherMap, Setting
 from .gather_answers import answers_of_workers
 from .gather_app import gather_app
 from .gather_cohorts import keys_in_use
@@ -78,7 +80,6 @@ def _of_broker(app: Celery, own: App, *, fleet: bool, answers_within_s: float) -
 def _ask_all(app: Celery, own: App, answers_within_s: float | None, found: "Queue[Facts | Exception]") -> None:
     with _connection(app) as connection:
         try:
-            reach.connect(connection)
             found.put(_on(connection, app, own, answers_within_s))
         except (OperationalError, RedisError, AffinityError, OSError, ValueError, *connection.connection_errors) as exc:
             # ValueError: kombu's, for a database that is no number, or a URL without a Sentinel's master.
@@ -97,12 +98,15 @@ def _connection(app: Celery) -> Any:
 
 
 def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) -> Facts:
-    channel: AffinityChannel = connection.default_channel
+    channel = reach.channel_on(connection, _TRANSPORT)
     # The channel's own scheduler would write the schema to a server without one.
     scheduler = Scheduler(redis.Redis(connection_pool=channel.pool), channel.keys)
     server = server_of(scheduler.reader, scheduler.client)
-    if answers_within_s is None or server.schema not in (None, str(SCHEMA)):
+    if server.schema not in (None, str(SCHEMA)):
         return Facts(own, server)
+    other_map = _other_map(app, scheduler.reader)
+    if answers_within_s is None or other_map is not None:
+        return Facts(own, server, other_map=other_map)
 
     def fleet_of(its: App, where: AffinityChannel, one: Scheduler) -> Fleet:
         return _fleet(app, its, None, where, one, one.reader, answers_within_s)
@@ -114,6 +118,17 @@ def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) 
     ids = [None if each is None else {member.id for member in each.members} for each in fleets]
     elsewhere = None if None in ids else frozenset().union(*(each for each in ids if each))
     return Facts(own, server, replace(fleet, elsewhere=elsewhere), cohorts=others)
+
+
+def _other_map(app: Celery, reader: Reader) -> OtherMap | None:
+    """Return the map of the fleet's cohorts if the app's is another: the app's processes are refused then."""
+    stated = reader.ask_one("get", reader.key("schema"))
+    with suppress(AffinityError):  # said by `gather_app`
+        own = shown(settings_of(app).cohort_map)
+        revision, in_force = stated_cohorts(stated)
+        if stated is not None and in_force != own:
+            return OtherMap(own, in_force, revision)
+    return None
 
 
 def _of_cohort(own: App, app: Celery, cohort: str) -> App:
@@ -200,10 +215,21 @@ def _full(status: Status) -> Iterator[Full]:
 
 
 def _members(reader: Reader, status: Status) -> dict[str, Member]:
-    stops = reader.ask([("hget", reader.key("worker", each.id), "stops") for each in status.workers])
+    ids = [each.id for each in status.workers]
+    stops = reader.ask([("hget", reader.key("worker", id_), "stops") for id_ in ids])
+    joined = reader.ask([("zscore", reader.key("joined"), id_) for id_ in ids])
+    now_us = reader.now_us()
     return {
-        each.id: Member(each.id, each.name, tuple(each.types), each.last_heartbeat_s, each.stalled, _stopped(words))
-        for each, words in zip(status.workers, stops, strict=True)
+        each.id: Member(
+            each.id,
+            each.name,
+            tuple(each.types),
+            each.last_heartbeat_s,
+            each.stalled,
+            _stopped(words),
+            None if at_us is None else max(0.0, (now_us - number_of(at_us)) / SECOND_US),
+        )
+        for each, words, at_us in zip(status.workers, stops, joined, strict=True)
     }
 
 

@@ -75,7 +75,7 @@ class _Producers:
 
     @contextmanager
     def acquire(self) -> Iterator[Producer]:
-        yield _ProducerThatTriesOnce(self._connection.default_channel, auto_declare=False)
+        yield _ProducerThatTriesOnce(self._connection, auto_declare=False)
 
 
 class _ProducerThatTriesOnce(Producer):

@@ -17,7 +17,7 @@ from ..server import instance
 from ..server.connections.kept import KeptClient
 from ..server.reader import Reader
 from ..transport.channel import AffinityChannel
-from ..transport.reach import channel_of, connect
+from ..transport.reach import channel_on
 from .broker import connection_of
 
 
@@ -31,8 +31,7 @@ def cohorts(ctx: click.Context, adopt: bool) -> None:
     try:
         patterns = settings_of(app).cohort_map
         with connection_of(ctx) as connection:
-            connect(connection)
-            channel = channel_of(connection, app.conf.broker_transport)
+            channel = channel_on(connection, app.conf.broker_transport)
             client: Any = KeptClient(channel.pool)  # redis-py's types leave open what a reply is
             keys = channel.keys
             revision, in_force = instance.stated_cohorts(client.get(keys.key("schema")))

@@ -11,6 +11,7 @@ from ..observe import cohorts
 from ..observe.exposition import CONTENT_TYPE
 from ..observe.metric_list import as_text
 from ..observe.observer import Observer
+from ..transport.reach import fleet_on
 from .broker import connection_of, fleet_of
 
 
@@ -39,7 +40,7 @@ def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: ended.set())
     with connection_of(ctx) as connection:
-        observer = Observer(connection, "celery affinity metrics")
+        observer = Observer(connection, fleet_on, "celery affinity metrics")
         try:
             server = ThreadingHTTPServer((host, port), _handler(observer))
         except OSError as exc:

@@ -24,7 +24,7 @@ from ..errors import AffinityError
 from ..rules.cohorts import DEFAULT
 from ..server.scheduler import Scheduler
 from ..threads.repeating import Repeating
-from ..transport.reach import channel_of
+from ..transport.reach import channel_on
 from .broker import RETRY_S, check_conf, scheduler_of
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def dispatcher(ctx: click.Context, loglevel: int) -> None:
         names = list(settings_of(app).cohorts) if scheduler.keys.cohort == DEFAULT else []
         others = []
         if names:
-            channel = channel_of(broker, app.conf.broker_transport)
+            channel = channel_on(broker, app.conf.broker_transport)
             channel.scheduler.load()
             others = [_CohortDispatcher(app, teller, name, partial(channel.scheduler_of, name)) for name in names]
         for other in others:

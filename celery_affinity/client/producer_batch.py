@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import Protocol
 
 import redis
-from kombu.exceptions import BatchPublishError
+from kombu.exceptions import BatchPublishError, OperationalError
 
 from ..rules.new_job import NewJob
 from ..server.connections.in_flight import InFlight
@@ -112,7 +112,7 @@ class PublishBatch:
             return
         try:
             published = self._received() or self.channel.publish(*self._sent)
-        except (redis.RedisError, OSError) as exc:
+        except (redis.RedisError, OSError, OperationalError) as exc:  # the last: the server of a cohort is down
             self._jobs, self._sent = self._sent + self._jobs, []
             raise BatchPublishError(
                 f"{len(self._jobs)} jobs may have been published, or not: flush again, which repeats none ({exc})"

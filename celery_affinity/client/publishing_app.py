@@ -12,12 +12,16 @@ Both are made by methods of Celery's classes, which are wrapped (`celery_methods
 """
 
 import threading
+from collections.abc import Mapping
+from contextlib import suppress
 from itertools import count
 from weakref import WeakValueDictionary
 
 from celery import Celery, _state
 from kombu import Connection
 
+from ..errors import SettingError
+from ..rules.cohorts import SETTING, as_map
 from . import under_way
 from .celery_methods import apps
 from .of_app import is_ours
@@ -31,7 +35,8 @@ _OPTION = "celery_affinity_app"
 #: have the same cohorts: the channels of these pools go by the cohorts of the app for which they were opened.
 _apps: "WeakValueDictionary[int, Celery]" = WeakValueDictionary()
 
-#: Number -> the setting `affinity_cohorts` of the app that has it, or had it. Not as a text, which masks passwords.
+#: Number -> the cohorts of the app that has it, or had it, as they were when it connected first. Not as a text, which
+#: masks passwords.
 _cohorts: dict[int, object] = {}
 _lock = threading.Lock()
 
@@ -58,10 +63,18 @@ def _number_of(app: Celery) -> int:
     with _lock:
         number = next((number for number, each in _apps.items() if each is app), None)
         if number is None:
-            cohorts = app.conf.get("affinity_cohorts")
+            cohorts = _as_they_are_now(app.conf.get(SETTING))
             number = next(each for each in count() if each not in _apps and _cohorts.get(each, cohorts) == cohorts)
             _apps[number], _cohorts[number] = app, cohorts
         return number
+
+
+def _as_they_are_now(cohorts: object) -> object:
+    """Return the cohorts of a setting, which the app may change in place later, or a wrong setting as it is."""
+    if isinstance(cohorts, Mapping):
+        with suppress(SettingError, AttributeError, TypeError):  # said by whoever publishes, or works
+            return as_map(cohorts)
+    return cohorts
 
 
 def _number_the_first() -> None:

@@ -55,7 +55,7 @@ class PublishingChannel(_Channel):
         """Return the channel that has taken the place of this closed one. Raises ConnectionError if none has.
 
         Between choosing the channel and publishing, kombu declares a queue, and reconnects by itself if the connection
-        broke meanwhile. An error now would be the second one of that publish, which kombu does not repeat.
+        broke meanwhile. An error now would use up a repeat of that publish, and its policy may have one alone.
         """
         found: PublishingChannel = self.made_by.default_channel if self.made_by.connected else self
         if found.connection is None:

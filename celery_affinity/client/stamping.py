@@ -25,7 +25,7 @@ from . import (
     stated_rules,
 )
 from .accepted_work import is_fresh
-from .celery_methods import apps, retries  # noqa: F401  # watches retries
+from .celery_methods import apps, connections, retries  # noqa: F401  # watch retries and lost connections
 from .celery_methods.apps import Sender
 from .destination import Routed
 from .following_ids import new_publish_id

@@ -16,7 +16,7 @@ from typing import Any
 
 from kombu import Connection
 
-from .observer import Observer
+from .observer import FleetOn, Observer
 from .status import Status
 from .type_status import TypeStatus
 
@@ -29,7 +29,7 @@ _lock = threading.Lock()
 _installed = False
 
 
-def install(connection: Connection) -> None:
+def install(connection: Connection, fleet_on: FleetOn) -> None:
     """Have the Flower in this process show the fleet on the broker of *connection*.
 
     Celery loads Flower in every process of its command line, so the broker is asked nothing before somebody opens a
@@ -41,7 +41,7 @@ def install(connection: Connection) -> None:
             return
         _installed = True
     try:
-        _wrap(Observer(connection.clone()))  # a clone, since the owner of *connection* closes it
+        _wrap(Observer(connection.clone(), fleet_on))  # a clone, since the owner of *connection* closes it
     except (ImportError, AttributeError, TypeError) as exc:
         if "flower" in sys.argv:  # elsewhere Flower is merely installed
             _warn_of_another_flower(exc)

@@ -1,16 +1,24 @@
-"""The state of the fleet for a process that serves it: Flower, and the command `metrics`."""
+"""The state of the fleet for a process that serves it: Flower, and the command `metrics`.
+
+Both hand in the way to the fleet (`transport.reach.fleet_on`), which is in a room above this one.
+"""
 
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 from kombu import Connection
 
+from ..server.fleet import WholeFleet
 from .cohorts import metrics
 from .metrics import Metrics
 
 logger = logging.getLogger(__name__)
+
+#: Returns all cohorts on a connection, which it opens; the second argument is the connection's transport.
+FleetOn = Callable[[Connection, object], WholeFleet]
 
 #: Longest waits, s, for a connection and for a reply, unless the transport options say otherwise: as long as Flower
 #: waits.
@@ -21,8 +29,9 @@ _REPLY_TIMEOUT_S = 2.0
 class Observer:
     """Reads the state of the fleet, on one connection, for what shows it to others: *shown_by*, in the log."""
 
-    def __init__(self, connection: Connection, shown_by: str = "Flower") -> None:
+    def __init__(self, connection: Connection, fleet_on: FleetOn, shown_by: str = "Flower") -> None:
         self._origin = connection
+        self._fleet_on = fleet_on
         self._shown_by = shown_by
         self._connection: Connection | None = None
         self._lock = threading.Lock()
@@ -60,12 +69,12 @@ class Observer:
             with suppress(Exception):
                 return self._status()
             self._forget_connection()  # perhaps closed as idle; or another URL of a failover list answers now
-        self._connection = _connected(self._origin)
+        self._connection = _with_patience(self._origin)
         return self._status()
 
     def _status(self) -> Metrics:
         assert self._connection is not None, "made by _read"
-        return metrics(self._connection.default_channel.fleet)
+        return metrics(self._fleet_on(self._connection, self._connection.transport_cls))
 
     def close(self) -> None:
         """Give the connection up."""
@@ -79,16 +88,11 @@ class Observer:
             self._connection = None
 
 
-def _connected(origin: Connection) -> Connection:
+def _with_patience(origin: Connection) -> Connection:
+    """Return a connection like *origin*, not open yet, with waits that a person who looks at a page can bear."""
     options = {
         "socket_connect_timeout": _CONNECT_TIMEOUT_S,
         "socket_timeout": _REPLY_TIMEOUT_S,
         **origin.transport.client.transport_options,  # with the scheme: a clone has no URL
     }
-    connection = origin.clone(transport_options=options)
-    try:
-        # One try for each URL: a person waits for the page.
-        return connection.ensure_connection(max_retries=len(connection.alt), interval_start=0, interval_step=0)
-    except BaseException:
-        connection.release()
-        raise
+    return origin.clone(transport_options=options)

@@ -51,6 +51,10 @@ def passes(exc: BaseException) -> bool:
     return isinstance(exc, _CLASSES) or (isinstance(exc, redis.ResponseError) and bool(_PASSES.match(str(exc))))
 
 
+class WrongNodeError(redis.ConnectionError):
+    """A node of a cluster is asked as if it were one server, and another node has the keys: it will not have them."""
+
+
 class Elsewhere(NamedTuple):
     """A slot of a cluster, and the node that has it by now; that *is_being_moved* to it, key by key."""
 

@@ -68,7 +68,9 @@ class Routes:
         try:
             connection.ensure_connection(**self._patience(publishes))
         except OperationalError as exc:
-            raise (exc.__cause__ or exc) from None  # the error of the connection, which publishers retry
+            if publishes:
+                raise  # kombu would repeat the error of a connection: all tries of the policy for each try of it
+            raise (exc.__cause__ or exc) from None
         channel = connection.channel()
         if not hasattr(channel, "scheduler_for"):
             raise TransportError(f"url of cohort {name!r} must begin with a scheme of broker_url, such as redis://")

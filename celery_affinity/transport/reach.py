@@ -1,7 +1,7 @@
-"""The one way from an app, or a connection, to a scheduler: for commands, checks, tests and `explain`.
+"""The one way from an app, or a connection, to a scheduler: for commands, checks, the page, Flower and `explain`.
 
-All of them have one patience, `PATIENCE_S`. Publishers and workers go another way: they have a channel already, and
-retry by Celery's own settings.
+All of them have one patience, `PATIENCE_S`, and no other module opens a connection for them. Publishers and workers go
+another way: they have a channel already, and retry by Celery's own settings.
 """
 
 from collections.abc import Iterator
@@ -38,8 +38,13 @@ def scheduler_on(connection: Connection, broker_transport: object, cohort: str =
     Raises TransportError if the connection does not use this transport (*broker_transport*: what the user set instead),
     OperationalError if no server answers, SchemaError if the data there has another schema.
     """
+    return channel_on(connection, broker_transport).scheduler_of(cohort)
+
+
+def channel_on(connection: Connection, broker_transport: object) -> AffinityChannel:
+    """Return the channel of a connection, which is opened. Raises as `connect` and `channel_of` do."""
     connect(connection)
-    return channel_of(connection, broker_transport).scheduler_of(cohort)
+    return channel_of(connection, broker_transport)
 
 
 def channel_of(connection: Connection, broker_transport: object) -> AffinityChannel:
@@ -54,8 +59,7 @@ def fleet_on(connection: Connection, broker_transport: object, cohort: str | Non
     """Return all cohorts on a connection, which is opened, or the one that is named. Raises as `scheduler_on` does."""
     if cohort is not None:
         return WholeFleet.alone(scheduler_on(connection, broker_transport, cohort))
-    connect(connection)
-    return channel_of(connection, broker_transport).fleet
+    return channel_on(connection, broker_transport).fleet
 
 
 @contextmanager
@@ -94,8 +98,7 @@ def recur(name: str, signature: Signature, *, stale_after: float, since: str = "
     app = signature.app if isinstance(signature, Signature) else publishing_app.current()
     call = recurring.call_of_signature(app, name, signature, stale_after=stale_after, since=since)
     with app.connection_or_acquire() as connection:
-        connect(connection)
-        channel_of(connection, app.conf.broker_transport).scheduler_for(call.type).recur([call])
+        channel_on(connection, app.conf.broker_transport).scheduler_for(call.type).recur([call])
 
 
 def stop(name: str, app: Celery | None = None) -> bool:

@@ -66,6 +66,10 @@ class Transport(stock.Transport):
     #: reconnects at that moment tries again, and does not end.
     connection_errors = (*stock.Transport.connection_errors, NoScriptError)
 
+    #: What kombu takes for granted of a transport that does not say it. With this attribute, a publish is repeated
+    #: after each lost connection, not after the first alone; `celery_methods.connections` pauses in between.
+    recoverable_connection_errors = (*connection_errors, *stock.Transport.channel_errors)
+
     #: Remote control, mingle and gossip compare this string.
     driver_type = "redis"
     driver_name = "celery_affinity"
@@ -93,8 +97,9 @@ class Transport(stock.Transport):
         super().__init__(client, **kwargs)
         if "flower" in sys.modules:
             from ..observe import flower  # not at the top: only Flower's process needs it
+            from .reach import fleet_on
 
-            flower.install(client)
+            flower.install(client, fleet_on)
 
     def _deliver(self, message: dict[str, Any], queue: str) -> None:
         self.deliveries += 1

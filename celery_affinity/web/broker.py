@@ -16,7 +16,7 @@ from ..client.of_app import settings_of
 from ..rules.cohorts import DEFAULT
 from ..server.fleet import WholeFleet
 from ..server.scheduler import Scheduler
-from ..transport.reach import channel_of
+from ..transport.reach import channel_on, connect
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class Broker:
         """Yield a connection for kombu's own ways, within `call`: messages that Celery makes, broadcasts."""
         with self._pool().acquire(block=True, timeout=_REPLY_TIMEOUT_S) as connection:
             try:
-                connection.ensure_connection(max_retries=len(connection.alt) or 1, interval_start=0, interval_step=0)
+                connect(connection)
                 yield connection
             except _NO_ANSWER:
                 connection.close()  # even in a pool: who has it next connects anew
@@ -135,7 +135,7 @@ class Broker:
 
     def _opened(self, cohort: str) -> Scheduler:
         with self.connection() as connection:
-            return channel_of(connection, self._app.conf.broker_transport).scheduler_of_its_own(cohort)
+            return channel_on(connection, self._app.conf.broker_transport).scheduler_of_its_own(cohort)
 
     def _forget(self, used: Scheduler | None) -> None:
         with self._lock:

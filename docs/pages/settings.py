@@ -16,7 +16,8 @@ BEFORE = """# Settings
 
 Write settings in `app.conf` or in Celery's configuration file, in lower case. With a namespace such as `CELERY`, their names are
 `CELERY_AFFINITY_WORKER_TIMEOUT` and so on. Times are in seconds. A worker with an unknown setting or an invalid value does not start: it ends
-with a `SettingError` that says what is accepted.
+with a `SettingError` that says what is accepted. A process reads the settings once, when it first publishes, connects or starts a worker: what
+changes in its `app.conf` later, also within a mapping, has no effect there.
 
 **At run time**: `celery -A shop affinity settings set NAME VALUE` changes the setting for the whole fleet, without a
 restart. Change `app.conf` as well, so that workers that start later have the new value, too ([the commands](commands.md#settings)).

@@ -161,6 +161,7 @@ def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypa
         gather_module._connection(new_app(server.url)) as connection,
         gather_answers._Producers(connection).acquire() as producer,
     ):
+        reach.connect(connection)
         os.kill(server.pid, signal.SIGSTOP)
         try:
             with pytest.raises(redis.TimeoutError):
@@ -217,8 +218,6 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     members = {each.name: each for each in gather(app, answers_within_s=0.2).fleet.members}
     assert members["one@host"].stops is None
     assert members["two@host"].stops == {"shop.draw", "shop.store all"}
-    fleet.scheduler.client.delete(Keys().key("clock"))
-    assert "never" in next(f.what for f in check(gather(app, answers_within_s=0.2)) if f.id == "nobody-ticks")
 
 
 def test_another_schema_is_named_and_its_data_not_read(valkey, fleet, new_app):
@@ -227,6 +226,33 @@ def test_another_schema_is_named_and_its_data_not_read(valkey, fleet, new_app):
     facts = gather(new_app(valkey.url))
     assert facts.fleet is None
     assert "schema 99" in next(finding.what for finding in check(facts) if finding.id == "schema")
+
+
+def test_another_map_of_cohorts_is_named_with_both(valkey, redis_client, new_app):
+    asked = {"answers_within_s": 0.2}
+    split = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
+    assert "cohorts-differ" not in {each.id for each in check(gather(split, **asked))}, "no fleet yet"
+    split.send_task("shop.train", queue="gpu")
+    assert "cohorts-differ" not in {each.id for each in check(gather(split, **asked))}
+    for other, own in (({}, "no cohorts"), ({"eu": {"types": ["eu.*"]}}, "eu=eu.*")):
+        for fleet in (True, False):
+            found = {each.id: each for each in check(gather(new_app(valkey.url, affinity_cohorts=other), fleet=fleet))}
+            assert "broker-down" not in found
+            assert "'ml=gpu' (revision 1)" in found["cohorts-differ"].what
+            assert repr(own) in found["cohorts-differ"].what
+
+
+def test_the_workers_of_a_fleet_that_has_just_begun_are_not_said_to_do_nothing(valkey, fleet, new_app):
+    app = new_app(valkey.url)
+    fleet.join("one", "pdf")
+    facts = gather(app, answers_within_s=0.2)
+    assert facts.fleet.ticked_s is None
+    assert "nobody-ticks" not in {each.id for each in check(facts)}
+    joined = Keys().key("joined")
+    fleet.scheduler.client.zincrby(joined, -60 * 1_000_000, "one")
+    facts = gather(app, answers_within_s=0.2)
+    assert facts.fleet.members[0].age_s == pytest.approx(60, abs=5)
+    assert "never" in next(each.what for each in check(facts) if each.id == "nobody-ticks")
 
 
 # -- the docs

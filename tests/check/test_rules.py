@@ -14,6 +14,7 @@ from celery_affinity.check.facts import (
     Member,
     Name,
     NoTenant,
+    OtherMap,
     Results,
     Server,
     Setting,
@@ -101,6 +102,8 @@ CASES = [
     ("cluster-lists", on_cluster(APP, replicas=1), "stock Celery cannot publish there"),
     ("replica", server(replica=True), "replica"),
     ("schema", server(schema="7"), "schema 7"),
+    ("cohorts-differ", replace(GOOD, fleet=None, other_map=OtherMap("", "eu=eu.*", 3)),
+        "is 'eu=eu.*' (revision 3), and this app has 'no cohorts'"),
     ("eviction", server(policy="allkeys-lru"), "allkeys-lru"),
     ("memory-full", server(used=1000), "full"),
     ("memory-nearly-full", server(used=950), "95% of maxmemory"),
@@ -236,7 +239,7 @@ def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
         "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-down",
         "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
         "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-down",
-        "bound-full", "cluster-results", "tenant-not-filled", "cohort-down", "key-in-cohorts",
+        "cohorts-differ", "bound-full", "cluster-results", "tenant-not-filled", "cohort-down", "key-in-cohorts",
     }  # fmt: skip
 
 
@@ -255,6 +258,8 @@ def test_what_is_no_finding():
         fleet(answers=(Answer("one@h", ("pdf",), id="id1", versions=VERSIONS),)),  # guard and clock unknown
         app(priorities=("task shop.render",)),  # priority_order is set
         app(options=("something_of_a_later_kombu",), known_options=("namespace",)),
+        fleet(members=(replace(ONE, age_s=2.0),), ticked_s=None, scheduled=1),  # a fleet that has just begun
+        fleet(members=(replace(ONE, age_s=2.0),), ticked_s=9000.0),  # or begun again
         server(policy="volatile-lru"),
         server(schema=str(SCHEMA)),
         server(kind="redis", version=(7, 0, 0)),

@@ -93,7 +93,8 @@ async def _frames(reader):
 class RefusingProxy:
     """One way to the server at *server_port*, served by a thread of its own.
 
-    *refused*: the errors that answer the next commands, by name: each is said once. *seen*: the names of all commands.
+    *refused*: the errors that answer the next commands, by name: each is said once, those of a list one after another.
+    *seen*: the names of all commands. *said*: each error that was said, with the command's name.
     """
 
     def __init__(self, server_port):
@@ -109,7 +110,8 @@ class RefusingProxy:
 
     def error_for(self, name):
         self.seen.add(name)
-        error = self.refused.pop(name, None)
+        errors = self.refused.get(name, [])
+        error = self.refused.pop(name) if isinstance(errors, str) else errors.pop(0) if errors else None
         if error is not None:
             self.said.append((name, error))
         return error

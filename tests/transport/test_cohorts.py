@@ -8,12 +8,24 @@ import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 
-from celery_affinity import Affinity, Cohort, Exclusive, Merge, OptionError, Rate, SettingError, publish_many
+from celery_affinity import (
+    Affinity,
+    Cohort,
+    Exclusive,
+    Merge,
+    OptionError,
+    PublishError,
+    Rate,
+    SettingError,
+    publish_many,
+)
+from celery_affinity.embedded.ports import free_port
 from celery_affinity.embedded.server import EmbeddedServer
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server import instance
 from celery_affinity.server.reader import Reader
 from celery_affinity.transport.reach import channel_of, connect, scheduler_of
+from celery_affinity.transport.transport import Transport
 
 from ..support import since
 
@@ -85,6 +97,21 @@ def test_an_app_has_cohorts_of_its_own_after_one_that_is_gone(valkey, redis_clie
         app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts=cohorts)
         send(app, "gpu")
         assert pending(redis_client, cohort, "gpu") == 1
+        redis_client.flushdb()
+        app.close()
+        del app
+        gc.collect()
+
+
+def test_a_map_that_an_app_changes_in_place_counts_for_the_next_app_alone(valkey, redis_client):
+    cohorts = {}
+    for expected in ("default", "ml"):
+        app = Celery("cohorts", broker=valkey.url, set_as_current=False)
+        app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts=cohorts)
+        send(app, "pdf")
+        cohorts["ml"] = Cohort(["gpu"])
+        send(app, "gpu")
+        assert pending(redis_client, expected, "gpu") == 1
         redis_client.flushdb()
         app.close()
         del app
@@ -261,6 +288,22 @@ def test_a_publish_is_tried_again_while_its_cohort_is_down(make_app, redis_clien
         back.join()
         with redis.Redis.from_url(server.url) as client:
             assert pending(client, "eu", "eu.pdf") == 1
+
+
+def test_a_cohort_that_stays_down_is_tried_no_more_often_than_the_policy_says(make_app, redis_client, monkeypatch):
+    app = make_app({"eu": Cohort(["eu.*"], url=f"redis://127.0.0.1:{free_port()}")})
+    app.conf.task_publish_retry = True
+    app.conf.task_publish_retry_policy = {"max_retries": 3, "interval_start": 0, "interval_step": 0, "interval_max": 0}
+    send(app, "pdf")
+    tries, connect = [], Transport.establish_connection
+    monkeypatch.setattr(Transport, "establish_connection", lambda its: tries.append(its.client) or connect(its))
+    with pytest.raises(OperationalError):
+        send(app, "eu.pdf")
+    assert len(tries) == 2 + 4, "two of them declare the queue"
+    task = app.task(name_of, name="shop.print", affinity="eu.pdf", shared=False)
+    with pytest.raises(PublishError):
+        publish_many(task, [("a",), ("b",)])
+    assert len(tries) < 2 + 4 + 2 * 4
 
 
 def test_a_process_with_another_map_is_refused_with_both_maps(make_app, redis_client):

@@ -162,6 +162,33 @@ def test_a_server_that_is_down_stands_alone_and_its_jobs_run_when_it_is_back(coh
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("flooded", "rare"), [("eu.pdf", "pdf"), ("pdf", "eu.pdf")])
+def test_a_server_that_dies_under_a_skewed_load_holds_up_no_other(cohorts, other, flooded, rare):
+    worker = cohorts.start("both", ["default", "eu"], "pdf", "eu.pdf", concurrency=4)
+    flood = [f"flood{number}" for number in range(200)]
+    for job in flood:
+        cohorts.send(job, flooded, 0.2)
+    cohorts.send("rare0", rare, 0.2)
+    cohorts.wait_until_ran(["rare0"], 20, worker)
+    cohorts.clients["eu"].save()
+    other.kill()
+    ran = set(flood) & cohorts.ledger.ends().keys()
+    assert len(ran) < len(flood) / 2, "the flood goes on when the server dies"
+    if flooded == "pdf":
+        cohorts.wait_until_ran(flood, 60, worker)
+    else:
+        for number in range(1, 6):
+            cohorts.send(f"rare{number}", rare, 0.2)
+            cohorts.wait_until_ran([f"rare{number}"], 10, worker)
+        assert len(set(flood) & cohorts.ledger.ends().keys()) < len(flood) / 2, "nothing of the flood is claimed"
+    other.start()
+    cohorts.send("after", "eu.pdf")
+    cohorts.wait_until_ran([*flood, "after"], 60, worker)
+    wait_until(lambda: sum(each.held for each in cohorts.status("eu").workers) == 0, 10, "all ended")
+    wait_until(lambda: sum(cohorts.slots("default", "eu")) == 4, 10, "all slots are somewhere")
+
+
+@pytest.mark.slow
 def test_a_seat_is_taken_when_the_server_answers_at_last(cohorts, other):
     other.kill()
     worker = cohorts.start("both", ["default"], "pdf", "eu.pdf", concurrency=2)

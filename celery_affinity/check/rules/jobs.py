@@ -204,7 +204,8 @@ def stock_messages(fleet: Fleet) -> Iterator[Finding]:
 @rule_of_fleet
 def nobody_ticks(fleet: Fleet) -> Iterator[Finding]:
     late = fleet.ticked_s is None or fleet.ticked_s > TICKS_S
-    if late and (fleet.scheduled or fleet.members):
+    could = [each for each in fleet.members if each.age_s is None or each.age_s > TICKS_S]
+    if late and (could or (fleet.scheduled and not fleet.members)):
         since = "never" if fleet.ticked_s is None else f"not for {fleet.ticked_s:,.0f} s"
         yield Finding(
             "nobody-ticks",

@@ -50,6 +50,19 @@ def unknown(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def cohorts_differ(facts: Facts) -> Iterator[Finding]:
+    other = facts.other_map
+    if other is not None:
+        yield Finding(
+            "cohorts-differ",
+            f"The fleet's map of cohorts is {other.in_force or 'no cohorts'!r} (revision {other.revision}), and this "
+            f"app has {other.own or 'no cohorts'!r} in affinity_cohorts: its processes are refused. Workers and jobs "
+            "were not checked.",
+            "Give this app the fleet's map, or have the fleet take this one: 'Split a fleet into cohorts' in the docs "
+            "has the steps.",
+        )
+
+
 @_of_server
 def version(server: Server) -> Iterator[Finding]:
     tested = TESTED.get(server.kind)
@@ -227,6 +240,7 @@ RULES = (
     cluster_lists,
     replica,
     schema,
+    cohorts_differ,
     eviction,
     memory,
     persistence,

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from ..passing import elsewhere, passes, refuses_writes
+from ..passing import WrongNodeError, elsewhere, passes, refuses_writes
 
 #: What MOVED and ASK mean to a connection that leads to one server: on a cluster, `cluster` has read them already.
 _CLUSTER = "the server is a node of a cluster, and another node has the keys: write redis-cluster:// in broker_url"
@@ -29,7 +29,9 @@ def lasting(kind: type, *, reads: bool) -> type:
                 if not (passes(exc) or (reads and refuses_writes(exc))):
                     raise
                 self.disconnect()  # replies to other commands may follow
-                raise redis.ConnectionError(_CLUSTER if elsewhere(exc) else str(exc)) from exc
+                if elsewhere(exc):
+                    raise WrongNodeError(_CLUSTER) from exc
+                raise redis.ConnectionError(str(exc)) from exc
 
     Lasting.__name__ = Lasting.__qualname__ = kind.__name__  # redis-py and kombu show it
     return Lasting
