@@ -13,7 +13,7 @@ import redis
 from celery import Celery
 
 from ..support.apps import APP
-from ..support.fleet import POOLS_IN_TIME
+from ..support.fleet import POOLS, in_time
 from ..support.processes import wait_until
 
 #: The protocol that redis-py chooses if nobody says one.
@@ -32,9 +32,7 @@ def waits(client):
     return client.info("commandstats").get("cmdstat_brpop", {"calls": 0})["calls"]
 
 
-@pytest.mark.parametrize(
-    ("pool", "timeout_s"), [("threads", 5), *((*getattr(each, "values", (each,)), 1) for each in POOLS_IN_TIME)]
-)
+@pytest.mark.parametrize(("pool", "timeout_s"), in_time(*((each, 1) for each in POOLS), ("threads", 5)))
 def test_a_worker_idles_longer_than_its_connections_wait_for_a_reply(fleet, pool, timeout_s):
     conf = {"broker_transport_options": {"socket_timeout": timeout_s}, "affinity_cohorts": {"ml": {"types": ["gpu*"]}}}
     worker = fleet.start("idle", "pdf", "gpu", pool=pool, CONF=json.dumps(conf))
