@@ -209,7 +209,7 @@ class Full:
 
 
 @dataclass(frozen=True)
-class Left:
+class JobForCelery:
     """A pending job that workers over HTTP leave to Celery's. *why*: what it has that they cannot run, in words."""
 
     job_id: str
@@ -252,7 +252,7 @@ class Fleet:
     tenants_misspelt: Mapping[str, str] = field(default_factory=dict)
     elsewhere: frozenset[str] | None = frozenset()
     keys_in_use: frozenset[str] = frozenset()
-    left_to_celery: tuple[Left, ...] = ()
+    left_to_celery: tuple[JobForCelery, ...] = ()
 
     @property
     def served(self) -> frozenset[str]:

@@ -31,7 +31,7 @@ from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 from ..transport import reach
 from ..transport.channel import AffinityChannel
-from .facts import App, Facts, Fleet, Full, Left, Member, Setting
+from .facts import App, Facts, Fleet, Full, JobForCelery, Member, Setting
 from .gather_answers import answers_of_workers
 from .gather_app import gather_app
 from .gather_cohorts import keys_in_use
@@ -181,10 +181,10 @@ def _fleet(
     )
 
 
-def _left_to_celery(reader: Reader, status: Status) -> Iterator[Left]:
+def _left_to_celery(reader: Reader, status: Status) -> Iterator[JobForCelery]:
     left = left_to_celery.still_left(reader, [each.id for each in status.workers if each.withdrawn])
     for each in sorted(left, key=lambda its: its.job_id):
-        yield Left(*each)
+        yield JobForCelery(*each)
 
 
 def _tenants_misspelt(status: Status) -> Iterator[tuple[str, str]]:
