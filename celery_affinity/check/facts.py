@@ -210,6 +210,15 @@ class Full:
 
 
 @dataclass(frozen=True)
+class JobForCelery:
+    """A pending job that workers over HTTP leave to Celery's. *why*: what it has that they cannot run, in words."""
+
+    job_id: str
+    type: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Fleet:
     """Workers and jobs.
 
@@ -220,7 +229,8 @@ class Fleet:
     ``affinity_limits`` to which a key of jobs fits that wait or run. *slots*: of all live workers. *minima*: tenants
     that have a minimum by the quotas in force -> it. *tenants_misspelt*: tenants with a quota and no job -> one with
     jobs and no quota of its own, whose name is alike. *elsewhere*: ids of workers in other cohorts; None if not all are
-    known. *keys_in_use*: the keys of jobs that limit something, if the app has cohorts.
+    known. *keys_in_use*: the keys of jobs that limit something, if the app has cohorts. *left_to_celery*: pending jobs
+    that workers over HTTP cannot run.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -243,6 +253,7 @@ class Fleet:
     tenants_misspelt: Mapping[str, str] = field(default_factory=dict)
     elsewhere: frozenset[str] | None = frozenset()
     keys_in_use: frozenset[str] = frozenset()
+    left_to_celery: tuple[JobForCelery, ...] = ()
 
     @property
     def served(self) -> frozenset[str]:

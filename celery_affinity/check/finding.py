@@ -75,6 +75,7 @@ LEVELS = {
     "clock-worker": Level.WARNING,
     # the jobs
     "type-waits": Level.ERROR,
+    "left-to-celery": Level.WARNING,
     "type-unserved": Level.WARNING,
     "type-misspelt": Level.WARNING,
     "bound-of-no-type": Level.WARNING,

@@ -18,6 +18,7 @@ from ..errors import AffinityError
 from ..observe import sentences
 from ..observe.keyed import in_use
 from ..observe.status import Report, Status
+from ..remote import left_to_celery
 from ..rules.cohorts import shown
 from ..rules.encoding import decode
 from ..rules.protocol import FORCE
@@ -32,7 +33,7 @@ from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 from ..transport import reach
 from ..transport.channel import AffinityChannel
-from .facts import App, Facts, Fleet, Full, Member, OtherMap, Setting
+from .facts import App, Facts, Fleet, Full, JobForCelery, Member, OtherMap, Setting
 from .gather_answers import answers_of_workers
 from .gather_app import gather_app
 from .gather_cohorts import keys_in_use
@@ -191,7 +192,14 @@ def _fleet(
         minima={each.name: each.minimum for each in status.tenants if each.is_named and each.minimum},
         tenants_misspelt=dict(_tenants_misspelt(status)),
         keys_in_use=keys_in_use(reader, conf),
+        left_to_celery=tuple(_left_to_celery(reader, status)),
     )
+
+
+def _left_to_celery(reader: Reader, status: Status) -> Iterator[JobForCelery]:
+    left = left_to_celery.still_left(reader, [each.id for each in status.workers if each.withdrawn])
+    for each in sorted(left, key=lambda its: its.job_id):
+        yield JobForCelery(*each)
 
 
 def _tenants_misspelt(status: Status) -> Iterator[tuple[str, str]]:

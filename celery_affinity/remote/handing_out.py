@@ -1,4 +1,6 @@
-"""Claims become jobs in JSON. A job that this cannot be done with is a dead letter, and so is never lost."""
+"""Claims become jobs in JSON. A job that only Celery's workers can run is left to them, where they serve its type; any
+other that this cannot be done with is a dead letter. So none is lost.
+"""
 
 import base64
 import json
@@ -20,7 +22,9 @@ from ..rules.marks import is_batch, merges
 from ..server.arguments import End
 from ..server.replies import Claim
 from ..server.scheduler import Scheduler
+from . import left_to_celery
 from .claims import message_in
+from .incarnation import Incarnation
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +57,12 @@ class HandedOut:
     tenant: str | None
 
 
-def hand_out(scheduler: Scheduler, app: Celery, worker: str, claims: Sequence[Claim]) -> list[HandedOut]:
-    """Return *claims* of *worker* as jobs, without those that become dead letters."""
+class ForCeleryError(ValueError):
+    """A job is for Celery's workers: its body is no JSON, or its merging runs a function in Python."""
+
+
+def hand_out(scheduler: Scheduler, app: Celery, worker: Incarnation, claims: Sequence[Claim]) -> list[HandedOut]:
+    """Return *claims* of *worker* as jobs, without those that are left to Celery's workers, or become dead letters."""
     if not claims:
         return []
     now_us = scheduler.reader.now_us()
@@ -63,7 +71,10 @@ def hand_out(scheduler: Scheduler, app: Celery, worker: str, claims: Sequence[Cl
         try:
             jobs.append(_job(scheduler, app, claim, now_us))
         except ValueError as exc:
-            bury(scheduler, worker, claim.job_id, claim.fence, str(exc))
+            if isinstance(exc, ForCeleryError) and left_to_celery.leave(scheduler, app, worker, claim, str(exc)):
+                logger.warning("Job %s is for Celery's workers, and stays pending for them: %s", claim.job_id, exc)
+            else:
+                bury(scheduler, worker.id, claim.job_id, claim.fence, str(exc))
     return jobs
 
 
@@ -104,7 +115,7 @@ def _job(scheduler: Scheduler, app: Celery, claim: Claim, now_us: int) -> Handed
 def _call_that_counts(scheduler: Scheduler, app: Celery, claim: Claim) -> Message | None:
     """Return the message of the call whose arguments a merged run has, unless that is the claim's own.
 
-    Raises ValueError for a task whose merging runs a function, or gives the task all calls: Python alone has these.
+    Raises ForCeleryError for a task whose merging runs a function, or gives the task all calls: Python alone has these.
     """
     if not (is_batch(claim.job_id) or merges(claim.job_id)):
         return None
@@ -113,7 +124,7 @@ def _call_that_counts(scheduler: Scheduler, app: Celery, claim: Claim) -> Messag
         return None
     if merge.keep == "all" or merge.functions:
         words = ", ".join([*(name for name, _ in merge.functions), *(["keep='all'"] if merge.keep == "all" else [])])
-        raise ValueError(f"its calls merge with {words}, which is for workers in Python")
+        raise ForCeleryError(f"its calls merge with {words}, which is for workers in Python")
     if merge.keep == "first" or not is_batch(claim.job_id):
         return None
     raw, at_us, after = claim.message, -1, 0
@@ -132,14 +143,19 @@ def _call_that_counts(scheduler: Scheduler, app: Celery, claim: Claim) -> Messag
 
 
 def _arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments in the body of *message*. Raises ValueError unless that is JSON as Celery writes it."""
+    """Return the arguments in the body of *message*. Raises ForCeleryError unless that says to be JSON.
+
+    Raises ValueError for JSON that is not as Celery writes it.
+    """
     kind, encoding = message.get("content-type"), str(message.get("content-encoding")).lower()
     if (
         kind != "application/json"
         or encoding not in ("utf-8", "utf8", "us-ascii")
         or "compression" in message["headers"]
     ):
-        raise ValueError(f"its body must be JSON (application/json in utf-8, not compressed), got: {kind}, {encoding}")
+        compression = message["headers"].get("compression")
+        its = f"{kind}, {encoding}" + (f", {compression}" if compression else "")
+        raise ForCeleryError(f"its body must be JSON (application/json in utf-8, not compressed), got: {its}")
     body = message["body"]
     try:
         if message["properties"].get("body_encoding") == "base64":

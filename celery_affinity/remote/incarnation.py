@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 from celery import Celery
@@ -26,13 +26,14 @@ from ..rules.shared_settings import shared
 from ..rules.type_name import ACCEPTED, is_type
 from ..server import runtime_settings
 from ..server.arguments import Joining
+from ..server.reader import Reader
 from ..server.scheduler import Scheduler
 
 #: Largest number of types, and of slots, of one worker; and of characters of its name.
 MOST_TYPES, MOST_SLOTS, LONGEST_NAME = 100, 1000, 255
 
 #: Time, s, for which a worker that says nothing is known by its id: far longer than the silence that makes it dead.
-_KEPT_S = 86_400
+KEPT_S = 86_400
 
 _ID = re.compile(r"[0-9a-f]{32}")
 
@@ -47,13 +48,15 @@ class WrongSecretError(Exception):
 
 @dataclass(frozen=True)
 class Incarnation:
-    """One life of a worker. *digest*: of its secret."""
+    """One life of a worker. *digest*: of its secret. *priority*, *stops*: see `join`."""
 
     id: str
     digest: str
     name: str
     types: tuple[str, ...]
     slots: int
+    priority: int = 0
+    stops: bool = False
 
     def check(self, secret: str) -> None:
         """Raise WrongSecretError for the secret of another worker."""
@@ -92,16 +95,28 @@ def join(
     settings = settings_of(app)
     _check(settings, name, types, slots, priority)
     secret = secrets.token_urlsafe(24)
-    new = Incarnation(uuid.uuid4().hex, _digest(secret), name, tuple(dict.fromkeys(types)), slots)
+    new = Incarnation(uuid.uuid4().hex, _digest(secret), name, tuple(dict.fromkeys(types)), slots, priority, stops)
     # First: a join that fails leaves a row that expires, and no worker that nobody can speak for.
-    scheduler.client.set(_key(scheduler, new.id), json.dumps(asdict(new)), ex=_KEPT_S)
-    joining = Joining(
-        new.id, name, new.types, slots, app=app.main or "", stops=FORCE if stops else "", priority=priority
-    )
-    joined = scheduler.join(joining, shared(settings))
+    scheduler.client.set(_key(scheduler, new.id), json.dumps(asdict(new)), ex=KEPT_S)
+    joined = scheduler.join(joining(app, new), shared(settings))
     in_force = {each.name: each.value for each in runtime_settings.read(scheduler, settings)}
     timeout_s = float(str(in_force["worker_timeout"]))
     return JoinedWorker(new.id, secret, settings.heartbeat_interval, timeout_s, joined.namesake is not None)
+
+
+def joining(app: Celery, worker: Incarnation, withdrawn: Collection[str] = ()) -> Joining:
+    """Return the words in which a worker joins, or comes back. *withdrawn*: types that it will serve again soon."""
+    types = [each for each in worker.types if each not in withdrawn]
+    return Joining(
+        worker.id,
+        worker.name,
+        types,
+        worker.slots,
+        app=app.main or "",
+        withdrawn=sorted(withdrawn),
+        stops=FORCE if worker.stops else "",
+        priority=worker.priority,
+    )
 
 
 def find(scheduler: Scheduler, worker: str) -> Incarnation:
@@ -110,11 +125,11 @@ def find(scheduler: Scheduler, worker: str) -> Incarnation:
     if _ID.fullmatch(worker):
         key = _key(scheduler, worker)
         with scheduler.client.pipeline(transaction=False) as pipe:
-            found, _ = pipe.get(key).expire(key, _KEPT_S).execute()
+            found, _ = pipe.get(key).expire(key, KEPT_S).execute()
     if found is None:
         raise unknown(worker)
     row = json.loads(found)
-    return Incarnation(row["id"], row["digest"], row["name"], tuple(row["types"]), row["slots"])
+    return Incarnation(**{**row, "types": tuple(row["types"])})
 
 
 def leave(scheduler: Scheduler, worker: Incarnation) -> int:
@@ -126,7 +141,7 @@ def leave(scheduler: Scheduler, worker: Incarnation) -> int:
 
 def forget(scheduler: Scheduler, worker: Incarnation) -> None:
     """Forget a worker of which the fleet knows nothing any more."""
-    scheduler.client.unlink(_key(scheduler, worker.id))
+    scheduler.client.unlink(_key(scheduler, worker.id), scheduler.keys.key("left_to_celery", worker.id))
 
 
 def unknown(worker: str) -> UnknownWorkerError:
@@ -139,7 +154,13 @@ def unknown(worker: str) -> UnknownWorkerError:
 def is_one(scheduler: Scheduler, name: str) -> bool:
     """Return whether the live worker that has this node name joined so."""
     known = scheduler.client.hget(scheduler.keys.key("names"), encoding.encode(name))
-    return known is not None and bool(scheduler.client.exists(_key(scheduler, text_of(known))))
+    return known is not None and bool(remote_among(scheduler.reader, [text_of(known)]))
+
+
+def remote_among(reader: Reader, workers: Sequence[str]) -> set[str]:
+    """Return those of *workers* (ids) that work over HTTP."""
+    found = reader.ask([("exists", reader.key("remote_worker", each)) for each in workers])
+    return {each for each, is_one in zip(workers, found, strict=True) if is_one}
 
 
 def _check(settings: Settings, name: str, types: Sequence[str], slots: int, priority: int) -> None:

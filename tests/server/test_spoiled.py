@@ -27,6 +27,7 @@ LEFT = {
     "recording",
     "recorded",
     "remote_worker",
+    "left_to_celery",
     "remote_end",
 }
 

@@ -10,6 +10,8 @@ from celery import Celery, chain, chord, states
 from kombu.exceptions import OperationalError
 
 from celery_affinity import Affinity, Merge
+from celery_affinity.check import check
+from celery_affinity.check.gather import gather
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.status import Report
 from celery_affinity.remote import ending, telling
@@ -22,6 +24,7 @@ from celery_affinity.web import asgi
 from ..support.apps import APP
 from ..support.processes import wait_until
 from ..support.remote_workers import RemoteWorker
+from ..support.scripted_fleet import ScriptedFleet
 from .conftest import Client
 
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
@@ -479,6 +482,86 @@ def test_a_bad_poll_is_refused(node):
         assert (refused.status_code, words in said(refused)) == (400, True)
     unknown = node.request("GET", "/api/workers/nobody/jobs")
     assert unknown.status_code == 404
+
+
+# -- jobs for Celery's workers
+
+
+@pytest.fixture
+def celerys(redis_client):
+    """A worker of Celery's that serves the type, with its only slot taken; what the test does with it."""
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    fleet.join("celery", "pdf")
+    fleet.publish("long", "pdf")
+    (fleet.long,) = fleet.inbox("celery")
+    return fleet
+
+
+def findings(app):
+    return [each.what for each in check(gather(app, answers_within_s=0.1)) if each.id == "left-to-celery"]
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        ({"serializer": "pickle"}, "application/x-python-serialize"),
+        ({"serializer": "yaml"}, "application/x-yaml"),
+        ({"compression": "gzip"}, "application/x-gzip"),
+    ],
+)
+def test_a_job_that_is_no_json_stays_pending_for_celerys_workers(
+    celerys, node, send, app, web, redis_client, how, kind
+):
+    result = send("late", "a", **how)
+    later = send("late", "b")
+    assert node.jobs() == node.jobs(wait=0.2) == []
+    explained = web.get(f"/api/jobs/{result.id}").json()
+    assert (explained["state"], explained["deliveries"]) == ("pending", 0)
+    (found,) = findings(app)
+    assert explained["job_id"] in found
+    assert f"must be JSON (application/json in utf-8, not compressed), got: {kind}" in found.replace(
+        "application/json, utf-8, ", ""
+    )
+    (its,) = [each for each in Report(Reader(redis_client, Keys())).status().workers if each.name == "node"]
+    assert its.withdrawn == ["pdf"]
+    (claim,) = celerys.end("celery", celerys.long)
+    assert claim.job_id == explained["job_id"]
+    assert node.job()["task_id"] == later.id, "the worker serves the type again"
+    assert findings(app) == []
+
+
+def test_a_worker_that_waits_serves_a_type_again_as_soon_as_the_job_is_taken(celerys, node, send):
+    send(serializer="pickle")
+    later = send("late", "b")
+    timer = threading.Timer(0.5, celerys.end, ["celery", celerys.long])
+    timer.start()
+    since_s = time.monotonic()
+    assert node.job(wait=30)["task_id"] == later.id
+    assert time.monotonic() - since_s < 10
+    timer.join()
+
+
+def test_a_job_that_is_no_json_is_a_dead_letter_once_only_workers_over_http_serve_its_type(
+    celerys, web, send, redis_client
+):
+    nodes = [RemoteWorker(web, "pdf", "mail", name=name, slots=2, priority=3, stops=True) for name in ("one", "two")]
+    result = send(serializer="pickle")
+    mail = send("mail")
+    jobs = [job for each in nodes for job in each.jobs() + each.jobs()]
+    assert [job["task_id"] for job in jobs] == [mail.id], "other types are served all the while"
+    celerys.scheduler.leave("celery")
+    for each in nodes:
+        row = redis_client.hgetall(Keys().key("worker", each.id))
+        assert (row[b"priority"], row[b"stops"], row[b"slots"]) == (b"3", b"force", b"2")
+        each.jobs(held=",".join(str(job["fence"]) for job in jobs))
+    nodes[0].jobs(held="")
+    nodes[1].jobs(held="")
+    found = web.get(f"/api/jobs/{result.id}").json()
+    assert (found["state"], found["reason"]) == ("dead", "rejected")
+    assert "must be JSON" in found["why"]
+    for each in nodes:
+        each.leave()
+    assert not redis_client.keys("*left_to_celery*")
 
 
 # -- merged calls

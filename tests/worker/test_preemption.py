@@ -114,6 +114,43 @@ def test_a_run_of_merged_calls_and_a_part_of_a_chord_come_back_with_all(start, t
     assert "Traceback" not in worker.log()
 
 
+@pytest.mark.parametrize("pool", in_time("prefork", "threads", "solo", "gevent", "eventlet"))
+def test_nobody_hears_of_a_stop(start, call, tasks, pool, redis_client):
+    worker = start(pool, EVENTS="1")
+    app = tasks["adds"].app
+    with app.connection_for_read() as connection:
+        heard = []
+        receiver = app.events.Receiver(connection, handlers={"*": lambda event: heard.append(event)})
+        consuming = receiver.itercapture(limit=None, timeout=None, wakeup=False)
+        next(consuming)  # it is subscribed
+        victim = call("counts", link=tasks["adds"].si([1]), link_error=tasks["adds"].si([2]))
+        victim.wait_for_run(1)
+        before = victim.order(LONG_MS)
+        victim.wait_for_run(2)
+        check_that_it_came_back_as_it_was(before, victim)
+        assert not redis_client.exists(app.backend.get_key_for_task(victim.id)), "there is a result"
+        assert victim.end() == 2
+        while not any(event["type"] == "task-succeeded" for event in heard):
+            next(consuming)
+    told = [event["type"] for event in heard if event.get("uuid") == victim.id]
+    assert sorted(told) == [*["task-received"] * 2, *["task-started"] * 2, "task-succeeded"]
+    wait_until(lambda: "preemption.adds" in worker.log().partition("succeeded")[2], 10, "the link runs")
+    assert "revoked" not in worker.log().lower()
+    assert len({each for each in worker.log().splitlines() if "preemption.adds" in each and "received" in each}) == 1
+
+
+def test_a_task_that_fails_in_the_grace_has_failed(start, call, redis_client):
+    start()
+    victim = call("fails")
+    victim.wait_for_run(1)
+    victim.order(LONG_MS)
+    with pytest.raises(ValueError, match="in the grace"):
+        victim.result.get(timeout=20)
+    wait_until(lambda: victim.row()["state"] == "failed", 10, "the job has ended")
+    assert "preemptions" not in victim.row()
+    assert redis_client.get(f"runs:{victim.id}") == b"1"
+
+
 def test_a_task_that_stops_without_having_been_asked_counts_as_a_delivery(start, call):
     worker = start()
     assert call("raises").result.get(timeout=20) == [0, True]

@@ -40,6 +40,19 @@ def type_waits(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
+@rule_of_fleet
+def left_to_celery(fleet: Fleet) -> Iterator[Finding]:
+    for type_ in sorted({each.type for each in fleet.left_to_celery}):
+        jobs = [each for each in fleet.left_to_celery if each.type == type_]
+        yield Finding(
+            "left-to-celery",
+            f"Workers over HTTP cannot run {listed([each.job_id for each in jobs], 3)} of type {type_!r}: "
+            f"{jobs[0].why}. They take no job of the type until a Celery worker has taken these.",
+            "Publish calls of this task with serializer='json', without compression, or give jobs for Celery's workers "
+            "a type that no worker over HTTP serves.",
+        )
+
+
 @rule_of_fleet_and_app
 def type_unserved(fleet: Fleet, app: App) -> Iterator[Finding]:
     if not fleet.members:
@@ -266,6 +279,7 @@ def settings_changed(fleet: Fleet) -> Iterator[Finding]:
 
 RULES = (
     type_waits,
+    left_to_celery,
     type_unserved,
     type_misspelt,
     declared_misspelt,

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from ...remote import claims, ending, handing_out, incarnation, reconciling
+from ...remote import claims, ending, handing_out, incarnation, left_to_celery, reconciling
 from ...remote.ending import Ended, Started
 from ...remote.handing_out import HandedOut
 from ...remote.incarnation import Incarnation, JoinedWorker
@@ -26,6 +26,9 @@ from ..site import Site
 
 #: Longest wait for a job, s.
 _LONGEST_S = 60
+
+#: Pause, s, between two looks whether a type is still left to Celery's workers, while a worker waits for jobs.
+_LEAVES_S = 1.0
 
 _Fence = Annotated[int, Field(strict=True, ge=1, lt=10**LONGEST_FENCE)]
 _Id = Annotated[str, Field(strict=True, min_length=1, max_length=255)]
@@ -97,6 +100,19 @@ class JobsForWorker:
 
 
 @dataclass(frozen=True)
+class _Came:
+    """What has come for a worker. *leaves_types*: whether it leaves types to Celery's workers for the moment."""
+
+    reply: JobsForWorker = JobsForWorker()
+    wants_a_tick: bool = False
+    leaves_types: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.reply.jobs or self.reply.stop)
+
+
+@dataclass(frozen=True)
 class Left:
     """A worker that has left. *returned*: jobs that it still held, and that are pending again."""
 
@@ -124,13 +140,13 @@ def add(api: APIRouter, site: Site) -> None:
         request: Request, worker: str, worker_secret: _Secret, wait: _Wait = 0, held: str | None = None
     ) -> Response:
         holds = None if held is None else _fences(held)
-        found, came, wants_a_tick = await site.with_scheduler(_known_and_its, site.app, worker, worker_secret, holds)
+        found, came = await site.with_scheduler(_known_and_its, site.app, worker, worker_secret, holds)
         site.duty.begin()
-        if wants_a_tick:
+        if came.wants_a_tick:
             site.duty.tick()
-        if not (came.jobs or came.stop) and wait:
-            came = await _waited(site, request, found, wait)
-        return reply(came) if came.jobs or came.stop else Response(status_code=204)
+        if came.is_empty and wait:
+            came = await _waited(site, request, found, wait, came.leaves_types)
+        return Response(status_code=204) if came.is_empty else reply(came.reply)
 
     @api.post(
         "/api/workers/{worker}/heartbeat",
@@ -188,24 +204,25 @@ def _known(scheduler: Scheduler, worker: str, secret: str) -> Incarnation:
 
 def _known_and_its(
     scheduler: Scheduler, app: Celery, worker: str, secret: str, holds: frozenset[int] | None
-) -> tuple[Incarnation, JobsForWorker, bool]:
-    """Return a worker, what has come for it, and whether a tick is wanted."""
+) -> tuple[Incarnation, _Came]:
+    """Return a worker, and what has come for it."""
     found = _known(scheduler, worker, secret)
-    return found, *_taken(scheduler, app, worker, holds)
+    return found, _taken(scheduler, app, found, holds)
 
 
 def _taken(
-    scheduler: Scheduler, app: Celery, worker: str, holds: frozenset[int] | None, first: bytes = NOBODY
-) -> tuple[JobsForWorker, bool]:
-    """Return what has come for a worker, and whether a tick is wanted. *first*: what was read of its inbox before."""
-    came = claims.take(scheduler, worker, holds)
+    scheduler: Scheduler, app: Celery, worker: Incarnation, holds: frozenset[int] | None, first: bytes = NOBODY
+) -> _Came:
+    """Return what has come for a worker. *first*: what was read of its inbox before."""
+    came = claims.take(scheduler, worker.id, holds)
     if first != NOBODY:
         came.add(first)
     jobs = handing_out.hand_out(scheduler, app, worker, came.claims)
-    return JobsForWorker(jobs, reconciling.stops_in(came.signs)), reconciling.wants_a_tick(came.signs)
+    said = JobsForWorker(jobs, reconciling.stops_in(came.signs))
+    return _Came(said, reconciling.wants_a_tick(came.signs), left_to_celery.take_up(scheduler, app, worker))
 
 
-async def _waited(site: Site, request: Request, worker: Incarnation, wait_s: float) -> JobsForWorker:
+async def _waited(site: Site, request: Request, worker: Incarnation, wait_s: float, leaves_types: bool) -> _Came:
     """Return jobs as soon as there are some, and none after *wait_s*, or if the client closes its connection."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
@@ -213,19 +230,22 @@ async def _waited(site: Site, request: Request, worker: Incarnation, wait_s: flo
     try:
         while True:
             line, item = site.listening.begin(worker.id)
+            round_s = min(until_s - loop.time(), _LEAVES_S if leaves_types else wait_s)
             try:
                 await site.with_scheduler(line.nudge)
-                await asyncio.wait((item, gone), timeout=until_s - loop.time(), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((item, gone), timeout=round_s, return_when=asyncio.FIRST_COMPLETED)
+                is_over = item.done() or gone.done() or loop.time() >= until_s
             finally:
                 site.listening.end(worker.id, item)
             first = item.result() if item.done() else NOBODY
-            if first == NOBODY:
-                return JobsForWorker()
-            found, wants_a_tick = await site.with_scheduler(_taken, site.app, worker.id, None, first)
-            if wants_a_tick:
+            if first == NOBODY and is_over:
+                return _Came()
+            came = await site.with_scheduler(_taken, site.app, worker, None, first)
+            if came.wants_a_tick:
                 site.duty.tick()
-            if found.jobs or found.stop:  # else it was a sign, or no job that can be handed out
-                return found
+            if not came.is_empty:  # else it was a sign, or no job that can be handed out
+                return came
+            leaves_types = came.leaves_types
     finally:
         gone.cancel()
 

@@ -16,6 +16,7 @@ app.conf.update(
     task_acks_late=True,
     worker_soft_shutdown_timeout=float(os.environ.get("SOFT_S", "0")),
     affinity_heartbeat_interval=0.5,
+    worker_send_task_events=os.environ.get("EVENTS") == "1",
 )
 server = redis.Redis.from_url(url)
 
@@ -56,6 +57,17 @@ def ignores(self, reads=False):
             server.set(f"asked:{self.request.id}", 1)
         time.sleep(0.02)
     return runs
+
+
+@app.task(name="preemption.fails", bind=True, shared=False, affinity=OF_TENANT)
+def fails(self):
+    """Fail when it is asked to stop."""
+    server.incr(f"runs:{self.request.id}")
+    until_s = time.monotonic() + LONG_S
+    while time.monotonic() < until_s:
+        if preempted():
+            raise ValueError("in the grace")
+        time.sleep(0.02)
 
 
 @app.task(name="preemption.raises", bind=True, shared=False, affinity=OF_TENANT, autoretry_for=(Exception,))

@@ -50,6 +50,7 @@ MAY_STAY = {
         "revoked_stamp",
         "idempotency",
         "remote_worker",
+        "left_to_celery",
         "remote_end",
         "spoiled",
         "batched",
