@@ -114,9 +114,9 @@ def _outcome_of(end: Succeeded | Failed) -> str:
 
 
 def _tell_all(scheduler: Scheduler, batch: Batch, tell: Callable[[Caller], None], *, outcome: str) -> bool:
-    """Call *tell* for each caller of *batch*, and end the calls of which it succeeds, with *outcome*.
+    """Call *tell* for each caller of *batch*. Where *tell* succeeds, end the call of that caller, with *outcome*.
 
-    Return whether it succeeded for all.
+    Return whether *tell* succeeded for all callers.
     """
     knows_all = True
     for page in pages_of(scheduler, batch):

@@ -33,7 +33,7 @@ def _keys(found: Found) -> str:
 
 
 def key(shown: KeyDetails) -> str:
-    """Return all that is known of one key as a few lines."""
+    """Return the limit of one key, its holders, and the jobs that wait for it, as a few lines."""
     found = shown.key
     groups = [
         f"{each.jobs} of {each.type} priority {each.priority}, {mode(each.on_demand)}"

@@ -57,7 +57,7 @@ def _note(each: TenantStatus) -> str:
 
 
 def quotas(found: Mapping[str, Tenant], conf: Mapping[str, Tenant]) -> str:
-    """Return the quotas in force as a table, with those of app.conf; that of all others last."""
+    """Return a table of the quotas in force beside those of ``app.conf``; "*", for tenants without a name, is last."""
     if not found and not conf:
         return "no quota is set: each tenant may have any number of slots"
     names = sorted({*found, *conf}, key=lambda name: (name == OTHERS, name))

@@ -58,7 +58,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bo
 
 
 def by_cohort(of: Sequence[Row], header: Sequence[str], rows: Sequence[Sequence[str]], red: Sequence[bool] = ()) -> str:
-    """Return the *rows* about *of* as a table, with a first column for their cohorts if there are several."""
+    """Return *rows* as a table; each row is about the entry of *of* at its place.
+
+    If an entry names its cohort, as all do where there are several, the first column has cohorts. *red*: as in `table`.
+    """
     if not any(each.cohort for each in of):
         return table(header, rows, red)
     with_cohort = [(each.cohort or "", *row) for each, row in zip(of, rows, strict=True)]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
+from .in_with import RunsInWith
 from .ports import HOST, HeldPort
 from .server import EmbeddedServer, EmbeddedServerError
 
@@ -87,7 +87,7 @@ class EmbeddedNode(EmbeddedServer):
         return {row[0] for row in rows if "handshake" not in row[2]}
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(RunsInWith):
     """Six nodes on 127.0.0.1. *directory*: for their data and logs. *executable*: as of `EmbeddedServer`.
 
     *replicas*: whether each primary has one.
@@ -111,15 +111,6 @@ class EmbeddedCluster:
         self._replicas = primaries if replicas else 0
         self._numbers = itertools.count()
         self.nodes: list[EmbeddedNode] = []
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start the nodes, and wait until each of them takes the cluster for up."""

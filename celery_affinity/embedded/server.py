@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic, sleep
-from types import TracebackType
-from typing import Self
 
 import redis
 from redis.backoff import NoBackoff
@@ -23,6 +21,7 @@ from redis.retry import Retry
 from ..errors import AffinityError
 from ..versions import install_with
 from . import children
+from .in_with import RunsInWith
 from .ports import HOST, HeldPort
 
 #: Longest wait, s, for the first answer of a server that starts, and for the end of one that stops in good order.
@@ -40,7 +39,7 @@ class EmbeddedServerError(AffinityError, RuntimeError):
     """The embedded server cannot be found or does not start."""
 
 
-class EmbeddedServer:
+class EmbeddedServer(RunsInWith):
     """One Valkey server on 127.0.0.1, ended at the latest with the process that started it, even by kill -9.
 
     *port*: if None, chosen at the first start and kept from then on, so that a killed server comes back where its
@@ -70,15 +69,6 @@ class EmbeddedServer:
     def __repr__(self) -> str:
         state = f"pid {self.pid}" if self.is_running else "not running"
         return f"<{type(self).__name__} at {HOST}:{self._port or '?'}, {state}>"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     # -- what clients need
 

@@ -1,4 +1,4 @@
-"""Jobs of like type, weight and length, as the linear program counts them: how many have come, and their work."""
+"""Classes of jobs of one type, one weight and about one length: the linear program counts each class as a whole."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -135,7 +135,7 @@ class Held:
 
     @property
     def in_slot_us(self) -> int:
-        """The time for which a claim that has ended had its slot."""
+        """How long a claim that has ended had its slot, µs; of a claim without a slot, how long the worker held it."""
         assert self.ended_s is not None, "it has ended"
         return round((self.ended_s - (self.slot_since_s or self.held_since_s)) * SECOND_US)
 

@@ -31,7 +31,7 @@ class Reserved:
 
     @property
     def is_too_large(self) -> bool:
-        """Whether there are no more slots than are kept: then one job of the class runs at a time."""
+        """Whether the reserve keeps all live slots: then one job of the class runs at a time, and not none."""
         return 0 < self.live <= self.kept
 
     @property

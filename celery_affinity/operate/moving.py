@@ -18,7 +18,10 @@ from ..server.scheduler import Scheduler
 
 @dataclass(frozen=True)
 class Move:
-    """New type, priority and mode of jobs; None: unchanged. *priority*: 0..10, 10 highest. Raises OptionError."""
+    """New type, priority and mode of jobs; None: unchanged. *priority*: 0..10, 10 highest.
+
+    Raises OptionError for a value that is not accepted, or if all three are None.
+    """
 
     type: str | None = None
     priority: int | None = None

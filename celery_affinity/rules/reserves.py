@@ -28,10 +28,11 @@ _WORD = re.compile(r"([^\s,]+):([^\s:=,]+)=([^\s=,]+)")
 
 
 class Reserve(NamedTuple):
-    """Jobs of a class start only if at least so many slots that fit are free afterwards.
+    """A number of slots that jobs of a class leave free: such a job starts only if so many fitting slots stay free.
 
-    *pattern*: of encoded types. *mode*: "queued" or "on_demand"; None: both, of priorities *first* to *last*, 10 as the
-    highest. *amount*: slots, or percent of the live slots if *is_share*.
+    The class are the jobs whose encoded type matches *pattern*, and whose mode is *mode*, "queued" or "on_demand"; with
+    None as the mode, whose priority is *first* to *last*, 10 as the highest. *amount*: a number of slots, or, if
+    *is_share*, a percentage of the live slots that fit.
     """
 
     pattern: str

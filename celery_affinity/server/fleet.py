@@ -142,9 +142,10 @@ class WholeFleet:
         return Asked(answers, down)
 
     def act_in_each(self, change: Callable[[Scheduler], T], among: Iterable[str] | None = None) -> Asked[T]:
-        """Return what *change* says of each cohort, as `act` does. Of those that are down it may have been made.
+        """Make *change* in each cohort, or in those *among* them, as `act` does; return the answers by cohort.
 
-        Raises the errors of `act` if there is one cohort alone.
+        `Asked.down` has the other cohorts, and says of each whether the change was not begun, or may have been made.
+        Raises the errors of `act` if the only cohort is the main one.
         """
         names, main = list(self.names if among is None else among), self.names[0]
         if names == [main]:

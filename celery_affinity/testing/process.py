@@ -9,12 +9,11 @@ import tempfile
 from contextlib import suppress
 from itertools import count
 from time import monotonic, sleep
-from types import TracebackType
-from typing import Self
 
 from celery import Celery
 
 from ..embedded import children
+from ..embedded.in_with import RunsInWith
 from ..errors import refuse
 from ..observe.status import Report
 from ..transport.reach import scheduler_on
@@ -30,7 +29,7 @@ _POLL_S = 0.05
 _numbers = count(1)
 
 
-class WorkerProcess:
+class WorkerProcess(RunsInWith):
     """A process ``celery -A app worker -Q types``, ended at the latest with the tests' process, even by kill -9.
 
     *app*: the text that stands after ``-A``. Without *types*, the worker serves the default queue. The worker has the
@@ -53,15 +52,6 @@ class WorkerProcess:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {', '.join(self.types) or 'the default queue'}>"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def pid(self) -> int:

@@ -3,12 +3,12 @@
 import socket
 import threading
 from time import monotonic
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from celery import Celery, _state
 from celery.worker import WorkController, state
 
+from ..embedded.in_with import RunsInWith
 from .app import TestingError, check_concurrency, check_types
 
 #: Longest wait, s, until a worker has joined, and for the tasks of a worker that stops.
@@ -25,7 +25,7 @@ _TURN_S = 0.05
 _one_at_a_time = threading.Lock()
 
 
-class WorkerThread:
+class WorkerThread(RunsInWith):
     """A worker of *app* that serves *types*; without types, the default queue.
 
     The pool is solo or, with a *concurrency* above 1, threads. The worker logs through the loggers of the process, and
@@ -43,15 +43,6 @@ class WorkerThread:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self.types) or 'of the default queue'}>"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Start the worker, and wait until it has joined. Raises TestingError."""

@@ -12,7 +12,7 @@ from ..membership.shared_slots import SharedSlots
 from ..membership.slot_mover import SlotMover
 from ..rules.cohorts import DEFAULT
 from ..rules.redis_keys import Keys
-from . import introduction, patches
+from . import introduction
 from .cohort_slots import CohortSlots
 from .rate_limits import RateLimits
 from .seat import Seat
@@ -20,7 +20,7 @@ from .seats import Seats
 from .step import AffinityStep
 
 if TYPE_CHECKING:
-    from celery.worker.consumer import Consumer
+    from .fleet_consumer import FleetConsumer
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ class CohortsStep(AffinityStep):
 
     _mover: SlotMover | None = None
 
-    def __init__(self, consumer: "Consumer", **kwargs: Any) -> None:
+    def __init__(self, consumer: "FleetConsumer", **kwargs: Any) -> None:
         super().__init__(consumer, **kwargs)
         self._seats = Seats(self.settings, Keys.of_options(consumer.app.conf.broker_transport_options or {}))
 
     # -- bootstep
 
-    def start(self, consumer: "Consumer") -> None:
+    def start(self, consumer: "FleetConsumer") -> None:
         self._channel = channel = consumer.task_consumer.channel
         types: dict[str, list[str]] = {}
         for queue in consumer.task_consumer.queues:
@@ -47,7 +47,6 @@ class CohortsStep(AffinityStep):
                 types.setdefault(self.settings.cohort_of(queue.name), []).append(queue.name)
         if self._mover is None:
             self._take_seats(list(types) or [DEFAULT])
-        consumer.update_strategies()
         self.limits.begin()
         channel.inbox = self._seats
         for cohort, seat in self._seats.by_cohort.items():
@@ -60,12 +59,12 @@ class CohortsStep(AffinityStep):
             its = CohortSlots(consumer, self.slots, slots, cohort, counts_unclaimed=at == 0)
             seats.by_cohort[cohort] = Seat(consumer, cohort, its, self, seats)
         self._limits = RateLimits(consumer, seats, seats)
-        patches.patch(consumer, seats, seats)
+        self._have_parts(seats, seats)
         self._mover = SlotMover(slots, seats.members, self.settings.heartbeat_interval)
         if len(cohorts) > 1:
             self._mover.start()
 
-    def register_with_event_loop(self, consumer: "Consumer", hub: Hub) -> None:
+    def register_with_event_loop(self, consumer: "FleetConsumer", hub: Hub) -> None:
         for seat in self._seats.by_cohort.values():
             seat.run_with(hub)
 
@@ -73,7 +72,7 @@ class CohortsStep(AffinityStep):
         for seat in self._seats.by_cohort.values():
             seat.pause()
 
-    def shutdown(self, consumer: "Consumer") -> None:
+    def shutdown(self, consumer: "FleetConsumer") -> None:
         """Leave all cohorts, after the pool has drained."""
         if self._mover is not None:
             self._mover.stop()
@@ -85,7 +84,7 @@ class CohortsStep(AffinityStep):
         if all(have_left):
             logger.info(introduction.line_on_leaving(self._returned - self._returned_before))
 
-    def info(self, consumer: "Consumer") -> dict[str, object]:
+    def info(self, consumer: "FleetConsumer") -> dict[str, object]:
         """Return the facts that `inspect stats` shows."""
         shown = super().info(consumer)["affinity"]
         assert isinstance(shown, dict), "it is"

@@ -29,7 +29,7 @@ from .preempting import Preempting
 from .slots import PoolSlots
 
 if TYPE_CHECKING:
-    from celery.worker.consumer import Consumer
+    from .fleet_consumer import FleetConsumer
 
 #: Most digits of a number of jobs in a sign of the server.
 _LONGEST_NUMBER = 9
@@ -41,7 +41,7 @@ class Following:
     The event loop's thread calls all methods but `receive_elsewhere`.
     """
 
-    def __init__(self, consumer: "Consumer", members: Membership, host: WorkerHost, slots: PoolSlots) -> None:
+    def __init__(self, consumer: "FleetConsumer", members: Membership, host: WorkerHost, slots: PoolSlots) -> None:
         self.reporting = members.reporting
         self.schedules = settings_of(consumer.app).schedules
         self._consumer = consumer

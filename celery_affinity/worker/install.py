@@ -15,12 +15,13 @@ from . import (
     remote_control,
     task_process,
 )
+from .classes_step import ClassesStep
 from .cohorts_step import CohortsStep
 from .step import AffinityStep
 
 
 def install(worker: WorkController) -> None:
-    """Add the step to *worker*, a ``celery.worker.WorkController`` whose app names this transport.
+    """Add the steps to *worker*, a ``celery.worker.WorkController`` whose app names this transport.
 
     Raises TransportError if the worker's connections would use another transport, SettingError for a bad setting,
     OptionError for a bad option of a task, a route or an annotation.
@@ -42,5 +43,6 @@ def install(worker: WorkController) -> None:
     worker_process_init.connect(orphans_end(), weak=False)
     settings = settings_of(app)
     worker.affinity_kin = Kin() if settings.guard else None  # now, before the pool's processes are forked
+    app.steps["worker"].add(ClassesStep)
     app.steps["consumer"].add(CohortsStep if settings.cohorts else AffinityStep)
     remote_control.replace()

@@ -6,7 +6,7 @@ like the others: its claim has no request until the job starts, and the job can 
 """
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from celery.worker import state
 from celery.worker.request import Request
@@ -15,19 +15,17 @@ from ..client.first_try import mode_of
 from ..membership.claims import Claims
 
 if TYPE_CHECKING:
-    from celery.worker.consumer import Consumer
+    from .fleet_consumer import FleetConsumer
 
 
 class MadeAhead:
     """The requests of claims whose jobs wait for a slot of *consumer*, by delivery tag. For the event loop's thread."""
 
-    def __init__(self, consumer: "Consumer", claims: Claims) -> None:
+    def __init__(self, consumer: "FleetConsumer", claims: Claims) -> None:
         self._consumer, self._claims = consumer, claims
         self._requests: dict[str, Request] = {}
         self._keeps: str | None = None
-        # The last step of a strategy is one of these two.
-        consumer.on_task_request = self._unless_kept(consumer.on_task_request)
-        consumer._limit_task = self._unless_kept(consumer._limit_task)
+        consumer.affinity_made_ahead.append(self)
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -70,15 +68,11 @@ class MadeAhead:
         """Drop all requests."""
         self.drop(tuple(self._requests))
 
-    def _unless_kept(self, go_on: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that goes on with a request, unless it is the one that is made ahead."""
-
-        def going_on(request: Request, *args: Any) -> Any:
-            tag = self._keeps
-            if tag is None or getattr(request, "_tag", None) != tag:
-                return go_on(request, *args)
-            self._claims.unbind(tag)
-            self._requests[tag] = request
-            return None
-
-        return going_on
+    def keeps(self, request: Request) -> bool:
+        """Keep *request* if it is the one that is being made, and return whether it is."""
+        tag = self._keeps
+        if tag is None or getattr(request, "_tag", None) != tag:
+            return False
+        self._claims.unbind(tag)
+        self._requests[tag] = request
+        return True

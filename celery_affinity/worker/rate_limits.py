@@ -11,7 +11,7 @@ back, and the worker withdraws from its type until the token is near.
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,9 @@ from .following import Following
 from .seats import Seats
 
 if TYPE_CHECKING:
-    from celery.worker.consumer import Consumer
     from kombu.utils.limits import TokenBucket
+
+    from .fleet_consumer import FleetConsumer
 
 logger = logging.getLogger(__name__)
 
@@ -38,20 +39,13 @@ _TAKES_BEFORE_S = 0.9 * _HOLDS_A_KEY_S
 
 
 class RateLimits:
-    """The token buckets of *consumer*: each way in and out of them leads through here."""
+    """The token buckets of *consumer*, which passes on each way in and out of them."""
 
-    def __init__(self, consumer: "Consumer", members: Membership | Seats, following: Following | Seats) -> None:
+    def __init__(self, consumer: "FleetConsumer", members: Membership | Seats, following: Following | Seats) -> None:
         self._consumer = consumer
         self._members, self._following = members, following
         self._has_lent = False
         self._avoided: set[str] = set()
-        self._schedule = consumer._schedule_bucket_request
-        self._reset = consumer.reset_rate_limits
-        self._start = consumer.on_task_request
-        # Celery's own methods look these attributes up at each call; strategies do so when they are updated.
-        consumer._schedule_bucket_request = self._start_what_may
-        consumer.reset_rate_limits = self._change
-        consumer.on_task_request = self._start_if_there_is_room
 
     def count(self) -> None:
         """Count the jobs that wait, and lend their slots."""
@@ -79,7 +73,8 @@ class RateLimits:
     def _buckets(self) -> list[Any]:
         return [bucket for bucket in tuple(self._consumer.task_buckets.values()) if bucket and bucket.contents]
 
-    def _start_what_may(self, bucket: "TokenBucket") -> None:
+    def start_what_may(self, bucket: "TokenBucket", start: Callable[["TokenBucket"], None]) -> None:
+        """Have *start* start the jobs of *bucket* that have tokens, in the order of their claims. Count the others."""
         self._end_expired(bucket)
         self._return_what_is_recalled(bucket)
         self._put_in_order(bucket)
@@ -87,7 +82,7 @@ class RateLimits:
         if bucket.contents and self._following.room() <= -self._number_waiting() and bucket.expected_time(1) <= 0:
             self._return(_remove_claims(bucket))  # all of them, or the others would overtake the first
         try:
-            self._schedule(bucket)
+            start(bucket)
             self._return_what_holds_a_key(bucket)
         finally:
             self.count()
@@ -145,17 +140,18 @@ class RateLimits:
                 logger.info("Task %s[%s] is given back: it is paused", request.name, request.id)
                 self._give_back([request])
 
-    def _start_if_there_is_room(self, request: Request) -> Any:
+    def start_if_there_is_room(self, request: Request, start: Callable[[Request], Any]) -> Any:
+        """Have *start* start the task of *request*, or give the job back if its slot is taken."""
         # The job came for a slot that was lent, but the lender has started meanwhile.
         if self._has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
             self._return([request])
             return None
-        return self._start(request)
+        return start(request)
 
-    def _change(self) -> None:
-        """Set the limits anew. Jobs that wait go by the new limits; Celery would leave them to the old ones."""
+    def change(self, reset: Callable[[], None]) -> None:
+        """Set the limits anew, by *reset*, for the jobs that wait as well, which Celery leaves to the old ones."""
         before = {name: bucket for name, bucket in tuple(self._consumer.task_buckets.items()) if bucket}
-        self._reset()
+        reset()
         self._avoided.clear()
         for name, bucket in before.items():
             now = self._consumer.task_buckets[name]

@@ -36,10 +36,9 @@ class Reconnecting:
         self._consumer = consumer
         self._members = members
         self._known = 0
-        self._ensure_connected = consumer.ensure_connected
-        consumer.ensure_connected = self._connected
 
-    def _connected(self, connection: Any) -> Any:
+    def connected(self, connection: Any, connect: Callable[[Any], Any]) -> Any:
+        """Return *connection*, which *connect*, Celery's own way, has connected."""
         ensure = connection.ensure_connection
 
         def ensuring(
@@ -61,7 +60,7 @@ class Reconnecting:
         connection.ensure_connection = ensuring
         self._known = self._members.reporting.returns
         try:
-            return self._ensure_connected(connection)
+            return connect(connection)
         finally:
             del connection.ensure_connection
 

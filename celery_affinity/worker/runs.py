@@ -6,7 +6,7 @@ greenlet that nobody watches: stock Celery never learns that such a task has end
 """
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 from billiard.einfo import ExceptionInfo
@@ -18,34 +18,21 @@ from celery.worker.request import Request
 from .pools import forks, has_in_a_process
 
 
-def report_all_errors(pool: BasePool) -> None:
-    """Have *pool* hand errors of its runs to its caller as prefork does: as an ExceptionInfo, for `on_success`."""
-    if forks(pool):
-        return
-    apply_async: Callable[..., Any] = pool.apply_async
-    run = _in_the_main_thread if isinstance(pool, SoloPool) else _in_a_thread
-
-    @wraps(apply_async)
-    def applying(target: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        request = getattr(options.get("accept_callback"), "__self__", None)
-        return apply_async(partial(_unless_called_off, request, partial(run, target)), *args, **options)
-
-    pool.apply_async = applying
-
-
-def _unless_called_off(request: Request | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def unless_called_off(request: Request | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run the task of *request*, unless the job was found to be another worker's when the task was accepted."""
     return None if getattr(request, "is_called_off", False) else run(*args, **kwargs)
 
 
-def _in_the_main_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def in_the_main_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run *target* in a solo pool. Return its result, or its error as an ExceptionInfo. A worker's stop is raised."""
     try:
         return target(*args, **kwargs)
     except Exception:
         return ExceptionInfo()
 
 
-def _in_a_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def in_a_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run *target* in a thread or a greenlet. Return its result, or its error as an ExceptionInfo."""
     try:
         return target(*args, **kwargs)
     except (Exception, WorkerShutdown, WorkerTerminate):  # in such a thread or greenlet there is no worker to end

@@ -27,7 +27,7 @@ from .slots import PoolSlots
 from .strays import Strays
 
 if TYPE_CHECKING:
-    from celery.worker.consumer import Consumer
+    from .fleet_consumer import FleetConsumer
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Seat:
     *step* makes the membership, and *inbox* knows all seats.
     """
 
-    def __init__(self, consumer: "Consumer", cohort: str, slots: CohortSlots, step: _Step, inbox: Inbox) -> None:
+    def __init__(self, consumer: "FleetConsumer", cohort: str, slots: CohortSlots, step: _Step, inbox: Inbox) -> None:
         self.cohort = cohort
         self.types: list[str] = []
         self.host = WorkerHost(consumer)

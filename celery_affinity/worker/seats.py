@@ -71,7 +71,7 @@ class Seats:
         for each in self.taken:
             each.loop_ran()
 
-    # -- as `rate_limits` and `patches` see one membership
+    # -- as `rate_limits` and `fleet_consumer` see one membership
 
     @property
     def claims(self) -> "Seats":

@@ -16,6 +16,7 @@ from ..client.revokes import Revoked
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
 from ..membership.held import Held, job_in
+from ..membership.host import Host
 from ..membership.membership import Membership
 from ..rules.marks import is_batch
 from ..rules.protocol import REVOKED_KEPT_S
@@ -24,16 +25,18 @@ from ..server import instance
 from ..server.scheduler import Scheduler
 from ..transport.channel import AffinityChannel
 from ..versions import versions
-from . import introduction, patches
+from . import introduction, pools
 from .event_loop import Loop
 from .following import Following
 from .host import WorkerHost
 from .rate_limits import RateLimits
+from .reconnecting import Reconnecting
+from .seats import Seats
 from .slots import PoolSlots
 from .strays import Strays
 
 if TYPE_CHECKING:
-    from celery.worker.consumer import Consumer
+    from .fleet_consumer import FleetConsumer
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ class AffinityStep(bootsteps.StartStopStep):
     name = "affinity"
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
-    def __init__(self, consumer: "Consumer", **kwargs: Any) -> None:
+    def __init__(self, consumer: "FleetConsumer", **kwargs: Any) -> None:
         self._consumer = consumer
         self.slots = PoolSlots(consumer)
         self.membership: Membership | None = None
@@ -56,19 +59,17 @@ class AffinityStep(bootsteps.StartStopStep):
         self._returned_before: int | None = None
         self._priority: int | None = kwargs.get("affinity_priority")
         consumer.affinity = self  # commands of remote control look for the step there
-        patches.connect_as_a_worker(consumer, self._on_revoked)
-        patches.outlast(consumer)
+        consumer.affinity_on_revoked = self._on_revoked
         super().__init__(consumer, **kwargs)
 
     # -- bootstep
 
-    def start(self, consumer: "Consumer") -> None:
+    def start(self, consumer: "FleetConsumer") -> None:
         """Join, at the start and again after each reconnect."""
         self._channel = channel = consumer.task_consumer.channel
         scheduler = channel.scheduler_of_its_own()
         if self.membership is None:
             self._enter(scheduler)
-        consumer.update_strategies()
         self.limits.begin()  # the requests that a lost connection made Celery drop lend no slots any more
         self.following.begin(channel)
         queues = [queue.name for queue in consumer.task_consumer.queues]
@@ -82,9 +83,16 @@ class AffinityStep(bootsteps.StartStopStep):
         self._following = host.following = Following(consumer, members, host, self.slots)
         host.strays = Strays(consumer, members.reporting)
         self._limits = RateLimits(consumer, members, self._following)
-        patches.patch(consumer, members, host)
+        self._have_parts(members, host)
         if self.slots.blocks_the_loop:
             self._following.watch_the_loop()
+
+    def _have_parts(self, members: Membership | Seats, host: Host | Seats) -> None:
+        """Have the consumer pass on what its parts have to know, from now on."""
+        consumer = self._consumer
+        consumer.affinity_limits, consumer.affinity_host = self._limits, host
+        consumer.affinity_reconnecting = Reconnecting(consumer, members)
+        pools.let_pauses_yield(consumer.pool)
 
     def membership_with(self, scheduler: Scheduler, slots: PoolSlots, host: WorkerHost) -> Membership:
         """Return a new membership, which has not joined, of this worker with *slots* of its pool."""
@@ -128,12 +136,12 @@ class AffinityStep(bootsteps.StartStopStep):
         )
         logger.info(line)
 
-    def register_with_event_loop(self, consumer: "Consumer", hub: Hub) -> None:
+    def register_with_event_loop(self, consumer: "FleetConsumer", hub: Hub) -> None:
         """Tell ends, and start the jobs that follow, at each iteration of the loop."""
         in_flight = consumer.task_consumer.channel.in_flight_of_its_own()
         self._host.loop = Loop(hub, in_flight, on_tick=self.following.iterate, on_reply=self.following.reply)
 
-    def stop(self, consumer: "Consumer") -> None:
+    def stop(self, consumer: "FleetConsumer") -> None:
         """Before a reconnect: wait for the next start. At a shutdown: take no new job."""
         self._pause()
         if not self.memberships or consumer.blueprint.state == bootsteps.RUN:
@@ -159,11 +167,11 @@ class AffinityStep(bootsteps.StartStopStep):
     def _returned(self) -> int:
         return sum(each.returned for each in self.memberships)
 
-    def terminate(self, consumer: "Consumer") -> None:
+    def terminate(self, consumer: "FleetConsumer") -> None:
         """Do at a cold shutdown what is done at a warm one."""
         self.stop(consumer)
 
-    def shutdown(self, consumer: "Consumer") -> None:
+    def shutdown(self, consumer: "FleetConsumer") -> None:
         """Leave, after the pool has drained."""
         self._close_loop()
         if self._following is not None:
@@ -183,7 +191,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if loop is not None:
             loop.close()
 
-    def info(self, consumer: "Consumer") -> dict[str, object]:
+    def info(self, consumer: "FleetConsumer") -> dict[str, object]:
         """Return the facts that `inspect stats` shows; a worker that has not joined yet has fewer."""
         shown: dict[str, object] = {
             "app": consumer.app.main or "",

@@ -300,7 +300,8 @@ def _times(job):
 
 
 def _written(value):
-    return "" if value is None else encode(str(value))
+    """Return the text of a field in a job's hash: "1" for True, "" for False and None."""
+    return "" if value is None or value is False else encode(str(int(value) if value is True else value))
 
 
 def _job_hash(job):

@@ -45,7 +45,7 @@ ONLY_IN_PYTHON |= {
     "in_force",
     "keep_s",
     "tenant_of",
-    "locality_bonus",
+    "bonus",
 }
 
 #: Functions of a rule that the registry of the reference calls. That of Lua has more moments, with names of their own.

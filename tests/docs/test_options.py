@@ -30,6 +30,17 @@ def is_number(option):
     return "whole number" in OPTIONS[NAMES[option]].accepted
 
 
+def is_yes_or_no(option):
+    return OPTIONS[NAMES[option]].accepted.startswith("True or False")
+
+
+def read(option, text):
+    """Return the value of an option from the text of the job's field."""
+    if is_yes_or_no(option):
+        return text == "1"
+    return int(text) if text and is_number(option) else decode(text)
+
+
 def in_affinity(option, value):
     """Return what an `Affinity`, or a value of `affinity_task_rules`, has of an option, by name."""
     name = {"affinity": "type", "merge_key": "merge"}.get(NAMES[option], NAMES[option])
@@ -78,8 +89,7 @@ def publish(valkey, redis_client):
         rules = text.partition("=")[2].partition(" ")[0].removeprefix("tenant%3A")
         found = {"type": row["type"], "priority": int(priority), "mode": mode == "demand", "key": rules}
         found["preemption"] = is_preemptible(text)
-        kept = {each: decode(row.get(field, "")) for each, field in FIELDS_OF.items()}
-        found |= {each: int(value) if value and is_number(each) else value for each, value in kept.items()}
+        found |= {each: read(each, row.get(field, "")) for each, field in FIELDS_OF.items()}
         return found.get(option, rules), message
 
     return publish
@@ -89,8 +99,7 @@ def valued(option, places):
     """Return a value for each place; of two values in all, the first place has another than all that follow."""
     if is_number(option):
         return {place: number for number, place in enumerate(places, 1)}
-    is_yes_or_no = OPTIONS[NAMES[option]].accepted.startswith("True or False")
-    return {place: number == 0 if is_yes_or_no else f"v{number}" for number, place in enumerate(places)}
+    return {place: number == 0 if is_yes_or_no(option) else f"v{number}" for number, place in enumerate(places)}
 
 
 @pytest.mark.filterwarnings("ignore:[\\s\\S]*task attribute is deprecated")

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from celery import canvas
+from celery.concurrency import asynpool
+from celery.concurrency.base import BasePool
+from celery.worker.consumer import Consumer
 from celery.worker.request import Request
 from kombu.transport import redis as stock
 
@@ -20,7 +23,8 @@ from celery_affinity.worker import remote_control
 from celery_affinity.worker.cancelled_request import CancelledRequest
 from celery_affinity.worker.claimed_request import ClaimedRequest
 from celery_affinity.worker.end_of_task import EndOfTask
-from celery_affinity.worker.patches import PATCHED
+from celery_affinity.worker.fleet_consumer import FleetBlueprint, FleetConsumer
+from celery_affinity.worker.fleet_pool import FleetPool, FleetProcesses, FleetResults
 from celery_affinity.worker.started_request import StartedRequest
 
 from ..support import private_names
@@ -28,8 +32,8 @@ from ..support import private_names
 ROOT = Path(__file__).parents[2]
 
 #: Attributes that a worker assigns to objects of Celery and kombu without a replacement: new ones, or values.
-NEW_IN_A_WORKER = {"__getattr__", "affinity", "affinity_kin", "inbox", "on_revoked"}
-VALUES_IN_A_WORKER = {"__trace__", "_accepted", "accept", "chord", "fixups", "timestamp"}
+NEW_IN_A_WORKER = {"__getattr__", "inbox", "on_revoked"}
+VALUES_IN_A_WORKER = {"__trace__", "consumer_cls", "pool_cls", "_accepted", "accept", "chord", "fixups", "timestamp"}
 OWN_IN_A_WORKER = {"following", "loop", "on_close", "on_open", "priority", "strays"}
 
 #: Program that prints the changes in classes and modules of Celery and kombu when this package is imported.
@@ -94,12 +98,29 @@ def test_what_the_transport_overrides_of_kombus_private_methods_is_on_the_page()
     assert found | {"Connection.switch", "Connection.info"} == on_the_page("In the transport")
 
 
+def overridden(ours, theirs, name):
+    """Return the methods of the class *theirs*, called *name* on the page, that the class *ours* overrides."""
+    return {
+        f"{name}.{each}" for each, value in vars(ours).items() if inspect.isfunction(value) and hasattr(theirs, each)
+    }
+
+
+def test_what_a_workers_consumer_and_pool_override_is_on_the_page():
+    found = overridden(FleetConsumer, Consumer, "Consumer") | overridden(FleetPool, BasePool, "TaskPool")
+    found |= overridden(FleetBlueprint, Consumer.Blueprint, "Blueprint")
+    found |= overridden(FleetProcesses, asynpool.AsynPool, "AsynPool")
+    found |= overridden(FleetResults, asynpool.ResultHandler, "ResultHandler")
+    assert found == on_the_page("In a worker's consumer and pool")
+
+
 def test_what_a_worker_changes_is_on_the_page():
     mixed_in = {name for each in (EndOfTask, StartedRequest, CancelledRequest, ClaimedRequest) for name in vars(each)}
     request = {f"Request.{name}" for name in mixed_in if callable(getattr(EndOfTask, name, None))}
     request = {name for name in request if hasattr(Request, name.partition(".")[2])}
     commands = {name.replace("_stock_", "control.") for name in vars(remote_control) if name.startswith("_stock_")}
-    assert request | set(PATCHED) | commands == on_the_page("In a worker")
+    assert request | commands == {
+        name for name in on_the_page("In a worker") if name.startswith(("Request.", "control."))
+    }
 
 
 def assigned(source):
@@ -113,10 +134,11 @@ def assigned(source):
                 yield target.slice.value
 
 
-def test_what_a_worker_changes_is_listed():
+def test_what_a_worker_replaces_is_on_the_page():
     paths = [*(ROOT / "celery_affinity/worker").glob("*.py"), ROOT / "celery_affinity/callers/chord_parts.py"]
-    found = {name for path in paths for name in assigned(path.read_text())}
-    patched = {name.rpartition(".")[2] for name in PATCHED}
+    found = {name for path in paths for name in assigned(path.read_text()) if not name.startswith("affinity")}
+    named = {name for name in on_the_page("In a worker") if not name.startswith(("Request.", "control."))}
+    patched = {name.rpartition(".")[2] for name in named}
     assert found - NEW_IN_A_WORKER - VALUES_IN_A_WORKER - OWN_IN_A_WORKER == patched
 
 

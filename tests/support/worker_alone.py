@@ -2,11 +2,10 @@
 
 from contextlib import contextmanager
 from itertools import count
-from types import MethodType, SimpleNamespace
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 from celery import Celery
-from celery.worker.consumer import Consumer
 from kombu.utils.limits import TokenBucket
 
 from celery_affinity.membership.capacity import Capacity
@@ -14,24 +13,20 @@ from celery_affinity.membership.held import FAILED, REJECTED
 from celery_affinity.membership.membership import Membership
 from celery_affinity.membership.recalled import Recalled
 from celery_affinity.server.replies import Claim
+from celery_affinity.worker.fleet_consumer import FleetConsumer
 from celery_affinity.worker.following import Following
 from celery_affinity.worker.rate_limits import RateLimits
 
 from .members import Pool, reporting_of
 
 
-def consumer_with(bucket, starts):
-    """Return the part of Celery's consumer that has token buckets, with *bucket* for "mail"."""
-    consumer = SimpleNamespace(
-        task_buckets={"mail": bucket},
-        timer=Mock(),
-        _limit_order=0,
-        reset_rate_limits=None,
-        on_task_request=starts,
-    )
-    for name in ("_schedule_bucket_request", "_limit_move_to_pool", "_limit_task"):
-        setattr(consumer, name, MethodType(getattr(Consumer, name), consumer))
-    return consumer
+class LimitingConsumer(FleetConsumer):
+    """The part of a consumer that has token buckets, with *bucket* for "mail". *starts* is called to start a task."""
+
+    def __init__(self, bucket, starts):
+        self.task_buckets, self.timer, self._limit_order = {"mail": bucket}, Mock(), 0
+        self.affinity_made_ahead, self._affinity_process = [], starts
+        self.on_task_request = self.affinity_start
 
 
 class Request(SimpleNamespace):
@@ -47,7 +42,7 @@ class Worker:
 
     def __init__(self, slots, types, *, makes=False):
         self.running, self.buried, self.makes = [], [], makes
-        self.limited = consumer_with(TokenBucket(0.001), starts=self.run)
+        self.limited = LimitingConsumer(TokenBucket(0.001), starts=self.run)
         self.limited.task_buckets["mail"]._tokens = 0
         self.limited.app = Celery(set_as_current=False)
         pool = Pool(slots)
@@ -63,6 +58,7 @@ class Worker:
         self.following = Following(self.limited, members, self.host, pool)
         self.following.begin(SimpleNamespace(consume=self.consume, burying=self.burying))
         self.slots, self.limits = slots, RateLimits(self.limited, members, self.following)
+        self.limited.affinity_limits = self.limits
         self.numbers = count(1)
 
     def claim(self, type_):

@@ -5,11 +5,12 @@ from unittest.mock import Mock
 
 import pytest
 from celery import Celery
-from celery.concurrency.base import apply_target
+from celery.concurrency.base import BasePool, apply_target
 from celery.worker.request import create_request_cls
 
 from celery_affinity.membership.held import ACKED, RETURNED, UNSETTLED
 from celery_affinity.worker import runs
+from celery_affinity.worker.fleet_pool import derived
 from celery_affinity.worker.pools import still_has
 
 from ..support.members import Pool, reporting_of
@@ -49,18 +50,21 @@ def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
     assert len(reporting.claims.unended()) == (error is not SystemExit)
 
 
-class Late:
+class Busy(BasePool):
     """A green pool whose greenlets are all busy: a task begins when the test calls `begin`."""
 
     is_green = True
 
     def __init__(self):
         self._pool_map = {}
-        runs.report_all_errors(self)
 
     def apply_async(self, target, args=(), kwargs=None, **options):
         wanted = {name: options[name] for name in ("callback", "accept_callback")}
         self.begin = lambda: apply_target(target, args, kwargs or {}, **wanted)
+
+
+#: The same in a worker here.
+Late = derived(Busy)
 
 
 def give(app, reporting, began, eventer=None, **options):

@@ -1,16 +1,15 @@
 """A prefork pool that ends while a result is half read, before Celery 5.7: the rest is read first."""
 
 import os
-from types import SimpleNamespace
 
-from celery_affinity.worker.pools import keep_what_is_half_read
+from celery_affinity.worker.fleet_pool import FleetResults
 
 
-class Results:
+class Reader:
     """A pool's reader of results of one byte of length and as many bytes, on the pipe *fd*."""
 
-    def __init__(self, fd, got):
-        self.fileno_to_outq, self.got = {fd: "process"}, got
+    def __init__(self, fd):
+        self.fileno_to_outq = {fd: "process"}
 
     def _recv_message(self, add_reader, fd, callback):
         (length,) = os.read(fd, 1)
@@ -22,11 +21,14 @@ class Results:
         on_state_change(os.read(fd, length))
 
 
+class Results(FleetResults, Reader):
+    """The same in a worker here."""
+
+
 def test_a_result_that_is_half_read_is_read_before_the_next_one():
     (reads, writes), got = os.pipe(), []
     try:
-        results = Results(reads, got)
-        keep_what_is_half_read(SimpleNamespace(_pool=SimpleNamespace(_result_handler=results)))
+        results = Results(reads)
         os.write(writes, b"\x05")
         next(results._recv_message(None, reads, got.append))
         ends = []

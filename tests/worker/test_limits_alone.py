@@ -11,7 +11,7 @@ from celery_affinity.membership.held import RETURNED, Held
 from celery_affinity.membership.recalled import Recalled
 from celery_affinity.worker.rate_limits import RateLimits
 
-from ..support.worker_alone import Request, Worker, consumer_with
+from ..support.worker_alone import LimitingConsumer, Request, Worker
 
 
 class Bucket:
@@ -22,7 +22,7 @@ class Bucket:
         self.avoided, self.avoided_then = frozenset(), []
         self.room = 5
         self.bucket = TokenBucket(rate)
-        self.consumer = consumer_with(self.bucket, starts=self.started.append)
+        self.consumer = LimitingConsumer(self.bucket, starts=self.started.append)
         self.claims = {
             tag: Held(tag, fence, "mail") for tag, fence in [("a", "9"), ("b", "11"), ("c", "10"), ("d", "8")]
         }
@@ -32,7 +32,8 @@ class Bucket:
             give_back=self.give_back,
             recalled=Recalled(),
         )
-        RateLimits(self.consumer, members, SimpleNamespace(room=lambda: self.room))
+        following = SimpleNamespace(room=lambda: self.room)
+        self.consumer.affinity_limits = RateLimits(self.consumer, members, following)
         for tag in self.claims:
             self.consumer._limit_task(Request(tag, holds_a_key=tag in with_keys), self.bucket, 1)
 

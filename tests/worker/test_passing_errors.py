@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import redis
+from celery.worker.consumer import Consumer
 from kombu.exceptions import OperationalError
 
-from celery_affinity.worker import patches
+from celery_affinity.worker.fleet_consumer import derived
 
 from ..support.apps import APP
 from ..support.fleet import POOLS_IN_TIME
@@ -61,10 +62,10 @@ def test_no_error_of_a_state_that_passes_ends_a_worker(fleet, proxy, pool):
 def test_a_connection_that_is_cut_on_the_way_up_is_made_again_and_the_end_of_all_tries_is_one(is_connected, raised):
     """Celery connects again after the one error, and ends for the other: `broker_connection_max_retries` counts."""
 
-    def start(_):
-        raise OperationalError("Connection closed by server.")
+    class Blueprint(Consumer.Blueprint):
+        def start(self, parent):
+            raise OperationalError("Connection closed by server.")
 
-    consumer = SimpleNamespace(blueprint=SimpleNamespace(start=start), connection=object() if is_connected else None)
-    patches.outlast(consumer)
+    blueprint = derived(type("Consumer", (Consumer,), {"Blueprint": Blueprint})).Blueprint()
     with pytest.raises(raised, match="closed by server"):
-        consumer.blueprint.start(consumer)
+        blueprint.start(SimpleNamespace(connection=object() if is_connected else None))

@@ -5,23 +5,22 @@ import pickle
 import signal
 import struct
 from itertools import count
-from types import MethodType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
-from celery.concurrency.asynpool import AsynPool, ResultHandler
+from celery.concurrency.asynpool import ResultHandler
+from celery.concurrency.prefork import TaskPool
 from kombu.asynchronous import Hub, get_event_loop, set_event_loop
 
-from celery_affinity.worker.pools import (
-    keep_what_is_half_read,
-    spare_what_is_written,
-    watch_who_is_ending,
-    writes_at_once,
-    writes_to_idle_processes,
-)
+from celery_affinity.worker.fleet_pool import FleetProcesses, FleetResults, derived
+from celery_affinity.worker.pools import writes_at_once, writes_to_idle_processes
 
 from ..support.processes import wait_until
 
 _file_numbers = count()
+
+#: Celery's processes of a prefork pool, as a worker here has them.
+Processes = derived(TaskPool).Pool
 
 
 @pytest.fixture
@@ -37,9 +36,8 @@ def pipe():
 def test_a_worker_goes_on_beside_a_process_whose_end_was_noticed_and_that_is_still_there(pipe, is_closed):
     tracked = []
     hub = SimpleNamespace(add_reader=lambda fd, *_: tracked.append(os.fstat(fd)))
-    pool = SimpleNamespace(_event_process_exit=None)
-    pool._track_child_process = MethodType(AsynPool._track_child_process, pool)
-    watch_who_is_ending(SimpleNamespace(_pool=pool))
+    pool = object.__new__(Processes)
+    pool._event_process_exit = None
     process = SimpleNamespace(_popen=SimpleNamespace(sentinel=-1 if is_closed else pipe[0]))
     process._sentinel_poll = None  # the state after the notice of the process's end
     pool._track_child_process(process, hub)
@@ -50,14 +48,11 @@ def test_a_worker_goes_on_beside_a_process_whose_end_was_noticed_and_that_is_sti
         os.close(process._sentinel_poll)
 
 
-class Results:
+class Results(FleetResults, ResultHandler):
     """The part of a prefork pool that reads results."""
 
-    _recv_message = ResultHandler._recv_message
-    handle_event = None
-
     def __init__(self, fd):
-        self.fileno_to_outq = {fd: "first process"}
+        self._half_read, self.fileno_to_outq = {}, {fd: "first process"}
         self.read_so_far = []
 
     def read(self, fd):
@@ -65,14 +60,9 @@ class Results:
         next(self._recv_message(lambda *_: None, fd, self.read_so_far.append), None)
 
 
-def _pool_with(results):
-    return SimpleNamespace(_pool=SimpleNamespace(_result_handler=results))
-
-
 def test_a_result_that_is_half_read_at_a_reconnect_is_read_to_its_end(pipe):
     read, write = pipe
     results = Results(read)
-    keep_what_is_half_read(_pool_with(results))
     result = pickle.dumps("result")
     os.write(write, struct.pack(">i", len(result)))
     results.read(read)
@@ -86,7 +76,6 @@ def test_a_result_that_is_half_read_at_a_reconnect_is_read_to_its_end(pipe):
 def test_half_a_result_of_a_dead_process_is_forgotten(pipe):
     read, write = pipe
     results = Results(read)
-    keep_what_is_half_read(_pool_with(results))
     os.write(write, struct.pack(">i", 1000))
     results.read(read)
     results.fileno_to_outq[read] = "next process"  # the new pipe has got the old pipe's number
@@ -96,23 +85,16 @@ def test_half_a_result_of_a_dead_process_is_forgotten(pipe):
     assert results.read_so_far == ["result"]
 
 
-def test_other_pools_are_left_alone():
-    keep_what_is_half_read(SimpleNamespace())
-    keep_what_is_half_read(SimpleNamespace(_pool=SimpleNamespace()))
-
-
-class PreforkPool:
+class Celerys:
     """The part of a prefork pool that is flushed: a flush drops the jobs that nobody has accepted."""
 
     def __init__(self, **jobs):
         self.outbound_buffer = [job for job in jobs.values() if job.is_buffered]
         self._cache = jobs
         self._busy_workers = {job._write_to.inqW_fd for job in jobs.values() if job._write_to}
-        self._pool = self
         self.dies_in_flush = None
         for name, job in jobs.items():
             job.discard = lambda name=name: self._cache.pop(name)
-        spare_what_is_written(self)
 
     def flush(self):
         for job in list(self._cache.values()):
@@ -123,7 +105,7 @@ class PreforkPool:
             self.dies_in_flush.lives = False
 
 
-class OldPreforkPool(PreforkPool):
+class OldCelerys(Celerys):
     """A prefork pool before Celery 5.6.3: a flush forgets all jobs, but none while a job is being written."""
 
     is_writing = False
@@ -133,6 +115,14 @@ class OldPreforkPool(PreforkPool):
             self._cache.clear()
         self.outbound_buffer.clear()
         self._busy_workers.clear()
+
+
+class PreforkPool(FleetProcesses, Celerys):
+    """The same in a worker here."""
+
+
+class OldPreforkPool(FleetProcesses, OldCelerys):
+    """The same in a worker here."""
 
 
 def process(lives=True):
@@ -191,7 +181,7 @@ def hub():
 
 @pytest.fixture
 def asynpool(hub):
-    pool = AsynPool(processes=1, threads=False)
+    pool = Processes(processes=1, threads=False)
     pool.register_with_event_loop(hub)
     yield pool
     pool.terminate()
@@ -213,8 +203,6 @@ def _note(path, text):
 
 
 def test_what_a_dead_process_has_not_read_is_not_read_by_the_next(hub, asynpool, tmp_path):
-    pool = SimpleNamespace(_pool=asynpool, flush=asynpool.flush)
-    spare_what_is_written(pool)
     _iterate_until(hub, lambda: asynpool._all_inqueues)
     (process,) = asynpool._pool
     os.kill(process.pid, signal.SIGSTOP)
@@ -222,7 +210,7 @@ def test_what_a_dead_process_has_not_read_is_not_read_by_the_next(hub, asynpool,
     _iterate_until(hub, lambda: dropped._write_to is not None)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
-    pool.flush()
+    asynpool.flush()
     assert dropped not in asynpool._cache.values()
     following = asynpool.apply_async(_note, (tmp_path / "ran", "following"))
     _iterate_until(hub, following.ready)

@@ -47,11 +47,14 @@ def reconnect(server, monkeypatch, returns):
 
     monkeypatch.setattr(reconnecting, "sleep", sleeping)
     monkeypatch.setattr(reconnecting, "monotonic", lambda: now.s)
-    consumer = SimpleNamespace(ensure_connected=lambda conn: conn.ensure_connection(said_and_tried, 100), pool=None)
+
+    def connect(conn):
+        return conn.ensure_connection(said_and_tried, 100)
+
     reporting = Mock()
     type(reporting).returns = PropertyMock(side_effect=lambda: returns(now.s))
-    reconnecting.Reconnecting(consumer, Mock(reporting=reporting))
-    assert consumer.ensure_connected(server) is server
+    reconnects = reconnecting.Reconnecting(SimpleNamespace(pool=None), Mock(reporting=reporting))
+    assert reconnects.connected(server, connect) is server
     return [round(each) for each in waited], said
 
 

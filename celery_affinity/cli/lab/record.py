@@ -75,7 +75,7 @@ def _warn(text: str) -> None:
 
 
 def facts(trace: Trace) -> dict[str, object]:
-    """Return what a trace has, in numbers."""
+    """Return the length of a trace, s, and how many jobs, workers, types and ends it has, for ``--json``."""
     outcomes = Counter(job.outcome for job in trace.jobs)
     return {
         "length_s": trace.length_us / SECOND_US,

@@ -109,28 +109,21 @@ def _group_of_chunks(original: Method) -> Method:
 
 
 def _call_chord(original: Method) -> Method:
-    """Make a key that a chord is called with the chord's own: Celery clones the body with the options of the call."""
+    """Give a key that a chord is called with, or has of its own, to the header: Celery gives it to the body as well.
+
+    The body runs when nobody of the header holds the key any more.
+    """
 
     def apply_async(self: Any, *args: Any, **options: Any) -> Any:
-        keys, others = _without_keys(options, self.app)
-        if keys:
-            self, options = copy_with(self, options={**self.options, **keys}), others
-        return original(self, *args, **options)
-
-    return apply_async
-
-
-def _run_chord(original: Method) -> Method:
-    """Leave the key of a chord to its header: the body runs when nobody of the header holds the key any more."""
-
-    def run(self: Any, header: Any, *args: Any, **options: Any) -> Any:
         own, others = _without_keys(self.options, self.app)
         keys, options = _without_keys(options, self.app)
         if own or keys:
-            header.options.update({**own, **keys})
-        return original(copy_with(self, options=others) if own else self, header, *args, **options)
+            header = self.tasks if isinstance(self.tasks, canvas.group) else canvas.group(self.tasks, app=self.app)
+            header = copy_with(header, options={**header.options, **own, **keys})
+            self = copy_with(self, options=others, kwargs={**self.kwargs, "header": header})
+        return original(self, *args, **options)
 
-    return run
+    return apply_async
 
 
 def _without_keys(options: Options, app: Any) -> tuple[Options, Options]:
@@ -217,7 +210,6 @@ for _owner, _name, _wrapper in (
     (canvas.group, "apply_async", _apply_composed),
     (canvas._chord, "apply_async", _apply_composed),
     (canvas._chord, "apply_async", _call_chord),
-    (canvas._chord, "run", _run_chord),
     (canvas._basemap, "apply_async", _apply_map),
     (canvas.chunks, "group", _group_of_chunks),
     (canvas.Signature, "__or__", _or),

@@ -26,7 +26,9 @@ function hooks.wait(id, type, lane, enqueued, fresh, heads)
         hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued)
     end
-    hooks.of(id).waits(id, type)
+    if not fresh then
+        hooks.of(id).waits(id, type)
+    end
 end
 
 -- Removes a job that waits from where it waits.

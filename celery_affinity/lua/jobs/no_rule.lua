@@ -38,9 +38,10 @@ function no_rule.adds_none(_, _, _)
     return false
 end
 
--- == A job waits.
+-- == A job waits. Of a job that is published `enters` is asked instead of `waits`; of one that waits no more since a
+-- worker gets it `choose` instead of `leaves`, and of one that a purge deletes `is_purged`.
 
--- A job begins to wait, or waits no more.
+-- A job begins to wait: its time has come, or it waits again or elsewhere. A job waits no more: it ends, or is moved.
 function no_rule.waits(_, _)
 end
 function no_rule.leaves(_, _)
@@ -128,7 +129,7 @@ function no_rule.counts_as(_, _, _)
     return 0
 end
 
--- Deletes a job that waited.
+-- Deletes a job that waited, or that was scheduled.
 function no_rule.is_purged(id, _)
     find_by.remove(id, 0)
     redis.call("UNLINK", key.job(id), key.message(id))
