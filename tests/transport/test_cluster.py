@@ -119,7 +119,7 @@ def test_a_command_that_a_former_owner_refuses_goes_to_the_new_one(cluster, chan
     cluster.hand_over()
     scheduler.publish(a_job("pdf"))
     assert scheduler.reader.pending("pdf") == 1
-    assert cluster.owner is not before
+    wait_until(lambda: cluster.owner is not before, 10, "the former owner knows of the new one, too")
 
 
 def test_a_slot_that_moves_as_a_whole_brings_its_jobs_and_the_functions_are_loaded_there(cluster, channel):
