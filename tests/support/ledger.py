@@ -22,17 +22,18 @@ class Ledger:
         self.path = path
 
     def entries(self):
-        if not self.path.exists():
-            return []
-        whole = self.path.read_text().rpartition("\n")[0]  # the last line may be half written
-        rows = [line.split() for line in whole.splitlines()]
-        return [_entry(*row) for row in rows]
+        return [_entry(*line.split()) for line in whole_lines(self.path)]
 
     def starts(self):
         return Counter(entry.job for entry in self.entries() if entry.event == "start")
 
     def ends(self):
         return Counter(entry.job for entry in self.entries() if entry.event == "end")
+
+
+def whole_lines(path):
+    """Return the lines of a file that another process writes now: without the last one while its end is not there."""
+    return path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
 
 
 def _entry(event, job, pid, time_s, fence="0", key=""):

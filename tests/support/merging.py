@@ -5,6 +5,7 @@ import json
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
+from .ledger import whole_lines
 from .processes import start_worker, wait_until
 
 APP = "tests.support.apps.merging"
@@ -38,8 +39,7 @@ class Merging:
 
     def runs(self, name):
         """Return the arguments of each run of a task."""
-        lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
-        return [values for task, *values in map(json.loads, lines) if task == name]
+        return [values for task, *values in map(json.loads, whole_lines(self.ledger)) if task == name]
 
     def calls_that_wait_together(self):
         """Return how many calls are in a batch."""

@@ -14,6 +14,7 @@ from celery_affinity.server.scheduler import Scheduler
 
 from ..support.command import affinity
 from ..support.fleet import POOLS_IN_TIME
+from ..support.ledger import whole_lines
 from ..support.processes import start_worker, wait_until
 
 APP = "tests.support.apps.recurring"
@@ -37,8 +38,7 @@ class Recurring:
         return start_worker(APP, self.server.url, ["route"], pool=pool, concurrency=concurrency, env=env)
 
     def runs(self, city="HH"):
-        lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
-        return [run for run in map(json.loads, lines) if run["city"] == city]
+        return [run for run in map(json.loads, whole_lines(self.ledger)) if run["city"] == city]
 
     def rows(self):
         return {row.name: row for row in recurring_rows(self.scheduler.reader)}

@@ -19,6 +19,7 @@ from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP
 from ..support.fleet import POOLS_IN_TIME, in_time
+from ..support.ledger import whole_lines
 from ..support.processes import start_worker, wait_until
 
 TRACED = "tests.support.apps.traced"
@@ -58,8 +59,7 @@ class Traced:
         """Return the spans that the workers wrote, in order, once there are as many of each name as *names* has."""
 
         def written():
-            lines = self.ledger.read_text().splitlines() if self.ledger.exists() else []
-            found = [json.loads(line) for line in lines]
+            found = [json.loads(line) for line in whole_lines(self.ledger)]
             return found if sorted(each["name"] for each in found) == sorted(names) else None
 
         found = wait_until(written, SOON_S, f"{names}")

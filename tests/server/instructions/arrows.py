@@ -19,9 +19,8 @@ from celery_affinity.server.arguments import ClaimReport, End, Joining, TypeSums
 from celery_affinity.server.replies import Claim
 from celery_affinity.server.scheduler import Scheduler
 
-#: Calls of each arrow before those that are counted, and those. Lua collects its garbage in large parts every now and
-#: then: many calls of the small arrows have their share of it.
-WARM_UP, CALLS, SMALL_CALLS = 50, 150, 400
+#: Calls of each arrow before those that are counted, and those: so many that Lua collects their garbage meanwhile.
+WARM_UP, CALLS = 50, 400
 
 PENDING = 1_500
 MESSAGE = "x" * 700  # size of Celery's message of a small task
@@ -187,10 +186,10 @@ def several_types(client: redis.Redis) -> Arrows:
 
 def idle(client: redis.Redis) -> Arrows:
     """Workers with free slots."""
-    fleet = Fleet(client, workers=math.ceil((WARM_UP + SMALL_CALLS) / SLOTS), slots=SLOTS)
-    yield Arrow("publish to an idle slot", fleet.publish, calls=SMALL_CALLS)
+    fleet = Fleet(client, workers=math.ceil((WARM_UP + CALLS) / SLOTS), slots=SLOTS)
+    yield Arrow("publish to an idle slot", fleet.publish)
     fleet.take()
-    yield Arrow("ack", fleet.acks(), calls=SMALL_CALLS)
+    yield Arrow("ack", fleet.acks())
     yield Arrow("release, no job follows", fleet.release)
 
 
@@ -198,9 +197,9 @@ def busy(client: redis.Redis) -> Arrows:
     """A worker whose slots all run jobs, and what it says now and then."""
     fleet = Fleet(client, pending=20, slots=SLOTS)
     yield Arrow("sync of 8 jobs", fleet.sync)
-    yield Arrow("count", fleet.count, calls=SMALL_CALLS)
-    yield Arrow("heartbeat", lambda: fleet.scheduler.heartbeat(fleet.workers[0], loop_runs=True), calls=SMALL_CALLS)
-    yield Arrow("tick", fleet.scheduler.tick, calls=SMALL_CALLS)
+    yield Arrow("count", fleet.count)
+    yield Arrow("heartbeat", lambda: fleet.scheduler.heartbeat(fleet.workers[0], loop_runs=True))
+    yield Arrow("tick", fleet.scheduler.tick)
 
 
 FLEETS: dict[str, Callable[[redis.Redis], Arrows]] = {

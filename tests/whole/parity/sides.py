@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from celery_affinity.embedded import EmbeddedCluster, EmbeddedServer
 
+from ...support.ledger import whole_lines
+
 TRANSPORTS = {"stock": None, "ours": "celery_affinity:Transport"}
 
 _INJECTED = Path(__file__).parent / "injected"
@@ -83,6 +85,5 @@ def _environment(side: str, place: Place, outcomes: Path) -> dict[str, str]:
 
 
 def _read(outcomes: Path) -> dict[str, Outcome]:
-    lines = outcomes.read_text().splitlines() if outcomes.exists() else []
-    records = [json.loads(line) for line in lines]
+    records = [json.loads(line) for line in whole_lines(outcomes)]
     return {each["test"]: Outcome(each["outcome"], each["reruns"], each["why"]) for each in records}
