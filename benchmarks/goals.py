@@ -9,6 +9,7 @@ from .in_turns import KEYED, METRICS, OF_TENANTS, goal_of
 from .load import LOAD
 from .observers import OBSERVERS, USUAL_TYPES
 from .on_cluster import cost as cost_of_cluster
+from .recording import RECORDED
 from .results import Part, Results, figure, ratio
 from .sharing import Sharer
 from .systems import (
@@ -171,6 +172,15 @@ DRAINING = (
             note="without metrics",
         )
         for each in METRICS
+    ),
+    *(
+        at_least(
+            0.98,
+            f"drain, {each.pool}, recorded for the lab",
+            ratio("recording", "rate", each.name, each.beside),
+            note="not recorded",
+        )
+        for each in RECORDED
     ),
     at_most(1.05, "CPU time of a task on a cluster, solo", cost_of_cluster, note="on a server"),
     at_most(1 + _BACKGROUND, "requests a task, solo", figure("drain", "requests", _strict("solo")), "requests"),

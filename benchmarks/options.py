@@ -71,6 +71,7 @@ _QUICK_PARTS = (
     "figures",
     "keys",
     "tenants",
+    "recording",
     "cluster",
 )
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from celery_affinity.rules.protocol import MOST_RECORDED
 from celery_affinity.server import recordings
-from celery_affinity.server.arguments import ClaimRow
+from celery_affinity.server.recorded_claims import ClaimRow
 from celery_affinity.server.replies import Claim
 from tests.server.instructions.arrows import PENDING, Fleet
 from tests.server.instructions.counter import CountedServer
@@ -65,11 +65,8 @@ def _print(server: CountedServer, kind: _Kind) -> None:
 def _row(nth: int, claim: Claim, kind: _Kind) -> ClaimRow:
     """Return a row of the *nth* claim, which the release before its own has brought if its slot was busy."""
     brought_by, lane = nth if kind.pending else 0, "" if kind.rules else "queued.0"
-    words = (
-        f"{claim.job_id} {claim.fence} {lane} {claim.type} {claim.enqueued_us} done 150000 150000 300000 301000 "
-        f"{brought_by or ''} {nth + 1}"
-    )
-    return ClaimRow(claim.job_id, claim.fence, brought_by, nth + 1, lane != "", words)
+    its = (claim.type, lane, "done")
+    return claim.job_id, claim.fence, its, claim.enqueued_us, 150_000, 150_000, 300_000, 301_000, brought_by, nth + 1
 
 
 def _cost(server: CountedServer, call: Callable[[], object], times: int) -> float:

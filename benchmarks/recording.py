@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server import recordings
+from celery_affinity.server import recorded_claims, recordings
 from celery_affinity.server.scheduler import Scheduler
 
 from .bench import Bench, BenchmarkError, say
@@ -95,7 +95,7 @@ def _turn(bench: Bench, meter: Meter, scheduler: Scheduler, is_recorded: bool) -
     while time.monotonic() < ends_s:
         time.sleep(_PAUSE_S)
         for page in recordings.pages(scheduler, "bench", after):
-            after, rows = page.number, rows + len(page.claims)
+            after, rows = page.number, rows + len(recorded_claims.read(page.claims))
         if after != "-":
             recordings.forget_pages(scheduler, "bench", after)
     now, ran = meter.read(), len(bench.ledger) - tasks

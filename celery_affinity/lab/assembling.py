@@ -7,6 +7,7 @@ of the trace.
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -73,10 +74,8 @@ class Assembly:
         except (ValueError, KeyError, TypeError):
             self._unreadable += 1
             return
-        for claim in RowReader(page, its.id, self._hashes, its.released_us).claims():
-            if claim is None:
-                self._unreadable += 1
-            else:
+        with suppress(ValueError):  # then the worker says how many claims have ended, and that number is not reached
+            for claim in RowReader(page, its.id, self._hashes, its.released_us).claims():
                 self._add_claim(claim)
 
     def _worker(self, said: Mapping[str, Any]) -> _Worker:

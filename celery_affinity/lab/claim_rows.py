@@ -7,20 +7,19 @@ and claims the ones that its reply brings, at one moment.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..clock import SECOND_US
-from ..rules.encoding import decode
+from ..server import recorded_claims
+from ..server.recorded_claims import ClaimRow
 from ..server.recordings import Page
 from .hashing import NO_RULES, Hashes, Keyed
 from .trace import OUTCOMES
 
-#: The end of a row of a plain claim whose times were asked for (`server.arguments.ClaimRow`).
-_ASKED = " 1"
-
-#: Lines that are told of such a claim: the time of the claim, and that of its end. Of others one line is told.
+#: Lines that are told of a plain claim whose times were asked for: the time of the claim, and that of its end. Of a
+#: claim without a lane one line is told.
 _LINES_OF_PLAIN = 2
 
 #: Longest time, µs, by which the server's time of a claim, or of an end, is later than the worker knew of it: one that
@@ -77,30 +76,26 @@ class RowReader:
     """
 
     def __init__(self, page: Page, worker: str, hashes: Hashes, released_us: dict[int, int]) -> None:
-        self._page, self._worker, self._hashes, self._released_us = page, worker, hashes, released_us
-        plain = _LINES_OF_PLAIN * sum(row.endswith(_ASKED) for row in page.claims)
+        """Raises ValueError if nobody can read the page."""
+        self._rows = recorded_claims.read(page.claims)
+        self._worker, self._hashes, self._released_us = worker, hashes, released_us
+        plain = _LINES_OF_PLAIN * sum(is_asked for _, is_asked in self._rows)
         self._of_plain, self._of_others = iter(page.told[:plain]), iter(page.told[plain:])
 
-    def claims(self) -> Iterator[RecordedClaim | None]:
-        """Yield the claim of each row; None for one that nobody can read, after which nothing added counts any more."""
-        for row in self._page.claims:
-            try:
-                yield self._claim(row)
-            except (ValueError, IndexError):
-                self._of_plain = self._of_others = iter(())
-                yield None
+    def claims(self) -> list[RecordedClaim]:
+        """Return the claim of each row. Raises ValueError."""
+        return [self._claim(row, is_asked=is_asked) for row, is_asked in self._rows]
 
-    def _claim(self, row: str) -> RecordedClaim:
-        job_id, fence, lane, type_, enqueued, outcome, arrived, started, ended, freed, *of_releases, _ = row.split(" ")
+    def _claim(self, row: ClaimRow, *, is_asked: bool) -> RecordedClaim:
+        job_id, fence, (type_, lane, outcome), enqueued_us, arrived, started, ended, freed, brought_by, release = row
         if outcome not in OUTCOMES:
             raise ValueError(outcome)
-        enqueued_us, (brought_by, release) = int(enqueued), (int(number or 0) for number in of_releases)
 
-        def told(passed: str) -> int | None:
-            return enqueued_us + int(passed) if passed else None
+        def told(passed: int | None) -> int | None:
+            return None if passed is None else enqueued_us + passed
 
-        known = self._added(lane, is_asked=row.endswith(_ASKED))
-        claimed_us, freed_us = _not_later(known.claimed_us, enqueued_us + int(arrived)), told(freed)
+        known = self._added(lane, is_asked=is_asked)
+        claimed_us, freed_us = _not_later(known.claimed_us, enqueued_us + arrived), told(freed)
         self._hear_of(brought_by, known.claimed_us and claimed_us)
         if freed_us is not None and (known.ended_us or 0) >= claimed_us:
             freed_us = _not_later(known.ended_us, freed_us)
@@ -108,13 +103,13 @@ class RowReader:
         return RecordedClaim(
             int(fence),
             job_id,
-            sys.intern(decode(type_)),
+            type_,
             enqueued_us,
             claimed_us,
             told(started),
             told(ended),
             freed_us,
-            sys.intern(outcome),
+            outcome,
             self._worker,
             sys.intern(known.lane),
             self._hashes.keyed(known.rules, known.task) if known.rules else NO_RULES,

@@ -105,12 +105,17 @@ _READERS = {**COLUMNS, **{also: COLUMNS[name] for also, name in _ALSO.items()}}
 
 
 def check_columns(names: object, line: int) -> None:
-    """Raise TraceError if one of *names* is no column."""
+    """Raise TraceError if one of *names* is no column, or names the column of another one."""
+    seen: set[str] = set()
     for name in names if isinstance(names, list | tuple | dict) else ():
         if name not in _READERS:
             close = get_close_matches(str(name), _READERS, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else f"; columns are {', '.join(COLUMNS)}"
-            raise TraceError(f"line {line}: unknown column {name!r}{meant}")
+            raise TraceError(f"line {line}: unknown column {str(name)[:40]!r}{meant}")
+        column = _ALSO.get(str(name), str(name))
+        if column in seen:
+            raise TraceError(f"line {line}: the column {column} stands twice")
+        seen.add(column)
 
 
 def as_row(job: TracedJob) -> dict[str, object]:
@@ -132,7 +137,7 @@ def job_of(row: Mapping[str, object], line: int) -> TracedJob:
             try:
                 found[name] = read(value)
             except ValueError as exc:
-                raise TraceError(f"line {line}: {column} must be {exc}, got: {value!r}") from None
+                raise TraceError(f"line {line}: {column} must be {exc}, got: {value!r:.80}") from None
     for name in ("type", "enqueued_us"):
         if name not in found:
             raise TraceError(f"line {line}: a job needs the column {name}")

@@ -1,56 +1,90 @@
-"""A trace in CSV: the jobs of a fleet that something else recorded, under the columns of `trace_columns`.
+"""A trace in CSV: the jobs of a fleet, perhaps one that something else recorded, under the columns of `trace_columns`.
 
-There is no header of a trace, so the fleet is what the jobs show: each worker, the types that it ran, and as many slots
-as it held claims at once. The trace begins with its first time if that is above 0, and ends with its last.
+Lines that begin with ``#`` come before the columns, and say what else is known of the fleet (`trace_file`). Of what
+they do not say, the fleet is what the jobs show: each worker, the types that it ran, and as many slots as it held
+claims at once. The trace begins with its first time if that is above 0, and ends with its last.
 """
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ..errors import TraceError
-from .trace import Trace, TracedJob, TracedWorker
-from .trace_columns import check_columns, job_of
+from .trace import TracedJob, TracedWorker
+from .trace_columns import COLUMNS, as_row, check_columns, job_of
+
+#: Begins a line that is no row.
+COMMENT = "#"
 
 
-def trace_in(lines: Iterable[str], warn: Callable[[str], object]) -> Trace:
-    """Return the trace in *lines*, of which the first has the columns. An empty cell is a missing value.
+def lines(comments: Iterable[str], jobs: Iterable[TracedJob]) -> Iterator[str]:
+    """Yield the lines of a file with these *comments* and *jobs*."""
+    for each in comments:
+        yield f"{COMMENT} {each}"
+    line = io.StringIO()
+    rows = csv.DictWriter(line, list(COLUMNS), lineterminator="\n")
+    rows.writeheader()
+    for job in jobs:
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
+        rows.writerow(as_row(job))
+    yield line.getvalue()
+
+
+def read(found: Iterable[str], warn: Callable[[str], object]) -> tuple[list[tuple[int, str]], list[TracedJob]]:
+    """Return the comments in the lines *found*, each with its number, and the jobs. An empty cell is a missing value.
 
     *warn* hears that the last line is cut. Raises TraceError.
     """
-    rows = csv.reader(lines, strict=True)
+    comments: list[tuple[int, str]] = []
+    rest = iter(found)
+    for line in rest:
+        if not line.startswith(COMMENT):
+            rest = chain([line], rest)
+            break
+        comments.append((len(comments) + 1, line.removeprefix(COMMENT).strip()))
+    rows = csv.reader(rest, strict=True)
     try:
-        return _begun_at_0(list(_jobs(rows, warn)))
+        return comments, list(_jobs(rows, len(comments), warn))
     except csv.Error as exc:
-        raise TraceError(f"line {rows.line_num}: it is no row of a CSV file: {exc}") from None
+        raise TraceError(f"line {len(comments) + rows.line_num}: it is no row of a CSV file: {exc}") from None
 
 
-def _jobs(rows: Any, warn: Callable[[str], object]) -> Iterator[TracedJob]:
-    columns = [name.strip() for name in next(rows)]
-    check_columns(columns, 1)
+def _jobs(rows: Any, before: int, warn: Callable[[str], object]) -> Iterator[TracedJob]:
+    """Yield the jobs in *rows*, which have so many lines *before* them."""
+    columns = [name.strip() for name in next(rows, ())]
+    if not columns:
+        raise TraceError(f"line {before + 1}: the columns of a CSV file must come here, got: an empty line")
+    check_columns(columns, before + rows.line_num)
     cut: tuple[int, int] | None = None
     for row in rows:
         if cut is not None:
             line, cells = cut
             raise TraceError(f"line {line}: a row must have {len(columns)} cells, got: {cells}")
         if len(row) > len(columns):
-            raise TraceError(f"line {rows.line_num}: a row must have {len(columns)} cells, got: {len(row)}")
+            raise TraceError(f"line {before + rows.line_num}: a row must have {len(columns)} cells, got: {len(row)}")
         if 0 < len(row) < len(columns):
-            cut = rows.line_num, len(row)
+            cut = before + rows.line_num, len(row)
         elif row:
             found = {name: cell.strip() or None for name, cell in zip(columns, row, strict=True)}
-            yield job_of(found, rows.line_num)
+            yield job_of(found, before + rows.line_num)
     if cut is not None:
         warn(f"line {cut[0]}, the last one, is cut, and left out")
 
 
-def _begun_at_0(jobs: list[TracedJob]) -> Trace:
+def begun_at_0(jobs: Sequence[TracedJob]) -> Sequence[TracedJob]:
+    """Return *jobs* with times from the first one on, if all are above 0."""
     first_us = min((job.enqueued_us for job in jobs), default=0)
-    if first_us > 0:
-        jobs = [_earlier(job, first_us) for job in jobs]
-    last_us = max((_last_us(job) for job in jobs), default=0)
-    return Trace(length_us=last_us, workers=tuple(_fleet(jobs)), jobs=tuple(jobs))
+    return [_earlier(job, first_us) for job in jobs] if first_us > 0 else jobs
+
+
+def length_us(jobs: Iterable[TracedJob]) -> int:
+    """Return the last time of *jobs*."""
+    return max(map(_last_us, jobs), default=0)
 
 
 def _last_us(job: TracedJob) -> int:
@@ -64,7 +98,7 @@ def _earlier(job: TracedJob, by_us: int) -> TracedJob:
     return replace(job, **{name: at_us - by_us for name, at_us in times.items() if at_us is not None})
 
 
-def _fleet(jobs: Iterable[TracedJob]) -> Iterable[TracedWorker]:
+def fleet(jobs: Iterable[TracedJob]) -> Iterable[TracedWorker]:
     """Yield the workers that *jobs* show, by name."""
     types: dict[str, dict[str, None]] = {}
     changes: dict[str, list[tuple[int, int]]] = {}

@@ -1,22 +1,23 @@
-"""A trace in a file: written as JSON Lines, read as JSON Lines or as CSV.
+"""A trace in a file: JSON Lines or CSV, read line by line.
 
 The first line of JSON Lines is the header; then come rows, each an object whose ``row`` says what it is: ``join``,
-``leave`` or ``job``. A CSV file has jobs alone (`trace_csv`). A file is read line by line.
+``leave`` or ``job``. A CSV file has jobs (`trace_csv`); comments before them have the header, joins and leaves as JSON,
+and ``set NAME=VALUE`` for a setting. It may leave out each of these.
 """
 
 import json
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..errors import TraceError
+from ..errors import OptionError, TraceError
 from ..rules.shared_settings import complete
-from . import trace_csv
+from . import setting_words, trace_csv
 from .trace import SCHEMA, Trace, TracedJob, TracedWorker
 from .trace_columns import MOST_SLOTS, as_row, is_utf8, job_of, number, text
 
@@ -32,16 +33,29 @@ _MOST_NAMED = 5
 _HEADER = ("length_us", "settings", "paused", "versions", "recorded_at", "lost")
 
 
+#: End of the name of a file that is written as CSV.
+CSV = ".csv"
+
+#: Begins a comment with a setting.
+_SET = "set "
+
+#: When a worker moved, whether it joined, its name, and what joined.
+_Move = tuple[int, int, str, TracedWorker | None]
+
+
 # -- writing
 
 
 def write(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write *trace* into the file *path*, all of it or nothing: an older file stays until the new one is whole."""
+    """Write *trace* into the file *path*, all of it or nothing: an older file stays until the new one is whole.
+
+    It is written as CSV if its name ends so.
+    """
     target = Path(path)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with open(handle, "w", encoding="utf-8") as file:
-            file.writelines(lines(trace))
+            file.writelines(csv_lines(trace) if target.suffix.lower() == CSV else lines(trace))
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(0o644)  # the one of a temporary file is for its owner alone
@@ -53,7 +67,19 @@ def write(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 
 def lines(trace: Trace) -> Iterator[str]:
-    """Yield the lines of *trace*."""
+    """Yield the lines of *trace* as JSON Lines."""
+    yield from _before_jobs(trace)
+    for job in trace.jobs:
+        yield _line({"row": "job", **as_row(job)})
+
+
+def csv_lines(trace: Trace) -> Iterator[str]:
+    """Yield the lines of *trace* as CSV."""
+    return trace_csv.lines(_before_jobs(trace), trace.jobs)
+
+
+def _before_jobs(trace: Trace) -> Iterator[str]:
+    """Yield the header, and who joined and left."""
     first = [worker for worker in trace.workers if worker.joined_us <= 0]
     header: dict[str, object] = {"row": "header", "schema": SCHEMA}
     header |= {name: getattr(trace, name) for name in _HEADER}
@@ -68,8 +94,6 @@ def lines(trace: Trace) -> Iterator[str]:
             yield _line({"row": "join", "worker": worker.name, "at_us": at_us, **facts})
         else:
             yield _line({"row": "leave", "worker": worker.name, "at_us": at_us})
-    for job in trace.jobs:
-        yield _line({"row": "job", **as_row(job)})
 
 
 def _line(row: dict[str, object]) -> str:
@@ -86,7 +110,7 @@ def read(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> Trace:
     cannot be read.
     """
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:  # a table program may write a mark of order first
             trace = _trace_in(file, warn)
     except UnicodeDecodeError as exc:
         raise TraceError(f"{path}: it is no text in UTF-8: {exc}") from None
@@ -106,7 +130,7 @@ def _trace_in(file: TextIO, warn: Warn) -> Trace:
     if not first.strip():
         raise TraceError("line 1: a header in JSON, or the columns of a CSV file, must come first, got: an empty line")
     if not first.lstrip().startswith("{"):
-        return trace_csv.trace_in(chain([first], file), warn)
+        return _of_csv(*trace_csv.read(chain([first], file), warn))
     rows = _objects(chain([first], file), warn)
     header = next(rows, None)
     if header is None:
@@ -133,10 +157,9 @@ def _objects(found: Iterable[str], warn: Warn) -> Iterator[tuple[int, dict[str, 
 
 
 def _whole(header: dict[str, Any], rows: Iterator[tuple[int, dict[str, Any]]]) -> Trace:
-    if header.get("schema") != SCHEMA:
-        raise TraceError(f"line 1: the schema must be {SCHEMA!r}, got: {header.get('schema')!r}")
+    _check_schema(header)
     facts = _facts(header)
-    moves: list[tuple[int, int, str, TracedWorker | None]] = []
+    moves: list[_Move] = []
     jobs: list[TracedJob] = []
     for line, row in rows:
         kind = row.pop("row", None)
@@ -150,6 +173,58 @@ def _whole(header: dict[str, Any], rows: Iterator[tuple[int, dict[str, Any]]]) -
     return Trace(workers=tuple(workers), jobs=tuple(jobs), **facts)
 
 
+def _of_csv(comments: list[tuple[int, str]], jobs: Sequence[TracedJob]) -> Trace:
+    header: dict[str, Any] = {}
+    moves: list[_Move] = []
+    words: dict[int, str] = {}
+    for line, comment in comments:
+        if comment.startswith(_SET):
+            words[line] = comment.removeprefix(_SET).strip()
+            continue
+        row = _row_in(comment)
+        kind = row.pop("row", None)
+        if kind == "header" and line == 1:
+            header = row
+            _check_schema(header)
+        elif kind in ("join", "leave"):
+            moves.append(_move(kind, row, line))
+        else:
+            raise TraceError(
+                f"line {line}: a comment must be set NAME=VALUE, or a row join or leave in JSON, or on line 1 a row "
+                f"header, got: {comment:.80}"
+            )
+    if "length_us" not in header and not moves:  # else times are those of the trace
+        jobs = trace_csv.begun_at_0(jobs)
+    facts = _facts({"length_us": trace_csv.length_us(jobs), **header})
+    facts["settings"] = _with_words(facts["settings"], words)
+    is_told = "workers" in header or any(joins for *_, joins in moves)
+    workers = _workers(_first_workers(header) if is_told else list(trace_csv.fleet(jobs)), moves)
+    return Trace(workers=tuple(workers), jobs=tuple(jobs), **facts)
+
+
+def _row_in(comment: str) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        row = json.loads(comment)
+        if isinstance(row, dict):
+            return row
+    return {}
+
+
+def _with_words(settings: Mapping[str, str], words: Mapping[int, str]) -> dict[str, str]:
+    found = dict(settings)
+    for line, word in words.items():
+        try:
+            found |= setting_words.read(found, [word])
+        except OptionError as exc:
+            raise TraceError(f"line {line}: {exc}") from None
+    return found
+
+
+def _check_schema(header: dict[str, Any]) -> None:
+    if header.get("schema") != SCHEMA:
+        raise TraceError(f"line 1: the schema must be {SCHEMA!r}, got: {header.get('schema')!r}")
+
+
 def _facts(header: dict[str, Any]) -> dict[str, Any]:
     for name in header:
         if name not in (*_HEADER, "row", "schema", "workers"):
@@ -157,7 +232,9 @@ def _facts(header: dict[str, Any]) -> dict[str, Any]:
     try:
         length_us, lost = number(header.get("length_us")), number(header.get("lost", 0))
     except ValueError as exc:
-        raise TraceError(f"line 1: length_us and lost must be {exc}, got: {header.get('length_us')!r}") from None
+        raise TraceError(f"line 1: length_us and lost must be {exc}, got: {header.get('length_us')!r:.80}") from None
+    if length_us < 0:
+        raise TraceError(f"line 1: length_us must be 0 or more, got: {length_us}")
     return {
         "length_us": length_us,
         "lost": lost,
@@ -204,7 +281,7 @@ def _worker(row: dict[str, Any], name: object, joined_us: int, line: int) -> Tra
         raise TraceError(f"line {line}: the name of a worker must be {exc}, got: {name!r}") from None
 
 
-def _move(kind: str, row: dict[str, Any], line: int) -> tuple[int, int, str, TracedWorker | None]:
+def _move(kind: str, row: dict[str, Any], line: int) -> _Move:
     known = ("worker", "at_us", "types", "slots") if kind == "join" else ("worker", "at_us")
     for name in row:
         if name not in known:
@@ -219,9 +296,7 @@ def _move(kind: str, row: dict[str, Any], line: int) -> tuple[int, int, str, Tra
     return at_us, 1, worker.name, worker
 
 
-def _workers(
-    first: list[TracedWorker], moves: list[tuple[int, int, str, TracedWorker | None]]
-) -> Iterator[TracedWorker]:
+def _workers(first: list[TracedWorker], moves: list[_Move]) -> Iterator[TracedWorker]:
     """Yield the workers in the order in which they joined; one that came back is a further one."""
     there = {each.name: each for each in first}
     found = list(first)

@@ -13,8 +13,8 @@ from redis.exceptions import ResponseError, WatchError
 
 from ..rules.protocol import MOST_RECORDED, RECORDING_KEPT_S
 from ..server import recordings
-from ..server.arguments import ClaimRow
 from ..server.calls import pages
+from ..server.recorded_claims import ClaimRow
 from ..server.recordings import Recording
 from ..server.scheduler import Scheduler
 from .capacity import Capacity

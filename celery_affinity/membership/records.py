@@ -1,14 +1,16 @@
-"""The claims that ended while a recording was on, in words, until the heartbeats hand them over (`recording`)."""
+"""The claims that ended while a recording was on, until the heartbeats hand them over (`recording`).
+
+A task's end notes values alone: it is on the way to the next task. The heartbeat puts them into words, many at a time.
+"""
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..clock import SECOND_US
 from ..rules import known_marks, lanes
-from ..rules.encoding import encode
 from ..rules.protocol import MAX_PRIORITY
-from ..server.arguments import ClaimRow
+from ..server.recorded_claims import ClaimRow, Kind
 from ..server.replies import Claim
 from .held import ACKED, IGNORED, REJECTED, RETURNED, WAITS_AGAIN, Held
 from .server_clock import ServerClock
@@ -29,9 +31,14 @@ _IN_A_TRACE = {
     **dict.fromkeys(WAITS_AGAIN, "returned"),
 }
 
+#: A claim: job id, fencing number, type, enqueue time, whether it is on demand, priority, outcome as the server is
+#: told; when it arrived, when the task started, when it ended, when the server's word of that came; the number of the
+#: release that told its end. A plain tuple is the cheapest of objects, and Python's collector looks at it once.
+_Noted = tuple[str, str, str, int, bool | None, object, str, float, float | None, float | None, float | None, int]
+
 
 class Records:
-    """Claims in words, by the server's *clock*. Any thread may call any method.
+    """Claims by the server's *clock*. Any thread may call what tells of ends; the heartbeats' thread calls the rest.
 
     *lower_first*: whether the app counts 0 as its highest priority.
     """
@@ -40,10 +47,13 @@ class Records:
         self._clock, self._lower_first = clock, lower_first
         self._is_on = False
         self._lock = threading.RLock()  # reentrant: see `claims`
-        self._rows: list[ClaimRow] = []
+        self._noted: list[_Noted] = []
         self._number = 0
         self._releases = 0
-        self._brought_by: dict[str, int] = {}  # fencing number -> number of the release whose reply brought the claim
+        #: Number of a release, and the fencing numbers of the claims that its reply brought.
+        self._brought: list[tuple[int, list[str]]] = []
+        self._brought_by: dict[str, int] = {}  # fencing number -> number of that release
+        self._kinds: dict[tuple[str, bool | None, int, str, bool], Kind] = {}
 
     # -- what the claims tell
 
@@ -54,93 +64,103 @@ class Records:
         """
         if self._is_on:
             now_s = time.monotonic()
-            its = [(held, _IN_A_TRACE.get(held.ended_how, held.ended_how)) for held in ends if not held.void]
             with self._lock:
                 self._releases += 1
-                self._note(((held, held.ended_s or now_s, outcome) for held, outcome in its), now_s, self._releases)
-                if any(outcome == _DONE for _, outcome in its):  # its end has the time of the release
-                    self._brought_by.update((claim.fence, self._releases) for claim in brought)
+                for held in ends:
+                    if not held.void:
+                        self._note(held, held.ended_how, held.ended_s or now_s, now_s, self._releases)
+                if brought and len(self._brought) < MOST:
+                    self._brought.append((self._releases, [claim.fence for claim in brought]))
 
     def gone(self, gone: Iterable[Held]) -> None:
         """Note claims that the worker gave back now, or that are no longer its own."""
         if self._is_on:
             now_s = time.monotonic()
-            self._note(((held, now_s, _IN_A_TRACE[RETURNED]) for held in gone), now_s)
+            with self._lock:
+                for held in gone:
+                    self._note(held, RETURNED, now_s, now_s)
 
-    def _note(self, ends: Iterable[tuple[Held, float, str]], freed_s: float, release: int = 0) -> None:
-        """Note *ends*, of which the server's word came at *freed_s*, in reply to a *release*; 0: to something else."""
-        offset_us = self._offset_us()
-        with self._lock:
-            rows = [self._row(held, outcome, offset_us, ended_s, freed_s, release) for held, ended_s, outcome in ends]
-            for row in rows:
-                self._brought_by.pop(row.fence, None)
-            self._number += len(rows)
-            self._rows += rows[: MOST - len(self._rows)]
+    def _note(self, held: Held, how: str, ended_s: float, freed_s: float, release: int = 0) -> None:
+        """Note an end, of which the server's word came at *freed_s*, in reply to a *release*; 0: to something else."""
+        self._number += 1
+        if len(self._noted) < MOST:
+            self._noted.append(_noted(held, how, ended_s, freed_s, release))
 
-    # -- what the heartbeats take
+    # -- what the heartbeats call
 
     def begin(self) -> None:
         """Note what ends from now on."""
         with self._lock:
-            self._rows, self._number, self._brought_by = [], 0, {}
+            self._noted, self._brought, self._number, self._brought_by = [], [], 0, {}
         self._is_on = True
 
     def stop(self) -> None:
         """Note nothing more."""
         self._is_on = False
         with self._lock:
-            self._rows = []
+            self._noted, self._brought = [], []
 
     def take(self) -> tuple[list[ClaimRow], int]:
         """Return what was noted, and the number of claims that ended since `begin`."""
         with self._lock:
-            rows, self._rows = self._rows, []
-            return rows, self._number
+            noted, self._noted = self._noted, []
+            brought, self._brought = self._brought, []
+            number = self._number
+        # The claims of a reply have the time of the ends that it answers, if these are ends of jobs.
+        of_ends = {release for *_, how, _, _, _, _, release in noted if _IN_A_TRACE.get(how) == _DONE}
+        for release, fences in brought:
+            if release in of_ends:
+                self._brought_by.update(dict.fromkeys(fences, release))
+        return list(self._rows(noted, self._brought_by.pop)), number
 
     def running(self, held: Iterable[Held]) -> list[ClaimRow]:
         """Return claims that have not ended, as they are noted."""
-        offset_us = self._offset_us()
-        with self._lock:
-            return [self._row(each, _RUNNING, offset_us) for each in held]
+        return list(self._rows([_noted(each, _RUNNING, None, None, 0) for each in held], self._brought_by.get))
 
-    # -- a claim in words
+    # -- claims as a recording has them
 
-    def _offset_us(self) -> int:
-        """Return the server's time less that of the monotonic clock."""
-        return self._clock.now_us() - round(time.monotonic() * SECOND_US)
+    def _rows(self, noted: Sequence[_Noted], brought_by: Callable[[str, int], int]) -> Iterator[ClaimRow]:
+        offset_us = self._clock.now_us() - round(time.monotonic() * SECOND_US)
+        for job, fence, type_, since_us, on_demand, priority, how, arrived, started, ended, freed, release in noted:
+            at_us = since_us - offset_us
+            yield (
+                job,
+                fence,
+                self._kind(type_, on_demand, priority or 0, how, job[-1:] in known_marks.ALL),
+                since_us,
+                int(arrived * SECOND_US) - at_us,
+                None if started is None else int(started * SECOND_US) - at_us,
+                None if ended is None else int(ended * SECOND_US) - at_us,
+                None if freed is None else int(freed * SECOND_US) - at_us,
+                brought_by(fence, 0),
+                release,
+            )
 
-    def _row(
-        self,
-        held: Held,
-        outcome: str,
-        offset_us: int,
-        ended_s: float | None = None,
-        freed_s: float | None = None,
-        release: int = 0,
-    ) -> ClaimRow:
-        """Return job id, fencing number, lane, type, enqueue time, outcome, what passed since then, µs, and releases.
+    def _kind(self, type_: str, on_demand: bool | None, priority: object, how: str, is_marked: bool) -> Kind:
+        """Return the kind of a claim. *priority*: as its message says, which may be anything."""
+        if not isinstance(priority, int):
+            priority, on_demand = 0, None
+        known = self._kinds.get((type_, on_demand, priority, how, is_marked))
+        if known is None:
+            outcome, lane = _IN_A_TRACE.get(how, how), ""
+            if outcome in _PLAIN and on_demand is not None and not is_marked:
+                lane = lanes.name(on_demand, MAX_PRIORITY - priority if self._lower_first else priority)
+            known = self._kinds[type_, on_demand, priority, how, is_marked] = (type_, lane, outcome)
+        return known
 
-        What passed: until the claim arrived here, until the task started, until the claim ended, and until the server's
-        word came that its slot is free, or has another job; "" if that did not happen. Releases: the number of the one
-        that brought the claim, and of the one that told its end; "" for none. The lane is "" where the job's row is to
-        say it, and its rules, and whose claim it is.
-        """
-        since_us = held.enqueued_us - offset_us
-        lane, brought_by = self._lane(held, outcome), self._brought_by.get(held.fence, 0)
 
-        def passed(at_s: float | None) -> str:
-            return "" if at_s is None else str(int(at_s * SECOND_US) - since_us)
-
-        words = (
-            f"{held.job_id} {held.fence} {lane} {encode(held.type)} {held.enqueued_us} {outcome} "
-            f"{passed(held.held_since_s)} {passed(held.started_s)} {passed(ended_s)} {passed(freed_s)} "
-            f"{brought_by or ''} {release or ''}"
-        )
-        return ClaimRow(held.job_id, held.fence, brought_by, release, lane != "", words)
-
-    def _lane(self, held: Held, outcome: str) -> str:
-        priority = held.priority or 0
-        is_plain = outcome in _PLAIN and not held.job_id.endswith(known_marks.ALL)
-        if not is_plain or not isinstance(priority, int) or held.on_demand is None:
-            return ""
-        return lanes.name(held.on_demand, MAX_PRIORITY - priority if self._lower_first else priority)
+def _noted(held: Held, how: str, ended_s: float | None, freed_s: float | None, release: int) -> _Noted:
+    return (
+        held.job_id,
+        held.fence,
+        held.type,
+        held.enqueued_us,
+        held.on_demand,
+        held.priority,
+        how,
+        held.held_since_s,
+        held.started_s,
+        ended_s,
+        freed_s,
+        release,
+    )

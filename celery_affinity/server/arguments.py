@@ -56,21 +56,6 @@ class ClaimReport(NamedTuple):
     running_us: int
 
 
-class ClaimRow(NamedTuple):
-    """A claim as its worker writes it into a recording, in *words*.
-
-    *brought_by*, *release*: number, in the worker, of the release whose reply brought it, and of the one that told its
-    end; 0 for none. *is_plain*: whether the worker knows all of the job but times, and nobody else had it later.
-    """
-
-    job_id: str
-    fence: str
-    brought_by: int
-    release: int
-    is_plain: bool
-    words: str
-
-
 class TypeSums(NamedTuple):
     """What a worker adds up of its jobs of *type*, since it did so last. *grown*: field of the metrics -> by how much.
 

@@ -43,7 +43,7 @@ class Recording(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What a worker handed over. *worker*: facts in JSON; *claims*: a row of words for each.
+    """What a worker handed over. *worker*: facts in JSON; *claims*: a text that `recorded_claims` reads.
 
     *told*: what the server told of jobs that were asked for: two lines of each plain one first, in the order of their
     rows, then one line of each other one.
@@ -51,7 +51,7 @@ class Page(NamedTuple):
 
     number: str
     worker: str
-    claims: Sequence[str] = ()
+    claims: str = ""
     told: Sequence[str] = ()
 
 
@@ -115,8 +115,8 @@ def pages(scheduler: Scheduler, id: str, after: str = "-") -> Iterator[Page]:
         found = client.xrange(key, min=after if after == "-" else f"({after}", max="+", count=_TOGETHER)
         for number, fields in found:
             after = text_of(number)
-            claims, told = (text_of(fields.get(name)).split("\n") for name in (b"claims", b"told"))
-            yield Page(after, text_of(fields.get(b"worker")), claims if claims != [""] else (), told)
+            worker, claims, told = (text_of(fields.get(name)) for name in (b"worker", b"claims", b"told"))
+            yield Page(after, worker, claims, told.split("\n"))
         if len(found) < _TOGETHER:
             return
 

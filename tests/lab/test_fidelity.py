@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from celery_affinity.lab import replay as lab
+from celery_affinity.lab import trace_file
 from celery_affinity.lab.recorder import Recorder
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
@@ -62,7 +63,7 @@ def times_of_the_server(scheduler):
     return {fence: (claimed - enqueued, ended - enqueued) for fence, enqueued, claimed, ended in known}
 
 
-def test_a_record_of_a_fleet_with_rules_of_each_kind_is_replayed_claim_by_claim(redis_client, tasks):
+def test_a_record_of_a_fleet_with_rules_of_each_kind_is_replayed_claim_by_claim(redis_client, tasks, tmp_path):
     scheduler = Scheduler(redis_client, Keys())
     wait_until(lambda: len(Report(scheduler.reader).status().workers) == len(WORKERS), 30, "workers join")
     chance = random.Random(7)
@@ -99,3 +100,5 @@ def test_a_record_of_a_fleet_with_rules_of_each_kind_is_replayed_claim_by_claim(
     assert (found.fidelity, found.first_difference) == (1.0, None), f"{found.kept} of {found.claims}"
     assert found.claims > 50
     assert replace(found.replayed, slots=[]) == replace(found.recorded, slots=[]), "the waits are the same"
+    trace_file.write(trace, tmp_path / "trace.csv")
+    assert lab.replay(trace_file.read(tmp_path / "trace.csv")) == found, "a table of the jobs, with what else is known"

@@ -1,19 +1,26 @@
 """Traces in files: what is written is read again, and what is no trace is refused with its line."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celery_affinity.clock import SECOND_US as S
 from celery_affinity.errors import TraceError
-from celery_affinity.lab import trace_file
+from celery_affinity.lab import engines, trace_file
+from celery_affinity.lab.replay import replay
+from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import OUTCOMES, SCHEMA, Trace, TracedJob, TracedWorker
 
 HEADER = {"row": "header", "schema": SCHEMA, "length_us": 9, "workers": [{"name": "w", "types": ["pdf"], "slots": 1}]}
 JOB = {"row": "job", "type": "pdf", "enqueued_us": 1, "claimed_us": 2, "started_us": 3, "ended_us": 4, "worker": "w"}
 
-names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=6)
+#: A cell of a CSV file has no blanks around it, and no carriage return.
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), min_size=1, max_size=6).filter(
+    lambda name: name == name.strip()
+)
 words = st.none() | names
 
 
@@ -75,11 +82,12 @@ def workers(draw):
     )
 )
 def test_what_is_written_is_read_again(tmp_path_factory, trace):
-    path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
-    trace_file.write(trace, path)
-    found = trace_file.read(path, warn=lambda _: None)
-    assert sorted(found.workers, key=repr) == sorted(trace.workers, key=repr)
-    assert found == Trace(**{**_fields(trace), "workers": found.workers})
+    folder = tmp_path_factory.mktemp("traces")
+    for name in ("trace.jsonl", "trace.csv"):
+        trace_file.write(trace, folder / name)
+        found = trace_file.read(folder / name, warn=lambda _: None)
+        assert sorted(found.workers, key=repr) == sorted(trace.workers, key=repr)
+        assert found == Trace(**{**_fields(trace), "workers": found.workers})
 
 
 def _fields(trace):
@@ -156,6 +164,7 @@ def test_a_bad_row_is_refused_with_its_line(read, change, words):
         ([""], "line 1: a header in JSON, or the columns of a CSV file, must come first"),
         (['{"row": '], "line 1: the header is cut"),
         ([{**HEADER, "length_us": "long"}, JOB], "line 1: length_us and lost must be a whole number"),
+        ([{**HEADER, "length_us": -7}, JOB], "line 1: length_us must be 0 or more, got: -7"),
         ([{**HEADER, "workers": ["w"]}, JOB], "line 1: workers must be a list of objects"),
         ([{**HEADER, "settings": {"age_weight": 16}}, JOB], "line 1: settings must be an object of texts"),
         ([{**HEADER, "paused": ["\udfff"]}, JOB], "line 1: paused must be a list of texts in UTF-8"),
@@ -237,6 +246,8 @@ def test_what_is_written_as_csv_is_the_same_trace(read):
     ("lines", "words"),
     [
         (["type,enqueued_us,color", "pdf,1,red"], "line 1: unknown column 'color'"),
+        (["type,enqueued_us,enqueued", "pdf,1,2"], "line 1: the column enqueued_us stands twice"),
+        (["type,enqueued_us", "pdf," + "9" * 5_000], "line 2: enqueued_us must be a whole number, got: '9{79}$"),
         (["type,enqueued_us", "pdf,early"], "line 2: enqueued_us must be a whole number, got: 'early'"),
         (["type,enqueued_us", "pdf", "pdf,1"], "line 2: a row must have 2 cells, got: 1"),
         (["type,enqueued_us", "pdf,1,2"], "line 2: a row must have 2 cells, got: 3"),
@@ -253,3 +264,116 @@ def test_a_last_row_of_a_csv_file_that_is_cut_is_left_out_with_a_warning(read):
     trace, warnings = read("type,enqueued_us,worker", "pdf,1,w", "pdf,2", end="")
     assert len(trace.jobs) == 1
     assert "line 3, the last one, is cut, and left out" in warnings
+
+
+#: A fleet whose settings are not the defaults, and which shows not all of itself in its jobs.
+FLEET = Trace(
+    100 * S,
+    (
+        TracedWorker("w1", ("pdf", "excel"), 2),
+        TracedWorker("w2", ("pdf", "index, of all"), 3, 0, 30 * S),
+        TracedWorker("late", ("excel",), 1, 20 * S, 90 * S),
+        TracedWorker("w2", ("pdf",), 1, 30 * S),
+    ),
+    tuple(
+        TracedJob(
+            type=("pdf", "excel")[n % 2],
+            enqueued_us=n * S // 4,
+            since_us=n * S // 4,
+            on_demand=n % 5 == 0,
+            priority=n % 3,
+            tenant=("a", "b")[n % 7 == 0],
+            claimed_us=n * S,
+            started_us=n * S,
+            ended_us=n * S + (1 + n % 4) * S,
+            worker="w1",
+        )
+        for n in range(60)
+    ),
+    {"age_weight": "48", "limits": "type%3Apdf=2", "tenants": "b=max:1", "reserve_slots": "1"},
+    ("index",),
+)
+
+
+def scheduled(trace):
+    """Return *trace* with the claims that its fleet makes."""
+    jobs = [replace(job, fence=None, claimed_us=None, worker=None, outcome="pending") for job in trace.jobs]
+    for fence, run in enumerate(engines.scheduled(scenario_of(trace)).schedule.runs, 1):
+        times = {"claimed_us": run.claimed_us, "started_us": run.claimed_us, "ended_us": run.ended_us}
+        jobs[run.number] = replace(jobs[run.number], fence=fence, worker=run.worker, outcome="done", **times)
+    return replace(trace, jobs=tuple(jobs), length_us=max(job.ended_us or 0 for job in jobs))
+
+
+def test_a_trace_in_csv_is_the_one_in_json_and_its_replay_as_well(tmp_path):
+    trace = scheduled(FLEET)
+    for name in ("t.jsonl", "t.CSV"):
+        trace_file.write(trace, tmp_path / name)
+    assert (tmp_path / "t.CSV").read_text().splitlines()[4].startswith("# {")
+    as_json, as_csv = trace_file.read(tmp_path / "t.jsonl"), trace_file.read(tmp_path / "t.CSV")
+    assert as_csv == as_json == trace
+    replayed = replay(as_csv)
+    assert replayed == replay(as_json)
+    assert replayed.fidelity == 1
+    bare = tmp_path / "bare.csv"
+    bare.write_text(
+        "".join(line for line in (tmp_path / "t.CSV").read_text().splitlines(True) if not line.startswith("#"))
+    )
+    assert replay(trace_file.read(bare)).fidelity < 0.9, "what the comments say counts"
+
+
+def test_comments_of_a_csv_file_say_what_somebody_knows_of_the_fleet(read):
+    trace, _ = read(
+        "# set age_weight=32",
+        "#set limits.type:pdf=5",
+        '# {"row":"join","worker":"w2","at_us":7,"types":["pdf"],"slots":2}',
+        "type,enqueued_us,claimed_us,ended_us,worker",
+        "pdf,5,6,9,w1",
+    )
+    assert (trace.settings["age_weight"], trace.settings["limits"]) == ("32", "type%3Apdf=5")
+    assert trace.workers == (TracedWorker("w2", ("pdf",), 2, 7),), "then the comments have all of them"
+    assert (trace.jobs[0].enqueued_us, trace.length_us) == (5, 9), "and times are those of the trace"
+
+
+def test_a_worker_that_the_jobs_show_may_leave(read):
+    trace, _ = read(
+        '# {"row":"leave","worker":"w1","at_us":12}',
+        "type,enqueued_us,claimed_us,ended_us,worker",
+        "pdf,5,6,9,w1",
+        "pdf,5,6,9,w2",
+    )
+    assert trace.workers == (TracedWorker("w1", ("pdf",), 1, 0, 12), TracedWorker("w2", ("pdf",), 1))
+
+
+def test_a_header_of_a_csv_file_may_have_settings_alone(read):
+    trace, _ = read(
+        f'# {{"row":"header","schema":"{SCHEMA}","settings":{{"age_weight":"32"}}}}',
+        "type,enqueued_us,claimed_us,ended_us,worker",
+        "pdf,5,6,9,w1",
+    )
+    assert trace.settings == {"age_weight": "32"}
+    assert (trace.workers, trace.length_us) == ((TracedWorker("w1", ("pdf",), 1),), 4)
+
+
+def test_a_mark_of_order_before_the_columns_is_no_part_of_them(read):
+    assert len(read("\ufefftype,enqueued_us", "pdf,1")[0].jobs) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["# set age_weight", "type,enqueued_us"], "line 1: set must be NAME=VALUE"),
+        (["# set age_weigth=3", "type,enqueued_us"], "line 1: set: .*age_weight"),
+        (["# set priority_order=lower-first", "type,enqueued_us"], "line 1: set: a trace has its priorities"),
+        (["# by hand", "type,enqueued_us"], "line 1: a comment must be set NAME=VALUE, or a row"),
+        (["# " + "[" * 100_000, "type,enqueued_us"], "line 1: a comment must be set NAME=VALUE, or a row"),
+        (["# set age_weight=3", '# {"row":"header"}', "type,enqueued_us"], "line 2: a comment must be"),
+        (['# {"row":"header","schema":"x/2"}', "type,enqueued_us"], "line 1: the schema must be"),
+        (['# {"row":"leave","worker":"w"}', "type,enqueued_us"], "line 1: at_us must be a whole number"),
+        (["# set age_weight=3"], "line 2: the columns of a CSV file must come here"),
+        (["# set age_weight=3", "type,enqueued_us,colour", "pdf,1,red"], "line 2: unknown column 'colour'"),
+        (["# set age_weight=3", "type,enqueued_us", "pdf,early"], "line 3: enqueued_us must be a whole number"),
+    ],
+)
+def test_a_bad_comment_is_refused_with_its_line(read, lines, words):
+    with pytest.raises(TraceError, match=words):
+        read(*lines)

@@ -29,7 +29,7 @@ from ..words import duration, many, paragraph
     default="trace.jsonl",
     show_default=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File to write.",
+    help="File to write: JSON Lines, or CSV if its name ends in .csv.",
 )
 @AS_JSON
 @click.pass_context

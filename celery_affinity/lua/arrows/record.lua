@@ -19,7 +19,7 @@ end
 function arrows.record(ARGV)
     local recording = ARGV[1] -- id
     local worker = ARGV[2] -- facts of the worker, in JSON
-    local rows = ARGV[3] -- its claims, a row of words each
+    local rows = ARGV[3] -- its claims, as `server.recorded_claims` writes them
     local plain = tonumber(ARGV[4]) -- number of jobs whose times alone are asked for
     -- ARGV[5..]: id of each of these; job id and fencing number of each claim of whose job more is asked for
 

@@ -8,9 +8,10 @@ from ...rules.ahead import NOTHING, Ahead
 from ...rules.encoding import encode
 from ...rules.rows import number_of, text_of
 from .. import calls
-from ..arguments import ClaimReport, ClaimRow, End, Joining, TypeSums
+from ..arguments import ClaimReport, End, Joining, TypeSums
 from ..calls import check_kind, flat, pages
 from ..connections.in_flight import InFlight
+from ..recorded_claims import ClaimRow, asking
 from ..replies import Claim, Joined, Synced, parsed_claims
 from ..running import Runner
 
@@ -140,8 +141,7 @@ class Working(Runner):
     def record(self, recording: str, pages: Iterable[tuple[str, Sequence[ClaimRow]]]) -> bool:
         """Write *pages* into a recording: what a worker says of itself, and claims. Return whether the recording is on.
 
-        The server adds its own times. A release ends jobs, and claims those that its reply brings, at one moment: one
-        of these jobs tells the times of all of them. Only a claim that is not plain is looked up by itself.
+        The server adds its own times (`recorded_claims`).
         """
         return all(self._run_together([_recording(recording, *page) for page in pages]))
 
@@ -185,27 +185,6 @@ class Working(Runner):
 
 
 def _recording(recording: str, worker: str, rows: Sequence[ClaimRow]) -> calls.ArrowCall:
-    asked = _asked(rows)
-    others = [(row.job_id, row.fence) for row in rows if not row.is_plain]
-    record = arrow("record")
-    return record, record.arguments(
-        [*(row.job_id for nth, row in enumerate(rows) if nth in asked), *flat(others)],
-        recording=recording,
-        worker=worker,
-        rows="\n".join(f"{row.words} {int(nth in asked)}" for nth, row in enumerate(rows)),
-        plain=len(asked),
-    )
-
-
-def _asked(rows: Sequence[ClaimRow]) -> set[int]:
-    """Return the positions of the plain claims in *rows* whose times tell those of all of them, as few as can be.
-
-    The times of a job are those of the release that brought it, and of the one that told its end: with one job for each
-    slot, every other one is enough.
-    """
-    asked, known = set(), {0}
-    for nth, row in reversed(list(enumerate(rows))):
-        if row.is_plain and (row.release not in known or not row.brought_by):
-            asked.add(nth)
-            known |= {row.release, row.brought_by}
-    return asked
+    record, page = arrow("record"), asking(rows)
+    rest = [*page.plain, *page.others]
+    return record, record.arguments(rest, recording=recording, worker=worker, rows=page.text, plain=len(page.plain))

@@ -20,7 +20,7 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import complete, shared
 from celery_affinity.server import recordings
-from celery_affinity.server.arguments import ClaimReport, ClaimRow, End, Joining, TypeSums
+from celery_affinity.server.arguments import ClaimReport, End, Joining, TypeSums
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
@@ -197,7 +197,7 @@ class LargeFleet:
         """Have a worker hand over as many claims as one call takes."""
         recordings.begin(self.scheduler, "large", for_s=60, kept_s=0)
         claims = [
-            ClaimRow(job_id, fence, 0, 0, False, f"{job_id} {fence}  type 1 done 1 1 1 1  ")
+            (job_id, fence, ("type", "", "done"), 1, 1, 1, 1, 1, 0, 0)
             for job_id, fence in self.claims(worker)[:MOST_RECORDED]
         ]
         assert self.scheduler.record("large", [("{}", claims)])
