@@ -5,6 +5,7 @@ greenlet that it kills for a good one. Here a cold shutdown is to jobs what the 
 job is pending again, and an early-acked one is lost when the worker leaves, of which a dispatcher tells the caller.
 """
 
+import inspect
 import logging
 from typing import Any
 
@@ -12,6 +13,7 @@ from billiard.exceptions import Terminated, WorkerLostError
 from celery.concurrency.solo import TaskPool as SoloPool
 from celery.exceptions import WorkerTerminate
 from celery.platforms import EX_FAILURE
+from celery.worker.request import Request
 from celery.worker.state import active_requests, task_ready
 
 from ..membership.held import RETURNED
@@ -20,6 +22,9 @@ from . import pools
 from .claimed_request import ClaimedRequest
 
 logger = logging.getLogger(__name__)
+
+#: Whether a cancel may announce no retry: not in Celery 5.5.
+_MAY_BE_SILENT = "emit_retry" in inspect.signature(Request.cancel).parameters
 
 #: What the pools gevent and eventlet say of a greenlet that they have killed.
 _KILLED = (False, None, None)
@@ -43,16 +48,16 @@ class CancelledRequest(ClaimedRequest):
     #: `PREEMPTED`; "" for another end.
     _given_back_as = ""
 
-    def cancel(self, pool: Any, signal: Any = None, **options: Any) -> None:
+    def cancel(self, pool: Any, signal: Any = None, *, emit_retry: bool = True) -> None:
         """End the task where the pool can. In the threads pool the task goes on, and the worker waits for its end.
 
         Raises WorkerTerminate in the solo pool: the shutdown interrupts the task, and so ends it.
         """
-        stops = not (self.task.acks_late and options.get("emit_retry", True))  # else the connection was lost
+        stops = not (self.task.acks_late and emit_retry)  # else the connection was lost
         self._is_cancelled = self._reporting is not None
         self._is_left_behind = stops and self._is_cancelled
         try:
-            super().cancel(pool, signal, **options)
+            super().cancel(pool, signal, **({"emit_retry": emit_retry} if _MAY_BE_SILENT else {}))
         except NotImplementedError:
             if stops and isinstance(pool, SoloPool):
                 raise WorkerTerminate(EX_FAILURE) from None
