@@ -197,7 +197,9 @@ def _fleet(
 
 
 def _left_to_celery(reader: Reader, status: Status) -> Iterator[JobForCelery]:
-    left = left_to_celery.still_left(reader, [each.id for each in status.workers if each.withdrawn])
+    left = []
+    with suppress(ResponseError):  # no right to the key
+        left = left_to_celery.still_left(reader, [each.id for each in status.workers if each.withdrawn])
     for each in sorted(left, key=lambda its: its.job_id):
         yield JobForCelery(*each)
 

@@ -87,7 +87,7 @@ def _worker_row(each: WorkerStatus) -> tuple[str, ...]:
     notes += ["its event loop stands still"] if each.stalled else []
     if each.pace and each.is_slow:
         notes.append(f"slow: its {each.pace.type} jobs take {each.pace.times:.1f} times as long as on other workers")
-    notes += [f"rate limit: takes no {', '.join(each.withdrawn)} jobs for the moment"] if each.withdrawn else []
+    notes += [f"takes no {', '.join(each.withdrawn)} jobs for the moment"] if each.withdrawn else []
     note = "; ".join(notes)
     heartbeat = f"{duration(each.last_heartbeat_s)} ago"
     return each.name, ",".join(each.types), str(each.slots), str(each.free), heartbeat, note

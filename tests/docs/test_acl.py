@@ -14,6 +14,7 @@ from celery import Celery
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import ARROWS
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.arguments import Joining
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.acl_users import PAGE, USERS, publish, refused, run_as, version_of
@@ -81,6 +82,17 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
         assert worker.wait(20) == 0
     assert publish(as_user("producer")).returncode == 0, "it waits, with nobody to take it"
     assert not refused(redis_client), "somebody tried what it may not"
+
+
+def test_an_observers_check_names_the_jobs_that_workers_over_http_leave_to_others(as_user, redis_client):
+    scheduler = Scheduler(redis_client, Keys())
+    fleet = ScriptedFleet(scheduler)
+    scheduler.join(Joining("http", "http", (), 1, withdrawn=("pdf",)), {})
+    fleet.publish("pickled", "pdf")
+    redis_client.hset(scheduler.keys.key("left_to_celery", "http"), "pickled", "pdf its body must be JSON")
+    run = affinity(as_user("observer"), "check", "--json")
+    found = {each["id"]: each["what"] for each in json.loads(run.stdout)["findings"]}
+    assert "cannot run pickled of type 'pdf': its body must be JSON" in found["left-to-celery"]
 
 
 def test_check_says_to_each_what_it_may_not_look_at(as_user, redis_client):

@@ -20,7 +20,7 @@ function notes(worker) {
   if (worker.priority) found.push(`priority ${worker.priority}: lower numbers are preferred, if placement is weighted`);
   if (worker.stalled) found.push("✗ its event loop stands still");
   if (worker.is_slow) found.push(`✗ slow: its ${worker.pace.type} jobs take ${worker.pace.times.toFixed(1)} times as long as on other workers`);
-  if (worker.withdrawn.length) found.push(`rate limit: refuses ${worker.withdrawn.join(", ")} for the moment`);
+  if (worker.withdrawn.length) found.push(`takes no ${worker.withdrawn.join(", ")} jobs for the moment`);
   return found.join("; ");
 }
 
