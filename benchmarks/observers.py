@@ -26,7 +26,7 @@ from celery_affinity.observe.metric_list import as_text
 from celery_affinity.observe.metrics import read_metrics
 from celery_affinity.observe.status import Report
 from celery_affinity.server.reader import Reader
-from celery_affinity.transport.reach import scheduler_on
+from celery_affinity.transport.reach import fleet_on, scheduler_on
 from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
 from .bench import say
@@ -117,7 +117,7 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
         client.config_set("slowlog-max-len", 10_000)
         reader = scheduler_on(connection, _TRANSPORT).reader
         task = _in_the_middle(fleet, pending.jobs)
-        observer = Observer(connection)
+        observer = Observer(connection, fleet_on)
         cursor = page_of(reader, Filter("pending"), min(1000, pending.jobs // 2)).cursor
         calls: dict[str, Callable[[], object]] = {
             "status": lambda: text_of_status.status(Report(reader).status()),

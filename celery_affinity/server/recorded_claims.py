@@ -18,10 +18,10 @@ Kind = tuple[str, str, str]
 ClaimRow = tuple[str, str, Kind, int, int, int | None, int | None, int | None, int, int]
 
 
-class Asking(NamedTuple):
+class PageAsking(NamedTuple):
     """A page, and the jobs of which its server is asked: ids of *plain* ones, of which times alone are asked for.
 
-    *others*: job ids and fencing numbers in turn.
+    *others*: each job id, and its fencing number behind it.
     """
 
     text: str
@@ -29,14 +29,14 @@ class Asking(NamedTuple):
     others: Sequence[str]
 
 
-def asking(rows: Sequence[ClaimRow]) -> Asking:
+def asking(rows: Sequence[ClaimRow]) -> PageAsking:
     """Return *rows* as a page, and which of their jobs tell the times of all.
 
     The times of a job are those of the release that brought it, and of the one that told its end: with one job for each
     slot, every other one is enough.
     """
     if not rows:
-        return Asking("", (), ())
+        return PageAsking("", (), ())
     jobs, fences, kinds, enqueued, arrived, started, ended, freed, brought_by, releases = zip(*rows, strict=True)
     nths: dict[Kind, int] = {}
     nth_kinds = [nths.setdefault(kind, len(nths)) for kind in kinds]
@@ -53,7 +53,7 @@ def asking(rows: Sequence[ClaimRow]) -> Asking:
             known.add(brought_by[nth])
     columns = (jobs, fences, nth_kinds, enqueued, arrived, started, ended, freed, brought_by, releases, asked)
     text = json.dumps([list(nths), *columns], separators=(",", ":"), check_circular=False)
-    return Asking(text, plain[::-1], [word for nth in reversed(others) for word in (jobs[nth], fences[nth])])
+    return PageAsking(text, plain[::-1], [word for nth in reversed(others) for word in (jobs[nth], fences[nth])])
 
 
 def read(text: str) -> list[tuple[ClaimRow, bool]]:

@@ -7,7 +7,7 @@
 -- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
 local PLACE = "key:near:"
 local BLANK = 32 -- the byte
-local LONG = 2000 -- bytes of the heads of a hint, those of some 40 lanes, of which more are not kept from call to call
+local LONG = 2000 -- bytes of the heads of a hint, as 40 lanes have: longer ones are not kept from call to call
 
 -- RETURNS the type whose lanes are the near lanes of `hint`.
 function locality.place_of(hint)
