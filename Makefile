@@ -41,7 +41,7 @@ test: $(VENV)/.test
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -n 4 --dist worksteal -m slow $(ARGS)
 
-# More of the random steps that `make test` makes 4,500 of, from a seed that it prints: SEED=... makes the same again.
+# More of the random steps that `make test` makes 3,600 of, from a seed that it prints: SEED=... makes the same again.
 # Some 600 a second, on each server; more of them with `python -m tests.conformance.alone`, which has no server
 # and checks only what must hold of any state.
 conformance: $(VENV)/.test

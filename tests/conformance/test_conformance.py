@@ -15,7 +15,7 @@ from .machine import STEPS_IN_A_RUN, Conformance
 from .walk import run
 from .wire import Wire
 
-USUAL_STEPS = 4500
+USUAL_STEPS = 3600
 STEPS = int(os.environ.get("CONFORMANCE_STEPS", USUAL_STEPS))
 SCRIPT_STEPS = STEPS if STEPS > 10_000 else STEPS // 9
 SEED = int(os.environ.get("CONFORMANCE_SEED") or random.randrange(2**32))
