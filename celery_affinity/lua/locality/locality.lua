@@ -7,7 +7,8 @@
 -- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
 local PLACE = "key:near:"
 local BLANK = 32 -- the byte
-local LONG = 2000 -- bytes of the heads of a hint, as 40 lanes have: longer ones are not kept from call to call
+local LONG = 2000 -- bytes of the heads of a hint, as 40 lanes have: of longer ones a worker of FEW types reads its own
+local FEW = 3
 
 -- RETURNS the type whose lanes are the near lanes of `hint`.
 function locality.place_of(hint)
@@ -187,7 +188,7 @@ local function oldest_near(waiting, all, first)
         local heads = all[nth]
         local head = heads and known_heads.of[heads]
         if head == nil then
-            if #heads > LONG then
+            if #heads > LONG and #waiting.types <= FEW then
                 head = read_some(waiting, heads)
             else
                 head = read(heads)
