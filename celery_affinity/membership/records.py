@@ -6,6 +6,7 @@ A task's end notes values alone: it is on the way to the next task. The heartbea
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 
 from ..clock import SECOND_US
 from ..rules import known_marks, lanes
@@ -53,7 +54,6 @@ class Records:
         #: Number of a release, and the fencing numbers of the claims that its reply brought.
         self._brought: list[tuple[int, list[str]]] = []
         self._brought_by: dict[str, int] = {}  # fencing number -> number of that release
-        self._kinds: dict[tuple[str, bool | None, int, str, bool], Kind] = {}
 
     # -- what the claims tell
 
@@ -121,12 +121,15 @@ class Records:
 
     def _rows(self, noted: Sequence[_Noted], brought_by: Callable[[str, int], int]) -> Iterator[ClaimRow]:
         offset_us = self._clock.now_us() - round(time.monotonic() * SECOND_US)
+        kind = cache(self._kind)  # for these claims alone: messages may say ever new priorities
         for job, fence, type_, since_us, on_demand, priority, how, arrived, started, ended, freed, release in noted:
             at_us = since_us - offset_us
+            if not isinstance(priority, int):  # a message may say anything
+                priority, on_demand = 0, None if priority else on_demand
             yield (
                 job,
                 fence,
-                self._kind(type_, on_demand, priority or 0, how, job[-1:] in known_marks.ALL),
+                kind(type_, on_demand, priority, how, job[-1:] in known_marks.ALL),
                 since_us,
                 int(arrived * SECOND_US) - at_us,
                 None if started is None else int(started * SECOND_US) - at_us,
@@ -136,17 +139,11 @@ class Records:
                 release,
             )
 
-    def _kind(self, type_: str, on_demand: bool | None, priority: object, how: str, is_marked: bool) -> Kind:
-        """Return the kind of a claim. *priority*: as its message says, which may be anything."""
-        if not isinstance(priority, int):
-            priority, on_demand = 0, None
-        known = self._kinds.get((type_, on_demand, priority, how, is_marked))
-        if known is None:
-            outcome, lane = _IN_A_TRACE.get(how, how), ""
-            if outcome in _PLAIN and on_demand is not None and not is_marked:
-                lane = lanes.name(on_demand, MAX_PRIORITY - priority if self._lower_first else priority)
-            known = self._kinds[type_, on_demand, priority, how, is_marked] = (type_, lane, outcome)
-        return known
+    def _kind(self, type_: str, on_demand: bool | None, priority: int, how: str, is_marked: bool) -> Kind:
+        outcome, lane = _IN_A_TRACE.get(how, how), ""
+        if outcome in _PLAIN and on_demand is not None and not is_marked:
+            lane = lanes.name(on_demand, MAX_PRIORITY - priority if self._lower_first else priority)
+        return type_, lane, outcome
 
 
 def _noted(held: Held, how: str, ended_s: float | None, freed_s: float | None, release: int) -> _Noted:
