@@ -30,6 +30,7 @@ from .support.fleet import Fleet
 from .support.in_flight import in_flight  # noqa: F401  # a fixture
 from .support.order import dealt
 from .support.processes import MARK, running_processes, wait_until
+from .support.refusing_proxy import proxy  # noqa: F401  # a fixture
 from .support.results_away import forget_results
 from .support.template import TEMPLATE
 

@@ -4,6 +4,8 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 
+import pytest
+
 from .serving_loop import HOST, ServingLoop
 
 _CHUNK = 65536
@@ -143,3 +145,11 @@ class RefusingProxy:
 
     def close(self):
         self._loop.close()
+
+
+@pytest.fixture
+def proxy(valkey):
+    """A proxy in front of Valkey."""
+    proxy = RefusingProxy(valkey.port)
+    yield proxy
+    proxy.close()

@@ -10,14 +10,6 @@ from celery_affinity.server.connections.kept import taken_from
 from celery_affinity.transport.transport import Transport
 
 from ..support.passing_errors import PASSING, REFUSES_WRITES
-from ..support.refusing_proxy import RefusingProxy
-
-
-@pytest.fixture
-def proxy(valkey):
-    proxy = RefusingProxy(valkey.port)
-    yield proxy
-    proxy.close()
 
 
 @pytest.fixture

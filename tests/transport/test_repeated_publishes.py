@@ -15,17 +15,9 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES
-from ..support.refusing_proxy import RefusingProxy
 
 #: A lost connection, and what servers say in a state that passes.
 LOST = [each for each in PASSING if not each.startswith(("ASK", "MOVED"))]
-
-
-@pytest.fixture
-def proxy(valkey):
-    proxy = RefusingProxy(valkey.port)
-    yield proxy
-    proxy.close()
 
 
 @pytest.fixture

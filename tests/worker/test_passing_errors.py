@@ -13,20 +13,12 @@ from ..support.apps import APP
 from ..support.fleet import POOLS_IN_TIME
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES
 from ..support.processes import start_worker, wait_until
-from ..support.refusing_proxy import RefusingProxy
 
 #: One error of each code, and one without.
 ERRORS = tuple({error.split()[0]: error for error in (*PASSING, *REFUSES_WRITES, *LOGIN)}.values())
 
 #: The commands by which a worker waits: for jobs, and for broadcasts once it has subscribed.
 WAITS = "BRPOP"
-
-
-@pytest.fixture
-def proxy(valkey):
-    proxy = RefusingProxy(valkey.port)
-    yield proxy
-    proxy.close()
 
 
 def worker_behind(proxy, fleet, pool):
