@@ -112,5 +112,4 @@ FOR_A_CLAIM = (
     "on_demand_age_cap_us",
     "rarity",
     "priority_reversed",
-    "revision",
 )

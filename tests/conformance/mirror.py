@@ -86,6 +86,8 @@ def _parsed(line):
         value = dict.fromkeys(value, 0)  # some are of before
     if name in (key("heads"), key("first_heads"), key("near_heads")):
         value = {lanes_of: packed if lanes_of == "!" else _lanes(packed) for lanes_of, packed in value.items()}
+    if name == key("settings") and "for_claims" in value:
+        value["for_claims"] = value["for_claims"].rpartition(" ")[0]  # then the time of the last change
     if name == key("recurs"):
         value = {place: set(names.split(" ")) for place, names in value.items()}
     if kept_s is not None and type_ == "hash":

@@ -222,10 +222,13 @@ def test_of_several_types_the_job_with_the_most_points_goes_first(redis_client):
     shown = {name: str(getattr(weights, name)) for name in ("on_demand_age_cap_us",)}
     shown |= {f"{name}_weight": str(getattr(weights, name)) for name in ("priority", "age", "rarity", "on_demand")}
     fleet.scheduler.configure({"worker_timeout_us": "10000000000", "on_demand_age_weight": "2", **shown})
+    for type_ in "abc":
+        fleet.join(f"of-{type_}", type_)
+        fleet.publish(f"busy-{type_}", type_)
     fleet.join("worker", "a", "b", "c")
     fleet.publish("first", "a")
     (claim,) = fleet.inbox("worker")
-    waiting, slots = {}, dict.fromkeys("abc", 1)
+    waiting, slots = {}, dict.fromkeys("abc", 2)
 
     def points(job):
         type_, priority, on_demand, enqueued_us = waiting[job]
@@ -240,8 +243,8 @@ def test_of_several_types_the_job_with_the_most_points_goes_first(redis_client):
             waiting[job] = type_, priority, on_demand, fleet.now_us
         if draw.random() < 0.1:
             type_ = draw.choice("abc")
-            slots[type_] = draw.randrange(1, 5)
-            redis_client.hset(fleet.scheduler.keys.key("capacity"), type_, slots[type_])
+            slots[type_] = draw.randrange(2, 6)
+            fleet.sync(f"of-{type_}", slots=slots[type_] - 1, other=slots[type_] - 2)
         if draw.random() < 0.05:
             weights = replace(weights, rarity=draw.choice((0, 12, 30)))
             fleet.scheduler.configure({"rarity_weight": str(weights.rarity)})
@@ -250,6 +253,24 @@ def test_of_several_types_the_job_with_the_most_points_goes_first(redis_client):
             (claim,) = fleet.end("worker", claim)
             assert claim.job_id == min(waiting, key=points), number
             del waiting[claim.job_id]
+
+
+def test_slots_that_were_overwritten_count_no_more_after_a_repair(fleet):
+    """The worker of ``excel`` alone has a slot of its own, so a job of ``pdf`` is the rarer one."""
+    fleet.join("of-excel", "excel")
+    fleet.join("worker", "pdf", "excel", slots=2)
+    for number in range(3):
+        fleet.publish(f"busy{number}", "excel")
+    claims = fleet.inbox("worker")
+    fleet.scheduler.client.hset(fleet.scheduler.keys.key("capacity"), mapping={"pdf": 3, "excel": 1})
+    fleet.scheduler.configure({"age_weight": "0"})  # a claim reads the slots anew
+    for number in range(3):
+        fleet.publish(f"excel{number}", "excel")
+    for number in range(3):
+        fleet.publish(f"pdf{number}", "pdf")
+    assert [each.job_id for each in fleet.end("worker", claims[0])] == ["excel0"]
+    fleet.scheduler.repair()
+    assert [each.job_id for each in fleet.end("worker", claims[1])] == ["pdf0"]
 
 
 @pytest.mark.parametrize(

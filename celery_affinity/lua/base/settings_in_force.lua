@@ -1,5 +1,6 @@
 -- settings_in_force: reads and writes settings. Key `conf` has what an app.conf said last, key `settings` what counts:
 -- a change at run time stands there until it is reset, or until app.conf's own value changes.
+local MOST_EXACT = 2 ^ 53 -- up to this number, each whole number differs from the next
 
 -- RETURNS the value of a setting that Redis does not have.
 function settings_in_force.default_of(name)
@@ -34,18 +35,22 @@ end
 
 -- RETURNS the settings by which a claim chooses that has a choice of jobs: a table for many calls, which also keeps
 -- what `best_heads` makes of them, and the points of a type with one slot (`most_rarity`). A change writes them as one
--- text, so that a claim reads one field.
+-- text, so that a claim reads one field. Another change of slots has another text too, and so another table.
 function settings_in_force.for_a_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""
     return meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
 end
 
--- RETURNS that text, of the settings as they are now.
-function settings_in_force.words_for_claims()
+-- RETURNS that text, of the settings as they are now. `last`: the text so far, false or nil for none. The last word is
+-- the time, µs, and greater than in any text before: what is kept of slots and settings holds for one text.
+function settings_in_force.words_for_claims(last)
     local words = {}
     for i, value in ipairs(redis.call("HMGET", key.settings, unpack(defaults.FOR_A_CLAIM))) do
         words[i] = value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
     end
+    local before = tonumber(string.match(last or "", " (%d+)$")) or 0
+    before = before < MOST_EXACT and before or 0
+    words[#words + 1] = string.format("%.0f", math.max(before + 1, call.now_us))
     return table.concat(words, " ")
 end
 
@@ -62,6 +67,11 @@ local function put(name, value)
     end
 end
 
+-- Settings, or the slots of a type, have changed: what claims keep of them holds no more.
+function settings_in_force.renew_for_claims()
+    put("for_claims", settings_in_force.words_for_claims(redis.call("HGET", key.settings, "for_claims")))
+end
+
 -- Counts a change. Jobs carry priorities in the order of their app.conf: another order at run time reverses them all.
 -- RETURNS the revision of the settings.
 local function count_change()
@@ -72,7 +82,7 @@ local function count_change()
         redis.call("HINCRBY", key.settings, "limits_revision", 1)
     end
     local revision = redis.call("HINCRBY", key.settings, "revision", 1)
-    put("for_claims", settings_in_force.words_for_claims())
+    settings_in_force.renew_for_claims()
     return revision
 end
 

@@ -71,6 +71,7 @@ local function change_slots(profile, types, by)
     end
     many.call("HSET", key.capacity, fields)
     many.call("HDEL", key.capacity, gone)
+    settings_in_force.renew_for_claims()
 end
 
 -- Adds a worker, whose row has profile and slots, to its profile, which comes with its first worker.

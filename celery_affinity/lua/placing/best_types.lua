@@ -1,7 +1,8 @@
 -- best_types: which head goes first of those of several types, where a free slot fits all of them, and a type's rarity
--- goes by all its slots. The points of each type are kept, as they were at one time, for these heads and this number of
--- slots: those of slow heads (`best_heads`) grow alike, and those of fast heads. So a claim looks at two numbers of a
--- type, and works them out only if its heads are others.
+-- goes by all its slots. The points of each type are kept, as they were at one time, for these heads: those of slow
+-- heads (`best_heads`) grow alike, and those of fast heads. So a claim looks at two numbers of a type, and works them
+-- out only if its heads are others. The numbers of slots are read when the points are made: after a change of slots,
+-- `settings` is another table.
 local NONE = -1 / 0
 
 local fleets = kept.cache(protocol.MOST_FLEETS) -- prefix of a fleet's keys -> list of types -> their points
@@ -11,28 +12,32 @@ local function of_fleet()
     return fleets.of[key.base] or kept.keep(fleets, key.base, kept.cache(protocol.MOST_COMPARISONS))
 end
 
--- RETURNS a table for the points of types by these settings at the time of now, by position: heads and numbers of slots
--- that they are of; place and points of the best slow head, and of the best fast one; and of all, until when they hold.
-local function new_points(settings)
+-- RETURNS a table for the points of `types` by these settings at the time of now, by position: what they have for being
+-- rare; the heads that they are of; place and points of the best slow head, and of the best fast one; and of all, until
+-- when they hold.
+local function new_points(types, settings)
+    local rarity = {}
+    for nth, slots in ipairs(lanes.fields(key.capacity, types)) do
+        rarity[nth] = score.rarity(slots or 1, settings)
+    end
     return {
-        settings = settings, made_us = call.now_us, until_us = math.huge, heads = {}, slots = {},
+        settings = settings, made_us = call.now_us, until_us = math.huge, rarity = rarity, heads = {},
         slow = {}, slow_place = {}, fast = {}, fast_place = {},
     }
 end
 
 -- Works out the points of the `nth` type.
-local function renew(points, nth, type, heads, slots)
-    points.heads[nth], points.slots[nth] = heads, slots
+local function renew(points, nth, type, heads)
     if heads == "" then
         points.slow[nth], points.fast[nth] = NONE, NONE
-        return
+    else
+        local found, rarity = best_heads.compared(type, heads, points.settings), points.rarity[nth]
+        local gained, gained_fast = score.gained(points.made_us - found.made_us, points.settings)
+        points.slow[nth], points.slow_place[nth] = found.slow + gained + rarity, found.slow_place
+        points.fast[nth], points.fast_place[nth] = found.fast + gained_fast + rarity, found.fast_place
+        points.until_us = math.min(points.until_us, found.until_us)
     end
-    local found = best_heads.compared(type, heads, points.settings)
-    local gained, gained_fast = score.gained(points.made_us - found.made_us, points.settings)
-    local rarity = score.rarity(slots or 1, points.settings)
-    points.slow[nth], points.slow_place[nth] = found.slow + gained + rarity, found.slow_place
-    points.fast[nth], points.fast_place[nth] = found.fast + gained_fast + rarity, found.fast_place
-    points.until_us = math.min(points.until_us, found.until_us)
+    points.heads[nth] = heads
 end
 
 -- RETURNS whether the head of one type, at the place that `places` says, goes first of two with as many points.
@@ -46,9 +51,9 @@ local function points_of(types, settings)
     local lists = of_fleet()
     local points, now_us = lists.of[types], call.now_us
     if not points then
-        return kept.keep(lists, types, new_points(settings))
+        return kept.keep(lists, types, new_points(types, settings))
     elseif points.settings ~= settings or now_us < points.made_us or now_us > points.until_us then
-        points = new_points(settings)
+        points = new_points(types, settings)
         lists.of[types] = points
     end
     return points
@@ -56,14 +61,14 @@ end
 
 -- RETURNS the type whose head goes first, and the place of this head; nil if there is none.
 local function first_type(choice)
-    local types, heads, capacities = choice.types, choice.heads, choice.capacities
+    local types, heads = choice.types, choice.heads
     local points = points_of(types, choice.settings)
-    local its_heads, slots, slow, fast = points.heads, points.slots, points.slow, points.fast
+    local its_heads, slow, fast = points.heads, points.slow, points.fast
     local most_slow, first_slow, most_fast, first_fast = NONE, nil, NONE, nil
     for nth = 1, #types do
         local current = heads[types[nth]] or ""
-        if its_heads[nth] ~= current or slots[nth] ~= capacities[nth] then
-            renew(points, nth, types[nth], current, capacities[nth])
+        if its_heads[nth] ~= current then
+            renew(points, nth, types[nth], current)
         end
         local its_slow, its_fast = slow[nth], fast[nth]
         if its_slow > most_slow
@@ -107,8 +112,5 @@ end
 
 -- RETURNS a choice, as `which_job.among` does, among the jobs of `types`, a list that is kept for many calls.
 function best_types.choice(types, heads, settings)
-    return {
-        types = types, heads = heads, settings = settings, capacities = lanes.fields(key.capacity, types),
-        first = first, popped = popped, changed = changed,
-    }
+    return { types = types, heads = heads, settings = settings, first = first, popped = popped, changed = changed }
 end

@@ -26,16 +26,17 @@ local function setting(value, name)
     return derived.number(value)
 end
 
--- Settings without a value have what app.conf said last. The text by which claims go follows from the others; its last
--- word is the revision at their last change; so does that of shares.
+-- Settings without a value have what app.conf said last. The text by which claims go follows from the others, but for
+-- its last word, the time of the last change; so does that of shares.
 local function fix_settings()
     local conf = derived.table_of(key.conf)
     derived.all("hash", key.settings, function(value, name)
         return setting(value, name) or setting(conf[name], name)
     end, conf)
     derived.one("hash", key.settings, "for_claims", function(found)
-        local words = settings_in_force.words_for_claims()
-        local has_changed = found or redis.call("HEXISTS", key.settings, "priority_reversed") == 1
+        local words = settings_in_force.words_for_claims(found)
+        local has_changed = found or redis.call("EXISTS", key.capacity) == 1
+            or redis.call("HEXISTS", key.settings, "priority_reversed") == 1
         local is_same = string.match(found or "", "^(.*) %d+$") == string.match(words, "^(.*) %d+$")
         return has_changed and not is_same and words or found
     end)

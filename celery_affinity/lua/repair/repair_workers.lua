@@ -123,6 +123,9 @@ local function fix_sums()
             return type(should) ~= "function" and should or should and should(found)
         end, entries)
     end
+    if not call.found then
+        settings_in_force.renew_for_claims()
+    end
     for _, type in ipairs(served) do
         if (sums[key.capacity][2][type] or 0) == 0 then
             repair_types.fix_published(type)

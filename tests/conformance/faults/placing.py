@@ -49,8 +49,14 @@ FAULTS = (
     Fault(
         "placing/which_job", "if settings.priority_percentage ~= 100 then", "if settings.priority_percentage > 0 then"
     ),
-    Fault("placing/best_types", "its_heads[nth] ~= current or ", "", _OF_TYPES),
-    Fault("placing/best_types", " or slots[nth] ~= capacities[nth] then", " then", _OF_TYPES),
+    Fault("placing/best_types", "if its_heads[nth] ~= current then", "if not its_heads[nth] then", _OF_TYPES),
+    Fault(
+        "fleet/workers",
+        'many.call("HDEL", key.capacity, gone)\n    settings_in_force.renew_for_claims()',
+        'many.call("HDEL", key.capacity, gone)',
+        _OF_TYPES,
+    ),
+    Fault("base/settings_in_force", "math.max(before + 1, call.now_us)", "call.now_us", _OF_TYPES),
     Fault("placing/best_types", "points.settings ~= settings or ", "", _OF_TYPES),
     Fault("placing/best_types", "now_us < points.made_us or ", "", _SET_BACK),
     Fault("placing/best_types", " or now_us > points.until_us then", " then", _OF_TYPES),

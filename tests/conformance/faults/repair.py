@@ -33,6 +33,12 @@ FAULTS = (
         "(name == key.capacity or name == key.free_slots and not found)",
         "name == key.capacity",
     ),
+    Fault(
+        "repair/repair_workers",
+        "if not call.found then\n        settings_in_force.renew_for_claims()",
+        "if false then\n        settings_in_force.renew_for_claims()",
+        "tests/server/test_placing.py::test_slots_that_were_overwritten_count_no_more_after_a_repair",
+    ),
     Fault("repair/derived", 'type(should) == "number" and string.format("%.0f", should) or should', "should"),
     Fault("repair/repair_keyed", "id, is_kept and row.enqueued }", "id, row.enqueued }"),
     Fault(

@@ -26,7 +26,7 @@ class InForce:
         self.revision = 0
         """Grows with each change."""
         self.for_claims = ""
-        """What a claim needs, as it was at the last change."""
+        """What a claim needs, as it was at the last change, of settings or of workers; in Redis the time follows."""
         self.limits_revision = 0
         """Grows with each change of the limits of keys."""
 
@@ -90,9 +90,13 @@ class InForce:
             self.shares_era += 1
             self.limits_revision += 1
         self.revision += 1
-        counted = {**DEFAULTS, **self.values, "revision": str(self.revision)}
-        self.for_claims = " ".join(counted[name] for name in FOR_A_CLAIM)
+        self.renew_for_claims()
         return self.revision
+
+    def renew_for_claims(self) -> None:
+        """Settings, or the slots of a type, have changed."""
+        counted = {**DEFAULTS, **self.values}
+        self.for_claims = " ".join(counted[name] for name in FOR_A_CLAIM)
 
 
 def _of_keys(limits: str | None) -> list[str]:

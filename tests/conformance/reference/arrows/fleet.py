@@ -50,6 +50,7 @@ def join(
         worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
     worker.stops = stops or worker.stops
     worker.priority = priority
+    cohort.settings.renew_for_claims()
     workers.say_what_is_kept(cohort, worker)
     placing.recount(worker, now_us)
     keyed.recheck(cohort, now_us)
