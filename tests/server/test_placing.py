@@ -255,6 +255,23 @@ def test_of_several_types_the_job_with_the_most_points_goes_first(redis_client):
             del waiting[claim.job_id]
 
 
+def test_slots_that_change_twice_at_one_time_count_both_times(fleet):
+    """The time stands still between two changes, as it does when the clock is set back."""
+    for type_ in ("pdf", "excel"):
+        fleet.join(f"of-{type_}", type_)
+        fleet.publish(f"busy-{type_}", type_)
+    fleet.join("worker", "pdf", "excel", slots=2)
+    for name in ("busy0", "busy1", "pdf0", "pdf1"):
+        fleet.publish(name, "pdf")
+    for number in range(2):
+        fleet.publish(f"excel{number}", "excel")
+    claims = fleet.inbox("worker")
+    fleet.sync("of-excel", slots=2, other=1)
+    assert [each.job_id for each in fleet.end("worker", claims[0])] == ["pdf0"]
+    fleet.sync("of-pdf", slots=3, other=2)
+    assert [each.job_id for each in fleet.end("worker", claims[1])] == ["excel0"]
+
+
 def test_slots_that_were_overwritten_count_no_more_after_a_repair(fleet):
     """The worker of ``excel`` alone has a slot of its own, so a job of ``pdf`` is the rarer one."""
     fleet.join("of-excel", "excel")

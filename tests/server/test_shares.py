@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import MOST_OPENED
 from celery_affinity.rules.redis_keys import Keys
 
@@ -259,6 +260,18 @@ def test_a_job_without_a_tenant_goes_when_it_is_the_oldest(fleet):
         fleet.scheduler.advance(1)
         fleet.end("worker", *claims, inline=False)
     assert order == ["a0$", "b$", "a1$", "plain", "a2$"]
+
+
+def test_a_replayed_job_whose_rules_nobody_could_read_goes_when_it_is_the_oldest(fleet, redis_client):
+    """Its id says that it has a tenant, and it has none: whosever turn it is, others would go before it for ever."""
+    fleet.join("worker", PDF)
+    fleet.publish("busy", PDF)
+    redis_client.lpush("list", "message")
+    fleet.scheduler.ingest("list", [NewJob("bad$", PDF, "message", readable=False)])
+    assert fleet.scheduler.replay(["bad$"]) == ["bad$"]
+    fleet.scheduler.advance(1)
+    flood(fleet, "a", "b")
+    assert order_of(fleet, 3)[1] == "bad$"
 
 
 def test_a_tenants_maximum_counts_beside_its_share(fleet):

@@ -177,8 +177,8 @@ end
 -- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
 -- the heads of its type.
 function shares.turn(job)
-    if not tenants.shares() or not (marks.has_tenant_alone(job.id)
-        or marks.may_have_tenant(job.id) and tenant_of(job.id)) then
+    local is_of_one = marks.has_tenant_alone(job.id)
+    if not tenants.shares() or not (is_of_one or marks.may_have_tenant(job.id) and tenant_of(job.id)) then
         return job
     end
     local turns = key.turns(job.type, job.lane, (tenants.shares()))
@@ -187,6 +187,9 @@ function shares.turn(job)
         if not turn or id == job.id then
             return job -- if there is none, a tick is still to give turns, or somebody deleted these
         elseif redis.call("ZSCORE", key.lane(job.type, job.lane), id) then
+            if is_of_one and not tenant_of(job.id) then
+                return job -- replayed: its message said a mark, and rules that nobody could read
+            end
             return { id = id, type = job.type, lane = job.lane, enqueued = enqueued, nth = job.nth }
         end
         redis.call("ZREM", turns, turn) -- somebody deleted the job's place

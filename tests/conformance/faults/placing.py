@@ -5,6 +5,7 @@ from .fault import Fault
 _SET_BACK = "tests/server/test_placing.py::test_a_comparison_of_heads_is_not_believed_while_the_clock_is_set_back"
 _NO_DEMAND = "tests/server/test_placing.py::test_an_id_that_looks_like_a_job_on_demand_keeps_nobody_from_looking_ahead"
 _BY_SETTINGS = "tests/server/test_placing.py::test_a_slot_of_several_types_that_is_free_again_goes_by_the_settings"
+_TWICE = "tests/server/test_placing.py::test_slots_that_change_twice_at_one_time_count_both_times"
 _OF_TYPES = "tests/server/test_placing.py::test_of_several_types_the_job_with_the_most_points_goes_first"
 _LANES_CROSS = "tests/server/test_placing.py::test_points_that_grew_between_two_claims_count_when_lanes_cross"
 
@@ -56,7 +57,7 @@ FAULTS = (
         'many.call("HDEL", key.capacity, gone)',
         _OF_TYPES,
     ),
-    Fault("base/settings_in_force", "math.max(before + 1, call.now_us)", "call.now_us", _OF_TYPES),
+    Fault("base/settings_in_force", "math.max(before + 1, call.now_us)", "call.now_us", _TWICE),
     Fault("placing/best_types", "points.settings ~= settings or ", "", _OF_TYPES),
     Fault("placing/best_types", "now_us < points.made_us or ", "", _SET_BACK),
     Fault("placing/best_types", " or now_us > points.until_us then", " then", _OF_TYPES),

@@ -122,6 +122,12 @@ FAULTS = (
     Fault("keyed/tenants", "        if text_of_shares or words[3] then", "        if text_of_shares then"),
     Fault("keyed/tenants", "        if text_of_shares or words[3] then", "        if words[3] then"),
     Fault("types/rule_changes", '            redis.call("HDEL", key.settings, "has_pauses")\n', ""),
+    Fault(
+        "keyed/shares",
+        "if is_of_one and not tenant_of(job.id) then",
+        "if false then",
+        "tests/server/test_shares.py::test_a_replayed_job_whose_rules_nobody_could_read_goes_when_it_is_the_oldest",
+    ),
     # The account of a tenant.
     Fault("keyed/shares", "with_more(its_key, start, usual_us - used_us)", "with_more(its_key, start, usual_us)"),
     Fault("keyed/shares", "with_more(its_key, start, usual_us", "with_more(its_key, tag_of(its_key), usual_us", _IDLE),
