@@ -1,8 +1,8 @@
 """``python -m tests.whole.matrix [CORNER ...]``: real servers and workers, on the corners of what is supported.
 
 Each corner is an environment of its own under ``build/matrix``. Its tests run on Valkey and on Redis, where the machine
-has one; with ``--server PATH``, on that server alone, and with them all tests of the scripts. Returns 1 if a test
-fails, unless its corner may fail.
+has one. With ``--server PATH`` those of what a server can break run on that server alone, with the newest packages.
+Returns 1 if a test fails, unless its corner may fail.
 """
 
 import argparse
@@ -56,8 +56,19 @@ TESTS = (
     "tests/client/test_misspelt_configuration.py",
 )
 
-#: What a server can break beyond that.
-TESTS_OF_A_SERVER = ("tests/server", "tests/conformance")
+#: Tests of the parts that a server can break: scripts, the random walks, connections with TLS, workers in every pool,
+#: outages, keys, merged calls, results.
+TESTS_OF_A_SERVER = (
+    "tests/server",
+    "tests/conformance",
+    "tests/transport/test_transport.py",
+    "tests/worker/test_worker.py",
+    "tests/worker/test_pools.py",
+    "tests/worker/test_merged_run.py",
+    "tests/whole/test_blip.py",
+    "tests/whole/test_keys.py",
+    "tests/backends/test_valkey.py",
+)
 
 _SHOWN = ("celery", "kombu", "redis")
 
@@ -121,7 +132,7 @@ class Run:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        return (*TESTS_OF_A_SERVER, *TESTS) if self.server else TESTS
+        return TESTS_OF_A_SERVER if self.server else TESTS
 
     @property
     def python(self) -> Path:
