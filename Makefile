@@ -83,7 +83,8 @@ parity: $(VENV)/.parity
 	$(BIN)/python -m tests.whole.parity $(ARGS)
 
 # The oldest and the newest packages and Pythons that are supported, each in an environment of its own under build/matrix.
-# One corner has pre-releases, and may fail. Some seven minutes each; ARGS=oldest runs one, ARGS=--write-docs all of them, for the docs.
+# One corner has pre-releases, and may fail. Some seven minutes each; ARGS=oldest runs one, ARGS="--server PATH" the newest
+# on another server, ARGS="all --server PATH --write-docs" all of them, for the docs.
 matrix: $(VENV)/.test
 	$(BIN)/python -m tests.whole.matrix $(ARGS)
 

@@ -2,12 +2,11 @@
 
 A test that names `server` or `redis_client` runs once on Valkey, and once more on Redis where `redis-server` is
 installed; one that names `valkey` as well runs on Valkey alone, and one with the mark `slow_on_redis` runs on Redis
-with the slow tests only.
+with the slow tests only. `support.servers` says how all of them run on another server.
 """
 
 import importlib
 import os
-import shutil
 import signal
 import sys
 import uuid
@@ -23,6 +22,7 @@ from celery import _state
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.redis_keys import Keys
 
+from .support import servers
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
 from .support.apps import APP, forget_connections
 from .support.cluster import Cluster
@@ -45,8 +45,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 hypothesis.settings.register_profile("without deadlines", deadline=None)
 hypothesis.settings.load_profile("without deadlines")
 
-EXECUTABLES = {"valkey": None, "redis": shutil.which("redis-server")}
-INSTALLED = [name for name, path in EXECUTABLES.items() if name == "valkey" or path]
+servers.use_the_other()
 
 
 def pytest_configure(config):
@@ -69,7 +68,7 @@ def pytest_collection_modifyitems(items):
 
 def pytest_generate_tests(metafunc):
     if "server" in metafunc.fixturenames:
-        names = ["valkey"] if "valkey" in metafunc.fixturenames else INSTALLED
+        names = ["valkey"] if "valkey" in metafunc.fixturenames else servers.INSTALLED
         if metafunc.definition.get_closest_marker("slow_on_redis"):
             names = [each if each == "valkey" else pytest.param(each, marks=pytest.mark.slow) for each in names]
         metafunc.parametrize("server", names, indirect=True, scope="session")
@@ -82,7 +81,7 @@ def _servers():
 
     def get(name):
         if name not in started:
-            started[name] = EmbeddedServer(executable=EXECUTABLES[name])
+            started[name] = EmbeddedServer(executable=servers.EXECUTABLES[name])
             started[name].start()
         return started[name]
 

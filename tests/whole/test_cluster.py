@@ -11,13 +11,13 @@ from redis.crc import key_slot
 from celery_affinity import Affinity, Merge
 from celery_affinity.rules.redis_keys import Keys
 
-from ..conftest import EXECUTABLES
 from ..support.apps import APP
 from ..support.cluster import Cluster
 from ..support.command import affinity
 from ..support.fleet import PoolsOnACluster, closing
 from ..support.load import Load
 from ..support.processes import wait_until
+from ..support.servers import EXECUTABLES
 
 #: Longest time, s, after the last fault until each pool has begun a job.
 STANDS_STILL_S = 5

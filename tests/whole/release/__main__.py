@@ -38,15 +38,15 @@ def main() -> int:
             print(f"  WRONG {line}")
         (wheel,) = [each for each in packages if each.suffix == ".whl"]
         if not wrong:
-            for python in _supported(source):
-                _install_and_run(python, wheel)
+            untried = [python for python in _supported(source) if not _install_and_run(python, wheel)]
     except building.NotReadyError as exc:
         print(f"  WRONG {exc}")
         return 1
     if wrong:
         print(f"{version} ({options.ref}): not ready, in {building.OUTPUT / 'dist'}")
         return 1
-    print(f"{version} ({options.ref}): ready, in {building.OUTPUT / 'dist'}; kept as {building.keep(wheel)}")
+    ready = f"ready, but not tried with Python {', '.join(untried)}" if untried else "ready"
+    print(f"{version} ({options.ref}): {ready}, in {building.OUTPUT / 'dist'}; kept as {building.keep(wheel)}")
     return 0
 
 
@@ -72,11 +72,12 @@ def _supported(source: Path) -> list[str]:
     return numbers
 
 
-def _install_and_run(version: str, wheel: Path) -> None:
+def _install_and_run(version: str, wheel: Path) -> bool:
+    """Return whether the machine has that Python; NotReadyError if the wheel does not work with it."""
     found = interpreter(version)
     if found is None:
         print(f"Python {version}: not on this machine, NOT TRIED", flush=True)
-        return
+        return False
     folder = building.OUTPUT / f"python{version}"
     python = building.install(found, folder, wheel)
     with tempfile.TemporaryDirectory() as name:
@@ -95,6 +96,7 @@ def _install_and_run(version: str, wheel: Path) -> None:
     if "specialist" not in said or "versatile" not in said:
         raise building.NotReadyError(f"Python {version}: status of the README's example shows no workers:\n{said}")
     print(f"Python {number}: installed, and the README's example ran", flush=True)
+    return True
 
 
 def _options() -> argparse.Namespace:
