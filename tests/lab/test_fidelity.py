@@ -95,6 +95,7 @@ def test_a_record_of_a_fleet_with_rules_of_each_kind_is_replayed_claim_by_claim(
     for fence, times in known.items():
         job = ended[fence]
         assert (job.claimed_us - job.enqueued_us, job.freed_us - job.enqueued_us) == times, job
+    trace_file.write(trace, tmp_path / "trace.jsonl")  # for somebody who looks for the cause of a difference
     found = lab.replay(trace)
     assert found.engine == "judge"
     assert (found.fidelity, found.first_difference) == (1.0, None), f"{found.kept} of {found.claims}"
