@@ -25,7 +25,9 @@ def test_optimum_prints_four_waits_and_what_they_mean(lab, made):
     assert rows[0] == "150 jobs"
     assert rows[2:6] == ["schedule", "recorded", "replayed", "upper bound: the best schedule found"]
     assert rows[6].startswith("lower bound: ")
-    assert text.splitlines()[-1].startswith("The replayed schedule waits between ")
+    bounds, sentence = text.splitlines()[-2:]
+    assert bounds.startswith("Lower bounds: prices in 32 steps of ")
+    assert sentence.startswith("The replayed schedule waits between ")
 
 
 def test_optimum_as_json_has_the_bounds_in_their_order(lab, made):
