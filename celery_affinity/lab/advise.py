@@ -29,6 +29,9 @@ MOST_SIMULATIONS, DAYS = 300, 10
 #: What is simulated: more or fewer slots by profile, and the words of the settings.
 _Key = tuple[tuple[tuple[Profile, int], ...], str]
 
+#: Pieces of advice that are given at most.
+_PIECES = 2
+
 #: Most slots of one profile that are added.
 _MOST_SLOTS = 1_024
 
@@ -63,7 +66,8 @@ class Advised:
     """*already*: the targets are reached as it is; *advice* then says which slots could go.
 
     *advice*: what reaches the targets, the fewest slots first. *unreached*: a sentence for each target that no fleet
-    reaches. *complete*: whether the search came to its end within *simulations*.
+    reaches. *complete*: whether the search came to its end. If not, *allowed* simulations, less those that were *kept*
+    for days drawn again, ended it.
     """
 
     already: bool
@@ -72,6 +76,8 @@ class Advised:
     unreached: Sequence[str]
     simulations: int
     complete: bool
+    allowed: int
+    kept: int
 
 
 def advise(
@@ -107,26 +113,29 @@ class _Search:
         wanted = {each.type for each in self.scenario.arrivals if any(t.counts(each) for t in self.targets)}
         profiles |= dict.fromkeys((type_,) for type_ in sorted(wanted))
         self.profiles = [each for each in profiles if wanted.intersection(each)]
-        #: Simulations that are kept for the days, of each of two pieces of advice.
-        self.search_until = max(1, self.most - 2 * self.days)
+        self.found: list[tuple[dict[Profile, int], Tried]] = []
 
     def run(self) -> Advised:
         as_it_is = Tried("", {})
         now = self.waits({}, as_it_is)
         unreached = why_not(self.scenario, self.targets, self.schedule)
         if unreached:
-            return Advised(False, reached(self.targets, now), (), unreached, self.made, True)
+            return Advised(False, reached(self.targets, now), (), unreached, self.made, True, self.most, 0)
         complete = True
-        found: list[tuple[dict[Profile, int], Tried]] = []
         already = far_from(self.targets, now) == 0
         try:
             for each in self.fewer(as_it_is) if already else self.more(as_it_is):
-                found.append(each)  # noqa: PERF402 - what is found counts even if the next one is not
+                self.found.append(each)  # what is found counts even if the next one is not
         except _TooManyError:
             complete = False
-        found.sort(key=lambda each: (sum(each[0].values()), bool(each[1].words)))
-        advice = [self.with_days(slots, tried, now) for slots, tried in found[:2]]
-        return Advised(already, reached(self.targets, now), advice, (), self.made, complete)
+        self.found.sort(key=lambda each: (sum(each[0].values()), bool(each[1].words)))
+        kept = self.kept_for_days()
+        advice = [self.with_days(slots, tried, now) for slots, tried in self.found[:_PIECES]]
+        return Advised(already, reached(self.targets, now), advice, (), self.made, complete, self.most, kept)
+
+    def kept_for_days(self) -> int:
+        """Return how many simulations the search may not use: the days of what is found, and of what comes next."""
+        return self.days * min(_PIECES, len(self.found) + 1)
 
     # -- searching
 
@@ -222,7 +231,7 @@ class _Search:
         """Return the wait of each target, s, with more or fewer *slots*. What was simulated once is known."""
         key = _key(slots, tried)
         if key not in self.known:
-            if self.made >= self.search_until:
+            if self.made >= max(1, self.most - self.kept_for_days()):
                 raise _TooManyError
             schedule = self.schedule(with_slots(self.scenario, slots, tried.settings))
             self.known[key] = tuple(each.wait_s(schedule) for each in self.targets)

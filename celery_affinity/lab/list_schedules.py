@@ -7,7 +7,7 @@ an upper bound of what a clairvoyant scheduler could reach.
 
 import heapq
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .gates import Gates
@@ -21,23 +21,32 @@ Places = Mapping[int, float]
 _JOIN, _LEAVE, _END, _ARRIVE, _OPEN = range(5)
 
 
-def best(scenario: Scenario, weight: Weight, *, steps_of_jobs: int = 400_000, seed: int = 1) -> Schedule:
+#: About how many jobs the search schedules in all, and its most steps.
+_SEARCHED_JOBS, _MOST_STEPS = 400_000, 500
+
+
+def steps_of(jobs: int) -> int:
+    """Return how many steps the search of `best` makes for so many *jobs*: fewer on a longer trace."""
+    return min(_MOST_STEPS, _SEARCHED_JOBS // max(1, jobs))
+
+
+def best(scenario: Scenario, weight: Weight, *, seed: int = 1, progress: Iterable[object] | None = None) -> Schedule:
     """Return the schedule with the lowest mean weighted wait of several lists, and of a search that changes the best.
 
-    *steps_of_jobs*: about how many jobs the search schedules in all; it makes fewer steps on a longer trace. Of
-    schedules that run fewer jobs than others none is taken.
+    Of schedules that run fewer jobs than others none is taken. *progress*: stepped `steps_of` times.
     """
+    steps = iter(progress or ())
     tried = [
         _Tried.of(scenario, places, weight, ahead=ahead)
         for places in _lists(scenario, weight)
         for ahead in (False, True)
     ]
     best = min(tried, key=lambda each: each.rank)
-    steps = min(500, steps_of_jobs // max(1, len(scenario.arrivals)))
     drawn = random.Random(seed)  # noqa: S311 - a search, no secret
-    for _ in range(steps):
+    for _ in range(steps_of(len(scenario.arrivals))):
         changed = _changed(best.places, scenario.arrivals, drawn)
         best = min(_Tried.of(scenario, changed, weight, ahead=best.ahead), best, key=lambda each: each.rank)
+        next(steps, None)
     return best.schedule
 
 

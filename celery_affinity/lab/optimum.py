@@ -9,9 +9,10 @@ All of them compare the same jobs: those that the record and the replay claimed.
 (`weighing.equally`), unless the caller says otherwise.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ..rules.addresses import OF_TYPE
 from ..rules.keyed import key_limits
 from . import fast_slot_bound, list_schedules, lower_bound
 from .job_classes import JobClass, Numbers, classes_of
-from .price_bound import Market, raise_prices
+from .price_bound import Market, Raised, raise_prices
 from .scenario import Arrival, Scenario
 from .schedule import Schedule
 from .slots_over_time import Open, open_slots
@@ -27,16 +28,22 @@ from .trace import Trace
 from .weighing import Weight, equally, mean_wait_s
 
 #: Bins of the finest prices, by default. The bound loses up to a bin's width of the wait of each job.
-BINS = 512
+BINS = 8_192
 
 #: Largest number of variables of the linear program, whose prices are where the ascent begins; and its longest time, s.
-_MOST_VARIABLES, _WITHIN_S = 3_000, 60.0
+_MOST_VARIABLES, _WITHIN_S = 3_000, 20.0
 
 #: Classes by length in the linear program, for each type and weight; and classes beyond which weights are rounded down.
 _BY_LENGTH, _MOST_CLASSES = 4, 100
 
-#: Bins of the first prices, factor from grid to grid, steps uphill on each, and what lengths are rounded by for them.
-_FIRST_BINS, _FINER, _STEPS, _ROUNDED = 128, 4, 150, 0.08
+#: Bins of the first prices, factor from grid to grid, and steps uphill on each; on the last one, so many times as many.
+_FIRST_BINS, _FINER, _STEPS, _LAST = 512, 4, 150, 2
+
+#: Starts that the ascent compares at most, about: what it takes is known before, whatever the trace. Some 15 s.
+_LOOKS = 200_000_000
+
+#: A grid is left out if there would be fewer steps on it.
+_FEWEST_STEPS = 10
 
 #: Part of a bound that is given away for errors of rounding.
 _TOLERANCE = 1e-9
@@ -48,7 +55,8 @@ Starts = dict[int, int]
 class Optimum:
     """Mean weighted waits, s. *recorded*: None if the record has no claims. *bound*: which lower bound counts.
 
-    *jobs*: how many count; *left_out*: those that some schedule did not claim.
+    *jobs*: how many count; *left_out*: those that some schedule did not claim. *lower_bounds_s*: all that were
+    computed, by name; *bins*: those of the finest prices, each of *bin_s*.
 
     The replayed wait is between *replayed_at_least* and *replayed_at_most* times that of the best possible schedule.
     """
@@ -60,6 +68,9 @@ class Optimum:
     upper_s: float
     lower_s: float
     bound: str
+    lower_bounds_s: Mapping[str, float]
+    bins: int
+    bin_s: float
 
     @property
     def replayed_at_least(self) -> float | None:
@@ -70,12 +81,24 @@ class Optimum:
         return self.replayed_s / self.lower_s if self.lower_s else None
 
 
-def steps_in(bins: int) -> int:
-    """Return how many steps `optimum` makes at most."""
+class Bounds(NamedTuple):
+    """*lower*: bounds of the mean weighted wait, s, by name. *listed*: a clairvoyant schedule, the upper bound.
+
+    *bins*, *bin_s*: of the finest prices.
+    """
+
+    lower: Mapping[str, float]
+    listed: Schedule
+    bins: int
+    bin_s: float
+
+
+def steps_in(jobs: int, bins: int = BINS) -> int:
+    """Return how many steps `optimum` makes at most for so many *jobs*."""
     grids, now = 1, min(bins, _FIRST_BINS)
     while 2 * now <= bins:
         grids, now = grids + 1, now * min(_FINER, bins // now)
-    return _STEPS * grids
+    return list_schedules.steps_of(jobs) + _STEPS * (grids + _LAST)
 
 
 def optimum(
@@ -88,9 +111,8 @@ def optimum(
 ) -> Optimum:
     """Return the bounds for the jobs of *trace*, which *replayed* schedules again.
 
-    *bins*: of time, for the prices: more give a better lower bound, and take longer. *progress*: stepped `steps_in`
-    times at most. Raises ValueError if no job is
-    claimed both in the record and in the replay.
+    *bins*: of time, for the prices, at most: more give a better lower bound, and take longer. *progress*: stepped
+    `steps_in` times at most. Raises ValueError if no job is claimed both in the record and in the replay.
     """
     recorded = starts_of_record(trace)
     again = starts_of(replayed)
@@ -98,7 +120,7 @@ def optimum(
     if not numbers:
         raise ValueError("no job of the trace is claimed by a worker of it, so there is no wait to compare")
     scenario = only(replayed.scenario, numbers)
-    lower, listed = bounds(scenario, weight, bins=bins, progress=progress)
+    lower, listed, bins, bin_s = bounds(scenario, weight, bins=bins, progress=progress)
     replayed_s = mean_wait_s(scenario.arrivals, again, weight)
     return Optimum(
         jobs=len(numbers),
@@ -108,6 +130,9 @@ def optimum(
         upper_s=min(replayed_s, mean_wait_s(scenario.arrivals, starts_of(listed), weight)),
         lower_s=max(0.0, *lower.values()),
         bound=max(lower, key=lambda name: lower[name]),
+        lower_bounds_s=lower,
+        bins=bins,
+        bin_s=bin_s,
     )
 
 
@@ -132,14 +157,15 @@ def starts_of(schedule: Schedule) -> Starts:
 
 def bounds(
     scenario: Scenario, weight: Weight = equally, *, bins: int = BINS, progress: Iterable[object] | None = None
-) -> tuple[dict[str, float], Schedule]:
-    """Return lower bounds of the mean weighted wait, s, of all jobs of *scenario*, by name; and a clairvoyant schedule.
+) -> Bounds:
+    """Return bounds of the mean weighted wait of all jobs of *scenario*.
 
-    Every schedule that claims all of these jobs waits at least as long as the highest of these bounds.
+    Every schedule that claims all of these jobs waits at least as long as the highest of the lower ones.
     """
     jobs = scenario.arrivals
+    steps = repeat(None) if progress is None else chain(progress, repeat(None))
     slots, total = open_slots(scenario.workers, jobs), sum(map(weight, jobs))
-    listed = list_schedules.best(scenario, weight)
+    listed = list_schedules.best(scenario, weight, progress=steps)
     until_s = 1.02 * max((run.ended_us for run in listed.runs), default=0) / 1e6 + 1e-3
     good_s = total * mean_wait_s(jobs, starts_of(listed), weight)
     found = {"one fast slot": fast_slot_bound.weighted_wait_us(jobs, slots, weight) / 1e6, "no wait": 0.0}
@@ -148,15 +174,17 @@ def bounds(
     solved, edges = _linear_program(jobs, slots, weight, until_s)
     if solved is not None:
         found["linear program"] = solved.bound_s
-    prices = {} if solved is None else solved.prices
     market = Market(jobs, slots, weight, until_s, min(bins, _FIRST_BINS))
-    steps = repeat(None) if progress is None else chain(progress, repeat(None))
-    found["prices"], wished_s = _by_prices(market, market.prices_of(prices, edges), good_s, bins, steps)
-    guided = list_schedules.guided(scenario, weight, dict(zip((each.number for each in jobs), wished_s, strict=True)))
+    begun = [market.prices_of({}, edges), *([] if solved is None else [market.prices_of(solved.prices, edges)])]
+    market, raised = _by_prices(market, begun, good_s, bins, steps)
+    found["prices"] = raised.value.bound_s - _TOLERANCE * abs(raised.value.bound_s)
+    wished_s = {each.number: float(at_s) for each, at_s in zip(jobs, raised.starts_s, strict=True)}
+    guided = list_schedules.guided(scenario, weight, wished_s)
     listed = min(listed, guided, key=lambda each: (-len(each.runs), mean_wait_s(jobs, starts_of(each), weight)))
     # What ran as the trace began started just before it: a schedule that starts all that 1 µs later is one from 0 on.
     early_s = 1e-6 if any(each.since_us < 0 for each in jobs) else 0.0
-    return {name: sum_s / total - early_s for name, sum_s in found.items()}, listed
+    lower = {name: sum_s / total - early_s for name, sum_s in found.items()}
+    return Bounds(lower, listed, market.bins, market.width)
 
 
 def _keys_have_limits(scenario: Scenario) -> bool:
@@ -185,15 +213,21 @@ def _few_classes(jobs: Sequence[Arrival], weight: Weight) -> list[JobClass]:
 
 
 def _by_prices(
-    market: Market, prices: Numbers, good_s: float, bins: int, steps: Iterator[object]
-) -> tuple[float, list[float]]:
-    """Return the best bound by prices on finer and finer grids, s, and when each job would then start."""
-    aim = 0.2
-    while True:
+    market: Market, begun: Sequence[Numbers], good_s: float, bins: int, steps: Iterator[object]
+) -> tuple[Market, Raised]:
+    """Return the best prices, uphill from those of *begun*, on finer and finer grids; and the market of the last."""
+    tried: list[Raised] = []
+    for prices in begun:
         own = islice(steps, _STEPS)
-        prices, _ = raise_prices(market, prices, market.rows(_ROUNDED), good_s=good_s, steps=own, gap=aim)
-        if 2 * market.bins > bins:
-            value = market.value(prices, market.rows())
-            return value.bound_s - _TOLERANCE * abs(value.bound_s), [float(each) for each in value.starts_s]
-        factor, aim = min(_FINER, bins // market.bins), 0.05
-        market, prices = market.finer(factor), np.repeat(prices, factor, axis=1)
+        tried.append(raise_prices(market, prices, good_s=good_s, steps=own, looks=_LOOKS // 4))
+    raised, left = max(tried, key=lambda each: each.value.bound_s), _LOOKS - sum(each.looked_at for each in tried)
+    while 2 * market.bins <= bins:
+        factor = min(_FINER, bins // market.bins)
+        if left < _FEWEST_STEPS * factor * raised.value.looked_at:
+            break
+        market, prices = market.finer(factor), np.repeat(raised.prices, factor, axis=1)
+        is_last = 2 * market.bins > bins
+        own, looks = islice(steps, _STEPS * (_LAST if is_last else 1)), left if is_last else left // 2
+        raised = raise_prices(market, prices, good_s=good_s, steps=own, looks=looks)
+        left -= raised.looked_at
+    return market, raised

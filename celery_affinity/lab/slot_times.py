@@ -70,6 +70,8 @@ def _on_one_worker(
         begun_us = max(claimed_us, free_us)
         if free_us <= job.since_us and job.freed_us is None and claimed_us - job.since_us <= _LATEST_WORD_US:
             begun_us = job.since_us  # it found a free slot as it came
+        elif job.since_us > free_us:
+            begun_us = claimed_us  # it came to a free slot: its own publish brought it, and no end
         elif before >= 0 and is_only_one and _is_one_moment(jobs[before], claimed_us - free_us):
             found[before] += claimed_us - free_us  # the server heard of the end, and gave the job, at once
             begun_us = claimed_us

@@ -25,7 +25,9 @@ def test_optimum_prints_four_waits_and_what_they_mean(lab, made):
     assert rows[0] == "150 jobs"
     assert rows[2:6] == ["schedule", "recorded", "replayed", "upper bound: the best schedule found"]
     assert rows[6].startswith("lower bound: ")
-    assert text.splitlines()[-1].startswith("The replayed schedule waits between ")
+    bounds, sentence = text.splitlines()[-2:]
+    assert bounds.startswith("Lower bounds: prices in 32 steps of ")
+    assert sentence.startswith("The replayed schedule waits between ")
 
 
 def test_optimum_as_json_has_the_bounds_in_their_order(lab, made):
@@ -69,6 +71,18 @@ def test_advise_prints_slots_waits_and_their_range(lab, tmp_path):
     assert mean == "  mean wait of all jobs: 25.0 s -> 5.0 s"
     assert days.endswith(" of 10 days drawn again reach the targets")
     assert number.endswith(" simulations)")
+
+
+def test_advise_says_which_limit_ended_the_search_and_how_to_raise_it(lab, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    write(trace(workers(("pdf", 4), ("xls", 4)), [(job("pdf", S), 10 * S), (job("xls", S), 10 * S)] * 99), path)
+    arguments = "advise", path, "--target", "pdf:p99<11s", "--target", "xls:p99<11s"
+    last = lab(*arguments, "--simulations", "30")[1].splitlines()[-1]
+    ended = (
+        "the limit of 30, 10 of them for days drawn again, ended the search. More --simulations may find better advice"
+    )
+    assert last == f"(20 simulations: {ended})"
+    assert lab(*arguments)[1].splitlines()[-1].endswith(" simulations)")
 
 
 def test_advise_says_that_a_target_is_reached_and_that_fewer_slots_would_do(lab, tmp_path):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
+from random import Random
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from celery_affinity.lab import fast_slot_bound, list_schedules, lower_bound
+from celery_affinity.lab import fast_slot_bound, list_schedules, lower_bound, twin
 from celery_affinity.lab.job_classes import classes_of
 from celery_affinity.lab.list_schedules import list_schedule
 from celery_affinity.lab.optimum import bounds, optimum, starts_of
@@ -79,7 +80,7 @@ def best_of_all(scenario: Scenario, weight) -> float:
 @given(scenarios(), st.sampled_from([equally, by_priority]))
 def test_the_best_schedule_is_between_the_bounds(scenario, weight):
     exact = best_of_all(scenario, weight)
-    lower, listed = bounds(scenario, weight, bins=32)
+    lower, listed, *_ = bounds(scenario, weight, bins=32)
     if exact < float("inf"):  # else no schedule claims all jobs: the worker has left
         assert max(lower.values()) <= exact + 1e-9, lower
     if len(listed.runs) == len(scenario.arrivals):
@@ -103,7 +104,7 @@ def test_no_list_makes_a_schedule_below_the_lower_bounds(scenario, places, ahead
     market = Market(scenario.arrivals, slots, equally, float(edges[-1]), len(edges))
     prices = data.draw(st.lists(st.floats(0, 3), min_size=len(edges), max_size=len(edges)))
     any_prices = np.tile(prices, (len(market.profiles), 1))
-    assert market.value(any_prices, market.rows()).bound_s <= waited + 1e-9
+    assert market.value(any_prices).bound_s <= waited + 1e-9
 
 
 def exact_by_milp(scenario: Scenario, until: int) -> float:
@@ -141,7 +142,7 @@ TEN += [("a", 3, 1, 5), ("b", 4, 1, 5), ("b", 4, 2, 5), ("a", 5, 4, 5), ("a", 6,
 def test_a_program_in_whole_numbers_is_between_the_bounds_of_ten_jobs(fleet):
     scenario = scenario_with(fleet, TEN)
     exact = exact_by_milp(scenario, 34)
-    lower, listed = bounds(scenario, bins=128)
+    lower, listed, *_ = bounds(scenario, bins=128)
     assert max(lower.values()) <= exact + 1e-6
     assert exact <= mean_wait_s(scenario.arrivals, starts_of(listed), equally) + 1e-6
     assert max(lower.values()) > 0.6 * exact, "and the bound says something"
@@ -150,7 +151,7 @@ def test_a_program_in_whole_numbers_is_between_the_bounds_of_ten_jobs(fleet):
 def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
     """One slot; lengths 1, 2 and 3 s come together. Shortest first: waits of 0, 1 and 3 s."""
     scenario = scenario_with(workers(("a", 1)), [("a", 0, 3, 5), ("a", 0, 1, 5), ("a", 0, 2, 5)])
-    lower, listed = bounds(scenario, bins=128)
+    lower, listed, *_ = bounds(scenario, bins=128)
     assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(4 / 3)
     assert lower["one fast slot"] == pytest.approx(4 / 3)
     assert lower["prices"] == pytest.approx(4 / 3, rel=0.03)
@@ -159,7 +160,7 @@ def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
 def test_a_short_job_that_comes_soon_gets_the_slot_that_is_kept_for_it():
     """A job of 100 s is there, one of 1 s comes after 2 s: the slot is kept, and the two wait 3 s and 0 s."""
     scenario = scenario_with(workers(("a", 1)), [("a", 0, 100, 5), ("a", 2, 1, 5)])
-    _, listed = bounds(scenario)
+    listed = bounds(scenario).listed
     assert [run.claimed_us // S for run in listed.runs] == [2, 3]
 
 
@@ -187,6 +188,72 @@ def test_the_bounds_of_a_trace_are_below_and_above_what_they_bound(name):
     assert 1 <= found.replayed_at_least <= found.replayed_at_most
 
 
+def heavy_tailed(count: int, seed: int, profiles: Sequence[str]) -> Scenario:
+    """Return the scenario of jobs of 0.1 s to twelve hours that keep two slots of each profile busy."""
+    chance = Random(seed)
+    fleet = workers(*((types, 2) for types in profiles))
+    types = sorted({type_ for each in fleet for type_ in each.types})
+    lengths = [min(12 * 3600, max(0.1, chance.lognormvariate(3, 2.3))) for _ in range(count)]
+    gap, at, arrivals = sum(lengths) / count / (2 * len(fleet)), 0.0, []
+    for number, took in enumerate(lengths):
+        at += chance.expovariate(1 / gap)
+        since, priority = round(at * S), chance.choice((0, 5, 8))
+        arrivals.append(Arrival(number, chance.choice(types), since, since, round(took * S), priority=priority))
+    return Scenario(tuple(fleet), tuple(arrivals))
+
+
+@pytest.mark.parametrize("weight", [equally, by_priority])
+def test_bounds_of_a_heavy_tail_are_below_every_schedule_and_no_more_is_computed_than_allowed(weight, monkeypatch):
+    scenario = heavy_tailed(250, 3, ("a", "a b", "b c", "c d e", "e a"))
+    looks: list[int] = []
+    value = Market.value
+
+    def counted(market, prices):
+        found = value(market, prices)
+        looks.append(found.looked_at)
+        return found
+
+    monkeypatch.setattr(Market, "value", counted)
+    schedules = [twin.schedule(scenario), simple_engine.schedule(scenario)]
+    schedules += [list_schedule(scenario, dict(enumerate(Random(n).sample(range(250), 250)))) for n in range(10)]
+    best, spent, widths = 0.0, [], []
+    for most in (100_000, 2_000_000):
+        looks.clear()
+        monkeypatch.setattr("celery_affinity.lab.optimum._LOOKS", most)
+        found = bounds(scenario, weight)
+        spent.append(sum(looks))
+        widths.append(found.bin_s)
+        for schedule in (*schedules, found.listed):
+            assert max(found.lower.values()) <= mean_wait_s(scenario.arrivals, starts_of(schedule), weight) + 1e-9
+        assert spent[-1] < 1.5 * most
+        assert max(found.lower.values()) >= best
+        best = max(found.lower.values())
+    assert best > 0
+    assert widths[0] > widths[1]
+
+
+def test_the_cheapest_start_is_found_among_the_edges_that_a_job_can_gain_by():
+    """All edges give no better one: prices that rise and fall, jobs of many lengths, two profiles."""
+    chance = np.random.default_rng(4)
+    jobs = [("a" if n % 2 else "b", int(chance.integers(0, 40)), int(chance.integers(1, 60)), 5) for n in range(30)]
+    scenario = scenario_with(workers(("a", 1), ("a b", 2)), jobs)
+    slots = open_slots(scenario.workers, scenario.arrivals)
+    market = Market(scenario.arrivals, slots, equally, 120.0, 64)
+    prices = chance.uniform(0, 4, (2, 64)) * (chance.uniform(size=(2, 64)) < 0.5)
+    expected = -float((prices * market.slot_s).sum())
+    for each in scenario.arrivals:
+        since, took = each.since_us / S, each.took_us / S
+        starts = [since, *(at for at in (*market.edges, *(market.edges - took)) if at >= since)]
+        expected += min(
+            at - since + np.interp(at + took, market.edges, paid) - np.interp(at, market.edges, paid)
+            for profile, curve in zip(market.profiles, prices, strict=True)
+            if each.type in profile
+            for paid in [np.concatenate(([0.0], np.cumsum(curve * market.width)))]
+            for at in starts
+        )
+    assert market.value(prices).bound_s == pytest.approx(expected)
+
+
 def test_jobs_that_the_record_did_not_claim_do_not_count():
     recorded = trace(workers(("a", 1)), [(job("a", 0), S), (job("a", 0), S), (job("b", 0), S)])
     found = optimum(recorded, simple_engine.schedule(scenario_of(recorded)), bins=32)
@@ -205,12 +272,12 @@ def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
     for limit, waits in (("1", 4), ("2", 1)):
         jobs = [(job("a", 0, exclusive="k", exclusive_limit=limit), took * S) for took in (3, 1, 2)]
         scenario = scenario_of(trace(workers(("a", 9)), jobs))
-        lower, listed = bounds(scenario, bins=32)
+        lower, listed, *_ = bounds(scenario, bins=32)
         assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(waits / 3, abs=1e-3)
         assert lower["one fast slot for each key"] <= waits / 3 + 1e-9
         assert lower["one fast slot for each key"] == pytest.approx(4 / 3, abs=1e-3) or limit == "2"
         limited = replace(scenario, settings={"limits": "host:*=9"})
-        assert "one fast slot for each key" not in bounds(limited, bins=32)[0]
+        assert "one fast slot for each key" not in bounds(limited, bins=32).lower
 
 
 @settings(max_examples=100, deadline=None)

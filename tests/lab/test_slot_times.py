@@ -44,6 +44,14 @@ def test_an_answer_that_came_just_after_its_job_is_the_one_that_brought_the_job(
     assert held(*jobs) == [1008, 992]
 
 
+def test_a_job_that_came_just_after_a_slot_was_free_did_not_make_the_job_before_longer():
+    jobs = [
+        traced(since_s=1, claimed_s=1, ended_s=2, freed_us=2_001_000),
+        traced(since_s=2.0017, claimed_s=2.0017, ended_s=3, freed_us=3_000_000),
+    ]
+    assert held(*jobs) == [1001, 998.3]
+
+
 def test_a_job_that_came_to_a_free_slot_and_was_claimed_later_by_the_server_s_clock_was_kept_back():
     assert held(traced(since_s=1, claimed_s=1.1, ended_s=2, freed_us=2_001_000)) == [901]
 

@@ -27,9 +27,9 @@ from .parts import ENGINE, TRACE, errors_in_a_line, progress, trace_in
 @click.option(
     "--bins",
     type=click.IntRange(16, 16_384),
-    default=512,
+    default=8_192,
     show_default=True,
-    help="Steps of time of the lower bound: more make it closer, and take longer.",
+    help="Most steps of time of the lower bound: more make it closer, and take longer. A long trace gets fewer.",
 )
 @ENGINE
 @AS_JSON
@@ -52,7 +52,7 @@ def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engi
         with progress(len(found.jobs), "replaying") as steps:
             replayed, _engine = scheduled(scenario_of(found), engine, steps)
         try:
-            with progress(steps_in(bins), "bounding", update_every=1) as steps:
+            with progress(steps_in(len(found.jobs), bins), "bounding", update_every=1) as steps:
                 report = compared(found, replayed, weighing.WEIGHTS[weights], bins=bins, progress=steps)
         except ValueError as exc:
             raise AffinityError(str(exc)) from exc

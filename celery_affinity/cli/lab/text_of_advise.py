@@ -63,4 +63,9 @@ def _wait(wait_s: float | None) -> str:
 
 def _simulations(found: Advised) -> str:
     made = many(found.simulations, "simulation")
-    return f"({made})" if found.complete else f"({made}: no more were allowed, so there may be better advice)"
+    if found.complete:
+        return f"({made})"
+    kept = f"{found.kept} of them for days drawn again"
+    return (
+        f"({made}: the limit of {found.allowed:,}, {kept}, ended the search. More --simulations may find better advice)"
+    )

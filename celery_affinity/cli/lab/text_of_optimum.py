@@ -20,7 +20,7 @@ def optimum(found: Optimum) -> str:
         if wait_s is not None
     ]
     left_out = f"; {found.left_out:,} left out, which some schedule did not claim" if found.left_out else ""
-    return f"{found.jobs:,} jobs{left_out}\n\n{table(_HEAD, rows)}\n\n{_sentence(found)}"
+    return f"{found.jobs:,} jobs{left_out}\n\n{table(_HEAD, rows)}\n\n{_lower(found)}\n{_sentence(found)}"
 
 
 def _times(wait_s: float, bound_s: float) -> str:
@@ -34,3 +34,11 @@ def _sentence(found: Optimum) -> str:
         return "The lower bound says nothing: perhaps no job needs to wait."
     low, high = found.replayed_at_least or 1, found.replayed_at_most
     return f"The replayed schedule waits between {low:.2f} and {high:.2f} times as long as the best possible one."
+
+
+def _lower(found: Optimum) -> str:
+    """Return the lower bounds, of which the highest counts."""
+    said = {**found.lower_bounds_s}
+    prices = f"prices in {found.bins:,} steps of {seconds(found.bin_s)}: {seconds(max(0.0, said.pop('prices')))}"
+    others = [f"{name}: {seconds(max(0.0, bound_s))}" for name, bound_s in said.items() if bound_s > 0]
+    return f"Lower bounds: {'; '.join([prices, *others])}."

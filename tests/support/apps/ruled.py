@@ -28,7 +28,7 @@ def encode(seconds, customer):
     time.sleep(seconds)
 
 
-@app.task(affinity=Affinity("mail", rate=Rate("5/s", "mail")))
+@app.task(affinity=Affinity("mail", rate=Rate("2/s", "mail")))
 def mail(seconds):
     time.sleep(seconds)
 
