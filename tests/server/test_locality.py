@@ -17,9 +17,6 @@ from ..support.scripted_fleet import ScriptedFleet
 
 BONUS = {"locality_bonus": 80}
 
-#: Bytes of the heads of a hint from which on they are long (`LONG` in locality.lua).
-LONG = 2000
-
 
 @pytest.fixture
 def fleet(redis_client):
@@ -116,29 +113,33 @@ def test_the_next_job_goes_by_the_hint_that_its_release_recorded(fleet):
     assert in_order(fleet, claim) == ["near~", "other~"]
 
 
+@pytest.mark.parametrize("rarity", ["capacity", "free"])
 @pytest.mark.parametrize("bonus", [80, 2_000])
-def test_long_heads_of_a_hint_are_read_as_short_ones_are(redis_client, bonus):
-    orders = []
-    for more in ("", "-with-a-long-name-of-which-few-fit-into-a-text"):
-        fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys(f"affinity{more}")))
-        fleet.join("worker", "pdf", "excel", settings={"locality_bonus": bonus})
-        warm(fleet, "worker", "m", "n")
-        claim = busy(fleet, "worker")
-        for number in range(96):
-            publish(
-                fleet,
-                f"{number}{more}",
-                "mx"[number % 2],
-                ("pdf", "excel", "xpdf")[number % 3],
-                priority=number % 11,
-                on_demand=number % 4 == 0,
-            )
-            fleet.scheduler.advance(0.25)
-        longest = max(fleet.scheduler.client.hvals(fleet.scheduler.keys.key("near_heads")), key=len)
-        assert (len(longest) > LONG) == bool(more)
-        orders.append([int(job.rstrip("~").removesuffix(more)) for job in in_order(fleet, claim)])
-    assert orders[0] == orders[1]
-    assert len(orders[0]) == 64
+@pytest.mark.parametrize("slots", [1, 3])
+def test_jobs_of_many_near_lanes_go_in_the_order_of_the_reference(fleet, bonus, rarity, slots):
+    of_all = {"locality_bonus": bonus, "rarity": rarity, "rarity_weight": 4096}
+    types = ("pdf", "excel", "scan")
+    fleet.join("worker", *types, slots=slots, settings=of_all)
+    fleet.join("other", "scan", settings=of_all)
+    reference, at = Reference(), fleet.scheduler
+    common = {"other": 0, "app": "", "stops": "", "settings": shared(Settings(**of_all))}
+    reference.join("worker", name="worker@host", types=[*types], slots=slots, **common, now_us=at.now_us)
+    reference.join("other", name="other@host", types=["scan"], slots=1, **common, now_us=at.now_us)
+    for number in range(150):
+        type_, rules = types[number % 5 % 3], f"near={'mnxy'[number % 4]}"
+        options = {"priority": number * 7 % 11, "on_demand": number % 3 == 0}
+        fleet.publish(f"{number:03}~", type_, rules=rules, **options)
+        reference.publish([NewJob(f"{number:03}~", type_, "", rules=rules, **options)], now_us=at.now_us)
+        at.advance(0.25)
+    claims, ended = fleet.inbox("worker"), 0
+    while claims:
+        held = reference.workers["worker"].claims
+        assert {each.job_id for each in claims} == {*held}
+        ends = [(job, fence, "acked") for job, fence in held.items()]
+        claims, ended = fleet.end("worker", *claims), ended + len(claims)
+        reference.release("worker", str(ended), ends, inline=True, now_us=at.now_us)
+    assert ended == 149
+    assert not at.repair(), "what is known of heads is as it should be"
 
 
 def test_a_near_job_that_goes_first_anyway_leaves_its_near_lane(fleet):
@@ -172,7 +173,7 @@ def test_a_near_head_with_a_time_that_is_none_is_passed_over(fleet):
     fleet.scheduler.advance(1)
     for hint in ("m", "n"):
         publish(fleet, f"near-{hint}", hint)
-        fleet.scheduler.client.hset(fleet.scheduler.keys.key("near_heads"), hint, f"pdf:queued.0 x near-{hint}~")
+        fleet.scheduler.client.hset(fleet.scheduler.keys.key("near_heads"), f"{hint} pdf", f"queued.0 x near-{hint}~")
     (following,) = fleet.end("worker", claim)
     assert following.job_id == "other"
 

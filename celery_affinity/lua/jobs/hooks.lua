@@ -48,7 +48,7 @@ function hooks.leave_gate(id, type, lane)
     end
 end
 
--- A job comes into its lane, or leaves it. `known`: the hint of the job and the near heads of this hint, if both are
+-- A job comes into its lane, or leaves it. `known`: the hint of the job, and its place in its near heads, if both are
 -- known. For a job without rules nobody need call this.
 function hooks.enters_lane(id, type, lane, enqueued)
     if marks.has_hint(id) then

@@ -53,7 +53,7 @@ local function compare(heads, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
     local until_us = grows_evenly(settings) and math.huge or NEVER
     for place, lane, enqueued, id in string.gmatch(heads, "()(%S+) (%S+) (%S+)") do
-        local enqueued_us = tonumber(enqueued)
+        local enqueued_us = tonumber(enqueued) or math.huge -- somebody overwrote it
         local points, is_fast = points_of(lane, call.now_us - enqueued_us, settings)
         local group = is_fast and fast or slow
         if points > group.points
