@@ -310,6 +310,32 @@ def test_a_near_head_whose_lane_somebody_deleted_is_no_job(fleet):
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("near_heads"))
 
 
+def test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    publish(fleet, "near", "m")
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    client.delete(key("job", "near~"))
+    assert [each.job_id for each in fleet.end("worker", claim)] == ["near~"]
+    assert not client.hexists(key("heads"), "pdf")
+
+
+def test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then(fleet):
+    fleet.join("worker", "pdf", settings={"locality_bonus": 10_000, "on_demand_weight": 0, "on_demand_age_cap": 10})
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    publish(fleet, "demand", "m", on_demand=True)
+    for job in ("first", "second"):
+        publish(fleet, job, "n", priority=1)
+    fleet.publish("best", "pdf", priority=2)
+    fleet.scheduler.advance(1)
+    (claim,) = fleet.end("worker", claim)
+    fleet.scheduler.advance(60)  # on demand 320 points more; 1,920 without the cap; 1,024 for the priority
+    (following,) = fleet.end("worker", claim)
+    assert [claim.job_id, following.job_id] == ["first~", "second~"]
+
+
 def test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     client, key = fleet.scheduler.client, fleet.scheduler.keys.key

@@ -28,15 +28,6 @@ function locality.hint_of(id)
     return rule_texts.hint(redis.call("HGET", key.job(id), "rules") or nil)
 end
 
--- RETURNS the heads in `field` of key `near_heads`; "" for none.
-local function heads_of(field)
-    local known = call.near and call.near.heads[field]
-    if known == nil or not call.near then
-        known = redis.call("HGET", key.near_heads, field)
-    end
-    return known or ""
-end
-
 -- Writes the heads of jobs of `type` into `field`.
 local function write(field, type, heads)
     if heads == "" then
@@ -44,9 +35,8 @@ local function write(field, type, heads)
     else
         redis.call("HSET", key.near_heads, field, heads)
     end
-    local near = call.near
-    if near and near.heads[field] ~= nil then
-        near.heads[field], near.best[type] = heads ~= "" and heads, nil
+    if call.near then
+        call.near.heads[type], call.near.best[type] = nil, nil
     end
 end
 
@@ -55,7 +45,7 @@ function locality.enter(id, type, lane, enqueued)
     local hint = locality.hint_of(id)
     if hint then
         local field = locality.field_of(hint, type)
-        local before = heads_of(field)
+        local before = redis.call("HGET", key.near_heads, field) or ""
         local after = lanes.with(id, locality.place_of(hint, type), lane, enqueued, before)
         if after ~= before then
             write(field, type, after)
@@ -63,22 +53,21 @@ function locality.enter(id, type, lane, enqueued)
     end
 end
 
--- Job `id`, which has a hint, leaves its lane. `known`: as in `hooks.leaves_lane`.
-function locality.leave(id, type, lane, known)
-    local hint = known and known.hint or locality.hint_of(id)
+-- Job `id`, which has a hint, leaves its lane. `job`: as in `hooks.leaves_lane`.
+function locality.leave(id, type, lane, job)
+    local hint = job and job.hint or locality.hint_of(id)
     if not hint then
         return
     end
-    local field, place = locality.field_of(hint, type), locality.place_of(hint, type)
-    local before = heads_of(field)
+    local field, near = locality.field_of(hint, type), call.near
+    local all = job and job.near and near.heads[type] -- nil if a rule has moved a job since
+    local before = all and all[job.near] or redis.call("HGET", key.near_heads, field) or ""
     local after, next_enqueued
-    if known and known.heads == before then
-        local job = { type = place, lane = lane, enqueued = known.enqueued, id = id, place = known.place }
-        after, next_enqueued = lanes.pop(job, before)
-        job.type = field
-        best_heads.popped(job, before, after, next_enqueued, settings_in_force.for_a_claim())
+    if all then
+        after, next_enqueued = lanes.pop(job, before, job.near_place, key.near_lane(hint, type, lane))
+        best_heads.popped(field, job.near_place, lane, before, after, next_enqueued, near.settings)
     else
-        after = lanes.without(id, place, lane, before)
+        after = lanes.without(id, locality.place_of(hint, type), lane, before)
     end
     if after ~= before then
         write(field, type, after)
@@ -99,7 +88,7 @@ function locality.record(worker, rules)
         return
     end
     local is_new = redis.call("ZADD", key.hints(worker), call.now, hint) == 1
-    redis.call("HINCRBY", key.counters, is_new and "locality_misses" or "locality_hits", 1)
+    redis.call("HINCRBY", key.counters, is_new and "locality_misses" or "locality_hits", "1")
     if is_new then
         redis.call("ZADD", key.holders(hint), call.now, worker)
         local hints = redis.call("ZRANGE", key.hints(worker), 0, -1)
@@ -138,67 +127,77 @@ function locality.holders(id)
     return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MOST_HOLDERS - 1, "REV") or {}
 end
 
--- Reads the near heads of the hints of a worker, for the jobs in `waiting`. RETURNS what this call knows of them, a
--- table as `which_job.among` returns it, and in it: heads: field -> its heads, false for none; best: type -> the best
--- near job of the type, false for none, nil if it is to be found.
-local function read(waiting)
-    local fields, heads = {}, {}
-    for _, type in ipairs(waiting.types) do
-        for _, hint in ipairs(waiting.hints) do
-            fields[#fields + 1] = locality.field_of(hint, type)
+local known_fields = kept.cache() -- type -> those of the hints that were looked for last
+
+-- RETURNS the fields of jobs of `type` with one of `hints`, a list that nobody changes.
+local function fields_of(hints, type)
+    local fields = known_fields.of[type] or kept.keep(known_fields, type, {})
+    if fields.hints ~= hints then
+        fields = { hints = hints }
+        for nth, hint in ipairs(hints) do
+            fields[nth] = locality.field_of(hint, type)
         end
+        known_fields.of[type] = fields
     end
-    for nth, its_heads in ipairs(lanes.fields(key.near_heads, fields)) do
-        heads[fields[nth]] = its_heads
-    end
+    return fields
+end
+
+-- RETURNS what a claim knows of jobs with one of `hints`, which its worker holds: a choice for `which_job.rarity`, and
+-- in it, by type: the near heads of these hints (`heads`), and the best of these jobs (`best`).
+function locality.near(hints, bonus, types, view)
     return {
-        types = waiting.types, view = waiting.view, settings = settings_in_force.for_a_claim(), capacities = false,
-        heads = heads, best = {},
+        hints = hints, bonus = bonus, types = types, view = view, settings = false, capacities = false,
+        heads = {}, best = {},
     }
 end
 
--- RETURNS the best job of `type` with one of `hints`, a table: its hint, the heads that it is of, its place there, and
--- its points without rarity; false for none.
-local function best_of(near, hints, type)
-    local best = false
-    for _, hint in ipairs(hints) do
-        local field = locality.field_of(hint, type)
-        local heads = near.heads[field]
-        if heads then
-            local place, points = best_heads.first(field, heads, near.settings)
-            if not best or points > best.points
-                or (points == best.points and best_heads.is_older(heads, place, best.heads, best.place)) then
-                best = { hint = hint, heads = heads, place = place, points = points }
-            end
+-- RETURNS whether `job` has one of the worker's hints. Notes its hint in it.
+local function is_near(near, job)
+    job.hint = locality.hint_of(job.id)
+    for _, hint in ipairs(near.hints) do
+        if hint == job.hint then
+            return true
         end
     end
-    return best
+    return false
+end
+
+-- RETURNS the best job of `type` with one of the worker's hints, a table: the position of its hint, its heads and its
+-- place there, and its points without rarity; false for none.
+local function best_of(near, type)
+    local fields, all = fields_of(near.hints, type), near.heads[type]
+    if not all then
+        all = redis.call("HMGET", key.near_heads, unpack(fields))
+        near.heads[type] = all
+    end
+    local nth, place, points = best_heads.first_of(fields, all, near.settings)
+    return nth and { nth = nth, heads = all[nth], place = place, points = points }
 end
 
 -- RETURNS the best job of those that have one of the worker's hints, and that a free slot fits, as `best_of` does, its
--- points, and the position of its type; nil for none.
-local function best_near(waiting, near)
-    local best, most, its_nth
-    local types, view = near.types, waiting.view
+-- points, and its type; nil for none.
+local function best_near(near, waiting)
+    local best, most, its_type
+    local types = near.types
     for nth = 1, #types do
         local type = types[nth]
-        local found = near.best[type]
-        if found == nil then
-            found = best_of(near, waiting.hints, type)
-            near.best[type] = found
-        end
-        if found and waiting.heads[type] and view:any_free(type) then
-            local points = found.points
-            if #types > 1 and (not best or points + near.settings.most_rarity >= most) then
+        if waiting.heads[type] and near.view:any_free(type) then
+            local found = near.best[type]
+            if found == nil then
+                found = best_of(near, type)
+                near.best[type] = found
+            end
+            local points = found and found.points
+            if found and #types > 1 and (not best or points + near.settings.most_rarity >= most) then
                 points = points + which_job.rarity(near, nth)
             end
-            if not best or points > most or (points == most
-                and best_heads.is_older(found.heads, found.place, best.heads, best.place)) then
-                best, most, its_nth = found, points, nth
+            if found and (not best or points > most or (points == most
+                and best_heads.is_older(found.heads, found.place, best.heads, best.place))) then
+                best, most, its_type = found, points, type
             end
         end
     end
-    return best, most, its_nth
+    return best, most, its_type
 end
 
 -- RETURNS the points of `job`, without rarity if all jobs are of one type.
@@ -215,27 +214,22 @@ end
 -- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself: then it goes
 -- before all others that have the bonus as well. The other job may be in no lane, since somebody deleted that.
 function locality.better(waiting, job)
-    local near = waiting.near
-    if not near then
-        near = read(waiting)
-        waiting.near, call.near = near, near
-    end
-    local best, most, nth = best_near(waiting, near)
-    local other = best and lanes.checked_job(near.types[nth], best.heads, best.place, job.nth)
-    if not other then
+    local near = call.near
+    if marks.has_hint(job.id) and is_near(near, job) then
         return job
     end
-    local known = { hint = best.hint, heads = best.heads, place = best.place, enqueued = other.enqueued }
-    if other.id == job.id then
-        job.near = known
+    near.settings = near.settings or settings_in_force.for_a_claim()
+    local best, most, type = best_near(near, waiting)
+    local other = best and lanes.checked_job(type, best.heads, best.place, job.nth)
+    if not other or other.id == job.id then
         return job
     end
-    local lead = most + math.floor(waiting.bonus * MICRO) - points_of(near, job)
+    local lead = most + math.floor(near.bonus * MICRO) - points_of(near, job)
     if lead < 0 or (lead == 0
         and score.is_older(tonumber(job.enqueued), job.id, tonumber(other.enqueued), other.id)) then
         return job
     end
-    other.near, other.place = known, nil
+    other.place, other.hint, other.near, other.near_place = nil, near.hints[best.nth], best.nth, best.place
     if other.lane ~= job.lane or other.type ~= job.type then -- else it is none of the heads
         candidates.find_place(waiting, other)
     end

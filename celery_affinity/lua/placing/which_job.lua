@@ -105,7 +105,8 @@ end
 -- `job` was popped from the heads of its type, which were `before`. `next_enqueued`: when the next of its lane came;
 -- nil if there is none.
 local function popped(choice, job, before, next_enqueued)
-    best_heads.popped(job, before, choice.heads[job.type] or "", next_enqueued, choice.settings)
+    local after = choice.heads[job.type] or ""
+    best_heads.popped(job.type, job.place, job.lane, before, after, next_enqueued, choice.settings)
     choice.places[job.nth], choice.oldest[job.nth] = nil, nil
 end
 
