@@ -113,6 +113,22 @@ def test_the_next_job_goes_by_the_hint_that_its_release_recorded(fleet):
     assert in_order(fleet, claim) == ["near~", "other~"]
 
 
+def test_each_worker_gets_the_jobs_of_its_own_hints(fleet):
+    workers = {"one": "m", "two": "n"}
+    claims = {}
+    for worker, hint in workers.items():
+        fleet.join(worker, "pdf", settings=BONUS)
+        warm(fleet, worker, hint)
+        claims[worker] = busy(fleet, worker)
+    publish(fleet, "other", "x")
+    for hint in ("m", "n") * 2:
+        fleet.scheduler.advance(1)
+        publish(fleet, f"near-{hint}-{fleet.scheduler.now_us}", hint)
+    for worker in (*workers, *workers):
+        (claims[worker],) = fleet.end(worker, claims[worker])
+        assert claims[worker].job_id.startswith(f"near-{workers[worker]}")
+
+
 @pytest.mark.parametrize("rarity", ["capacity", "free"])
 @pytest.mark.parametrize("bonus", [80, 2_000])
 @pytest.mark.parametrize("slots", [1, 3])

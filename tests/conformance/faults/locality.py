@@ -11,9 +11,9 @@ _FREE = f"{_LOCALITY}::test_a_free_slot_goes_to_the_job_whose_hint_its_worker_ho
 _OLDER = f"{_LOCALITY}::test_a_job_that_is_older_by_as_much_as_the_bonus_is_worth_goes_first_all_the_same"
 _PART = f"{_LOCALITY}::test_a_bonus_may_be_worth_a_part_of_a_point"
 _OLDEST_HINT = f"{_LOCALITY}::test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hints"
-_FIRST = f"{_LOCALITY}::test_a_near_job_that_goes_first_anyway_leaves_its_near_lane"
 _SEVERAL = f"{_LOCALITY}::test_near_jobs_of_several_lanes_go_by_their_points"
 _SPOILED = f"{_LOCALITY}::test_a_near_head_with_a_time_that_is_none_is_passed_over"
+_OWN = f"{_LOCALITY}::test_each_worker_gets_the_jobs_of_its_own_hints"
 _ORDER = f"{_LOCALITY}::test_jobs_of_many_near_lanes_go_in_the_order_of_the_reference"
 _DELETED_ROW = f"{_LOCALITY}::test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type"
 _CAP = f"{_LOCALITY}::test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then"
@@ -32,7 +32,6 @@ FAULTS = (
     Fault("locality/locality", '    redis.call("UNLINK", key.hints(worker))\n', ""),
     Fault("locality/locality", "most + math.floor(near.bonus * MICRO)", "most", _FREE),
     Fault("locality/locality", "math.floor(near.bonus * MICRO)", "math.floor(near.bonus) * MICRO", _PART),
-    Fault("locality/locality", "        if hint == job.hint then\n", "        if false then\n", _FIRST),
     Fault("locality/locality", "    if lead < 0 or (lead == 0\n", "    if (lead == 0\n", _OLDER),
     Fault("locality/locality", "        return job\n    end\n    other.place", "    end\n    other.place", _OLDER),
     Fault("locality/locality", "or other.id == job.id then", "then", _DELETED_ROW),
@@ -48,7 +47,7 @@ FAULTS = (
         "call.near.heads[type] = nil",
         _ORDER,
     ),
-    Fault("locality/locality", "    if fields.hints ~= hints then\n", "    if not fields.hints then\n", _NEW),
+    Fault("locality/locality", "    if fields.hints ~= hints then\n", "    if not fields.hints then\n", _OWN),
     Fault("locality/locality", "waiting.heads[type] and near.view:any_free(type) then", "waiting.heads[type] then"),
     Fault(
         "locality/locality",
