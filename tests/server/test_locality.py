@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from celery_affinity.clock import SECOND_US
 from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.new_job import NewJob
+from celery_affinity.rules.protocol import MOST_NEAR_BYTES
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -102,6 +103,17 @@ def test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hint
     assert in_order(fleet, claim) == ["older~", "younger~", "third~", "other"]
 
 
+def test_of_two_near_jobs_that_came_at_one_time_the_one_with_the_smaller_id_goes_first(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    fleet.publish("other", "pdf")
+    fleet.scheduler.advance(1)
+    for job, hint in (("b", "m"), ("a", "n")):
+        publish(fleet, job, hint)
+    assert in_order(fleet, claim) == ["a~", "b~", "other"]
+
+
 def test_the_next_job_goes_by_the_hint_that_its_release_recorded(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "n")
@@ -111,6 +123,28 @@ def test_the_next_job_goes_by_the_hint_that_its_release_recorded(fleet):
         publish(fleet, job, hint)
         fleet.scheduler.advance(1)
     assert in_order(fleet, claim) == ["near~", "other~"]
+
+
+def test_a_call_compares_so_many_heads_anew_and_the_next_ones_the_others(fleet):
+    types = [f"type{number:02}" for number in range(20)]
+    fleet.join("worker", *types, settings={"locality_bonus": 100_000, "rarity_weight": 0})
+    warm(fleet, "worker", "m", type_=types[0])
+    claim = busy(fleet, "worker", types[0])
+    length = MOST_NEAR_BYTES // len(types) // 10  # of an id: the heads of all types are too many for one call
+    for number, type_ in enumerate(types):
+        for priority in range(11):
+            publish(fleet, f"{number:02}-{priority}-{'x' * length}", "m", type_, priority=priority)
+        fleet.scheduler.advance(0.001)
+    publish(fleet, "the-best", "m", types[-1], priority=10, on_demand=True)
+    fleet.publish("first", types[0], priority=10, on_demand=True)
+    fleet.publish("second", types[0], priority=10, on_demand=True)
+    order = []
+    for _ in range(2):
+        (claim,) = fleet.end("worker", claim)
+        order.append(claim.job_id)
+    assert order[0].startswith("00-10-"), "the best one of those that were compared"
+    assert order[1] == "the-best~"
+    assert not fleet.scheduler.repair()
 
 
 def test_each_worker_gets_the_jobs_of_its_own_hints(fleet):
@@ -192,6 +226,16 @@ def test_a_near_head_with_a_time_that_is_none_is_passed_over(fleet):
         fleet.scheduler.client.hset(fleet.scheduler.keys.key("near_heads"), f"{hint} pdf", f"queued.0 x near-{hint}~")
     (following,) = fleet.end("worker", claim)
     assert following.job_id == "other"
+
+
+def test_a_claim_that_goes_by_age_alone_knows_no_bonus(fleet):
+    fleet.join("worker", "pdf", settings={"locality_bonus": 2_000, "priority_percentage": 0})
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("older", "pdf")
+    fleet.scheduler.advance(1)
+    publish(fleet, "near", "m", priority=9)
+    assert in_order(fleet, claim) == ["older", "near~"]
 
 
 def test_without_a_bonus_hints_change_no_order(fleet):

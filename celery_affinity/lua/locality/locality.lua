@@ -4,7 +4,8 @@
 -- where their data is. Of each lane the jobs with a hint are in a near lane, beside their lane, and key `near_heads`
 -- has of each hint and type the heads of these, as key `heads` has those of a type.
 -- A worker's row has its hints as words, sorted: in field `hints`, and in field `terms`, which a release reads anyway.
--- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
+-- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n). A choice
+-- reads the heads of the worker's hints, and compares those anew that have changed, MOST_NEAR_BYTES of them in a call.
 local PLACE = "key:near:"
 local MICRO = 1000000
 
@@ -143,11 +144,12 @@ local function fields_of(hints, type)
 end
 
 -- RETURNS what a claim knows of jobs with one of `hints`, which its worker holds: a choice for `which_job.rarity`, and
--- in it, by type: the near heads of these hints (`heads`), and the best of these jobs (`best`).
+-- in it, by type: the near heads of these hints (`heads`), and the best of these jobs (`best`). `bytes`: those of heads
+-- that it may still compare anew.
 function locality.near(hints, bonus, types, view)
     return {
         hints = hints, bonus = bonus, types = types, view = view, settings = false, capacities = false,
-        heads = {}, best = {},
+        heads = {}, best = {}, bytes = protocol.MOST_NEAR_BYTES,
     }
 end
 
@@ -170,7 +172,8 @@ local function best_of(near, type)
         all = redis.call("HMGET", key.near_heads, unpack(fields))
         near.heads[type] = all
     end
-    local nth, place, points = best_heads.first_of(fields, all, near.settings)
+    local nth, place, points
+    nth, place, points, near.bytes = best_heads.first_of(fields, all, near.settings, near.bytes)
     return nth and { nth = nth, heads = all[nth], place = place, points = points }
 end
 

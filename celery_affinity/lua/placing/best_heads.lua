@@ -122,18 +122,20 @@ function best_heads.first(type, heads, settings)
 end
 
 -- RETURNS which of several `types`, of each of which `all` has the heads, false for none, has the job that goes first
--- without rarity, the place of its head, and its points; false for none.
-function best_heads.first_of(types, all, settings)
+-- without rarity, the place of its head, and its points; false for none. At most so many `bytes` of heads are compared
+-- anew. RETURNS the bytes that are left as well.
+function best_heads.first_of(types, all, settings, bytes)
     local comparisons, now_us, gain = of_fleet().of, call.now_us, settings.age_weight
     local first, first_place, most = false, nil, NONE
     for nth = 1, #types do
         local heads = all[nth]
-        if heads then
-            local found = comparisons[types[nth]]
-            if not found or found.heads ~= heads or found.settings ~= settings -- as in `holds`
-                or found.made_us > now_us or now_us > found.until_us then
-                found = best_heads.compared(types[nth], heads, settings)
-            end
+        local found = heads and comparisons[types[nth]]
+        if heads and (not found or found.heads ~= heads or found.settings ~= settings -- as in `holds`
+            or found.made_us > now_us or now_us > found.until_us) then
+            bytes = bytes - #heads
+            found = bytes >= 0 and best_heads.compared(types[nth], heads, settings)
+        end
+        if found then
             local place, points = found.slow_place, found.slow + (now_us - found.made_us) * gain
             if found.fast ~= NONE then
                 place, points = first_by(found)
@@ -144,7 +146,7 @@ function best_heads.first_of(types, all, settings)
             end
         end
     end
-    return first, first_place, most
+    return first, first_place, most, bytes
 end
 
 -- The job at `place` was popped from the heads of `type`: brings what is kept of them up to date without comparing all.

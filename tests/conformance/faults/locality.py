@@ -13,6 +13,8 @@ _PART = f"{_LOCALITY}::test_a_bonus_may_be_worth_a_part_of_a_point"
 _OLDEST_HINT = f"{_LOCALITY}::test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hints"
 _SEVERAL = f"{_LOCALITY}::test_near_jobs_of_several_lanes_go_by_their_points"
 _SPOILED = f"{_LOCALITY}::test_a_near_head_with_a_time_that_is_none_is_passed_over"
+_ONE_TIME = f"{_LOCALITY}::test_of_two_near_jobs_that_came_at_one_time_the_one_with_the_smaller_id_goes_first"
+_BY_AGE = f"{_LOCALITY}::test_a_claim_that_goes_by_age_alone_knows_no_bonus"
 _OWN = f"{_LOCALITY}::test_each_worker_gets_the_jobs_of_its_own_hints"
 _ORDER = f"{_LOCALITY}::test_jobs_of_many_near_lanes_go_in_the_order_of_the_reference"
 _DELETED_ROW = f"{_LOCALITY}::test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type"
@@ -69,10 +71,10 @@ FAULTS = (
         "placing/best_heads",
         "or (points == most and best_heads.is_older(heads, place, all[first], first_place)) then",
         "then",
-        _OLDEST_HINT,
+        _ONE_TIME,
     ),
     Fault("placing/best_heads", "            if found.fast ~= NONE then\n", "            if false then\n", _ORDER),
-    Fault("placing/best_heads", "or found.made_us > now_us or now_us > found.until_us then", "then", _CAP),
+    Fault("placing/best_heads", "or found.made_us > now_us or now_us > found.until_us) then", ") then", _CAP),
     Fault("placing/best_heads", "tonumber(enqueued) or math.huge --", "tonumber(enqueued) --", _SPOILED),
     Fault("placing/free_slots", "    call.has_new_hints = true\n", "", _NEW),
     Fault("placing/free_slots", "others and others .. words or", "others or"),
@@ -88,7 +90,7 @@ FAULTS = (
     Fault("jobs/enter", "            hooks.enters_lane(id, type, lane, due)\n", ""),
     Fault("jobs/enter", "            hooks.enters_lane(alone.id, alone.type, alone.lane, alone.enqueued)\n", ""),
     Fault("placing/candidates", "preferred and not kept_back and hooks", "preferred and hooks"),
-    Fault("placing/candidates", "call.near and not goes_by_age then", "call.near then"),
+    Fault("placing/candidates", "call.near and not goes_by_age then", "call.near then", _BY_AGE),
     Fault("placing/placement", 'values[3] ~= "share" and', ""),
     Fault("placing/placement", "(rows[worker] and weights.locality or 0)", "0", _MISSED),
     Fault(
