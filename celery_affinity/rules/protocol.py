@@ -130,6 +130,9 @@ MOST_HINTS = 10
 MOST_HOLDERS = 30
 MOST_FREE_HOLDERS = 10
 
+#: Bytes of heads of hints that one call compares anew at most: it leaves others, whose jobs get no bonus, to the next.
+MOST_NEAR_BYTES = 20_000
+
 #: Calls of one run, and bytes of their messages, at most, if a task says nothing of them; and what `rules` say of these
 #: bounds. A job's row, of which there may be very many, leaves that out.
 USUAL_MOST = 1_000

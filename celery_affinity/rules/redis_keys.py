@@ -117,7 +117,7 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "near_heads": (
         "lane:key:near",
         "hash",
-        "hint -> of each lane the first job that has this hint: 'type:lane enqueued_us job_id'",
+        "'hint type' -> the heads of its near lanes, as `heads` has those of lanes",
     ),
     "near_lane": (
         "lane:key:near:%s:%s:%s",

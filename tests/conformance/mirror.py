@@ -580,10 +580,10 @@ def _expect_near(entry, jobs):
         hint = locality.hint_of(job)
         if hint:
             entry(["near_lane", hint, encode(job.type), lane(job)], job.id, job.enqueued_us)
-            place, mine = f"{encode(job.type)}:{lane(job)}", (job.enqueued_us, job.id)
-            heads[hint][place] = min(heads[hint].get(place, mine), mine)
-    for hint, its in heads.items():
-        entry(["near_heads"], hint, {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
+            its, mine = heads[f"{hint} {encode(job.type)}"], (job.enqueued_us, job.id)
+            its[lane(job)] = min(its.get(lane(job), mine), mine)
+    for field, its in heads.items():
+        entry(["near_heads"], field, {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
 
 
 def _expect_heads(reference, state, entry, standing):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from celery_affinity.clock import SECOND_US
 from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.new_job import NewJob
+from celery_affinity.rules.protocol import MOST_NEAR_BYTES
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
@@ -16,9 +17,6 @@ from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 
 BONUS = {"locality_bonus": 80}
-
-#: Bytes of the heads of a hint from which on they are long (`LONG` in locality.lua).
-LONG = 2000
 
 
 @pytest.fixture
@@ -105,6 +103,17 @@ def test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hint
     assert in_order(fleet, claim) == ["older~", "younger~", "third~", "other"]
 
 
+def test_of_two_near_jobs_that_came_at_one_time_the_one_with_the_smaller_id_goes_first(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    fleet.publish("other", "pdf")
+    fleet.scheduler.advance(1)
+    for job, hint in (("b", "m"), ("a", "n")):
+        publish(fleet, job, hint)
+    assert in_order(fleet, claim) == ["a~", "b~", "other"]
+
+
 def test_the_next_job_goes_by_the_hint_that_its_release_recorded(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "n")
@@ -116,29 +125,71 @@ def test_the_next_job_goes_by_the_hint_that_its_release_recorded(fleet):
     assert in_order(fleet, claim) == ["near~", "other~"]
 
 
+def test_a_call_compares_so_many_heads_anew_and_the_next_ones_the_others(fleet):
+    types = [f"type{number:02}" for number in range(20)]
+    fleet.join("worker", *types, settings={"locality_bonus": 100_000, "rarity_weight": 0})
+    warm(fleet, "worker", "m", type_=types[0])
+    claim = busy(fleet, "worker", types[0])
+    length = MOST_NEAR_BYTES // len(types) // 10  # of an id: the heads of all types are too many for one call
+    for number, type_ in enumerate(types):
+        for priority in range(11):
+            publish(fleet, f"{number:02}-{priority}-{'x' * length}", "m", type_, priority=priority)
+        fleet.scheduler.advance(0.001)
+    publish(fleet, "the-best", "m", types[-1], priority=10, on_demand=True)
+    fleet.publish("first", types[0], priority=10, on_demand=True)
+    fleet.publish("second", types[0], priority=10, on_demand=True)
+    order = []
+    for _ in range(2):
+        (claim,) = fleet.end("worker", claim)
+        order.append(claim.job_id)
+    assert order[0].startswith("00-10-"), "the best one of those that were compared"
+    assert order[1] == "the-best~"
+    assert not fleet.scheduler.repair()
+
+
+def test_each_worker_gets_the_jobs_of_its_own_hints(fleet):
+    workers = {"one": "m", "two": "n"}
+    claims = {}
+    for worker, hint in workers.items():
+        fleet.join(worker, "pdf", settings=BONUS)
+        warm(fleet, worker, hint)
+        claims[worker] = busy(fleet, worker)
+    publish(fleet, "other", "x")
+    for hint in ("m", "n") * 2:
+        fleet.scheduler.advance(1)
+        publish(fleet, f"near-{hint}-{fleet.scheduler.now_us}", hint)
+    for worker in (*workers, *workers):
+        (claims[worker],) = fleet.end(worker, claims[worker])
+        assert claims[worker].job_id.startswith(f"near-{workers[worker]}")
+
+
+@pytest.mark.parametrize("rarity", ["capacity", "free"])
 @pytest.mark.parametrize("bonus", [80, 2_000])
-def test_long_heads_of_a_hint_are_read_as_short_ones_are(redis_client, bonus):
-    orders = []
-    for more in ("", "-with-a-long-name-of-which-few-fit-into-a-text"):
-        fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys(f"affinity{more}")))
-        fleet.join("worker", "pdf", "excel", settings={"locality_bonus": bonus})
-        warm(fleet, "worker", "m", "n")
-        claim = busy(fleet, "worker")
-        for number in range(96):
-            publish(
-                fleet,
-                f"{number}{more}",
-                "mx"[number % 2],
-                ("pdf", "excel", "xpdf")[number % 3],
-                priority=number % 11,
-                on_demand=number % 4 == 0,
-            )
-            fleet.scheduler.advance(0.25)
-        longest = max(fleet.scheduler.client.hvals(fleet.scheduler.keys.key("near_heads")), key=len)
-        assert (len(longest) > LONG) == bool(more)
-        orders.append([int(job.rstrip("~").removesuffix(more)) for job in in_order(fleet, claim)])
-    assert orders[0] == orders[1]
-    assert len(orders[0]) == 64
+@pytest.mark.parametrize("slots", [1, 3])
+def test_jobs_of_many_near_lanes_go_in_the_order_of_the_reference(fleet, bonus, rarity, slots):
+    of_all = {"locality_bonus": bonus, "rarity": rarity, "rarity_weight": 4096}
+    types = ("pdf", "excel", "scan")
+    fleet.join("worker", *types, slots=slots, settings=of_all)
+    fleet.join("other", "scan", settings=of_all)
+    reference, at = Reference(), fleet.scheduler
+    common = {"other": 0, "app": "", "stops": "", "settings": shared(Settings(**of_all))}
+    reference.join("worker", name="worker@host", types=[*types], slots=slots, **common, now_us=at.now_us)
+    reference.join("other", name="other@host", types=["scan"], slots=1, **common, now_us=at.now_us)
+    for number in range(150):
+        type_, rules = types[number % 5 % 3], f"near={'mnxy'[number % 4]}"
+        options = {"priority": number * 7 % 11, "on_demand": number % 3 == 0}
+        fleet.publish(f"{number:03}~", type_, rules=rules, **options)
+        reference.publish([NewJob(f"{number:03}~", type_, "", rules=rules, **options)], now_us=at.now_us)
+        at.advance(0.25)
+    claims, ended = fleet.inbox("worker"), 0
+    while claims:
+        held = reference.workers["worker"].claims
+        assert {each.job_id for each in claims} == {*held}
+        ends = [(job, fence, "acked") for job, fence in held.items()]
+        claims, ended = fleet.end("worker", *claims), ended + len(claims)
+        reference.release("worker", str(ended), ends, inline=True, now_us=at.now_us)
+    assert ended == 149
+    assert not at.repair(), "what is known of heads is as it should be"
 
 
 def test_a_near_job_that_goes_first_anyway_leaves_its_near_lane(fleet):
@@ -172,9 +223,19 @@ def test_a_near_head_with_a_time_that_is_none_is_passed_over(fleet):
     fleet.scheduler.advance(1)
     for hint in ("m", "n"):
         publish(fleet, f"near-{hint}", hint)
-        fleet.scheduler.client.hset(fleet.scheduler.keys.key("near_heads"), hint, f"pdf:queued.0 x near-{hint}~")
+        fleet.scheduler.client.hset(fleet.scheduler.keys.key("near_heads"), f"{hint} pdf", f"queued.0 x near-{hint}~")
     (following,) = fleet.end("worker", claim)
     assert following.job_id == "other"
+
+
+def test_a_claim_that_goes_by_age_alone_knows_no_bonus(fleet):
+    fleet.join("worker", "pdf", settings={"locality_bonus": 2_000, "priority_percentage": 0})
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    fleet.publish("older", "pdf")
+    fleet.scheduler.advance(1)
+    publish(fleet, "near", "m", priority=9)
+    assert in_order(fleet, claim) == ["older", "near~"]
 
 
 def test_without_a_bonus_hints_change_no_order(fleet):
@@ -307,6 +368,32 @@ def test_a_near_head_whose_lane_somebody_deleted_is_no_job(fleet):
     fleet.scheduler.client.zrem(fleet.scheduler.keys.key("lane", "pdf", "queued.0"), "near~")
     assert [each.job_id for each in fleet.end("worker", claim)] == ["other"]
     assert not fleet.scheduler.client.exists(fleet.scheduler.keys.key("near_heads"))
+
+
+def test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type(fleet):
+    fleet.join("worker", "pdf", settings=BONUS)
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    publish(fleet, "near", "m")
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key
+    client.delete(key("job", "near~"))
+    assert [each.job_id for each in fleet.end("worker", claim)] == ["near~"]
+    assert not client.hexists(key("heads"), "pdf")
+
+
+def test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then(fleet):
+    fleet.join("worker", "pdf", settings={"locality_bonus": 10_000, "on_demand_weight": 0, "on_demand_age_cap": 10})
+    warm(fleet, "worker", "m", "n")
+    claim = busy(fleet, "worker")
+    publish(fleet, "demand", "m", on_demand=True)
+    for job in ("first", "second"):
+        publish(fleet, job, "n", priority=1)
+    fleet.publish("best", "pdf", priority=2)
+    fleet.scheduler.advance(1)
+    (claim,) = fleet.end("worker", claim)
+    fleet.scheduler.advance(60)  # on demand 320 points more; 1,920 without the cap; 1,024 for the priority
+    (following,) = fleet.end("worker", claim)
+    assert [claim.job_id, following.job_id] == ["first~", "second~"]
 
 
 def test_a_release_looks_for_no_rules_of_types_where_there_is_a_bonus_alone(fleet):

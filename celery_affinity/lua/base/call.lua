@@ -5,7 +5,8 @@
 -- `keys`: what was read of keys of rules (`key_rows`). `limits`, `tenants`: what the settings say, once read.
 -- `published`: type -> number of jobs, of types that live workers serve. `bounds`: those that a publish says.
 -- `sequence`: the number of a release that carries jobs in its reply. `found`: what a repair says that changes nothing.
--- `has_new_hints`: the worker that calls holds other hints now than at its begin. What a call does not have is false.
+-- `has_new_hints`: the worker that calls holds other hints now than at its begin. `near`: what the claim that is under
+-- way knows of jobs whose hints its worker holds (`locality.near`). What a call does not have is false.
 
 -- Makes globals local: what runs first in a process of the server has them from `its_globals`.
 function call.take_globals()
@@ -37,7 +38,7 @@ function call.begin(base)
     -- False, not nil: Lua takes fields that are nil for free places, and makes the table anew when these are used up.
     call.claiming, call.keys, call.limits, call.bounds = false, false, false, false
     call.published, call.sequence, call.found, call.tenants = false, false, false, false
-    call.has_new_hints = false
+    call.has_new_hints, call.near = false, false
 end
 
 -- Raises an error if the caller has not the rights of a worker, before anything is changed: producers may call

@@ -48,16 +48,16 @@ function hooks.leave_gate(id, type, lane)
     end
 end
 
--- A job comes into its lane, or leaves it. `known`: the hint of the job and the near heads of this hint, if both are
--- known. For a job without rules nobody need call this.
+-- A job comes into its lane, or leaves it. `job`: what a choice knows of the one that leaves, if one has chosen it. For
+-- a job without rules nobody need call this.
 function hooks.enters_lane(id, type, lane, enqueued)
     if marks.has_hint(id) then
         locality.enter(id, type, lane, enqueued)
     end
 end
-function hooks.leaves_lane(id, type, lane, known)
-    if known or marks.has_hint(id) then
-        locality.leave(id, type, lane, known)
+function hooks.leaves_lane(id, type, lane, job)
+    if marks.has_hint(id) then
+        locality.leave(id, type, lane, job)
     end
 end
 
@@ -78,9 +78,11 @@ function hooks.nearer(waiting, job)
     return locality.better(waiting, job)
 end
 
--- RETURNS the hints that the worker of `view` holds, as far as they matter for the choice of a job; nil for none.
-function hooks.hints_of(view, preferred)
-    return preferred.bonus > 0 and view.worker and locality.of(view) or nil
+-- RETURNS what a claim of jobs of `types` for the slots of `view` knows of those whose hints its worker holds, as far
+-- as they matter for the choice of a job; nil for nothing.
+function hooks.near(types, view, preferred)
+    local hints = preferred.bonus > 0 and view.worker and locality.of(view)
+    return hints and locality.near(hints, preferred.bonus, types, view) or nil
 end
 
 -- RETURNS the job that goes instead of `job`, which has a key and is the oldest of the best lane; mostly itself.

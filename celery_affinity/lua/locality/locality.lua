@@ -2,22 +2,26 @@
 -- holds the hints of the last jobs that it ended well: keys `hints` of the worker, and `holders` of the hint. When
 -- slots of one worker are filled, a job that waits and has one of its hints gets a bonus (`locality_bonus`): so jobs go
 -- where their data is. Of each lane the jobs with a hint are in a near lane, beside their lane, and key `near_heads`
--- has of each hint the heads of these, as key `heads` has those of a type; the name of such a lane is "type:lane".
+-- has of each hint and type the heads of these, as key `heads` has those of a type.
 -- A worker's row has its hints as words, sorted: in field `hints`, and in field `terms`, which a release reads anyway.
--- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n).
+-- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n). A choice
+-- reads the heads of the worker's hints, and compares those anew that have changed, MOST_NEAR_BYTES of them in a call.
 local PLACE = "key:near:"
-local BLANK = 32 -- the byte
-local LONG = 2000 -- bytes of the heads of a hint, as 40 lanes have: of longer ones a worker of FEW types reads its own
-local FEW = 3
+local MICRO = 1000000
 
--- RETURNS the type whose lanes are the near lanes of `hint`.
-function locality.place_of(hint)
-    return PLACE .. hint
+-- RETURNS the type whose lanes are the near lanes of jobs of `type` with `hint`.
+function locality.place_of(hint, type)
+    return PLACE .. hint .. ":" .. type
 end
 
--- RETURNS type and lane of a near lane; nil if `place` is not the name of one.
-function locality.parts_of(place)
-    return string.match(place, "^(.+):(%l+%.%d+)$")
+-- RETURNS the field of key `near_heads` that has their heads.
+function locality.field_of(hint, type)
+    return hint .. " " .. type
+end
+
+-- RETURNS hint and type of such a field; nil if it is none.
+function locality.parts_of(field)
+    return string.match(field, "^(%S+) (%S+)$")
 end
 
 -- RETURNS the hint of job `id`, as its row says; nil if somebody deleted the row.
@@ -25,12 +29,15 @@ function locality.hint_of(id)
     return rule_texts.hint(redis.call("HGET", key.job(id), "rules") or nil)
 end
 
--- Writes the heads of a hint.
-function locality.write(hint, heads)
+-- Writes the heads of jobs of `type` into `field`.
+local function write(field, type, heads)
     if heads == "" then
-        redis.call("HDEL", key.near_heads, hint)
+        redis.call("HDEL", key.near_heads, field)
     else
-        redis.call("HSET", key.near_heads, hint, heads)
+        redis.call("HSET", key.near_heads, field, heads)
+    end
+    if call.near then
+        call.near.heads[type], call.near.best[type] = nil, nil
     end
 end
 
@@ -38,30 +45,33 @@ end
 function locality.enter(id, type, lane, enqueued)
     local hint = locality.hint_of(id)
     if hint then
-        local before = redis.call("HGET", key.near_heads, hint) or ""
-        local after = lanes.with(id, locality.place_of(hint), type .. ":" .. lane, enqueued, before)
+        local field = locality.field_of(hint, type)
+        local before = redis.call("HGET", key.near_heads, field) or ""
+        local after = lanes.with(id, locality.place_of(hint, type), lane, enqueued, before)
         if after ~= before then
-            locality.write(hint, after)
+            write(field, type, after)
         end
     end
 end
 
--- Job `id`, which has a hint, leaves its lane. `known`: as in `hooks.leaves_lane`.
-function locality.leave(id, type, lane, known)
-    local hint = known and known.hint or locality.hint_of(id)
-    if hint then
-        local of_hint, place = locality.place_of(hint), type .. ":" .. lane
-        local before = known and known.heads or redis.call("HGET", key.near_heads, hint) or ""
-        local after
-        if known and known.is_alone then
-            redis.call("ZREM", key.lane(of_hint, place), id)
-            after = lanes.with_new_head(of_hint, place, before, 1, #before)
-        else
-            after = lanes.without(id, of_hint, place, before)
-        end
-        if after ~= before then
-            locality.write(hint, after)
-        end
+-- Job `id`, which has a hint, leaves its lane. `job`: as in `hooks.leaves_lane`.
+function locality.leave(id, type, lane, job)
+    local hint = job and job.hint or locality.hint_of(id)
+    if not hint then
+        return
+    end
+    local field, near = locality.field_of(hint, type), call.near
+    local all = job and job.near and near.heads[type] -- nil if a rule has moved a job since
+    local before = all and all[job.near] or redis.call("HGET", key.near_heads, field) or ""
+    local after, next_enqueued
+    if all then
+        after, next_enqueued = lanes.pop(job, before, job.near_place, key.near_lane(hint, type, lane))
+        best_heads.popped(field, job.near_place, lane, before, after, next_enqueued, near.settings)
+    else
+        after = lanes.without(id, locality.place_of(hint, type), lane, before)
+    end
+    if after ~= before then
+        write(field, type, after)
     end
 end
 
@@ -79,7 +89,7 @@ function locality.record(worker, rules)
         return
     end
     local is_new = redis.call("ZADD", key.hints(worker), call.now, hint) == 1
-    redis.call("HINCRBY", key.counters, is_new and "locality_misses" or "locality_hits", 1)
+    redis.call("HINCRBY", key.counters, is_new and "locality_misses" or "locality_hits", "1")
     if is_new then
         redis.call("ZADD", key.holders(hint), call.now, worker)
         local hints = redis.call("ZRANGE", key.hints(worker), 0, -1)
@@ -118,151 +128,111 @@ function locality.holders(id)
     return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MOST_HOLDERS - 1, "REV") or {}
 end
 
-local NOWHERE, known_places, known_heads = {}, kept.cache(), kept.cache()
+local known_fields = kept.cache() -- type -> those of the hints that were looked for last
 
--- RETURNS the near lane with the name `place`, a table; type and lane are nil if there is none of this name.
-local function read_place(place)
-    local type, lane = locality.parts_of(place)
-    return kept.keep(known_places, place, { type = type, lane = lane })
-end
-
--- RETURNS the head of the near lane with the name `place`, a table that nobody changes, and in it `more` heads. place:
--- the near lane; enqueued, enqueued_us, id: of its oldest job.
-local function head_of(place, enqueued, id, more)
-    local us = tonumber(enqueued) or math.huge -- somebody overwrote it
-    place = known_places.of[place] or read_place(place)
-    return { place = place, enqueued = enqueued, enqueued_us = us, id = id, more = more }
-end
-
--- RETURNS what the heads of a hint are, as `head_of` has it: the last one, and in each the one before; false for none.
--- is_alone: whether there is no other.
-local function read(heads)
-    local head = false
-    for name, enqueued, id in lanes.each(heads) do
-        head = head_of(name, enqueued, id, head)
+-- RETURNS the fields of jobs of `type` with one of `hints`, a list that nobody changes.
+local function fields_of(hints, type)
+    local fields = known_fields.of[type] or kept.keep(known_fields, type, {})
+    if fields.hints ~= hints then
+        fields = { hints = hints }
+        for nth, hint in ipairs(hints) do
+            fields[nth] = locality.field_of(hint, type)
+        end
+        known_fields.of[type] = fields
     end
-    if head and not head.more then
-        head.is_alone = true
-    end
-    return kept.keep(known_heads, heads, head)
+    return fields
 end
 
--- RETURNS a near lane in which no job was found, as `oldest_near` returns it: none is found there (it is always too
--- young) if the slots that are filled do not fit the lane's type.
-local function empty(waiting, place)
-    local type = place.type
-    local fits = type and waiting.heads[type] and waiting.view:any_free(type)
-    return { place = place, us = fits and math.huge or -math.huge, head = false, nth = 0 }
+-- RETURNS what a claim knows of jobs with one of `hints`, which its worker holds: a choice for `which_job.rarity`, and
+-- in it, by type: the near heads of these hints (`heads`), and the best of these jobs (`best`). `bytes`: those of heads
+-- that it may still compare anew.
+function locality.near(hints, bonus, types, view)
+    return {
+        hints = hints, bonus = bonus, types = types, view = view, settings = false, capacities = false,
+        heads = {}, best = {}, bytes = protocol.MOST_NEAR_BYTES,
+    }
 end
 
--- RETURNS what `read` does of long heads, without those of types that no slot fits. That is kept as long as this call:
--- the next job that comes or goes makes all of it another text.
-local function read_some(waiting, heads)
-    local known = waiting.long_heads or {}
-    waiting.long_heads = known
-    local head = known[heads] or false
-    if head then
-        return head
-    end
-    for _, type in ipairs(waiting.types) do
-        local name = type .. ":"
-        local at = string.find(heads, name, 1, true)
-        while at do
-            local lane, enqueued, id = string.match(heads, "^(%l+%.%d+) (%S+) (%S+)", at + #name)
-            if lane and (at == 1 or string.byte(heads, at - 1) == BLANK) then
-                head = head_of(name .. lane, enqueued, id, head)
-            end
-            at = string.find(heads, name, at + #name, true)
+-- RETURNS whether `job` has one of the worker's hints. Notes its hint in it.
+local function is_near(near, job)
+    job.hint = locality.hint_of(job.id)
+    for _, hint in ipairs(near.hints) do
+        if hint == job.hint then
+            return true
         end
     end
-    known[heads] = head
-    return head
+    return false
 end
 
--- RETURNS the oldest job with one of the worker's hints of each near lane that its slots fit: near lane -> a table.
--- head: the job, false for none; nth: the position of its hint; us: when it came. `all`: the heads of each hint.
--- RETURNS nil, the position of its hint and its head if one of the jobs is `first`: that goes first in any case.
-local function oldest_near(waiting, all, first)
-    local found, last, first_id = {}, NOWHERE, first.id
-    for nth = 1, #all do
-        local heads = all[nth]
-        local head = heads and known_heads.of[heads]
-        if head == nil then
-            if #heads > LONG and #waiting.types <= FEW then
-                head = read_some(waiting, heads)
-            else
-                head = read(heads)
+-- RETURNS the best job of `type` with one of the worker's hints, a table: the position of its hint, its heads and its
+-- place there, and its points without rarity; false for none.
+local function best_of(near, type)
+    local fields, all = fields_of(near.hints, type), near.heads[type]
+    if not all then
+        all = redis.call("HMGET", key.near_heads, unpack(fields))
+        near.heads[type] = all
+    end
+    local nth, place, points
+    nth, place, points, near.bytes = best_heads.first_of(fields, all, near.settings, near.bytes)
+    return nth and { nth = nth, heads = all[nth], place = place, points = points }
+end
+
+-- RETURNS the best job of those that have one of the worker's hints, and that a free slot fits, as `best_of` does, its
+-- points, and its type; nil for none.
+local function best_near(near, waiting)
+    local best, most, its_type
+    local types = near.types
+    for nth = 1, #types do
+        local type = types[nth]
+        if waiting.heads[type] and near.view:any_free(type) then
+            local found = near.best[type]
+            if found == nil then
+                found = best_of(near, type)
+                near.best[type] = found
+            end
+            local points = found and found.points
+            if found and #types > 1 and (not best or points + near.settings.most_rarity >= most) then
+                points = points + which_job.rarity(near, nth)
+            end
+            if found and (not best or points > most or (points == most
+                and best_heads.is_older(found.heads, found.place, best.heads, best.place))) then
+                best, most, its_type = found, points, type
             end
         end
-        while head do
-            local place, us, id = head.place, head.enqueued_us, head.id
-            if id == first_id then
-                return nil, nth, head
-            elseif place ~= last.place then
-                last = found[place] or empty(waiting, place)
-                found[place] = last
-            end
-            if us < last.us or (us == last.us and last.head and id < last.head.id) then
-                last.head, last.nth, last.us = head, nth, us
-            end
-            head = head.more
-        end
     end
-    return found
+    return best, most, its_type
 end
 
--- RETURNS the points of a job of a type, without rarity if all jobs are of one.
-local function points_of(waiting, type, lane, enqueued, settings)
-    local points = best_heads.points(lane, enqueued, settings)
-    return #waiting.types > 1 and points + which_job.rarity(type, waiting.view, settings) or points
-end
-
--- RETURNS which of the near lanes in `found` has the job that goes first, and by how many points it goes before `job`:
--- in one lane that is a matter of age alone. nil if none has a job.
-local function first_of(waiting, found, job, settings)
-    local best, most, points
-    local type, lane, enqueued_us = job.type, job.lane, tonumber(job.enqueued)
-    for place, each in pairs(found) do
-        local lead = false
-        if each.head and place.lane == lane and place.type == type then
-            local on_demand = lanes.is_on_demand(lane)
-            lead = score.patience(on_demand, call.now_us - each.us, settings)
-                - score.patience(on_demand, call.now_us - enqueued_us, settings)
-        elseif each.head then
-            points = points or points_of(waiting, type, lane, enqueued_us, settings)
-            lead = points_of(waiting, place.type, place.lane, each.us, settings) - points
-        end
-        if lead and (not best or lead > most
-            or (lead == most and score.is_older(each.us, each.head.id, best.us, best.head.id))) then
-            best, most = each, lead
+-- RETURNS the points of `job`, without rarity if all jobs are of one type.
+local function points_of(near, job)
+    local points = best_heads.points(job.lane, job.enqueued, near.settings)
+    for nth, type in ipairs(near.types) do
+        if type == job.type and #near.types > 1 then
+            return points + which_job.rarity(near, nth)
         end
     end
-    return best, most
+    return points
 end
 
 -- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself: then it goes
 -- before all others that have the bonus as well. The other job may be in no lane, since somebody deleted that.
 function locality.better(waiting, job)
-    local all = redis.call("HMGET", key.near_heads, unpack(waiting.hints))
-    local found, its_nth, its_head = oldest_near(waiting, all, job)
-    if not found then
-        job.near = { hint = waiting.hints[its_nth], heads = all[its_nth], is_alone = its_head.is_alone }
-        return job
-    elseif not next(found) then
+    local near = call.near
+    if marks.has_hint(job.id) and is_near(near, job) then
         return job
     end
-    local settings = settings_in_force.for_a_claim()
-    local best, lead = first_of(waiting, found, job, settings)
-    lead = best and lead + math.floor(waiting.bonus * 1000000)
-    if not best or lead < 0
-        or (lead == 0 and score.is_older(tonumber(job.enqueued), job.id, best.us, best.head.id)) then
+    near.settings = near.settings or settings_in_force.for_a_claim()
+    local best, most, type = best_near(near, waiting)
+    local other = best and lanes.checked_job(type, best.heads, best.place, job.nth)
+    if not other or other.id == job.id then
         return job
     end
-    local head, place = best.head, best.place
-    local other = {
-        type = place.type, lane = place.lane, enqueued = head.enqueued, id = head.id, nth = job.nth,
-        near = { hint = waiting.hints[best.nth], heads = all[best.nth], is_alone = head.is_alone },
-    }
+    local lead = most + math.floor(near.bonus * MICRO) - points_of(near, job)
+    if lead < 0 or (lead == 0
+        and score.is_older(tonumber(job.enqueued), job.id, tonumber(other.enqueued), other.id)) then
+        return job
+    end
+    other.place, other.hint, other.near, other.near_place = nil, near.hints[best.nth], best.nth, best.place
     if other.lane ~= job.lane or other.type ~= job.type then -- else it is none of the heads
         candidates.find_place(waiting, other)
     end

@@ -53,7 +53,7 @@ local function compare(heads, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
     local until_us = grows_evenly(settings) and math.huge or NEVER
     for place, lane, enqueued, id in string.gmatch(heads, "()(%S+) (%S+) (%S+)") do
-        local enqueued_us = tonumber(enqueued)
+        local enqueued_us = tonumber(enqueued) or math.huge -- somebody overwrote it
         local points, is_fast = points_of(lane, call.now_us - enqueued_us, settings)
         local group = is_fast and fast or slow
         if points > group.points
@@ -121,17 +121,45 @@ function best_heads.first(type, heads, settings)
     return first_by(best_heads.compared(type, heads, settings))
 end
 
--- `job` was popped from the heads of its type: brings what is kept of them up to date without comparing all. `before`,
--- `after`: the heads. `next_enqueued`: when the next job of its lane came, nil if there is none. Mostly that one is the
--- best of its group again; else what is kept holds no more.
-function best_heads.popped(job, before, after, next_enqueued, settings)
-    local found, now_us = next_enqueued and of_fleet().of[job.type], call.now_us
+-- RETURNS which of several `types`, of each of which `all` has the heads, false for none, has the job that goes first
+-- without rarity, the place of its head, and its points; false for none. At most so many `bytes` of heads are compared
+-- anew. RETURNS the bytes that are left as well.
+function best_heads.first_of(types, all, settings, bytes)
+    local comparisons, now_us, gain = of_fleet().of, call.now_us, settings.age_weight
+    local first, first_place, most = false, nil, NONE
+    for nth = 1, #types do
+        local heads = all[nth]
+        local found = heads and comparisons[types[nth]]
+        if heads and (not found or found.heads ~= heads or found.settings ~= settings -- as in `holds`
+            or found.made_us > now_us or now_us > found.until_us) then
+            bytes = bytes - #heads
+            found = bytes >= 0 and best_heads.compared(types[nth], heads, settings)
+        end
+        if found then
+            local place, points = found.slow_place, found.slow + (now_us - found.made_us) * gain
+            if found.fast ~= NONE then
+                place, points = first_by(found)
+            end
+            if points > most
+                or (points == most and best_heads.is_older(heads, place, all[first], first_place)) then
+                first, first_place, most = nth, place, points
+            end
+        end
+    end
+    return first, first_place, most, bytes
+end
+
+-- The job at `place` was popped from the heads of `type`: brings what is kept of them up to date without comparing all.
+-- `before`, `after`: the heads. `next_enqueued`: when the next job of its lane came, nil if there is none. Mostly that
+-- one is the best of its group again; else what is kept holds no more.
+function best_heads.popped(type, place, lane, before, after, next_enqueued, settings)
+    local found, now_us = next_enqueued and of_fleet().of[type], call.now_us
     local age_us = found and now_us - tonumber(next_enqueued)
     if not found or age_us < 0 or not holds(found, before, settings) then
         return
     end
-    local place, longer = job.place, #after - #before
-    local points, is_fast = points_of(job.lane, age_us, settings)
+    local longer = #after - #before
+    local points, is_fast = points_of(lane, age_us, settings)
     local gained, gained_fast = score.gained(now_us - found.made_us, settings)
     local next_slow, next_fast = found.next_slow + gained, found.next_fast + gained_fast
     local slow, fast = found.slow + gained, found.fast + gained_fast

@@ -100,7 +100,8 @@ local function first(choice)
 end
 
 local function popped(choice, job, before, next_enqueued)
-    best_heads.popped(job, before, choice.heads[job.type] or "", next_enqueued, choice.settings)
+    local after = choice.heads[job.type] or ""
+    best_heads.popped(job.type, job.place, job.lane, before, after, next_enqueued, choice.settings)
 end
 
 local function changed() end

@@ -86,7 +86,7 @@ function candidates.best(waiting)
     else
         job, goes_by_age = waiting.choice:first()
     end
-    if job and waiting.hints and not goes_by_age then
+    if job and call.near and not goes_by_age then
         job = hooks.nearer(waiting, job)
     end
     return job, goes_by_age
@@ -111,7 +111,7 @@ function candidates.pop(waiting, job, has_rules)
     end
     local type = job.type
     if has_rules then
-        hooks.leaves_lane(job.id, type, job.lane, job.near)
+        hooks.leaves_lane(job.id, type, job.lane, job)
     end
     if not job.place then
         return redis.call("ZREM", key.lane(type, job.lane), job.id) == 1
@@ -158,8 +158,7 @@ end
 -- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `first_heads`: those
 -- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written; false
 -- for none. `choice`: chooses among several lanes, once there are several; else false. `served`: the list of all types,
--- if it is kept for many calls. `hints`: those of the only worker whose slots are filled, if jobs that have them get a
--- `bonus`.
+-- if it is kept for many calls.
 function candidates.of(types, view, settings)
     local waiting, heads, word = lanes.heads(types)
     local left = ""
@@ -185,9 +184,7 @@ function candidates.of(types, view, settings)
     if first_heads then
         found.first_heads = first_heads
     end
-    if preferred and not kept_back then
-        found.hints, found.bonus = hooks.hints_of(view, preferred), preferred.bonus
-    end
+    call.near = preferred and not kept_back and hooks.near(waiting, view, preferred) or false
     return found
 end
 

@@ -273,10 +273,11 @@ function lanes.heads(types)
 end
 
 -- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that, which the caller writes, and
--- the enqueue time of the lane's new head; nil if there is none.
-function lanes.pop(job, heads)
-    local its_key = key.lane(job.type, job.lane)
+-- the enqueue time of the lane's new head; nil if there is none. `place`, `its_key`: of another lane, in which the job
+-- is as well.
+function lanes.pop(job, heads, place, its_key)
+    place, its_key = place or job.place, its_key or key.lane(job.type, job.lane)
     redis.call("ZREM", its_key, job.id)
-    local last = job.place + #job.lane + #job.enqueued + #job.id + 1
-    return lanes.with_new_head(job.type, job.lane, heads, job.place, last, its_key)
+    local last = place + #job.lane + #job.enqueued + #job.id + 1
+    return lanes.with_new_head(job.type, job.lane, heads, place, last, its_key)
 end

@@ -17,13 +17,8 @@ local function count_claim(settings)
     end
 end
 
--- RETURNS the points that jobs of `type` get for being rare.
-function which_job.rarity(type, view, settings)
-    local slots = settings.rarity ~= "free" and tonumber(redis.call("HGET", key.capacity, type) or 1)
-    return score.rarity(slots or view:free_for(type), settings)
-end
-
-local function rarity_of(choice, nth)
+-- RETURNS the points that jobs of the `nth` type of a choice get for being rare.
+function which_job.rarity(choice, nth)
     local settings, type = choice.settings, choice.types[nth]
     if settings.rarity == "free" then
         return score.rarity(choice.view:free_for(type), settings)
@@ -46,7 +41,7 @@ local function best_of(choice, nth, heads, by_age, least)
         choice.places[nth], choice.points[nth] = place, its_points
     end
     if #choice.types > 1 and its_points + settings.most_rarity >= least then
-        its_points = its_points + rarity_of(choice, nth)
+        its_points = its_points + which_job.rarity(choice, nth)
     end
     return place, its_points
 end
@@ -61,7 +56,7 @@ local function best_open(choice, nth, open, by_age)
         place, its_points = best_heads.oldest(open), 0
     else
         place, its_points = best_heads.first_of_some(open, choice.settings)
-        its_points = its_points + rarity_of(choice, nth)
+        its_points = its_points + which_job.rarity(choice, nth)
     end
     return lanes.place(choice.heads[choice.types[nth]], (lanes.at(open, place))), its_points
 end
@@ -110,7 +105,8 @@ end
 -- `job` was popped from the heads of its type, which were `before`. `next_enqueued`: when the next of its lane came;
 -- nil if there is none.
 local function popped(choice, job, before, next_enqueued)
-    best_heads.popped(job, before, choice.heads[job.type] or "", next_enqueued, choice.settings)
+    local after = choice.heads[job.type] or ""
+    best_heads.popped(job.type, job.place, job.lane, before, after, next_enqueued, choice.settings)
     choice.places[job.nth], choice.oldest[job.nth] = nil, nil
 end
 

@@ -1,15 +1,15 @@
 -- repair_locality: what follows from hints of jobs and workers: near lanes, their heads, and the holders of hints.
 
--- Fixes the heads of `hint`. `place`: a near lane that may not be among them.
-local function fix_heads(hint, place)
-    return derived.one("hash", key.near_heads, hint, function(found)
-        local places, heads = { [place or ""] = true }, {}
+-- Fixes the heads in `field`, those of jobs of `type` with `hint`. `lane`: one that may not be among them.
+local function fix_heads(field, hint, type, lane)
+    return derived.one("hash", key.near_heads, field, function(found)
+        local of_hint, names, heads = hint and locality.place_of(hint, type), { [lane or ""] = true }, {}
         for each in lanes.each(found or "") do
-            places[each] = true
+            names[each] = true
         end
         local is_good, length = true, -1
-        for each in pairs(places) do
-            local head = locality.parts_of(each) and lanes.with_new_head(locality.place_of(hint), each, "", 1, 0) or ""
+        for each in pairs(names) do
+            local head = hint and lanes.is_one(each) and lanes.with_new_head(of_hint, each, "", 1, 0) or ""
             if head ~= "" then
                 heads[#heads + 1], length = head, length + #head + 1
                 is_good = is_good and string.find(" " .. (found or "") .. " ", " " .. head .. " ", 1, true)
@@ -26,20 +26,20 @@ function repair_locality.fix_job(id, type, lane, time)
     if not hint then
         return false
     end
-    local place = type .. ":" .. lane
+    local field = locality.field_of(hint, type)
     local differs = derived.one("zset", key.near_lane(hint, type, lane), id, time)
-    if differs or not lanes.place(derived.fields(key.near_heads, hint) or "", place) then
-        return fix_heads(hint, place) or differs
+    if differs or not lanes.place(derived.fields(key.near_heads, field) or "", lane) then
+        return fix_heads(field, hint, type, lane) or differs
     end
     return false
 end
 
--- Fixes the near lanes of a hint that key `near_heads` knows.
-function repair_locality.fix(hint)
-    for place in lanes.each(derived.fields(key.near_heads, hint) or "") do
-        local type, lane = locality.parts_of(place)
-        local name = type and key.near_lane(hint, type, lane)
-        if name then
+-- Fixes the near lanes of the hint and type that a field of key `near_heads` is of.
+function repair_locality.fix(field)
+    local hint, type = locality.parts_of(field)
+    for lane in lanes.each(hint and derived.fields(key.near_heads, field) or "") do
+        if lanes.is_one(lane) then
+            local name = key.near_lane(hint, type, lane)
             derived.with_some_of(name, function(id)
                 local waits = derived.exists(key.lane(type, lane), "zset")
                     and redis.call("ZSCORE", key.lane(type, lane), id)
@@ -47,7 +47,7 @@ function repair_locality.fix(hint)
             end)
         end
     end
-    fix_heads(hint)
+    fix_heads(field, hint, type)
 end
 
 -- Fixes the hints of a worker, which has a row: it is among their holders, and these hold them.

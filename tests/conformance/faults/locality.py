@@ -11,10 +11,14 @@ _FREE = f"{_LOCALITY}::test_a_free_slot_goes_to_the_job_whose_hint_its_worker_ho
 _OLDER = f"{_LOCALITY}::test_a_job_that_is_older_by_as_much_as_the_bonus_is_worth_goes_first_all_the_same"
 _PART = f"{_LOCALITY}::test_a_bonus_may_be_worth_a_part_of_a_point"
 _OLDEST_HINT = f"{_LOCALITY}::test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hints"
-_FIRST = f"{_LOCALITY}::test_a_near_job_that_goes_first_anyway_leaves_its_near_lane"
 _SEVERAL = f"{_LOCALITY}::test_near_jobs_of_several_lanes_go_by_their_points"
 _SPOILED = f"{_LOCALITY}::test_a_near_head_with_a_time_that_is_none_is_passed_over"
-_LONG = f"{_LOCALITY}::test_long_heads_of_a_hint_are_read_as_short_ones_are"
+_ONE_TIME = f"{_LOCALITY}::test_of_two_near_jobs_that_came_at_one_time_the_one_with_the_smaller_id_goes_first"
+_BY_AGE = f"{_LOCALITY}::test_a_claim_that_goes_by_age_alone_knows_no_bonus"
+_OWN = f"{_LOCALITY}::test_each_worker_gets_the_jobs_of_its_own_hints"
+_ORDER = f"{_LOCALITY}::test_jobs_of_many_near_lanes_go_in_the_order_of_the_reference"
+_DELETED_ROW = f"{_LOCALITY}::test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type"
+_CAP = f"{_LOCALITY}::test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then"
 _NEW = f"{_LOCALITY}::test_the_next_job_goes_by_the_hint_that_its_release_recorded"
 _MISSED = f"{_LOCALITY}::test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed"
 _MANY = f"{_LOCALITY}::test_of_many_holders_one_is_never_missed"
@@ -28,22 +32,50 @@ FAULTS = (
     Fault("locality/locality", 'is_new and "locality_misses" or', "is_new and"),
     Fault("locality/locality", '        redis.call("ZREM", key.holders(hint), worker)\n', ""),
     Fault("locality/locality", '    redis.call("UNLINK", key.hints(worker))\n', ""),
-    Fault("locality/locality", "best and lead + math.floor(waiting.bonus * 1000000)", "best and lead + 0", _FREE),
-    Fault("locality/locality", "math.floor(waiting.bonus * 1000000)", "math.floor(waiting.bonus) * 1000000", _PART),
-    Fault("locality/locality", "    elseif not next(found) then\n", "    elseif true then\n", _FREE),
-    Fault("locality/locality", "            if id == first_id then\n", "            if false then\n", _FIRST),
+    Fault("locality/locality", "most + math.floor(near.bonus * MICRO)", "most", _FREE),
+    Fault("locality/locality", "math.floor(near.bonus * MICRO)", "math.floor(near.bonus) * MICRO", _PART),
+    Fault("locality/locality", "    if lead < 0 or (lead == 0\n", "    if (lead == 0\n", _OLDER),
+    Fault("locality/locality", "        return job\n    end\n    other.place", "    end\n    other.place", _OLDER),
+    Fault("locality/locality", "or other.id == job.id then", "then", _DELETED_ROW),
     Fault(
-        "locality/locality", "                return nil, nth, head\n", "                return nil, 1, head\n", _FIRST
+        "locality/locality",
+        "call.near.heads[type], call.near.best[type] = nil, nil",
+        "call.near.best[type] = nil",
+        _ORDER,
     ),
-    Fault("locality/locality", "if not best or lead < 0\n", "if not best\n", _OLDER),
     Fault(
-        "locality/locality", "if lead and (not best or lead > most", "if lead and (not best or lead < most", _SEVERAL
+        "locality/locality",
+        "call.near.heads[type], call.near.best[type] = nil, nil",
+        "call.near.heads[type] = nil",
+        _ORDER,
     ),
-    Fault("locality/locality", "if us < last.us or", "if us > last.us or", _OLDEST_HINT),
-    Fault("locality/locality", "    if head and not head.more then\n", "    if head then\n", _SEVERAL),
-    Fault("locality/locality", "tonumber(enqueued) or math.huge --", "tonumber(enqueued) --", _SPOILED),
+    Fault("locality/locality", "    if fields.hints ~= hints then\n", "    if not fields.hints then\n", _OWN),
+    Fault("locality/locality", "waiting.heads[type] and near.view:any_free(type) then", "waiting.heads[type] then"),
+    Fault(
+        "locality/locality",
+        "            if found and #types > 1 and (not best",
+        "            if false and (not best",
+        _ORDER,
+    ),
+    Fault("locality/locality", "points + near.settings.most_rarity >= most", "points >= most", _ORDER),
+    Fault(
+        "locality/locality",
+        "if found and (not best or points > most",
+        "if found and (not best or points < most",
+        _ORDER,
+    ),
+    Fault("locality/locality", "return points + which_job.rarity(near, nth)", "return points", _ORDER),
     Fault("locality/locality", "if other.lane ~= job.lane or", "if false and other.lane ~= job.lane or", _SEVERAL),
-    Fault("locality/locality", "(at == 1 or string.byte(heads, at - 1) == BLANK)", "true", _LONG),
+    Fault("placing/best_heads", "            if points > most\n", "            if points < most\n", _ORDER),
+    Fault(
+        "placing/best_heads",
+        "or (points == most and best_heads.is_older(heads, place, all[first], first_place)) then",
+        "then",
+        _ONE_TIME,
+    ),
+    Fault("placing/best_heads", "            if found.fast ~= NONE then\n", "            if false then\n", _ORDER),
+    Fault("placing/best_heads", "or found.made_us > now_us or now_us > found.until_us) then", ") then", _CAP),
+    Fault("placing/best_heads", "tonumber(enqueued) or math.huge --", "tonumber(enqueued) --", _SPOILED),
     Fault("placing/free_slots", "    call.has_new_hints = true\n", "", _NEW),
     Fault("placing/free_slots", "others and others .. words or", "others or"),
     Fault("placing/candidates", "job.lane), job.id) == 1", "job.lane), job.id) ~= 2", _DELETED_LANE),
@@ -52,13 +84,13 @@ FAULTS = (
     Fault("types/type_rules", "key.type_rules) < 2", "key.type_rules) < 1"),
     Fault("types/type_rules", "== 1 or name == placement.FIELD, false)", "== 1, false)"),
     Fault("jobs/claims", "        known.rules = row[5]\n", ""),
-    Fault("placing/candidates", "        hooks.leaves_lane(job.id, type, job.lane, job.near)\n", ""),
+    Fault("placing/candidates", "        hooks.leaves_lane(job.id, type, job.lane, job)\n", ""),
     Fault("placing/fill", "candidates.pop(waiting, job, is_marked)", "candidates.pop(waiting, job, is_ruled)"),
     Fault("jobs/hooks", "        hooks.enters_lane(id, type, lane, enqueued)\n        lanes.add", "        lanes.add"),
     Fault("jobs/enter", "            hooks.enters_lane(id, type, lane, due)\n", ""),
     Fault("jobs/enter", "            hooks.enters_lane(alone.id, alone.type, alone.lane, alone.enqueued)\n", ""),
-    Fault("placing/candidates", "if preferred and not kept_back then", "if preferred then"),
-    Fault("placing/candidates", "waiting.hints and not goes_by_age then", "waiting.hints then"),
+    Fault("placing/candidates", "preferred and not kept_back and hooks", "preferred and hooks"),
+    Fault("placing/candidates", "call.near and not goes_by_age then", "call.near then", _BY_AGE),
     Fault("placing/placement", 'values[3] ~= "share" and', ""),
     Fault("placing/placement", "(rows[worker] and weights.locality or 0)", "0", _MISSED),
     Fault(
@@ -74,7 +106,9 @@ FAULTS = (
     Fault(
         "repair/repair_locality", 'derived.one("zset", key.near_lane(hint, type, lane), id, time)', "false", _REPAIRED
     ),
-    Fault("repair/repair_locality", "return fix_heads(hint, place) or differs", "return differs", _REPAIRED),
+    Fault(
+        "repair/repair_locality", "return fix_heads(field, hint, type, lane) or differs", "return differs", _REPAIRED
+    ),
     Fault("repair/repair_locality", "#words > 0 and locality.words(words)", "#words > 0 and 1", _REPAIRED_ROW),
     Fault("repair/repair_locality", "return found or hints[i + 1]", "return found", _REPAIRED),
 )

@@ -51,7 +51,7 @@ FAULTS = (
     Fault("placing/which_job", "place, its_points = best_heads.oldest(open), 0", "place, its_points = 1, 0", _BY_AGE),
     Fault(
         "placing/which_job",
-        "        its_points = its_points + rarity_of(choice, nth)\n    end\n    return lanes",
+        "        its_points = its_points + which_job.rarity(choice, nth)\n    end\n    return lanes",
         "    end\n    return lanes",
     ),
     Fault("placing/free_slots", "write = own.write, of_all = own.of_all,", "write = own.write,", _SPECIALISED),

@@ -1,0 +1,100 @@
+"""Batch work that may be stopped, and urgent work of a tenant whose minimum flaps; a ledger on disk has each step."""
+
+import json
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from celery import Celery
+
+from celery_affinity import Affinity, Merge, Preempted, preempted
+
+url = os.environ["BROKER_URL"]
+app = Celery("flapping", broker=url, backend=url)
+app.conf.update(
+    broker_transport="celery_affinity:Transport",
+    broker_connection_retry_on_startup=True,
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    affinity_heartbeat_interval=0.5,
+    affinity_worker_timeout=3,
+)
+app.conf.update(json.loads(os.environ.get("CONF", "{}")))
+
+STEP_S = 0.02
+OF_BATCH = Affinity(tenant="batch", preemptible=True)
+
+
+def note(task, what):
+    """Write one line, which is either there or not."""
+    about = task.request
+    line = {
+        "what": what,
+        "task": about.id,
+        "name": task.name.rpartition(".")[2],
+        "fence": about.affinity.fence,
+        "preemptions": about.affinity.preemptions,
+        "worker": about.hostname,
+        "place": f"{os.getpid()}/{threading.get_ident()}",
+        "at": time.time(),
+    }
+    with Path(os.environ["LEDGER"]).open("ab", buffering=0) as ledger:
+        ledger.write(json.dumps(line).encode() + b"\n")
+
+
+def work(task, steps, *, obliging):
+    """Make so many steps, over all runs if the task obliges: then it saves how far it has come, and stops."""
+    saved = Path(os.environ["LEDGER"] + f".{task.request.id}")
+    done, is_asked = 0, False
+    with suppress(FileNotFoundError):
+        done = int(saved.read_text())
+    note(task, "start")
+    while done < steps:
+        if not is_asked and preempted():
+            is_asked = True
+            note(task, "asked")
+        if is_asked and obliging:
+            saved.write_text(str(done))
+            note(task, "stopped")
+            raise Preempted
+        time.sleep(STEP_S)
+        done += 1
+    note(task, "done")
+    return task.request.id
+
+
+@app.task(name="flapping.obliges", bind=True, shared=False, affinity=OF_BATCH)
+def obliges(self, steps):
+    return work(self, steps, obliging=True)
+
+
+@app.task(name="flapping.ignores", bind=True, shared=False, affinity=OF_BATCH)
+def ignores(self, steps):
+    return work(self, steps, obliging=False)
+
+
+@app.task(
+    name="flapping.together",
+    bind=True,
+    shared=False,
+    affinity=Affinity(tenant="batch", preemptible=True, merge=Merge("all", keep="all")),
+)
+def together(self, calls):
+    work(self, 300, obliging=True)
+    return sorted(call.args[0] for call in calls)
+
+
+@app.task(name="flapping.gathers", bind=True, shared=False)
+def gathers(self, found):
+    note(self, "start")
+    note(self, "done")
+    return sorted(found)
+
+
+@app.task(name="flapping.urgent", bind=True, shared=False, affinity=Affinity(tenant="urgent"))
+def urgent(self):
+    note(self, "start")
+    time.sleep(0.3)
+    note(self, "done")
