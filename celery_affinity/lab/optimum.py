@@ -39,7 +39,7 @@ _BY_LENGTH, _MOST_CLASSES = 4, 100
 #: Bins of the first prices, factor from grid to grid, and steps uphill on each; on the last one, so many times as many.
 _FIRST_BINS, _FINER, _STEPS, _LAST = 512, 4, 150, 2
 
-#: Starts that the ascent compares at most, about: what it takes is known before, whatever the trace. Some 15 s.
+#: Starts that the ascent compares at most, about: what it takes is known before, whatever the trace. About 15 s.
 _LOOKS = 200_000_000
 
 #: A grid is left out if there would be fewer steps on it.

@@ -27,7 +27,7 @@ Whole = NDArray[np.int64]
 _ABOVE, _NEW = 0.1, 0.07
 _FIRST_LENGTH, _LONGER, _SHORTER, _IDLE, _LEAST_LENGTH = 0.1, 1.2, 0.66, 20, 1e-4
 
-#: Starts that an evaluation looks at together, at most: some 50 MB.
+#: Starts that an evaluation looks at together, at most: about 50 MB.
 _AT_ONCE = 500_000
 
 
