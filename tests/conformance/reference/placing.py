@@ -53,6 +53,7 @@ def fill(
         job = first(cohort, fits, now_us, counts=may_choose, worker=caller if alone else None)
         worker = caller if alone else best(cohort, job.type, job) if job else None
         if job is None or worker is None:
+            cohort.may_fit = set()  # whom jobs held up that expired here: of their types, which no free slot fits
             return NONE
         if only is not None and job.id not in only:
             break
