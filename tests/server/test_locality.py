@@ -9,6 +9,7 @@ from celery_affinity.rules.ahead import Ahead
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.protocol import MOST_NEAR_BYTES
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.reserves import encoded
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.shared_settings import shared
 from tests.conformance.reference.reference import Reference
@@ -318,6 +319,33 @@ def test_a_job_ahead_gets_the_bonus_as_well(fleet):
     publish(fleet, "near", "m")
     following = fleet.end("worker", claim, may_hold=Ahead(1))
     assert [each.job_id for each in following] == ["near~", "first"]
+
+
+def test_a_near_job_of_a_type_that_takes_too_long_is_not_taken_ahead(fleet):
+    fleet.join("worker", "pdf", "excel", settings=BONUS)
+    warm(fleet, "worker", "m", type_="excel")
+    claim = busy(fleet, "worker")
+    fleet.publish("first", "pdf")
+    for job in ("near1", "near2"):
+        publish(fleet, job, "m", "excel")
+    following = fleet.end("worker", claim, may_hold=Ahead(work_us=20_000, costs={"pdf": 400}))
+    assert [each.job_id for each in following] == ["near1~", "first"]
+
+
+def test_a_near_job_that_a_reserve_keeps_back_is_not_taken_ahead(fleet):
+    fleet.join("worker", "pdf", slots=2)
+    fleet.scheduler.configure({"reserve": encoded({"pdf": {"0": 1}}), "locality_bonus": "1000000"})
+    warm(fleet, "worker", "m")
+    fleet.sync("worker", slots=1)
+    fleet.join("other", "pdf")
+    fleet.publish("busy-other", "pdf", priority=1)
+    fleet.publish("busy-worker", "pdf", priority=1)
+    (claim,) = fleet.inbox("worker")
+    publish(fleet, "near", "m")
+    for number in range(2):
+        fleet.publish(f"urgent{number}", "pdf", priority=1)
+    following = fleet.end("worker", claim, may_hold=Ahead(1))
+    assert [each.job_id for each in following] == ["urgent0", "urgent1"]
 
 
 def test_jobs_that_a_purge_deletes_leave_no_near_lane(fleet):

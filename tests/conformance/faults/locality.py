@@ -19,6 +19,8 @@ _OWN = f"{_LOCALITY}::test_each_worker_gets_the_jobs_of_its_own_hints"
 _ORDER = f"{_LOCALITY}::test_jobs_of_many_near_lanes_go_in_the_order_of_the_reference"
 _DELETED_ROW = f"{_LOCALITY}::test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type"
 _CAP = f"{_LOCALITY}::test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then"
+_TOO_LONG = f"{_LOCALITY}::test_a_near_job_of_a_type_that_takes_too_long_is_not_taken_ahead"
+_RESERVE = f"{_LOCALITY}::test_a_near_job_that_a_reserve_keeps_back_is_not_taken_ahead"
 _NEW = f"{_LOCALITY}::test_the_next_job_goes_by_the_hint_that_its_release_recorded"
 _MISSED = f"{_LOCALITY}::test_among_idle_workers_the_one_that_holds_the_hint_is_never_missed"
 _MANY = f"{_LOCALITY}::test_of_many_holders_one_is_never_missed"
@@ -50,7 +52,12 @@ FAULTS = (
         _ORDER,
     ),
     Fault("locality/locality", "    if fields.hints ~= hints then\n", "    if not fields.hints then\n", _OWN),
-    Fault("locality/locality", "waiting.heads[type] and near.view:any_free(type) then", "waiting.heads[type] then"),
+    Fault(
+        "locality/locality",
+        "waiting.heads[type] and near.view:any_free(type) then",
+        "waiting.heads[type] then",
+        _TOO_LONG,
+    ),
     Fault(
         "locality/locality",
         "            if found and #types > 1 and (not best",
@@ -89,7 +96,7 @@ FAULTS = (
     Fault("jobs/hooks", "        hooks.enters_lane(id, type, lane, enqueued)\n        lanes.add", "        lanes.add"),
     Fault("jobs/enter", "            hooks.enters_lane(id, type, lane, due)\n", ""),
     Fault("jobs/enter", "            hooks.enters_lane(alone.id, alone.type, alone.lane, alone.enqueued)\n", ""),
-    Fault("placing/candidates", "preferred and not kept_back and hooks", "preferred and hooks"),
+    Fault("placing/candidates", "preferred and not kept_back and hooks", "preferred and hooks", _RESERVE),
     Fault("placing/candidates", "call.near and not goes_by_age then", "call.near then", _BY_AGE),
     Fault("placing/placement", 'values[3] ~= "share" and', ""),
     Fault("placing/placement", "(rows[worker] and weights.locality or 0)", "0", _MISSED),
