@@ -20,6 +20,7 @@ here, url = Path(os.environ["HERE"]), os.environ["BROKER_URL"]
 app = Celery("ends", broker=url, backend=url)
 app.conf.broker_transport = "celery_affinity:Transport"
 app.conf.worker_soft_shutdown_timeout = float(os.environ.get("SOFT", "0"))
+app.conf.task_retry_on_worker_lost = "RETRY" in os.environ
 
 
 def run(self, once):
@@ -31,7 +32,7 @@ def run(self, once):
     return [self.request.retries, redelivered]
 
 
-@app.task(bind=True, affinity="pdf", acks_late=True)
+@app.task(bind=True, affinity="pdf", acks_late=True, default_retry_delay=0)
 def late(self, once=True):
     return run(self, once)
 
@@ -80,9 +81,9 @@ def test_a_job_of_a_killed_worker_is_marked_as_redelivered(ends):
 
 
 @pytest.mark.skipif(celery.VERSION < (5, 7), reason="the setting is new in Celery 5.7")
-@pytest.mark.parametrize("name", ["retried", "retried_late"])
-def test_a_lost_pool_process_is_a_retry_for_tasks_that_say_so(ends, name):
-    ends.start("only")
+@pytest.mark.parametrize(("name", "setting"), [("retried", {}), ("retried_late", {}), ("late", {"RETRY": "1"})])
+def test_a_lost_pool_process_is_a_retry_for_tasks_and_apps_that_say_so(ends, name, setting):
+    ends.start("only", **setting)
     result = getattr(ends, name).delay()
     wait_until(ends.runs, 30, "it runs")
     os.kill(int(ends.runs()[0][0]), signal.SIGKILL)
