@@ -173,7 +173,7 @@ FAULTS = (
     Fault("keyed/shares", "best_start == least and best < turn", "best_start == least", _WITHIN_TURNS),
     Fault("keyed/shares", "start == best_start and turn < best", "start == best_start"),
     Fault("keyed/shares", "#some < 2 * AT_ONCE", "true", _ELSEWHERE),
-    Fault("keyed/shares", "    if not tenants.shares() or not (marks", "    if true or not (marks", _BY_WEIGHT),
+    Fault("keyed/shares", "    if not tenants.shares() or not (is_of_one", "    if true or not (is_of_one", _BY_WEIGHT),
     Fault("keyed/shares", "if not is_of_now and half_life_us == 0", "if half_life_us == 0"),
     Fault("keyed/shares", 'redis.call("HSET", key.job(id), "since", since)', ""),
     Fault("keyed/keyed", "    shares.come(id, fresh)\n", ""),
