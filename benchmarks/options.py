@@ -38,7 +38,7 @@ class Options:
     memory_jobs: int = 6000
     shared_results: int = 1000
     kills: int = 50
-    recorded_tasks: int = 30_000
+    recorded_tasks: int = 150_000
     only: tuple[frozenset[str], ...] = ()
     before: Path | None = None
     server: str | None = None

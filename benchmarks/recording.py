@@ -1,9 +1,12 @@
 """What a recording for the lab costs a drain: within one drain it is on for a while, then off for a while, and so on.
 
+A drain gets faster, or slower, while it goes on. So the turns are on, off, off, on, and the first one does not count.
+
 What is recorded is read as `celery affinity lab record` reads it, in another process than the worker's. A turn counts
 once the worker has noticed it.
 """
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +23,9 @@ from .systems import AFFINITY, SLOTS, Variant
 
 #: Length, s, of a turn, and the part of it in which the worker may not have noticed yet: it beats each second.
 _TURN_S, _NOTICES_S = 4.0, 1.5
+
+#: Number of turns that are compared together.
+_FOUR = 4
 
 #: Pause, s, between two readings of what was recorded.
 _PAUSE_S = 0.5
@@ -60,7 +66,7 @@ def measured(bench: Bench, subjects: Sequence[Recorded], rounds: int, tasks: int
 
 
 def _turns(bench: Bench, variant: Variant, tasks: int) -> list[tuple[bool, dict[str, float]]]:
-    """Return the numbers of the turns of one drain, with and without in turn: as many of both."""
+    """Return the numbers of the turns of one drain, by fours: with, without, without, with."""
     bench.restock(variant, tasks)
     bench.ledger.clear()
     scheduler = Scheduler(bench.client, Keys())
@@ -68,18 +74,19 @@ def _turns(bench: Bench, variant: Variant, tasks: int) -> list[tuple[bool, dict[
     with bench.worker(variant) as worker:
         bench.wait_for_tasks(worker, 1)
         meter = bench.meter(worker.pid)
-        is_recorded = True
-        while len(bench.ledger) < tasks:
+        _turn(bench, meter, scheduler, is_recorded=False)
+        for is_recorded in itertools.cycle((True, False, False, True)):
+            if len(bench.ledger) >= tasks:
+                break
             figures, recorded = _turn(bench, meter, scheduler, is_recorded)
             rows += recorded
             turns.append((is_recorded, figures))
-            is_recorded = not is_recorded
         bench.wait_for_tasks(worker, tasks)
     check_each_ran_once(bench.ledger.records(), tasks, variant.name)
     del turns[-1]  # the backlog ended within it
-    whole = turns[: len(turns) // 2 * 2]
+    whole = turns[: len(turns) // _FOUR * _FOUR]
     if not whole or not rows:
-        raise BenchmarkError(f"{tasks} tasks are no two turns of {_TURN_S} s, or none was recorded")
+        raise BenchmarkError(f"{tasks} tasks are no {_FOUR} turns of {_TURN_S} s, or none was recorded")
     return whole
 
 
