@@ -19,6 +19,7 @@ _OWN = f"{_LOCALITY}::test_each_worker_gets_the_jobs_of_its_own_hints"
 _ORDER = f"{_LOCALITY}::test_jobs_of_many_near_lanes_go_in_the_order_of_the_reference"
 _DELETED_ROW = f"{_LOCALITY}::test_a_near_job_whose_row_somebody_deleted_leaves_the_heads_of_its_type"
 _CAP = f"{_LOCALITY}::test_a_near_job_that_reaches_the_cap_of_its_age_goes_by_its_points_of_then"
+_SO_MANY = f"{_LOCALITY}::test_a_call_compares_so_many_heads_anew_and_the_next_ones_the_others"
 _TOO_LONG = f"{_LOCALITY}::test_a_near_job_of_a_type_that_takes_too_long_is_not_taken_ahead"
 _RESERVE = f"{_LOCALITY}::test_a_near_job_that_a_reserve_keeps_back_is_not_taken_ahead"
 _NEW = f"{_LOCALITY}::test_the_next_job_goes_by_the_hint_that_its_release_recorded"
@@ -51,6 +52,7 @@ FAULTS = (
         "call.near.heads[type] = nil",
         _ORDER,
     ),
+    Fault("placing/best_heads", "found = bytes >= 0 and best_heads", "found = best_heads", _SO_MANY),
     Fault("locality/locality", "    if fields.hints ~= hints then\n", "    if not fields.hints then\n", _OWN),
     Fault(
         "locality/locality",
