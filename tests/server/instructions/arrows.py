@@ -164,6 +164,13 @@ def tenants(client: redis.Redis) -> Arrows:
     yield Arrow("release with a share", fleet.release)
 
 
+def keys(client: redis.Redis) -> Arrows:
+    """Jobs with one of a hundred keys, of which one job at a time may run, and one worker."""
+    fleet = Fleet(client, pending=PENDING, slots=1, rules="key=city%3A{} limit=1", names=100)
+    yield Arrow("publish with a key", fleet.publish)
+    yield Arrow("release with a key", fleet.release)
+
+
 def hints(client: redis.Redis) -> Arrows:
     """Jobs with ten hints and one worker, which soon holds all of them; and jobs with twenty, of which it holds ten: a
     younger job with one of these goes first.
@@ -203,5 +210,5 @@ def busy(client: redis.Redis) -> Arrows:
 
 
 FLEETS: dict[str, Callable[[redis.Redis], Arrows]] = {
-    each.__name__: each for each in (one_type, several_types, tenants, hints, idle, busy)
+    each.__name__: each for each in (one_type, several_types, tenants, keys, hints, idle, busy)
 }
