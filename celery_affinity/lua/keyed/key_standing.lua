@@ -2,7 +2,7 @@
 -- A job that stands for its key goes on (`key_steps`).
 -- A key may have very many sub-lanes. In one call of an arrow jobs come to stand in the lanes of MOST_OPENED of them at
 -- most, and leave the lanes of twice as many; the next tick goes on. A job that stands though its key has no room any
--- more does not start: see `keyed.may_start`.
+-- more does not start: see `hooks.may_start`.
 -- Cost: about ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two.
 
 -- Has `renew_all` renew a key.
@@ -213,12 +213,12 @@ end
 
 -- Many jobs are about to leave. Their keys are renewed once, when all have left: else one that is about to leave
 -- would get the place of another.
-function key_standing.many_leave()
+function hooks.many_leave()
     key_rows.of_call().is_renewed_later = true
 end
 
 -- All have left, in an arrow that fills no slots: a tick does so with the jobs that have gone on since.
-function key_standing.leave_to_tick()
+function hooks.leave_to_tick()
     key_rows.of_call().is_renewed_later = false
     key_standing.renew_all(false, true)
     for id, name in pairs(key_rows.of_call().gone_on) do

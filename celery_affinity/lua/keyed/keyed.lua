@@ -141,7 +141,7 @@ end
 
 -- RETURNS whether job `id`, which is in its lane, may start: not if one of its keys has no room for it, since a limit
 -- was lowered just now or a tick is to go on with the key.
-function keyed.may_start(id, type, lane)
+function hooks.may_start(id, type, lane)
     if roomy.passes(id, type, lane) then
         return true
     end
@@ -155,17 +155,17 @@ function keyed.may_start(id, type, lane)
     return true
 end
 
--- RETURNS whether job `id`, whose only key is that of its tenant, may wait for a slot in a worker: with shares the time
--- there would count as that of a slot; and what is left to a tick may fit a slot that is free.
-function keyed.may_be_ahead(id)
-    local stated = key_rows.keys_of(id)[1]
+-- RETURNS whether job `id`, which has a key, may wait for a slot in a worker: if its only key is that of its tenant.
+-- With shares the time there would count as that of a slot; and what is left to a tick may fit a slot that is free.
+function hooks.may_be_ahead(id)
+    local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
     local due_us = stated and redis.call("ZSCORE", key.due_keys, stated.key)
-    return not tenants.shares() and tonumber(due_us or nil) ~= protocol.AT_ONCE_US
+    return stated and not tenants.shares() and tonumber(due_us or nil) ~= protocol.AT_ONCE_US
 end
 
 -- Job `id`, which was popped from its lane, was claimed: it holds its key, and counts as a start of its rate.
 -- `needs_no_turn`: whether it went whosever turn it was.
-function keyed.hold(id, type, lane, fence, needs_no_turn)
+function hooks.hold(id, type, lane, fence, needs_no_turn)
     if roomy.hold(id, type, lane, fence, needs_no_turn) then
         return
     end
@@ -274,7 +274,7 @@ end
 
 -- Renews the keys whose limits have changed, and those that a tick is to look at by now: MOST_KEYS of each kind.
 -- RETURNS whether there may be more.
-function keyed.recheck()
+function hooks.recheck()
     if redis.call("EXISTS", key.waiting_keys, key.rates, key.tags) == 0 then
         return false
     end

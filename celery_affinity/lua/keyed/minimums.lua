@@ -16,10 +16,10 @@ local function write(type, heads)
     if heads == "" then
         redis.call("HDEL", key.first_heads, type)
         if redis.call("EXISTS", key.first_heads) == 0 then
-            type_rules.write_field(ANY, false)
+            hooks.say_to_claims(ANY, false)
         end
     elseif redis.call("HSET", key.first_heads, type, heads) == 1 then
-        type_rules.write_field(ANY, 1)
+        hooks.say_to_claims(ANY, 1)
     end
 end
 
@@ -78,8 +78,18 @@ function minimums.heads(types)
     return heads
 end
 
+-- RETURNS the first heads of `types`, if any have changed since the call asked last; else false.
+function hooks.first_heads(types)
+    local keys = call.keys
+    if not (keys and keys.first_heads_changed) then
+        return false
+    end
+    keys.first_heads_changed = false
+    return minimums.heads(types) or {}
+end
+
 -- RETURNS whether job `id` waits in its lane. If not, somebody deleted the lane: then the job leaves its first lane.
-function minimums.waits(id, type, lane)
+function hooks.waits_first(id, type, lane)
     if redis.call("ZSCORE", key.lane(type, lane), id) then
         return true
     end

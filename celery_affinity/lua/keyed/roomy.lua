@@ -96,7 +96,7 @@ local function go_on(its_key, sublane, id)
 end
 
 -- Job `id`, of which `passes` was asked last, was popped from its lane and claimed. If it passed, it holds its key.
--- RETURNS whether it passed. `needs_no_turn`: as `keyed.hold` has it.
+-- RETURNS whether it passed. `needs_no_turn`: as `hooks.hold` has it.
 function roomy.hold(id, type, lane, fence, needs_no_turn)
     local keys = key_rows.of_call()
     local passing = keys.passes

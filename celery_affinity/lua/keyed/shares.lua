@@ -176,7 +176,7 @@ end
 
 -- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
 -- the heads of its type.
-function shares.turn(job)
+function hooks.turn(job)
     local is_of_one = marks.has_tenant_alone(job.id)
     if not tenants.shares() or not (is_of_one or marks.may_have_tenant(job.id) and tenant_of(job.id)) then
         return job

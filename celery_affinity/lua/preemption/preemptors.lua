@@ -15,7 +15,7 @@ local function types_of_call(types, settings)
         unknown[#unknown + 1] = known.needs.types[type] == nil and type or nil
     end
     if #unknown > 0 then
-        local open, _, kept_back = type_rules.open(unknown, {}, settings, false)
+        local open, _, kept_back = hooks.open(unknown, {}, settings, false)
         for _, type in ipairs(unknown) do
             known.needs.types[type] = false
         end

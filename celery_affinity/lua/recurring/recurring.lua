@@ -112,7 +112,7 @@ end
 
 -- The server's clock was set back: no call is to be due later than if it were put off now. `from`: position of the
 -- first call to look at. RETURNS whether there are more than MOST_RECHECKED: the next tick goes on with these.
-function recurring.recheck(from)
+function hooks.clock_was_set_back(from)
     local found = redis.call("ZRANGE", key.recurring, from, from + protocol.MOST_RECHECKED - 1, "WITHSCORES")
     for nth = 1, #found, 2 do
         local name, at_us = found[nth], tonumber(found[nth + 1])

@@ -181,7 +181,7 @@ FAULTS = (
     Fault("keyed/key_steps", "shares.stand_no_more(sublane, id, enqueued)", ""),
     Fault("keyed/key_rows", "shares.stand_no_more(sublane, id, key_rows", "tostring(sublane, id, key_rows"),
     Fault("keyed/key_rows", 'task = name or "", since = since }', 'task = name or "", since = false }'),
-    Fault("keyed/keyed", "    return not tenants.shares() and tonumber(", "    return tonumber("),
+    Fault("keyed/keyed", "    return stated and not tenants.shares() and tonumber(", "    return tonumber("),
     Fault("keyed/keyed", "tonumber(due_us or nil) ~= protocol.AT_ONCE_US", "true"),
     # Eras of shares.
     Fault("base/settings_in_force", "    if hooks.settings_have_changed() then\n", "    if false then\n", _CHANGED),
@@ -206,8 +206,8 @@ FAULTS = (
     # Who has less than the minimum.
     Fault("keyed/tenants", 'string.match(rest, "min:(%d+)") or 0', "0"),
     Fault("keyed/minimums", '        if redis.call("EXISTS", key.first_heads) == 0 then\n', "        if false then\n"),
-    Fault("keyed/minimums", "            type_rules.write_field(ANY, false)\n", ""),
-    Fault("keyed/minimums", "        type_rules.write_field(ANY, 1)\n", ""),
+    Fault("keyed/minimums", "            hooks.say_to_claims(ANY, false)\n", ""),
+    Fault("keyed/minimums", "        hooks.say_to_claims(ANY, 1)\n", ""),
     Fault("keyed/minimums", "    if sublane.is_first then\n", "    if false then\n"),
     Fault("keyed/minimums", "key_rows.held(its_key, its) < min", "key_rows.held(its_key, its) <= min"),
     Fault("keyed/minimums", 'goes_first and sublane.standing ~= ""', "goes_first"),
@@ -242,7 +242,7 @@ FAULTS = (
         _QUOTAS + "test_a_limit_of_a_type_holds_back_a_tenant_below_its_minimum",
     ),
     Fault("placing/fill", "    candidates.read_first_heads(waiting)\n", ""),
-    Fault("jobs/hooks", "return minimums.heads(types) or {}", "return minimums.heads(types)"),
+    Fault("keyed/minimums", "return minimums.heads(types) or {}", "return minimums.heads(types)"),
     Fault("types/type_rules", "are_some_first and minimums.heads(open)", "nil"),
     # What a repair finds.
     Fault("repair/repair_minimums", "return not goes_first(id, type, lane) and", "return", _LOST),
