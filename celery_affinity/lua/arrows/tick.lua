@@ -121,6 +121,12 @@ function arrows.tick(ARGV)
         return found
     end
 
+    -- RETURNS the first time, µs, `from` a time on in a sorted set; infinity if there is none, or all is suspended.
+    local function first_time(name, from)
+        local found = redis.call("ZRANGEBYSCORE", name, from, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+        return tonumber(found[2] or "inf")
+    end
+
     local grace, recheck_from = silence_began()
     local has_more_to_recheck = false
     if recheck_from then
@@ -139,24 +145,10 @@ function arrows.tick(ARGV)
         hooks.have_some_stopped()
     end
 
-    local next_due = redis.call("ZRANGE", key.scheduled, 0, 0, "WITHSCORES")[2]
-    local next_key = redis.call("ZRANGE", key.due_keys, 0, 0, "WITHSCORES")[2]
-    if next_key and (not next_due or tonumber(next_key) < tonumber(next_due)) then
-        next_due = next_key
-    end
-    local next_recurring = redis.call("ZRANGE", key.recurring, 0, 0, "WITHSCORES")[2]
-    local is_any_due = next_recurring and tonumber(next_recurring) <= call.now_us
-    if is_any_due then -- these are asked for at once (`due`)
-        next_recurring =
-            redis.call("ZRANGEBYSCORE", key.recurring, "(" .. call.now, "+inf", "WITHSCORES", "LIMIT", 0, 1)[2]
-    end
-    if next_recurring and (not next_due or tonumber(next_recurring) < tonumber(next_due)) then
-        next_due = next_recurring
-    end
-    local next_due_us = next_due and math.max(0, tonumber(next_due) - call.now_us) or -1
-    if next_due_us == math.huge then
-        next_due_us = -1 -- no publish wrote that; or all recurring calls are suspended
-    end
+    local is_any_due = first_time(key.recurring, "-inf") <= call.now_us -- these are asked for at once (`due`)
+    local next_us = math.min(
+        first_time(key.scheduled, "-inf"), first_time(key.due_keys, "-inf"), first_time(key.recurring, "(" .. call.now))
+    local next_due_us = next_us < math.huge and math.max(0, next_us - call.now_us) or -1
     local is_full = expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES
         or have_rules_more or has_more_to_recheck or has_more_ended
     local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", call.now, "LIMIT", 0, 1)

@@ -2,7 +2,7 @@
 
 -- RETURNS a table with what this call has read. known: key -> what `read` returned, kept up to date with what the call
 -- writes. jobs: id -> a table: its keys, the name of its task, and since when it waits (`shares`), false if no shares
--- need it. patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
+-- need it. to_renew: keys that `key_standing.renew_all` is to renew.
 -- is_renewed_later: whether keys are renewed only at the end of the call.
 -- first_heads_changed: whether other jobs go first (`minimums`) since a claim has read which.
 -- passes: of the job that is about to be claimed, if its tenant has room (`roomy`): stated, what it says of its key;
@@ -79,6 +79,16 @@ function key_rows.is_paused(its_key)
     return tenants.may_be_paused() and redis.call("HEXISTS", key.pauses, "key:" .. its_key) == 1
 end
 
+-- RETURNS a bounded sub-lane, a table as `read` has it, as the `text` in the hash of its key says it. `standing_text`
+-- makes the end of that text.
+function key_rows.sublane_of(type, lane, text)
+    local enqueued, first, standing, is_first, turn = string.match(text or "", "^(%S+) (%S+) ?(%S*) ?(!?)~?(%d*)$")
+    return {
+        type = type, lane = lane, enqueued = enqueued, first = first, standing = standing,
+        is_first = is_first == "!", turn = turn ~= "" and turn or nil,
+    }
+end
+
 -- Adds to `its` what field `name` of the key's hash says.
 local function add_field(its, name, value)
     local type, lane = string.match(name, "^(%S+) (%S+)$")
@@ -88,12 +98,7 @@ local function add_field(its, name, value)
         its.sublanes[name] = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = true }
         its.waits, its.unbounded = true, value
     elseif type then
-        local enqueued, first, standing, is_first, turn = string.match(value, "^(%S+) (%S+) ?(%S*) ?(!?)~?(%d*)$")
-        its.sublanes[name] = {
-            type = type, lane = lane, enqueued = enqueued, first = first, standing = standing,
-            is_first = is_first == "!", turn = turn ~= "" and turn or nil,
-        }
-        its.waits = true
+        its.sublanes[name], its.waits = key_rows.sublane_of(type, lane, value), true
     elseif name == "retry" then
         its.retry = value
     elseif name == "turn" then
@@ -142,6 +147,19 @@ function key_rows.read(its_key)
         end
     end
     return its
+end
+
+-- Has job `id`, which was claimed, hold the key that it states. Else only `hold_no_more` in keyed.lua changes who does.
+function key_rows.hold(stated, id, fence)
+    local its_key = stated.key
+    local known = key_rows.of_call().known[its_key]
+    redis.call("ZADD", key.held(its_key), fence, id)
+    if known and known.held then
+        known.held = known.held + 1
+    end
+    if stated.is_preemptible then
+        preemption.hold(id, its_key, fence)
+    end
 end
 
 -- RETURNS how many jobs hold a key.

@@ -17,12 +17,6 @@ function key_steps.let_go(id, type, lane, is_not_last)
     return was_kept
 end
 
--- Has a job wait for the key in `stated`. RETURNS whether it belongs into its lane at once.
-local function wait_for(stated, id, type, lane, enqueued)
-    key_standing.renew_soon(stated.key)
-    return key_rows.add(stated.key, key_rows.read(stated.key), id, type, lane, enqueued)
-end
-
 -- RETURNS the keys of job `id` for which it is to stand after `its_key`: one, or none.
 local function keys_after(its_key, id)
     local after, is_after = {}, false
@@ -86,8 +80,9 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
     end
     local enqueued, next_key = key_rows.enqueued_of(its_key, sublane, wanted), keys_after(its_key, wanted)[1]
     if next_key then
-        local belongs_into_lane = wait_for(next_key, wanted, type, lane, enqueued)
-        local keys = key_rows.of_call()
+        local its, keys = key_rows.read(next_key.key), key_rows.of_call()
+        local belongs_into_lane = key_rows.add(next_key.key, its, wanted, type, lane, enqueued)
+        key_standing.renew_soon(next_key.key)
         if keys.has_left and not (keys.called_back and keys.called_back[wanted]) then
             keys.gone_on[wanted] = type .. " " .. lane
         end

@@ -14,13 +14,6 @@ function key_turns.is_open(type)
     return not (pause_of_all or type_rules.is_closed(type_rules.read(words)))
 end
 
--- RETURNS how long a type waits for a key that others get before it has its turn, µs; 0: for ever.
-local function patience_us()
-    local keys = key_rows.of_call()
-    keys.patience_us = keys.patience_us or settings_in_force.read().key_patience_us
-    return keys.patience_us
-end
-
 -- Records that a type has had the key, or its turn.
 local function record_had(its_key, its, type)
     redis.call("HSET", key.of_key(its_key), "@" .. type, call.now)
@@ -32,7 +25,7 @@ function key_turns.end_turn(its_key, its, type)
     if its.turn == type then
         key_rows.keep_for_nobody(its_key, its, "turn")
     end
-    if its.tenant and roomy.has_room(its.tenant, its_key, its) then
+    if its.tenant and roomy.has_room(its.tenant, its_key, its, true) then
         return -- nobody waits for the key
     end
     for _, sublane in pairs(its.sublanes) do
@@ -107,11 +100,15 @@ function key_turns.give_turn(its_key, its, its_type)
             longest, since_us = type, at_us
         end
     end
-    if not longest or longest == its_type or patience_us() == 0 or call.now_us - since_us < patience_us() then
+    if not longest or longest == its_type then
+        return
+    end
+    local patience_us = settings_in_force.read().key_patience_us -- 0: no type ever has a turn
+    if patience_us == 0 or call.now_us - since_us < patience_us then
         return
     end
     if (tonumber(redis.call("HGET", key.capacity, longest)) or 0) > 0 and key_turns.is_open(longest) then
-        its.turn, its.turn_began, its.turn_ends = longest, call.now, call.text(call.now_us + patience_us())
+        its.turn, its.turn_began, its.turn_ends = longest, call.now, call.text(call.now_us + patience_us)
         redis.call("HSET", key.of_key(its_key), "turn", longest .. " " .. call.now .. " " .. its.turn_ends)
     else
         record_had(its_key, its, longest)

@@ -57,12 +57,11 @@ function keyed.enter(id, type, lane, enqueued, fresh, heads)
     end
     shares.come(id, fresh)
     for nth, stated in ipairs(its_keys) do
-        local is_stated = key_rows.is_stated(stated)
-        if is_stated then
+        if key_rows.is_stated(stated) then
             note(stated, id, fresh)
-        end
-        if is_stated and nth > 1 then
-            key_rows.expect(stated.key, key_rows.read(stated.key), id, enqueued)
+            if nth > 1 then
+                key_rows.expect(stated.key, key_rows.read(stated.key), id, enqueued)
+            end
         end
     end
     local first = its_keys[1].key
@@ -78,28 +77,28 @@ function keyed.enter(id, type, lane, enqueued, fresh, heads)
     end
 end
 
--- Removes job `id` from what waits for one of its keys, `stated`; `is_later`: not the first. The caller renews the key.
+-- Removes job `id` from what waits for one of its keys, `stated`; `is_later`: not the first. A key that was kept for
+-- the job is so no more. The caller calls `key_standing.renew_all`.
 local function wait_no_more(stated, its, is_later, id, type, lane)
     key_rows.remove(stated.key, its, id, type, lane)
     if is_later and key_rows.is_stated(stated) then
         key_rows.expect_no_more(stated.key, its, id)
     end
+    if its.retry == id then
+        key_rows.keep_for_nobody(stated.key, its, "retry")
+        its.waits = true
+    end
+    key_standing.renew_soon(stated.key)
 end
 
--- Removes job `id`, which ends or moves, from what waits for its keys. If one was kept for it, it is no more.
+-- Removes job `id`, which ends or moves, from what waits for its keys.
 function keyed.leave(id, type, lane)
     if not key_steps.let_go(id, type, lane) then
         lanes.remove(id, type, lane)
     end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
-        local its_key, its = stated.key, key_rows.read(stated.key)
         key_rows.of_call().has_left_several = key_rows.of_call().has_left_several or nth > 1
-        wait_no_more(stated, its, nth > 1, id, type, lane)
-        if its.retry == id then
-            key_rows.keep_for_nobody(its_key, its, "retry")
-            its.waits = true
-        end
-        key_standing.renew_soon(its_key)
+        wait_no_more(stated, key_rows.read(stated.key), nth > 1, id, type, lane)
     end
     key_standing.renew_all(false, true)
 end
@@ -133,12 +132,6 @@ local function send_back(id, its_key)
     end
 end
 
--- RETURNS whether a job that waits for a key there may start, whoever else does.
-local function is_unbounded(its, type, lane)
-    local sublane = its.sublanes[type .. " " .. lane]
-    return sublane ~= nil and sublane.is_unbounded
-end
-
 -- RETURNS whether job `id`, which is in its lane, may start: not if one of its keys has no room for it, since a limit
 -- was lowered just now or a tick is to go on with the key.
 function hooks.may_start(id, type, lane)
@@ -147,7 +140,8 @@ function hooks.may_start(id, type, lane)
     end
     for _, stated in ipairs(key_rows.keys_of(id)) do
         local its = key_rows.read(stated.key)
-        if not (is_unbounded(its, type, lane) or has_room_for(id, stated.key, its)) then
+        local sublane = its.sublanes[type .. " " .. lane]
+        if not (sublane and sublane.is_unbounded or has_room_for(id, stated.key, its)) then
             send_back(id, stated.key)
             return false
         end
@@ -177,20 +171,12 @@ function hooks.hold(id, type, lane, fence, needs_no_turn)
             local free_us = math.max(key_room.free_at(its_key, period_us), call.now_us)
             redis.call("ZADD", key.rates, call.text(free_us + interval_us), its_key)
         else
-            redis.call("ZADD", key.held(its_key), fence, id)
-            its.held = its.held and its.held + 1
+            key_rows.hold(stated, id, fence)
             if stated.tenant then
                 shares.charge(its_key, id, type, not needs_no_turn)
             end
-            if stated.is_preemptible then
-                preemption.hold(id, its_key, fence)
-            end
             key_turns.end_turn(its_key, its, type)
         end
-        if its.retry then
-            key_rows.keep_for_nobody(its_key, its, "retry")
-        end
-        key_standing.renew_soon(its_key)
     end
     key_standing.renew_all(false)
 end
@@ -224,7 +210,7 @@ local function hold_no_more(stated, id)
     end
     if stated.tenant then
         shares.correct(its_key, id)
-        return not roomy.had_room(stated.tenant, its_key, known)
+        return not roomy.has_room(stated.tenant, its_key, known)
     end
     return true
 end
@@ -265,13 +251,6 @@ function keyed.free(id, type, rules, name)
     end
 end
 
--- Has the caller fill free slots with jobs of the types of which a job of the key is in its lane.
-local function fill_standing(its_key)
-    for _, sublane in pairs(key_rows.read(its_key).sublanes) do
-        call.gained[sublane.type] = call.gained[sublane.type] or key_steps.is_in_lane(its_key, sublane)
-    end
-end
-
 -- Renews the keys whose limits have changed, and those that a tick is to look at by now: MOST_KEYS of each kind.
 -- RETURNS whether there may be more.
 function hooks.recheck()
@@ -292,7 +271,9 @@ function hooks.recheck()
     for _, its_key in ipairs(due) do
         -- The arrow that made the key due may have renewed it, and filled no slots; a publish leaves a job to this tick
         -- that comes beside one which stands in vain.
-        fill_standing(its_key)
+        for _, sublane in pairs(key_rows.read(its_key).sublanes) do
+            call.gained[sublane.type] = call.gained[sublane.type] or key_steps.is_in_lane(its_key, sublane)
+        end
         read_again(its_key)
     end
     key_standing.renew_all(true) -- together: then their order makes no difference

@@ -52,7 +52,7 @@ function minimums.renew(its_key, its)
     if not its.tenant then
         return
     end
-    local min = tenants.min_of(its.tenant)
+    local min = tenants.quota_of(its.tenant).min
     local goes_first, number = min > 0 and key_rows.held(its_key, its) < min, 0
     for _, sublane in pairs(its.sublanes) do
         local is_first = goes_first and sublane.standing ~= ""

@@ -5,30 +5,20 @@
 -- Cost: of a claim four commands, or about ten if jobs are kept back; O(log n).
 local ROOM = 3 -- for so many jobs, before a claim or after an end: then all types have room, whichever has a turn
 
--- RETURNS whether a tenant has no minimum, and room for `number` jobs more. `its`: what is known of its key, or nil.
-local function has_room(name, its_key, its, number)
+-- RETURNS whether tenant `name` has no minimum, and room for several jobs more: before one of them is claimed, or after
+-- one has ended; or, if one `was_claimed`, whether it had that room before. `its`: what is known of its key, or nil.
+function roomy.has_room(name, its_key, its, was_claimed)
     local quota = tenants.quota_of(name)
     return quota.min == 0 and (quota.max == math.huge
-        or quota.max - (its and its.held or redis.call("ZCARD", key.held(its_key))) >= number)
-end
-
--- RETURNS whether tenant `name`, one of whose jobs has ended, had room for several before: then the same jobs stand for
--- it as before. `its`: what is known of its key, nil for nothing.
-function roomy.had_room(name, its_key, its)
-    return has_room(name, its_key, its, ROOM)
-end
-
--- RETURNS whether tenant `name`, one of whose jobs was claimed, had room for several before. `its`: as above.
-function roomy.has_room(name, its_key, its)
-    return has_room(name, its_key, its, ROOM - 1)
+        or quota.max - (its and its.held or redis.call("ZCARD", key.held(its_key))) >= ROOM - (was_claimed and 1 or 0))
 end
 
 -- RETURNS the sub-lane that `text` in the hash of a key says, if job `id` is its first one and stands, does not go
 -- first, and has a turn if tenants go by shares; else false.
 local function sublane_of(text, id, type, lane)
-    local enqueued, first, standing, turn = string.match(text, "^(%S+) (%S+) (%S+) ?~?(%d*)$")
-    return first == id and standing == id and turn == (tenants.shares() or "")
-        and { type = type, lane = lane, enqueued = enqueued, turn = turn ~= "" and turn or nil }
+    local sublane = key_rows.sublane_of(type, lane, text)
+    return sublane.first == id and sublane.standing == id and not sublane.is_first
+        and sublane.turn == (tenants.shares()) and sublane
 end
 
 -- RETURNS how job `id` may start by what the hash of its key says, which the call has not read, as `passes` notes it;
@@ -42,7 +32,7 @@ local function passing_by_text(stated, id, type, lane)
         local is_so = unbounded.says(text, stated.tenant)
         return is_so and { stated = stated, sublane = false }, not is_so
     end
-    local sublane = not key_rows.is_paused(stated.key) and has_room(stated.tenant, stated.key, nil, ROOM)
+    local sublane = not key_rows.is_paused(stated.key) and roomy.has_room(stated.tenant, stated.key)
         and sublane_of(text, id, type, lane)
     return sublane and { stated = stated, sublane = sublane }, false
 end
@@ -67,13 +57,6 @@ function roomy.passes(id, type, lane)
             and { stated = stated, sublane = false }
     end
     return keys.passes ~= false
-end
-
--- The last job of a sub-lane of a key was claimed.
-local function end_sublane(its_key, type, lane)
-    key_rows.end_sublane(its_key, key_rows.read(its_key), type .. " " .. lane)
-    key_standing.renew_soon(its_key)
-    key_standing.renew_all(false)
 end
 
 -- Has the next job of `sublane`, whose first job `id` was claimed, stand. RETURNS whether there is one.
@@ -104,17 +87,9 @@ function roomy.hold(id, type, lane, fence, needs_no_turn)
         return false
     end
     keys.passes = false
-    local stated = passing.stated
-    local its_key = stated.key
-    local known = keys.known[its_key]
-    redis.call("ZADD", key.held(its_key), fence, id)
-    if known and known.held then
-        known.held = known.held + 1
-    end
-    if stated.is_preemptible then
-        preemption.hold(id, its_key, fence)
-    end
+    local its_key = passing.stated.key
     local has_more
+    key_rows.hold(passing.stated, id, fence)
     if passing.sublane then
         shares.charge(its_key, id, type, not needs_no_turn)
         has_more = go_on(its_key, passing.sublane, id)
@@ -124,7 +99,9 @@ function roomy.hold(id, type, lane, fence, needs_no_turn)
         has_more = redis.call("EXISTS", place) == 1
     end
     if not has_more then
-        end_sublane(its_key, type, lane)
+        key_rows.end_sublane(its_key, key_rows.read(its_key), type .. " " .. lane)
+        key_standing.renew_soon(its_key)
+        key_standing.renew_all(false)
     end
     return true
 end

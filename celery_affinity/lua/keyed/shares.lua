@@ -67,7 +67,7 @@ end
 -- Charges a tenant the time `us` of a slot. RETURNS its tag then. `tag`: that of before.
 local function with_more(its_key, tag, us)
     local _, half_life_us = tenants.shares()
-    local more = math.floor(us / tenants.weight_of(its_key))
+    local more = math.floor(us / tenants.quota_of(tenants.name_of(its_key)).weight)
     if half_life_us > 0 then
         return more > 0 and half_life.after(tag, more, half_life_us) or tag
     end

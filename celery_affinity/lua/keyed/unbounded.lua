@@ -129,18 +129,13 @@ local function stated_by(id, type, lane)
     return sublane and sublane.is_unbounded and not its.turn and stated or nil
 end
 
--- RETURNS whether a key has room for a job that comes into its unbounded sub-lane `name`, and nothing is to be written
--- of that.
-local function takes(its_key, its, name)
-    return not its.sublanes[name].is_changed and are_few(its_key, its, most_of(its), 1)
-end
-
 -- Adds a job, which has keys, to its unbounded sub-lane and to its lane. `heads`: those of its type, if they are known.
 -- RETURNS whether it has such a sub-lane, and it stays unbounded.
 function unbounded.enter(id, type, lane, enqueued, heads)
     local stated = stated_by(id, type, lane)
     local its = stated and key_rows.of_call().known[stated.key]
-    if not stated or its and not takes(stated.key, its, type .. " " .. lane) then
+    if not stated or its and (its.sublanes[type .. " " .. lane].is_changed -- else nothing is to be written of it
+        or not are_few(stated.key, its, most_of(its), 1)) then
         return false
     end
     redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)

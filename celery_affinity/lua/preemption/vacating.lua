@@ -41,16 +41,6 @@ local function read()
     return found
 end
 
--- Takes back the sign of an order. RETURNS whether the worker had not read it.
-local function is_unread(stop)
-    return redis.call("LREM", key.inbox(stop.worker), 1, sign_of(stop)) == 1
-end
-
--- RETURNS whether a worker should have answered by now.
-local function is_overdue(stop)
-    return call.now_us - stop.ordered_us >= tonumber(stop.grace_ms) * 1000 + protocol.ANSWERED_WITHIN_US
-end
-
 local function number_for(stops, its_key, type)
     return stops.of[type and its_key .. " " .. type or its_key] or 0
 end
@@ -87,10 +77,11 @@ function vacating.review(since, settings)
         for _, each in ipairs(wanted) do
             of_type = each.type == stop.type and each.number or of_type
         end
-        local is_late = is_overdue(stop)
+        local in_time_us = tonumber(stop.grace_ms) * 1000 + protocol.ANSWERED_WITHIN_US
+        local is_late = call.now_us - stop.ordered_us >= in_time_us
         local is_needed = not is_late and number_for(stops, stop.its_key) < missing
             and number_for(stops, stop.its_key, stop.type) < of_type
-        if is_needed or not is_unread(stop) then
+        if is_needed or redis.call("LREM", key.inbox(stop.worker), 1, sign_of(stop)) == 0 then -- it has read the sign
             stops:note(stop.id, victims.key_of(stop.id))
             if is_needed then
                 add_for(stops, stop.its_key, stop.type)

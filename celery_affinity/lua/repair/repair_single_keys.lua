@@ -85,9 +85,7 @@ local function fix_type_rules()
         return its_words ~= "" and its_words
     end, wanted)
     derived.one("hash", key.heads, "!", type_rules.word())
-    derived.one("string", key.recount, nil, function(found)
-        return found or is_counting and "0"
-    end)
+    derived.one("string", key.recount, nil, derived.any_or(is_counting and "0"))
 end
 
 -- Indexes by time -> the fields of a job's row that may have the time; none: an entry without a time is deleted.

@@ -88,8 +88,12 @@ FAULTS = (
         _TESTS + "test_a_clock_that_is_set_back_delays_no_call",
     ),
     # What a tick says.
-    Fault("arrows/tick", "tonumber(next_recurring) <= call.now_us", "tonumber(next_recurring) < call.now_us"),
-    Fault("arrows/tick", '"(" .. call.now, "+inf"', 'call.now, "+inf"'),
+    Fault(
+        "arrows/tick",
+        'first_time(key.recurring, "-inf") <= call.now_us',
+        'first_time(key.recurring, "-inf") < call.now_us',
+    ),
+    Fault("arrows/tick", 'key.recurring, "(" .. call.now)', "key.recurring, call.now)"),
     # Declaring.
     Fault(
         "arrows/recur",
