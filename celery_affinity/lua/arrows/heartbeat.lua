@@ -7,7 +7,6 @@ function arrows.heartbeat(ARGV)
     local worker = ARGV[1]
     local loop_runs = ARGV[2] == "1" -- whether the event loop runs
 
-
     -- Takes back the jobs in the inbox: to pop them there proves that they were never read. RETURNS their types.
     local function return_unread(settings)
         local types, bytes = {}, 0

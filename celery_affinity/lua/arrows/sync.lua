@@ -14,7 +14,6 @@ function arrows.sync(ARGV)
     local draining = ARGV[4] == "1" -- whether it reads its inbox no more
     -- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
 
-
     -- A worker that was closed while it was silent has to join again before jobs are placed on it.
     local accepting, app = unpack(redis.call("HMGET", key.worker(worker), "accepting", "app"))
     if not accepting or (accepting == "0" and not draining) then
@@ -33,10 +32,7 @@ function arrows.sync(ARGV)
 
     local settings = settings_in_force.read()
     local claimed = redis.call("HGETALL", key.claims(worker))
-    local fences = {}
-    for i = 1, #claimed, 2 do
-        fences[claimed[i]] = claimed[i + 1]
-    end
+    local fences = flat.values(claimed)
     -- RETURNS whether a claim that the server does not know is the worker's own: somebody deleted it, and the job's row
     -- still names it. Makes the claim again.
     local function is_its_own(id, fence)

@@ -60,11 +60,7 @@ local function put(name, value)
     if hooks.setting_changes(name, value) then
         redis.call("HINCRBY", key.settings, "limits_revision", 1)
     end
-    if value then
-        redis.call("HSET", key.settings, name, value)
-    else
-        redis.call("HDEL", key.settings, name)
-    end
+    hash.write(key.settings, name, value)
 end
 
 -- Settings, or the slots of a type, have changed: what claims keep of them holds no more.

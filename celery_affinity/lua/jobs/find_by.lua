@@ -71,10 +71,7 @@ function find_by.jobs_of_task(task, after, most)
     end
     local found = redis.call("ZRANGEBYSCORE", key.jobs_of_task(task), "(" .. after, "+inf", "WITHSCORES",
         "LIMIT", 0, most)
-    local ids, last = {}, found[#found]
-    for i = 1, #found, 2 do
-        ids[#ids + 1] = found[i]
-    end
+    local ids, last = flat.members(found), found[#found]
     if #ids == most and not string.find(last, "^%d+$") then
         error("spoiled numbers of the jobs of task " .. task) -- the caller would go on with these for ever
     end

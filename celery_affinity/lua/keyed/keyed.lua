@@ -152,9 +152,12 @@ end
 -- RETURNS whether job `id`, which has a key, may wait for a slot in a worker: if its only key is that of its tenant.
 -- With shares the time there would count as that of a slot; and what is left to a tick may fit a slot that is free.
 function hooks.may_be_ahead(id)
-    local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
+    if not marks.has_tenant_alone(id) then
+        return false
+    end
+    local stated = key_rows.keys_of(id)[1] -- nil of a job whose rules nobody could read
     local due_us = stated and redis.call("ZSCORE", key.due_keys, stated.key)
-    return stated and not tenants.shares() and tonumber(due_us or nil) ~= protocol.AT_ONCE_US
+    return not tenants.shares() and tonumber(due_us or nil) ~= protocol.AT_ONCE_US
 end
 
 -- Job `id`, which was popped from its lane, was claimed: it holds its key, and counts as a start of its rate.

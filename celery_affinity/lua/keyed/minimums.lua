@@ -23,20 +23,21 @@ local function write(type, heads)
     end
 end
 
--- Has the job that stands for a tenant in `sublane` go first, or no more.
-function minimums.change(its_key, sublane, is_first)
-    local id, type, lane = sublane.standing, sublane.type, sublane.lane
-    local before = redis.call("HGET", key.first_heads, type) or ""
-    local after
-    if is_first then
-        after = lanes.with(id, minimums.place_of(type), lane, key_rows.enqueued_of(its_key, sublane, id), before)
-    else
-        after = lanes.without(id, minimums.place_of(type), lane, before)
-    end
+-- Adds job `id` to its first lane, in which it waits since `enqueued`; without a time, removes the job from there.
+local function move(id, type, lane, enqueued)
+    local place, before = minimums.place_of(type), redis.call("HGET", key.first_heads, type) or ""
+    local after = enqueued and lanes.with(id, place, lane, enqueued, before) or lanes.without(id, place, lane, before)
     if after ~= before then
         write(type, after)
     end
-    sublane.is_first, sublane.is_changed, key_rows.of_call().first_heads_changed = is_first, true, true
+    key_rows.of_call().first_heads_changed = true
+end
+
+-- Has the job that stands for a tenant in `sublane` go first, or no more.
+function minimums.change(its_key, sublane, is_first)
+    local id = sublane.standing
+    move(id, sublane.type, sublane.lane, is_first and key_rows.enqueued_of(its_key, sublane, id))
+    sublane.is_first, sublane.is_changed = is_first, true
 end
 
 -- The job that stands for a tenant in `sublane` is about to do so no more.
@@ -93,9 +94,7 @@ function hooks.waits_first(id, type, lane)
     if redis.call("ZSCORE", key.lane(type, lane), id) then
         return true
     end
-    local before = redis.call("HGET", key.first_heads, type) or ""
-    write(type, lanes.without(id, minimums.place_of(type), lane, before))
-    key_rows.of_call().first_heads_changed = true
+    move(id, type, lane)
     return false
 end
 

@@ -99,12 +99,7 @@ function tenants.change_shares()
         return false
     end
     redis.call("HINCRBY", key.settings, "shares_era", 1)
-    local words = tenants.words_of_shares()
-    if words then
-        redis.call("HSET", key.settings, "shares", words)
-    else
-        redis.call("HDEL", key.settings, "shares")
-    end
+    hash.write(key.settings, "shares", tenants.words_of_shares())
     redis.call("UNLINK", key.tags, key.credits)
     return true
 end

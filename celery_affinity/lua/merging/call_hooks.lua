@@ -108,3 +108,6 @@ function merging.is_purged(id, type)
     end
     come_back.forget(id)
 end
+
+-- A batch ends, and is purged, as a call is.
+batches.has_ended, batches.is_purged = merging.has_ended, merging.is_purged

@@ -116,6 +116,7 @@ function merging.is_moved(id, row, type, lane)
         patience.finish(id, patient)
     end
 end
+batches.is_moved = merging.is_moved
 
 -- RETURNS the batch that a call of `bytes` is to join, which may still have to be made, and what is known of what is
 -- open; nil if nothing is, or it has no room. What has no room is patient no more.

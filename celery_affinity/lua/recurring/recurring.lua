@@ -26,10 +26,8 @@ function recurring.remove_name(place, name)
     for each in string.gmatch(place and redis.call("HGET", key.recurs, place) or "", "%S+") do
         left[#left + 1] = each ~= name and each or nil
     end
-    if #left > 0 then
-        redis.call("HSET", key.recurs, place, table.concat(left, " "))
-    elseif place then
-        redis.call("HDEL", key.recurs, place)
+    if place then
+        hash.write(key.recurs, place, #left > 0 and table.concat(left, " "))
     end
 end
 

@@ -50,18 +50,9 @@ function derived.fields(name, ...)
     end
 end
 
--- RETURNS what a reply says, {member, value, ...}, as a table: member -> value.
-function derived.pairs_in(reply)
-    local found = {}
-    for i = 1, #reply, 2 do
-        found[reply[i]] = reply[i + 1]
-    end
-    return found
-end
-
 -- RETURNS all fields of a hash, a table: field -> value.
 function derived.table_of(name)
-    return derived.pairs_in(derived.exists(name, "hash") and redis.call("HGETALL", name) or {})
+    return flat.values(derived.exists(name, "hash") and redis.call("HGETALL", name) or {})
 end
 
 -- RETURNS the first members of a sorted set, at most `most`; then "WITHSCORES" may follow.
@@ -178,7 +169,7 @@ function derived.all(kind, name, should, wanted)
     if derived.exists(name, kind) then
         entries = kind == "hash" and redis.call("HGETALL", name) or redis.call("ZRANGE", name, 0, -1, "WITHSCORES")
     end
-    local is_there = derived.pairs_in(entries)
+    local is_there = flat.values(entries)
     derived.some(kind, name, entries, should)
     for member in pairs(wanted or {}) do
         if not is_there[member] then

@@ -115,13 +115,13 @@ end
 -- Types are found in these hashes, each of whose fields begins with a type.
 local HASHES = { "heads", "capacity", "kept_lanes", "waiting_calls" }
 
--- Fixes the type of `field` of `hash`, unless an earlier hash has the field as well: then it is fixed already.
-function repair_types.fix(field, hash, thorough)
+-- Fixes the type of `field`, which was `found_in` a hash, unless an earlier hash has the field as well: then it is done.
+function repair_types.fix(field, found_in, thorough)
     local type = string.match(field, "^%S+") or "!" -- "!" of `heads` says whether there are rules
     for _, name in ipairs(HASHES) do
-        if type ~= "!" and name == hash then
+        if type ~= "!" and name == found_in then
             fix_type(type, thorough)
-        elseif type == "!" or name == hash or redis.call("HEXISTS", key[name], type) == 1 then
+        elseif type == "!" or name == found_in or redis.call("HEXISTS", key[name], type) == 1 then
             return
         end
     end

@@ -41,12 +41,7 @@ end
 
 -- Says so in key `heads`.
 function type_rules.say_in_heads()
-    local word = type_rules.word()
-    if word then
-        redis.call("HSET", key.heads, "!", word)
-    else
-        redis.call("HDEL", key.heads, "!")
-    end
+    hash.write(key.heads, "!", type_rules.word())
 end
 
 -- RETURNS whether field "!" of key `heads` says that there are pauses, limits or reserves: else it says nothing, or

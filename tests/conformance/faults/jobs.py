@@ -56,8 +56,8 @@ FAULTS = (
     Fault("jobs/come_back", '"max_deliveries", settings, why)', '"max_deliveries", settings)'),
     Fault(
         "jobs/come_back",
-        "if dead_reasons.ARE_ANNOUNCED[reason] then",
-        'if reason ~= "unreadable" and reason ~= "failed" then',
+        "if dead_reasons.ARE_ANNOUNCED[reason] and",
+        'if reason ~= "unreadable" and reason ~= "failed" and',
     ),
     Fault("jobs/come_back", 'if redis.call("ZSCORE", key.untold, id) then', "if false then"),
     Fault("jobs/come_back", 'deliveries", 1) >= settings.max_deliveries', 'deliveries", 1) > settings.max_deliveries'),

@@ -182,7 +182,7 @@ FAULTS = (
     Fault("keyed/key_steps", "shares.stand_no_more(sublane, id, enqueued)", ""),
     Fault("keyed/key_rows", "shares.stand_no_more(sublane, id, key_rows", "tostring(sublane, id, key_rows"),
     Fault("keyed/key_rows", 'task = name or "", since = since }', 'task = name or "", since = false }'),
-    Fault("keyed/keyed", "    return stated and not tenants.shares() and tonumber(", "    return tonumber("),
+    Fault("keyed/keyed", "    return not tenants.shares() and tonumber(", "    return tonumber("),
     Fault("keyed/keyed", "tonumber(due_us or nil) ~= protocol.AT_ONCE_US", "true"),
     # Eras of shares.
     Fault("base/settings_in_force", "    if hooks.settings_have_changed() then\n", "    if false then\n", _CHANGED),
@@ -222,8 +222,8 @@ FAULTS = (
     ),
     Fault(
         "keyed/minimums",
-        "    write(type, lanes.without(id, minimums.place_of(type)",
-        "    tostring(lanes.without(id, minimums.place_of(type)",
+        "    move(id, type, lane)\n",
+        "",
         _LEFT_BEHIND,
     ),
     Fault("keyed/key_rows", "        minimums.stand_no_more(its_key, sublane)\n", ""),
