@@ -93,8 +93,9 @@ function hooks.preferred(word)
     return not type_rules.holds_back(word) and placement.read(word) or nil
 end
 
--- Frees what a job held whose claim was removed: its key, and its part of the limit of its type. `is_limited`, `rules`,
--- `name`: what the job's row says: whether a limit or reserve counted it, its rules, the name of its task.
+-- Frees what a job held whose claim was removed: its keys, and its part of the limit of its type. A second call for the
+-- same claim changes nothing. `is_limited`, `rules`, `name`: what the job's row says: whether a limit or reserve
+-- counted it, its rules, the name of its task.
 function hooks.free(id, type, is_limited, rules, name)
     if is_limited and type then
         type_rules.free(type, id) -- first: else the type may be full still, and the job's retry not get the key

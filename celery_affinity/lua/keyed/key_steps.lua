@@ -1,5 +1,5 @@
--- key_steps: where a job goes that stands for one of its keys: to the sub-lane of its next key, or to its lane; and how
--- it is called back. All jobs with keys that are not in their lanes are kept back (key `kept_back`).
+-- key_steps: a job that stands for one of its keys takes a step: into the sub-lane of its next key, or into its lane;
+-- or it is called back from there. All jobs with keys that are not in their lanes are kept back (key `kept_back`).
 -- Cost: some commands for a job; O(log n).
 
 -- Keeps a job back: it waits, and not in its lane.
@@ -8,7 +8,8 @@ function key_steps.keep_back(id, type, lane, enqueued)
     redis.call("HSET", key.kept_lanes, type .. " " .. lane, 1)
 end
 
--- Keeps a job back no more. RETURNS whether it was kept back. `is_not_last`: whether others of its lane surely are.
+-- Keeps a job back no more. RETURNS whether it was kept back. `is_not_last`: whether other jobs of its lane are known
+-- to be kept back.
 function key_steps.let_go(id, type, lane, is_not_last)
     local was_kept = redis.call("ZREM", key.kept_back(type, lane), id) == 1
     if was_kept and not is_not_last and redis.call("EXISTS", key.kept_back(type, lane)) == 0 then

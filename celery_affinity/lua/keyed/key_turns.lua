@@ -1,9 +1,9 @@
--- key_turns: a key has room for one job, and jobs of several types wait for it. The release of a job brings the next
--- job of a type that its worker serves, in the same call: so a type whose workers are busy at each such moment would
--- never get the key. So the key is kept, after a while (setting `key_patience`), for the type that has waited longest:
--- that is its turn, which ends when a job of the type has got the key, and else after the same while.
+-- key_turns: a key has room for one job, and jobs of several types wait for it. A release gives the key to a job that
+-- its own worker serves, in the same call: so a type whose workers are busy at each such moment would never get the
+-- key. Therefore the key is kept for the type that has waited longest, if that is longer than `key_patience`. This turn
+-- of the type ends when one of its jobs has got the key, or after `key_patience`.
 
--- RETURNS whether a key with this `room` has it for jobs of `type`: the last place may be kept for another type.
+-- RETURNS whether jobs of `type` may take some of the `room` of a key: the last place may be kept for another type.
 function key_turns.has_room_for_type(type, room, its)
     return room > 1 or (room == 1 and (not its.turn or its.turn == type))
 end
@@ -57,8 +57,8 @@ local function end_in_vain(its_key, its, gains)
     end
 end
 
--- Ends a turn whose time is over; else a tick looks at the key when it is over. A turn of whose type no job waits ends
--- later in the call, unless a job of the type has gone on to the key by then. `gains`: as `key_standing.renew` has it.
+-- Ends a turn whose time is over; before that, has a tick look at the key at that time. If no job of the type waits,
+-- the turn ends later in this call, unless such a job has come by then. `gains`: as `key_standing.renew` has it.
 function key_turns.end_turn_in_vain(its_key, its, gains)
     local began_us, ends_us = tonumber(its.turn_began), tonumber(its.turn_ends)
     if ends_us <= call.now_us or began_us > call.now_us then -- the clock may have been set back
@@ -72,7 +72,7 @@ function key_turns.end_turn_in_vain(its_key, its, gains)
     end
 end
 
--- All jobs have gone on that could: ends the turns of whose types still no job waits, and has their keys renewed.
+-- No further job comes in this call: ends the turns of types of which still no job waits, and has their keys renewed.
 function key_turns.end_all_in_vain(gains)
     local keys = key_rows.of_call()
     if not keys.in_vain then

@@ -1,17 +1,18 @@
 -- keyed: jobs that have keys. A key has a limit: at most so many of its jobs hold it, each from its claim until its
--- release; or a rate: at most so many start in a period. All others wait. A job has some of a rate, an exclusive key
--- and the key of its tenant, which it passes in the order of its rules: the key that fewer jobs share comes first, so a
--- job that waits there holds up no others; the tenant is last.
+-- release; or a rate: at most so many start in a period. All others wait. A job may have a rate, an exclusive key
+-- and the key of its tenant, and passes these in the order of its rules: the key that fewer jobs share comes first, so
+-- a job that waits there holds up no others; the tenant is last.
 -- A lane has the pending jobs of one type, mode and priority; a claim takes its first job. What waits for a key is in
 -- sub-lanes, one for each key and lane, in the order of the lane. While the key has room, the first job of each of its
 -- sub-lanes stands for it: it goes on to the sub-lane of its next key, or to its lane. All others are kept back. So
 -- claims meet only jobs that may start. To renew a key is to find out again which jobs stand (`key_standing`). A tenant
 -- that nothing bounds keeps no job back (`unbounded`).
 -- What a key holds is a copy of claims: a claim that is removed, after a crash as well, frees it.
--- Below, `its` is what is known of `its_key` (`key_rows.read`).
+-- Below, `its_key` is the name of a key, `its` what Redis says of it (`key_rows.read`), and `stated` what a job says of
+-- it (`rule_texts.keys`).
 -- Cost: that of `key_standing.renew_all`, and a few commands.
 
--- Reads a key again, whose rows, settings or pause the call has changed by another way, and has it renewed.
+-- Reads a key again, since the call has changed its rows, settings or pause without `key_rows`, and has it renewed.
 local function read_again(its_key)
     key_rows.of_call().known[its_key] = nil
     key_rows.read(its_key).waits = true
@@ -29,8 +30,9 @@ function keyed.revision()
     return redis.call("HGET", key.settings, "limits_revision") or "0"
 end
 
--- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job
--- was published just now: then what it states is what its task does. The caller calls `key_standing.renew_all`.
+-- Writes the limit or rate that job `id` states of a key into the hash of the key, by the job's task. `is_fresh`:
+-- whether the job was published just now: then its limit counts instead of that of older jobs of the task. The caller
+-- calls `key_standing.renew_all`.
 local function note(stated, id, is_fresh)
     local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().jobs[id].task
     if its.stated[task] ~= stated.states and (is_fresh or not its.stated[task]) then
@@ -106,7 +108,7 @@ end
 -- RETURNS whether a key has room for job `id`, which is in its lane.
 local function has_room_for(id, its_key, its)
     local room, due_us = key_room.room_of(its_key, its)
-    if due_us then -- unless the setting has changed since, a job stands in vain only until a tick gets to it
+    if due_us then -- it stands since the rate had room for it: that counts, unless limits have changed or a tick is due
         return redis.call("ZSCORE", key.waiting_keys, its_key) == keyed.revision()
             and not redis.call("ZSCORE", key.due_keys, its_key)
     elseif due_us == false then
@@ -184,8 +186,8 @@ function hooks.hold(id, type, lane, fence, needs_no_turn)
     key_standing.renew_all(false)
 end
 
--- RETURNS the retry of job `id`, a waiting job of the same task and key; its type; and whether it may start now. Nil if
--- there is none, or a pause or limit holds its type back.
+-- RETURNS the retry of job `id`: another job of the same task and key, which waits; its type; and whether it is
+-- pending, not scheduled. Nil if there is none, or if a pause or limit holds back its type.
 local function retry_of(id, its_key)
     local task = redis.call("HGET", key.job(id), "task") or ""
     for _, other in ipairs((find_by.jobs_of_task(task, 0, protocol.MOST_MOVES))) do
@@ -197,8 +199,7 @@ local function retry_of(id, its_key)
     end
 end
 
--- Has a job hold one of its keys no more, which is `stated`. RETURNS whether the key may have room for others now that
--- it had not.
+-- Frees one of the keys of job `id`. RETURNS whether other jobs may start because of that.
 local function hold_no_more(stated, id)
     local its_key = stated.key
     if stated.is_preemptible then
@@ -218,7 +219,7 @@ local function hold_no_more(stated, id)
     return true
 end
 
--- Finds out who gets one key of a job of `type`, which holds it no more: its retry, or the type whose turn it is.
+-- A job of `type` has freed the key in `stated`: keeps the key for the job's retry, or for the type whose turn it is.
 local function pass_on(stated, id, type)
     local its_key = stated.key
     local its, retry, its_type, is_pending = key_rows.read(its_key), nil, nil, nil

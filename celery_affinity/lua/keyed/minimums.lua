@@ -89,7 +89,8 @@ function hooks.first_heads(types)
     return minimums.heads(types) or {}
 end
 
--- RETURNS whether job `id` waits in its lane. If not, somebody deleted the lane: then the job leaves its first lane.
+-- RETURNS whether job `id`, which goes first, waits in its lane. If not, somebody deleted the lane: then the job leaves
+-- its first lane too.
 function hooks.waits_first(id, type, lane)
     if redis.call("ZSCORE", key.lane(type, lane), id) then
         return true

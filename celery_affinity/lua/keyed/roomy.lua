@@ -1,7 +1,7 @@
--- roomy: claims and ends of tenants that have room for several jobs more, and no minimum. A claim changes nothing then
--- of which jobs stand, but in the sub-lane of the job, whose next job stands from then on; and an end changes nothing
--- at all. So nothing else of the tenant need be read, and none of its other sub-lanes is written. An unbounded sub-lane
--- (`unbounded`) has no job that stands: there a claim writes less yet.
+-- roomy: a short way for claims and ends of tenants that have room for several jobs more, and no minimum. A claim then
+-- changes which job stands in the sub-lane of the claimed job alone, where the next job stands from then on; and an end
+-- changes nothing. So the tenant's other sub-lanes are neither read nor written. In an unbounded sub-lane (`unbounded`)
+-- no job stands, and a claim only takes the job out.
 -- Cost: of a claim four commands, or about ten if jobs are kept back; O(log n).
 local ROOM = 3 -- for so many jobs, before a claim or after an end: then all types have room, whichever has a turn
 
@@ -21,8 +21,9 @@ local function sublane_of(text, id, type, lane)
         and sublane.turn == (tenants.shares()) and sublane
 end
 
--- RETURNS how job `id` may start by what the hash of its key says, which the call has not read, as `passes` notes it;
--- false if a look at the whole key is needed to know. And whether the sub-lane is unbounded for another maximum.
+-- RETURNS how job `id` passes, by two fields of its key's hash, which the call has not read: a table: stated, what the
+-- job says of its key; sublane, false for an unbounded one. False if the whole key is needed to know that. And whether
+-- the sub-lane is unbounded for another maximum.
 local function passing_by_text(stated, id, type, lane)
     local row = redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn")
     local text, turn = row[1], row[2]
@@ -37,8 +38,8 @@ local function passing_by_text(stated, id, type, lane)
     return sublane and { stated = stated, sublane = sublane }, false
 end
 
--- RETURNS whether job `id`, which is in its lane, may start, since its only key is that of a tenant with room for it,
--- and it changes nothing for other sub-lanes: then `hold` is next.
+-- RETURNS whether job `id`, which is in its lane, may start the short way. The call keeps how (`passes`): if the job is
+-- claimed, `hold` is next.
 function roomy.passes(id, type, lane)
     local keys = key_rows.of_call()
     local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]

@@ -65,8 +65,8 @@ local function bound(its_key, its, name)
     its.unkept[name] = redis.call("ZCARD", place)
 end
 
--- Has the hash say `most` of all unbounded sub-lanes of a key, if so few jobs wait for it and hold it, with `more` that
--- come; else bounds these. RETURNS whether they are so few. The caller renews the key.
+-- Looks whether at most `most` jobs wait for a key and hold it, with `more` that come: then its unbounded sub-lanes
+-- stay so, and its hash says `most`; else these are bounded. RETURNS whether they stay. The caller renews the key.
 local function keep_to(its_key, its, most, more)
     local is_free, names = are_few(its_key, its, most, more), {}
     for name, sublane in pairs(its.sublanes) do
@@ -92,7 +92,7 @@ function unbounded.check(its_key, its)
     end
 end
 
--- A repair has changed how many jobs wait for a key or hold it: has who reads it next count them.
+-- A repair has changed how many jobs wait for a key or hold it: whoever reads the key next counts them.
 function unbounded.doubt(its_key)
     local fields = redis.call("HGETALL", key.of_key(its_key))
     for i = 1, #fields, 2 do
@@ -110,8 +110,8 @@ function unbounded.come(its_key, its, sublane)
     end
 end
 
--- RETURNS what job `id` says of its key if that is the only one, its sub-lane is unbounded, and the key is not kept for
--- a type; else nil. A sub-lane that begins with the job is none yet. With a maximum the key is read.
+-- RETURNS what job `id` says of its only key, if its sub-lane is unbounded, and no type has a turn; else nil, also if
+-- the sub-lane does not exist yet. With a maximum the key is read.
 local function stated_by(id, type, lane)
     local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
     local most = stated and stated.tenant and tenants.most_unbounded(stated.tenant) or 0

@@ -140,8 +140,9 @@ function derived.some(kind, name, entries, should)
     end
 end
 
--- Calls `fix` with members of the sorted set `name` and their scores: the first one, and another one, which
--- changes with time, since there may be very many. Goes on while `fix` returns that it found something.
+-- Calls `fix` with the first member of the sorted set `name` and its score, and with one other member, by the time of
+-- day another one in each repair: there may be very many. While `fix` returns that it found something, the next member
+-- follows.
 function derived.with_some_of(name, fix)
     local number = derived.exists(name, "zset") and redis.call("ZCARD", name) or 0
     local other = number > 1 and math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % number or 0

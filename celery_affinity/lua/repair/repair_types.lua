@@ -115,7 +115,7 @@ end
 -- Types are found in these hashes, each of whose fields begins with a type.
 local HASHES = { "heads", "capacity", "kept_lanes", "waiting_calls" }
 
--- Fixes the type of `field`, which was `found_in` a hash, unless an earlier hash has the field as well: then it is done.
+-- Fixes the type of `field`, which was `found_in` a hash, unless an earlier hash has the field too: then it is done.
 function repair_types.fix(field, found_in, thorough)
     local type = string.match(field, "^%S+") or "!" -- "!" of `heads` says whether there are rules
     for _, name in ipairs(HASHES) do

@@ -87,7 +87,7 @@ FAULTS = (
         "        key_standing.renew_soon(stated.key)\n    end\n    hooks",
         "    end\n    hooks",
     ),
-    Fault("keyed/key_standing", "is_left and keys.gone_on[wanted[sublane]]", "false", _AT_ONCE),
+    Fault("keyed/key_standing", "is_left and keys.gone_on[job]", "false", _AT_ONCE),
     Fault(
         "keyed/key_standing",
         'if key_steps.stands_for(its_keys, id, string.match(name, "^(%S+) (%S+)$")) then',
