@@ -6,6 +6,12 @@
 -- none. untold 1: the ends of some jobs are to be told (`announce`). recurring 1: recurring calls are to be made
 -- (`due`). list: one of the given lists that has messages for `ingest`. more: as `fill` returns it.
 -- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
+
+-- RETURNS the first time in a sorted set, µs; infinity if there is none, or if all that is there is suspended.
+local function first_time(name)
+    return tonumber(redis.call("ZRANGE", name, 0, 0, "WITHSCORES")[2]) or math.huge
+end
+
 function arrows.tick(ARGV)
     garbage.in_small_portions()
     -- ARGV[1..]: lists of stock Celery, a few hundred at most
@@ -121,12 +127,6 @@ function arrows.tick(ARGV)
         return found
     end
 
-    -- RETURNS the first time, µs, `from` a time on in a sorted set; infinity if there is none, or all is suspended.
-    local function first_time(name, from)
-        local found = redis.call("ZRANGEBYSCORE", name, from, "+inf", "WITHSCORES", "LIMIT", 0, 1)
-        return tonumber(found[2] or "inf")
-    end
-
     local grace, recheck_from = silence_began()
     local has_more_to_recheck = false
     if recheck_from then
@@ -145,9 +145,13 @@ function arrows.tick(ARGV)
         hooks.have_some_stopped()
     end
 
-    local is_any_due = first_time(key.recurring, "-inf") <= call.now_us -- these are asked for at once (`due`)
-    local next_us = math.min(
-        first_time(key.scheduled, "-inf"), first_time(key.due_keys, "-inf"), first_time(key.recurring, "(" .. call.now))
+    local recurring_us = first_time(key.recurring)
+    local is_any_due = recurring_us <= call.now_us
+    if is_any_due then -- these are asked for at once (`due`)
+        local later = redis.call("ZRANGEBYSCORE", key.recurring, "(" .. call.now, "+inf", "WITHSCORES", "LIMIT", 0, 1)
+        recurring_us = tonumber(later[2]) or math.huge
+    end
+    local next_us = math.min(first_time(key.scheduled), first_time(key.due_keys), recurring_us)
     local next_due_us = next_us < math.huge and math.max(0, next_us - call.now_us) or -1
     local is_full = expired == protocol.MOST_MOVES or due == protocol.MOST_MOVES or recovered == protocol.MOST_MOVES
         or have_rules_more or has_more_to_recheck or has_more_ended

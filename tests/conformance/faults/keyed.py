@@ -207,7 +207,7 @@ FAULTS = (
     Fault("keyed/keyed", "elseif not its.turn and not its.retry then", "elseif not its.retry then"),
     Fault("keyed/keyed", "elseif not its.turn and not its.retry then", "elseif not its.turn then", _NO_TURN),
     Fault("keyed/key_standing", 'redis.call("HDEL", key.of_key(its_key), "@" .. type)', ""),
-    Fault("arrows/tick", 'first_time(key.due_keys, "-inf"),', ""),
+    Fault("arrows/tick", "first_time(key.due_keys), ", ""),
     Fault("arrows/purge", "forget(arguments[i], type, lane)", "forget(arguments[i], type)", _IS_PURGED),
     Fault("keyed/key_standing", 'redis.call("ZREM", key.waiting_keys, its_key)', ""),
     Fault("keyed/keyed", "(is_fresh or not its.stated[task])", "true"),

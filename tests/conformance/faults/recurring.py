@@ -88,12 +88,8 @@ FAULTS = (
         _TESTS + "test_a_clock_that_is_set_back_delays_no_call",
     ),
     # What a tick says.
-    Fault(
-        "arrows/tick",
-        'first_time(key.recurring, "-inf") <= call.now_us',
-        'first_time(key.recurring, "-inf") < call.now_us',
-    ),
-    Fault("arrows/tick", 'key.recurring, "(" .. call.now)', "key.recurring, call.now)"),
+    Fault("arrows/tick", "recurring_us <= call.now_us", "recurring_us < call.now_us"),
+    Fault("arrows/tick", '"(" .. call.now, "+inf"', 'call.now, "+inf"'),
     # Declaring.
     Fault(
         "arrows/recur",
