@@ -185,14 +185,3 @@ function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_writ
         callers.count_waiting(type, 1)
     end
 end
-
--- Has call `id`, whose row is written and which is to wait in `lane`, join what is open for it, or opens it for others.
--- RETURNS the batch that it joined, nil for none; then also whether it is patient.
-function merging.enter(id, type, lane, enqueued, rules, name, bytes)
-    local batch, row = merging.to_join(type, rules, name, bytes)
-    if not batch then
-        return nil, merging.open(id, type, lane, enqueued, rules, name, bytes)
-    end
-    merging.join(id, type, lane, enqueued, name, bytes, batch, row)
-    return batch
-end

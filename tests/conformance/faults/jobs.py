@@ -84,8 +84,8 @@ FAULTS = (
     Fault("jobs/ends", "hooks.leave(id, type, lane) -- its key may be kept for it", "", _KEPT_NO_MORE),
     Fault("jobs/ends", "find_by.fade(id, stamps, expires)", ""),
     Fault("jobs/ends", 'and "revoked" or nil', "and nil or nil"),
-    Fault("jobs/ends", '    redis.call("UNLINK", key.message(id))\n    ends.remember', "    ends.remember"),
-    Fault("jobs/ends", "key.job(id), seconds", "key.job(id), 20"),
+    Fault("jobs/ends", '    redis.call("UNLINK", key.message(id))\n    local keep_us', "    local keep_us"),
+    Fault("jobs/ends", "key.job(id), keep_s or ENDED_KEPT_S", "key.job(id), 20"),
     Fault(
         "jobs/ends",
         '"-inf", since',

@@ -261,7 +261,6 @@ FAULTS = (
     Fault("types/type_rules", "rule.is_full = not rule.is_counted and redis", "rule.is_full = redis", _STILL_COUNTED),
     Fault("types/type_rules", "gone[#gone + 1] = type", ""),
     Fault("types/type_rules", "if all or type_rules.is_closed(rule) then", "if type_rules.is_closed(rule) then"),
-    Fault("base/hash", '        redis.call("HDEL", name, field)\n', ""),
     Fault("types/type_rules", 'redis.call("ZREM", key.limited(type), id)', ""),
     Fault("types/type_rules", 'redis.call("HDEL", key.job(id), "limited")', ""),
     Fault("types/type_changes", "if is_any_new then", "if false then"),
