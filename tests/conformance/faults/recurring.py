@@ -199,8 +199,8 @@ FAULTS = (
     ),
     Fault(
         "arrows/fire",
-        "local bad = job_check.bad(job)",
-        "local bad",
+        "if state == protocol.IS_REFUSED then",
+        "if false then",
         _DUE + "test_a_firing_that_is_refused_leaves_the_call_due",
     ),
     Fault(
