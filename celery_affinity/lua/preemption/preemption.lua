@@ -73,7 +73,7 @@ local function order_for(its_key, stops, since, settings)
                 break
             end
             vacating.order(victim, its_key, each.type, settings)
-            stops:add(victim.id, victim.its_key, its_key, each.type)
+            stops:add(victim.its_key, its_key, each.type)
             missing = missing - 1
         end
     end

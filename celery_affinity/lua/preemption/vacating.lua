@@ -51,26 +51,24 @@ local function add_for(stops, its_key, type)
     end
 end
 
-local function add(stops, id, victims_key, its_key, type)
-    add_for(stops, its_key, type)
-    stops:note(id, victims_key)
+-- A job of the tenant `victims_key` is being stopped.
+local function note(stops, victims_key)
+    stops.number = stops.number + 1
+    stops.lost[victims_key] = (stops.lost[victims_key] or 0) + 1
 end
 
--- Job `id` of the tenant `victims_key` is being stopped.
-local function note(stops, id, victims_key)
-    stops.number, stops.is_ordered[id] = stops.number + 1, true
-    stops.lost[victims_key] = (stops.lost[victims_key] or 0) + 1
+local function add(stops, victims_key, its_key, type)
+    add_for(stops, its_key, type)
+    note(stops, victims_key)
 end
 
 -- Withdraws orders whose signs no worker has read, if nobody needs the slot any more, or if the worker should have
 -- answered by now: then another job may be stopped.
--- RETURNS the orders that are left, a table. number: of orders. is_ordered: job id -> true. number_for: of the orders
--- that count for a tenant, and one type: those that are in time, and that it still needs. lost: tenant -> number of its
+-- RETURNS the orders that are left, a table. number: of orders. number_for: of the orders that count for a tenant, and
+-- one type: those that are in time, and that it still needs. add: adds another order. lost: tenant -> number of its
 -- jobs that are being stopped.
 function vacating.review(since, settings)
-    local stops = {
-        number = 0, is_ordered = {}, of = {}, lost = {}, number_for = number_for, add = add, note = note,
-    }
+    local stops = { number = 0, of = {}, lost = {}, number_for = number_for, add = add }
     for _, stop in ipairs(read()) do
         local wanted, missing = preemptors.wanted(stop.its_key, since, settings)
         local of_type = 0
@@ -82,7 +80,7 @@ function vacating.review(since, settings)
         local is_needed = not is_late and number_for(stops, stop.its_key) < missing
             and number_for(stops, stop.its_key, stop.type) < of_type
         if is_needed or redis.call("LREM", key.inbox(stop.worker), 1, sign_of(stop)) == 0 then -- it has read the sign
-            stops:note(stop.id, victims.key_of(stop.id))
+            note(stops, victims.key_of(stop.id))
             if is_needed then
                 add_for(stops, stop.its_key, stop.type)
             end

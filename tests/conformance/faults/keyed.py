@@ -223,7 +223,7 @@ FAULTS = (
     Fault("keyed/keyed", '"-inf", "(" .. now', '"-inf", now'),
     Fault("keyed/keyed", 'redis.call("ZADD", key.waiting_keys, now, its_key)', ""),
     Fault("jobs/hooks", "types[#types + 1] = has_gained and type or nil", ""),
-    Fault("jobs/claims", "hooks.free(id, known.type, is_limited, known.rules, known.name)", ""),
+    Fault("jobs/claims", "hooks.free(id, known.type, row[9], known.rules, known.name)", ""),
     Fault("jobs/come_back", "hooks.free(id, type, is_limited, rules, name)", ""),
     Fault("jobs/enter", "their_types, left = hooks.and_gained(their_types)", "call.gained = nil"),
     Fault("placing/fill", "types, left = hooks.and_gained(types)", "call.gained = nil"),

@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault("preemption/vacating", "local is_needed = not is_late and", "local is_needed =", _NO_ANSWER),
     Fault("preemption/vacating", "            if not is_late then\n", "            if true then\n", _NO_ANSWER),
-    Fault("preemption/vacating", "            stops:note(stop.id, victims.key_of(stop.id))\n", "", _OWN_MINIMUM),
+    Fault("preemption/vacating", "            note(stops, victims.key_of(stop.id))\n", "", _OWN_MINIMUM),
     # Which job.
     Fault("preemption/victims", "- (stops.lost[its_key] or 0)\n", "\n", _OWN_MINIMUM),
     Fault("preemption/victims", "- tenants.quota_of(tenants.name_of(its_key)).min", "", _OWN_MINIMUM),
