@@ -61,11 +61,6 @@ end
 -- sub-lane -> the job that is to stand in its lane instead of the one that does.
 local function changed_now(its_key, wanted)
     local left, opened, closed = key_rows.left(), {}, {}
-    local only = next(wanted)
-    if wanted[only] ~= "" and next(wanted, only) == nil and left.to_open > 0 then -- as mostly
-        left.to_open = left.to_open - 1
-        return { only }
-    end
     for sublane, job in pairs(wanted) do
         local some = job == "" and closed or opened
         some[#some + 1] = sublane

@@ -44,11 +44,14 @@ local function are_few(its_key, its, most, more)
     for _, sublane in pairs(its.sublanes) do
         places[#places + 1] = key.sublane(its_key, sublane.type, sublane.lane)
     end
-    local number = more + key_rows.held(its_key, its)
-    for nth = 1, #places <= protocol.MOST_SUBLANES and number <= most and #places or 0 do
-        number = number + redis.call("ZCARD", places[nth])
+    if #places > protocol.MOST_SUBLANES then
+        return false
     end
-    return #places <= protocol.MOST_SUBLANES and number <= most
+    local number = more + key_rows.held(its_key, its)
+    for _, place in ipairs(places) do
+        number = number + redis.call("ZCARD", place)
+    end
+    return number <= most
 end
 
 -- Bounds the unbounded sub-lane `name` of a key.
@@ -68,17 +71,14 @@ end
 -- Looks whether at most `most` jobs wait for a key and hold it, with `more` that come: then its unbounded sub-lanes
 -- stay so, and its hash says `most`; else these are bounded. RETURNS whether they stay. The caller renews the key.
 local function keep_to(its_key, its, most, more)
-    local is_free, names = are_few(its_key, its, most, more), {}
-    for name, sublane in pairs(its.sublanes) do
-        names[#names + 1] = sublane.is_unbounded and name or nil
-    end
+    local is_free = are_few(its_key, its, most, more)
     local is_another = is_free and its.unbounded ~= text_of(most)
     its.unbounded = is_free and text_of(most) or nil
-    for _, name in ipairs(names) do
-        if not is_free then
+    for name, sublane in pairs(its.sublanes) do
+        if sublane.is_unbounded and not is_free then
             bound(its_key, its, name)
-        elseif is_another then
-            its.sublanes[name].is_changed = true
+        elseif sublane.is_unbounded and is_another then
+            sublane.is_changed = true
         end
     end
     return is_free

@@ -66,8 +66,8 @@ FAULTS = (
     Fault("keyed/unbounded", "if text == text_of(most) and", "if text ~= text_of(most) and"),
     Fault("keyed/unbounded", "return its.is_paused and 0 or", "return"),
     Fault("keyed/unbounded", "more + key_rows.held(its_key, its)", "more"),
-    Fault("keyed/unbounded", 'number = number + redis.call("ZCARD", places[nth])', "number = number + 0"),
-    Fault("keyed/unbounded", "return #places <= protocol.MOST_SUBLANES and number", "return number", _MANY_LANES),
+    Fault("keyed/unbounded", 'number = number + redis.call("ZCARD", place)', "number = number + 0"),
+    Fault("keyed/unbounded", "if #places > protocol.MOST_SUBLANES then", "if false then", _MANY_LANES),
     Fault(
         "keyed/unbounded", "local is_another = is_free and its.unbounded ~= text_of(most)", "local is_another = false"
     ),
