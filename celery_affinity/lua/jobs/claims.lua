@@ -114,9 +114,10 @@ function claims.remove(worker, id, fence)
         has_row = own_fence, acked = row[2] == "1", task = row[3], has_more = has_more, is_marked = is_marked,
     }
     if fields ~= PLAIN then
-        known.rules, known.type, known.stamps, known.expires, known.name = row[5], row[6], row[7], row[8], row[10]
+        known.rules = row[5]
     end
     if fields == ALL then
+        known.type, known.stamps, known.expires, known.name = row[6], row[7], row[8], row[10]
         known.has_more = has_more or hooks.by_mark[marks.of(id)] ~= nil -- of one that merges, another may be the task's
         hooks.free(id, known.type, row[9], known.rules, known.name)
     end

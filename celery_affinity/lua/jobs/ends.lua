@@ -38,14 +38,14 @@ function ends.on_worker(id, known, state, why, is_untold)
         redis.call("HSET", its, "why", why)
     end
     if not is_untold then
-        ends.remember(id, known.keep_s)
+        ends.remember(id, its, known.keep_s)
     end
 end
 
--- Has job `id`, which has ended, be known for `keep_s` seconds more, nil for a minute. Calls of a batch are known like
--- other jobs, the batch itself for a minute.
-function ends.remember(id, keep_s)
-    redis.call("EXPIRE", key.job(id), keep_s or ENDED_KEPT_S)
+-- Has job `id`, which has ended and whose row is key `its`, be known for `keep_s` seconds more, nil for a minute. Calls
+-- of a batch are known like other jobs, the batch itself for a minute.
+function ends.remember(id, its, keep_s)
+    redis.call("EXPIRE", its, keep_s or ENDED_KEPT_S)
     if keep_s and not hooks.of(id).STANDS_FOR_CALLS then
         redis.call("ZADD", key.ended, call.now, id)
     end
@@ -104,7 +104,7 @@ function ends.told(id)
     local keep_us = tonumber(redis.call("HGET", key.settings, "keep_us")) or 0
     local seconds = math.max(protocol.ENDED_KEPT_S, math.floor(keep_us / 1000000))
     find_by.remove(id, seconds)
-    ends.remember(id, seconds > protocol.ENDED_KEPT_S and seconds)
+    ends.remember(id, key.job(id), seconds > protocol.ENDED_KEPT_S and seconds)
 end
 
 -- Removes jobs from key `ended` that are older than `keep_us`, or more than `keep_max`: these are known for a minute

@@ -85,7 +85,7 @@ FAULTS = (
     Fault("jobs/ends", "find_by.fade(id, stamps, expires)", ""),
     Fault("jobs/ends", 'and "revoked" or nil', "and nil or nil"),
     Fault("jobs/ends", '    redis.call("UNLINK", key.message(id))\n    local keep_us', "    local keep_us"),
-    Fault("jobs/ends", "key.job(id), keep_s or ENDED_KEPT_S", "key.job(id), 20"),
+    Fault("jobs/ends", "its, keep_s or ENDED_KEPT_S", "its, 20"),
     Fault(
         "jobs/ends",
         '"-inf", since',

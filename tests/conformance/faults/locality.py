@@ -92,7 +92,7 @@ FAULTS = (
     Fault("types/type_rules", "number == 1 and preferred or", "preferred or"),
     Fault("types/type_rules", "key.type_rules) < 2", "key.type_rules) < 1"),
     Fault("types/type_rules", "== 1 or name == placement.FIELD, false)", "== 1, false)"),
-    Fault("jobs/claims", "= row[5], row[6]", "= nil, row[6]"),
+    Fault("jobs/claims", "        known.rules = row[5]\n", ""),
     Fault("placing/candidates", "        hooks.leaves_lane(job.id, type, job.lane, job)\n", ""),
     Fault("placing/fill", "candidates.pop(waiting, job, is_marked)", "candidates.pop(waiting, job, is_ruled)"),
     Fault("jobs/hooks", "        hooks.enters_lane(id, type, lane, enqueued)\n        lanes.add", "        lanes.add"),
