@@ -38,6 +38,7 @@ ONLY_IN_PYTHON |= {
     "key_of",
     "start_of",
     "may_be_ahead",
+    "is_unbounded",
     "limit_of",
     "end_pause",
     "gain",

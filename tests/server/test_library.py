@@ -57,6 +57,12 @@ def test_a_file_of_hooks_has_nothing_else_since_a_misspelt_one_is_called_by_nobo
         assert found <= hooks, path
 
 
+def test_a_function_is_defined_once_since_hooks_are_in_the_files_of_their_rules():
+    found = Counter(re.findall(r"^function ([\w.]+)\(", assembled(), re.MULTILINE))
+    assert found["hooks.turn"] == 1
+    assert [name for name, times in found.items() if times > 1] == []
+
+
 #: Rooms of rules, and arrows that belong to one: anywhere else a rule is not known by name.
 ROOMS_OF_RULES = ("keyed", "merging", "recurring", "types")
 ARROWS_OF_RULES = {

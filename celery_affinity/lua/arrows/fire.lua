@@ -15,17 +15,16 @@ function arrows.fire(ARGV)
     elseif due ~= "" and (tonumber(its_due) or 0) > call.now_us then
         return {} -- the clock was set back since
     end
-    local bad = job_check.bad(job)
-    if bad then
-        return { protocol.IS_REFUSED, "", bad }
-    end
     job.recurring = name
-    local state, served, is_first, alone = enter.put(job, call.now_us, true)
-    if state ~= protocol.IS_KNOWN then
+    local reply = enter.only(job)
+    local state = reply[1]
+    if state == protocol.IS_REFUSED then
+        return reply
+    elseif state ~= protocol.IS_KNOWN then
         redis.call("HSET", key.job(job.id), "recurring", name)
         redis.call("HSET", key.recurring_call(name), "made", job.id)
         redis.call("HINCRBY", key.counters, "recurring_fired", 1)
     end
     recurring.set_due(name, call.now_us + tonumber(stale_us), is_suspended)
-    return { state, enter.place(is_first and { job.type } or {}, { [job.id] = job.message }, alone), served }
+    return reply
 end

@@ -35,11 +35,7 @@ function arrows.join(ARGV)
     if stops ~= "" then
         redis.call("HSET", key.worker(worker), "stops", stops)
     end
-    if priority ~= "0" then
-        redis.call("HSET", key.worker(worker), "priority", priority)
-    else
-        redis.call("HDEL", key.worker(worker), "priority")
-    end
+    hash.write(key.worker(worker), "priority", priority ~= "0" and priority)
     redis.call("ZADD", key.heartbeats, call.now, worker)
     redis.call("ZADD", key.joined, "NX", call.now, worker)
     workers.say_what_is_kept(worker)

@@ -7,11 +7,7 @@
 -- RETURNS what `find_by.jobs_of_task` does, for a stamp; and removes these jobs from the stamp's index, so that a
 -- further call gets to the others.
 local function jobs_of_stamp(stamp, _, most)
-    local found = redis.call("ZPOPMIN", key.stamped(stamp), most)
-    local ids = {}
-    for i = 1, #found, 2 do
-        ids[#ids + 1] = found[i]
-    end
+    local ids = flat.members(redis.call("ZPOPMIN", key.stamped(stamp), most))
     return ids, #ids == most
 end
 

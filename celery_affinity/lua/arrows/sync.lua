@@ -7,13 +7,37 @@
 -- are pending again.
 -- A reason for the length: what a worker says of its claims is compared with three keys, in one pass over each.
 -- Cost: O(claims of the worker); at most MOST_MOVES of them come back or are asked about in one call, and some MB.
+
+-- RETURNS whether a claim that the server does not know is the worker's own: somebody deleted it, and the job's row
+-- still names it. Makes the claim again.
+local function is_its_own(worker, id, fence)
+    local state, holder, its_fence = unpack(redis.call("HMGET", key.job(id), "state", "worker", "fence"))
+    if state ~= "claimed" or holder ~= worker or its_fence ~= fence then
+        return false
+    end
+    redis.call("HSET", key.claims(worker), id, fence)
+    spoiled.record("the claim of job " .. id .. ", made again since " .. worker .. " holds it")
+    return true
+end
+
+-- Raises an error if the counts are spoiled by which other arrows find this worker's free slots. Those arrows would
+-- raise none: the worker would just get no jobs.
+local function check_free_slots(worker)
+    local profile, free = unpack(redis.call("HMGET", key.worker(worker), "profile", "free"))
+    local in_all = redis.call("HGET", key.free_slots, profile) or "0"
+    free = tonumber(free) or 0
+    if not string.find(in_all, "^%d+$") or tonumber(in_all) < free
+        or (free > 0 and not redis.call("ZSCORE", key.free(profile), worker)) then
+        error("spoiled free slots of worker " .. worker)
+    end
+end
+
 function arrows.sync(ARGV)
     local worker = ARGV[1]
     local slots_in_all = tonumber(ARGV[2])
     local other = ARGV[3] -- slots occupied by requests without a claim, less the slots that claims lend
     local draining = ARGV[4] == "1" -- whether it reads its inbox no more
     -- ARGV[5..]: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds
-
 
     -- A worker that was closed while it was silent has to join again before jobs are placed on it.
     local accepting, app = unpack(redis.call("HMGET", key.worker(worker), "accepting", "app"))
@@ -33,39 +57,12 @@ function arrows.sync(ARGV)
 
     local settings = settings_in_force.read()
     local claimed = redis.call("HGETALL", key.claims(worker))
-    local fences = {}
-    for i = 1, #claimed, 2 do
-        fences[claimed[i]] = claimed[i + 1]
-    end
-    -- RETURNS whether a claim that the server does not know is the worker's own: somebody deleted it, and the job's row
-    -- still names it. Makes the claim again.
-    local function is_its_own(id, fence)
-        local state, holder, its_fence = unpack(redis.call("HMGET", key.job(id), "state", "worker", "fence"))
-        if state ~= "claimed" or holder ~= worker or its_fence ~= fence then
-            return false
-        end
-        redis.call("HSET", key.claims(worker), id, fence)
-        spoiled.record("the claim of job " .. id .. ", made again since " .. worker .. " holds it")
-        return true
-    end
-
-    -- Raises an error if the counts are spoiled by which other arrows find this worker's free slots. Those arrows would
-    -- raise none: the worker would just get no jobs.
-    local function check_free_slots()
-        local profile, free = unpack(redis.call("HMGET", key.worker(worker), "profile", "free"))
-        local in_all = redis.call("HGET", key.free_slots, profile) or "0"
-        free = tonumber(free) or 0
-        if not string.find(in_all, "^%d+$") or tonumber(in_all) < free
-            or (free > 0 and not redis.call("ZSCORE", key.free(profile), worker)) then
-            error("spoiled free slots of worker " .. worker)
-        end
-    end
-
+    local fences = flat.values(claimed)
     local held, void, asked = {}, {}, {}
     for i = 5, #ARGV, 3 do
         local id, fence, running_us = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
         held[id] = fence
-        if fences[id] ~= fence and not is_its_own(id, fence) then
+        if fences[id] ~= fence and not is_its_own(worker, id, fence) then
             void[#void + 1] = id
         elseif running_us >= 0 then
             redis.call("HSETNX", key.job(id), "started", call.text(call.now_us - running_us))
@@ -96,7 +93,7 @@ function arrows.sync(ARGV)
     end
     local returned = #types - served
     free_slots.recount(worker)
-    check_free_slots()
+    check_free_slots(worker)
 
     local ticker = workers.is_ticker(worker)
     local free, more = tonumber(redis.call("HGET", key.worker(worker), "free") or 0), ""

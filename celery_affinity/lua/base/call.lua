@@ -6,7 +6,7 @@
 -- `published`: type -> number of jobs, of types that live workers serve. `bounds`: those that a publish says.
 -- `sequence`: the number of a release that carries jobs in its reply. `found`: what a repair says that changes nothing.
 -- `has_new_hints`: the worker that calls holds other hints now than at its begin. `near`: what the claim that is under
--- way knows of jobs whose hints its worker holds (`locality.near`). What a call does not have is false.
+-- way knows of jobs whose hints its worker holds (`hooks.near`). What a call does not have is false.
 
 -- Makes globals local: what runs first in a process of the server has them from `its_globals`.
 function call.take_globals()

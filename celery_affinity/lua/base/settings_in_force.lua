@@ -2,11 +2,6 @@
 -- a change at run time stands there until it is reset, or until app.conf's own value changes.
 local MOST_EXACT = 2 ^ 53 -- up to this number, each whole number differs from the next
 
--- RETURNS the value of a setting that Redis does not have.
-function settings_in_force.default_of(name)
-    return defaults.OF[name]
-end
-
 local read_when_needed = {
     __index = function(settings, name)
         local value = redis.call("HGET", key.settings, name)
@@ -60,11 +55,7 @@ local function put(name, value)
     if hooks.setting_changes(name, value) then
         redis.call("HINCRBY", key.settings, "limits_revision", 1)
     end
-    if value then
-        redis.call("HSET", key.settings, name, value)
-    else
-        redis.call("HDEL", key.settings, name)
-    end
+    hash.write(key.settings, name, value)
 end
 
 -- Settings, or the slots of a type, have changed: what claims keep of them holds no more.
@@ -75,8 +66,8 @@ end
 -- Counts a change. Jobs carry priorities in the order of their app.conf: another order at run time reverses them all.
 -- RETURNS the revision of the settings.
 local function count_change()
-    local order = redis.call("HGET", key.settings, "priority_order") or settings_in_force.default_of("priority_order")
-    local own = redis.call("HGET", key.conf, "priority_order") or settings_in_force.default_of("priority_order")
+    local order = redis.call("HGET", key.settings, "priority_order") or defaults.OF.priority_order
+    local own = redis.call("HGET", key.conf, "priority_order") or defaults.OF.priority_order
     put("priority_reversed", order ~= own and 1 or 0)
     if hooks.settings_have_changed() then
         redis.call("HINCRBY", key.settings, "limits_revision", 1)

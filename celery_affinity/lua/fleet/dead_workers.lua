@@ -25,13 +25,10 @@ local function some_and_those_ahead(worker, most)
     if ahead <= 0 then
         return some_of(worker, most), 0
     end
-    local ids, fences = {}, {}
     local claimed = redis.call("HGETALL", key.claims(worker))
-    for i = 1, #claimed, 2 do
-        ids[#ids + 1], fences[claimed[i]] = claimed[i], tonumber(claimed[i + 1]) or 0
-    end
+    local ids, fences = flat.members(claimed), flat.values(claimed)
     table.sort(ids, function(one, other)
-        return fences[one] > fences[other]
+        return (tonumber(fences[one]) or 0) > (tonumber(fences[other]) or 0)
     end)
     return ids, ahead
 end

@@ -16,11 +16,7 @@ function workers.say_what_is_kept(worker)
     local keep_us, keeps_failed = unpack(redis.call("HMGET", key.settings, "keep_us", "keep_failed"))
     local keep_s = math.floor((tonumber(keep_us) or 0) / 1000000)
     local words = (keep_s > protocol.ENDED_KEPT_S and keep_s or "") .. (keeps_failed == "1" and " failed" or "")
-    if words ~= "" then
-        redis.call("HSET", key.worker(worker), "keeps", words)
-    else
-        redis.call("HDEL", key.worker(worker), "keeps")
-    end
+    hash.write(key.worker(worker), "keeps", words ~= "" and words)
 end
 
 function workers.types_of(worker)
@@ -187,10 +183,7 @@ end
 -- none. A page may begin with the worker that ended the one before.
 function workers.joined(from, most)
     local page = redis.call("ZRANGEBYSCORE", key.joined, from, "+inf", "WITHSCORES", "LIMIT", 0, most)
-    local found = {}
-    for i = 1, #page, 2 do
-        found[#found + 1] = page[i]
-    end
+    local found = flat.members(page)
     if #found < most then
         return found
     end

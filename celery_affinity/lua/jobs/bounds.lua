@@ -63,8 +63,10 @@ local function first_full(arguments)
     return nil
 end
 
--- RETURNS the reply of a publish that is refused, since one of its jobs finds no room; nil if all do.
-function bounds.full(arguments)
+-- A publish says bounds of types, in `text`. RETURNS its reply if it is refused, since one of its jobs finds no room;
+-- nil if all do.
+function hooks.refuses(text, arguments)
+    bounds.read(text)
     local count = (#arguments - 1) / job_fields.COUNT
     local may_be_full = false
     for _, bound in pairs(call.bounds) do
@@ -102,7 +104,7 @@ end
 
 -- Drops a job if `job`, which was written with this `state`, is one too many. RETURNS the state of `job` then; and
 -- whether another job was dropped: then the caller fills slots, since all jobs that waited before may have expired.
-function bounds.keep(job, state)
+function hooks.keep_to_bounds(job, state)
     local bound = call.bounds[job.type]
     if not bound or state ~= protocol.IS_PENDING then
         return state, false

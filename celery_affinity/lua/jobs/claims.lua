@@ -90,44 +90,36 @@ function claims.is_unread(worker, id)
     return redis.call("LREM", key.inbox(worker), 1, payload) == 1, #payload
 end
 
--- What is read of a job that ends if it has rules other than a hint, or more is to be forgotten of it.
-local MORE = { "type", "stamps", "expires", "limited", "rules", "name" }
+-- What is read of a job that ends: of one without rules, of one with a hint alone, and of others.
+local PLAIN, HINTED = { "fence", "acked", "task", "more" }, { "fence", "acked", "task", "more", "rules" }
+local ALL = { "fence", "acked", "task", "more", "rules", "type", "stamps", "expires", "limited", "name" }
 
--- Removes a claim that has ended, if the fencing number is the claim's own. The caller recounts the worker's free
--- slots.
--- RETURNS what is known of the job, or nil; its type only if the job has other rules than a hint, or more is to be
--- forgotten of it.
+-- Removes a claim that has ended, if the fencing number is the claim's own, and frees what the job held. The caller
+-- recounts the worker's free slots.
+-- RETURNS what is known of the job, or nil; its type, stamps, expiry and name only if the job has other rules than a
+-- hint, or more is to be forgotten of it.
 function claims.remove(worker, id, fence)
     local mark = string.sub(id, -1)
-    local has_rules, has_hint_alone = hooks.is_mark[mark], mark == protocol.HINTED
-    local row
-    if not has_rules then
-        row = redis.call("HMGET", key.job(id), "fence", "acked", "task", "more")
-    elseif has_hint_alone then
-        row = redis.call("HMGET", key.job(id), "fence", "acked", "task", "more", "rules")
-    else
-        row = redis.call("HMGET", key.job(id), "fence", "acked", "task", "more", unpack(MORE))
-    end
-    local own_fence, acked, task, has_more = row[1], row[2], row[3], row[4]
+    local is_marked = hooks.is_mark[mark]
+    local fields = not is_marked and PLAIN or mark == protocol.HINTED and HINTED or ALL
+    local row = redis.call("HMGET", key.job(id), unpack(fields))
+    local own_fence, has_more = row[1], row[4]
     local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
     if not is_own or redis.call("HDEL", key.claims(worker), id) == 0 then
         return nil
+    elseif has_more and fields ~= ALL then
+        row, fields = redis.call("HMGET", key.job(id), unpack(ALL)), ALL
     end
     local known = {
-        has_row = own_fence, acked = acked == "1", task = task, has_more = has_more, is_marked = has_rules,
+        has_row = own_fence, acked = row[2] == "1", task = row[3], has_more = has_more, is_marked = is_marked,
     }
-    if has_hint_alone and not has_more then
+    if fields ~= PLAIN then
         known.rules = row[5]
-    elseif has_more or has_rules then
-        local is_limited
+    end
+    if fields == ALL then
+        known.type, known.stamps, known.expires, known.name = row[6], row[7], row[8], row[10]
         known.has_more = has_more or hooks.by_mark[marks.of(id)] ~= nil -- of one that merges, another may be the task's
-        local before = 4 -- of the values read, how many come before these
-        if #row < before + #MORE then
-            row, before = redis.call("HMGET", key.job(id), unpack(MORE)), 0
-        end
-        known.type, known.stamps, known.expires = row[before + 1], row[before + 2], row[before + 3]
-        is_limited, known.rules, known.name = row[before + 4], row[before + 5], row[before + 6]
-        hooks.free(id, known.type, is_limited, known.rules, known.name)
+        hooks.free(id, known.type, row[9], known.rules, known.name)
     end
     return known
 end

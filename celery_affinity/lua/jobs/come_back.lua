@@ -78,11 +78,8 @@ function come_back.bury(id, reason, settings, why)
     redis.call("ZADD", key.dead, now, id)
     local type, rules, name = unpack(redis.call("HMGET", key.job(id), "type", "rules", "name"))
     ends.count(reason ~= "failed" and type, reason) -- for its type the worker counts one that failed
-    if hooks.of(id).bury(id, reason, { type = type, rules = rules, name = name }) then
-        trim_dead(settings.dead_max)
-        return
-    end
-    if dead_reasons.ARE_ANNOUNCED[reason] then
+    local has_seen_to_callers = hooks.of(id).bury(id, reason, { type = type, rules = rules, name = name })
+    if dead_reasons.ARE_ANNOUNCED[reason] and not has_seen_to_callers then
         redis.call("ZADD", key.untold, now, id)
     end
     trim_dead(settings.dead_max)

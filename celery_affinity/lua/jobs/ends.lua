@@ -38,10 +38,16 @@ function ends.on_worker(id, known, state, why, is_untold)
         redis.call("HSET", its, "why", why)
     end
     if not is_untold then
-        redis.call("EXPIRE", its, keep_s)
-        if known.keep_s and not hooks.of(id).STANDS_FOR_CALLS then
-            redis.call("ZADD", key.ended, call.now, id)
-        end
+        ends.remember(id, its, known.keep_s)
+    end
+end
+
+-- Has job `id`, which has ended and whose row is key `its`, be known for `keep_s` seconds more, nil for a minute. Calls
+-- of a batch are known like other jobs, the batch itself for a minute.
+function ends.remember(id, its, keep_s)
+    redis.call("EXPIRE", its, keep_s or ENDED_KEPT_S)
+    if keep_s and not hooks.of(id).STANDS_FOR_CALLS then
+        redis.call("ZADD", key.ended, call.now, id)
     end
 end
 
@@ -91,22 +97,14 @@ function ends.meanwhile(id)
     return find_by.is_revoked(task or "", stamps, enqueued) and "revoked" or nil
 end
 
--- The caller of a job knows how it ended: deletes the message; the rest is known for a while.
+-- The caller of job `id`, which ended without its worker's release, knows how: deletes the message. For a while the job
+-- is found by its task alone.
 function ends.told(id)
     redis.call("UNLINK", key.message(id))
-    ends.remember(id)
-end
-
--- Has job `id`, which ended without its worker's release, be found by its task alone, and forgotten in time. Calls of a
--- batch are known like other jobs, the batch for a minute.
-function ends.remember(id)
     local keep_us = tonumber(redis.call("HGET", key.settings, "keep_us")) or 0
     local seconds = math.max(protocol.ENDED_KEPT_S, math.floor(keep_us / 1000000))
     find_by.remove(id, seconds)
-    redis.call("EXPIRE", key.job(id), seconds)
-    if seconds > protocol.ENDED_KEPT_S and not hooks.of(id).STANDS_FOR_CALLS then
-        redis.call("ZADD", key.ended, call.now, id)
-    end
+    ends.remember(id, key.job(id), seconds > protocol.ENDED_KEPT_S and seconds)
 end
 
 -- Removes jobs from key `ended` that are older than `keep_us`, or more than `keep_max`: these are known for a minute

@@ -8,12 +8,6 @@ local function each_of(stamps)
     return string.gmatch(stamps or "", "%S+")
 end
 
--- RETURNS whether a message bears more stamps than it may: each costs a few commands when the job comes and ends.
-function find_by.are_too_many(stamps)
-    return #stamps > protocol.MOST_STAMP_BYTES
-        or (stamps ~= "" and texts.number_of_words(stamps) > protocol.MOST_STAMPS)
-end
-
 -- RETURNS whether a task id was revoked, or one of the `stamps` since the job was `enqueued`. A job that was published
 -- after its stamp was revoked is for the workers to refuse, which remember revoked stamps.
 function find_by.is_revoked(task, stamps, enqueued)
@@ -71,10 +65,7 @@ function find_by.jobs_of_task(task, after, most)
     end
     local found = redis.call("ZRANGEBYSCORE", key.jobs_of_task(task), "(" .. after, "+inf", "WITHSCORES",
         "LIMIT", 0, most)
-    local ids, last = {}, found[#found]
-    for i = 1, #found, 2 do
-        ids[#ids + 1] = found[i]
-    end
+    local ids, last = flat.members(found), found[#found]
     if #ids == most and not string.find(last, "^%d+$") then
         error("spoiled numbers of the jobs of task " .. task) -- the caller would go on with these for ever
     end

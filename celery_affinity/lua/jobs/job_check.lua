@@ -127,7 +127,8 @@ function job_check.bad(job)
         return "delay_us"
     elseif expires_us ~= "" and is_no_number(expires_us) then
         return "expires_us"
-    elseif stamps ~= "" and (string.find(stamps, "[^%w_.~%%: -]") or find_by.are_too_many(stamps)) then
+    elseif stamps ~= "" and (#stamps > protocol.MOST_STAMP_BYTES or string.find(stamps, "[^%w_.~%%: -]")
+        or texts.number_of_words(stamps) > protocol.MOST_STAMPS) then -- each costs commands when the job comes and ends
         return "stamps"
     elseif job.rules == "" and hooks.is_mark[job.last]
         or job.rules ~= "" and not are_rules(job.rules, id, job.mark) then

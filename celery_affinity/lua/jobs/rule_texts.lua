@@ -14,7 +14,7 @@ end
 
 -- RETURNS the hint; nil without one.
 function rule_texts.hint(text)
-    return string.match(text or "", "near=(%S+)")
+    return rule_texts.word(text, "near")
 end
 
 -- RETURNS how many calls are one run at most, and how many bytes of messages.

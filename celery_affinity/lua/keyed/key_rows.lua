@@ -1,32 +1,33 @@
 -- key_rows: what Redis says of a key and of the rules of its jobs, read once in a call of an arrow.
 
--- RETURNS a table with what this call has read. known: key -> what `read` returned, kept up to date with what the call
--- writes. jobs: id -> a table: its keys, the name of its task, and since when it waits (`shares`), false if no shares
--- need it. patience_us: see `key_turns`. to_renew: keys that `key_standing.renew_all` is to renew.
--- is_renewed_later: whether keys are renewed only at the end of the call.
--- first_heads_changed: whether other jobs go first (`minimums`) since a claim has read which.
--- passes: of the job that is about to be claimed, if its tenant has room (`roomy`): stated, what it says of its key;
--- sublane, false for an unbounded one. False for none.
--- in_vain: keys with a turn for whose type no job waited when they were renewed.
--- gone_on: jobs that others held up which have left in this call -> type and lane. Since `renew_all` began: has_left,
--- has_left_several: whether a job has left, and whether one with several keys, which may have held up others beside
--- free slots; called_back: jobs that were called back.
--- tags: what was read and written of key `tags` (`shares`). left: see `key_rows.left`. is_unfinished: whether the call
--- may change fewer than it would have to.
+-- RETURNS a table with what this call has read of keys and their jobs, and what it is still to do. False: nothing.
 function key_rows.of_call()
     if not call.keys then
         call.keys = {
-            known = {}, jobs = {}, tags = false, is_unfinished = false, to_renew = false, first_heads_changed = false,
-            passes = false, in_vain = false, gone_on = {}, called_back = false, has_left = false, left = false,
-            has_left_several = false, is_renewed_later = false,
+            known = {}, -- key -> what `read` returned, kept up to date with what the call writes
+            jobs = {}, -- id -> its keys, the name of its task, and since when it waits (`shares`), false if not read
+            tags = false, -- what was read and written of key `tags` (`shares`)
+            needs = false, -- what tenants below their minimum need (`preemptors`)
+            left = false, -- how much the call may still do (`key_rows.left`)
+            is_unfinished = false, -- whether a tick is to go on, since the call may do no more
+            to_renew = false, -- keys that `key_standing.renew_all` is to renew
+            is_renewed_later = false, -- whether keys are renewed only at the end of the call
+            first_heads_changed = false, -- whether other jobs go first (`minimums`) than a claim has read
+            passes = false, -- how the job that is about to be claimed passes (`roomy`)
+            in_vain = false, -- keys kept for a type of which no job waited when they were renewed (`key_turns`)
+            gone_on = {}, -- jobs that could go on since others left in this call -> type and lane
+            -- Since `renew_all` began:
+            has_left = false, -- whether a job has left
+            has_left_several = false, -- whether one with several keys has: it may have held up jobs that fit free slots
+            called_back = false, -- jobs that stand no more
         }
     end
     return call.keys
 end
 
--- RETURNS a table of how much this call may still do: of sub-lanes, how many it may have a job stand in (to_open), and
--- no job any more (to_close); jobs of unbounded sub-lanes that it may keep back (to_keep_back: `unbounded`); starts of
--- before that it may set right (to_set_right: `shares`).
+-- RETURNS how much this call may still do, a table. to_open: sub-lanes in which it may have a job stand; to_close:
+-- those in which it may have none stand any more; to_keep_back: jobs that it may keep back (`unbounded`); to_set_right:
+-- outdated starts that it may correct (`shares`).
 function key_rows.left()
     local keys = key_rows.of_call()
     keys.left = keys.left or {
@@ -79,6 +80,16 @@ function key_rows.is_paused(its_key)
     return tenants.may_be_paused() and redis.call("HEXISTS", key.pauses, "key:" .. its_key) == 1
 end
 
+-- RETURNS a bounded sub-lane, a table as `read` has it, as the `text` in the hash of its key says it. `standing_text`
+-- makes the end of that text.
+function key_rows.sublane_of(type, lane, text)
+    local enqueued, first, standing, is_first, turn = string.match(text or "", "^(%S+) (%S+) ?(%S*) ?(!?)~?(%d*)$")
+    return {
+        type = type, lane = lane, enqueued = enqueued, first = first, standing = standing,
+        is_first = is_first == "!", turn = turn ~= "" and turn or nil,
+    }
+end
+
 -- Adds to `its` what field `name` of the key's hash says.
 local function add_field(its, name, value)
     local type, lane = string.match(name, "^(%S+) (%S+)$")
@@ -88,12 +99,7 @@ local function add_field(its, name, value)
         its.sublanes[name] = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = true }
         its.waits, its.unbounded = true, value
     elseif type then
-        local enqueued, first, standing, is_first, turn = string.match(value, "^(%S+) (%S+) ?(%S*) ?(!?)~?(%d*)$")
-        its.sublanes[name] = {
-            type = type, lane = lane, enqueued = enqueued, first = first, standing = standing,
-            is_first = is_first == "!", turn = turn ~= "" and turn or nil,
-        }
-        its.waits = true
+        its.sublanes[name], its.waits = key_rows.sublane_of(type, lane, value), true
     elseif name == "retry" then
         its.retry = value
     elseif name == "turn" then
@@ -142,6 +148,19 @@ function key_rows.read(its_key)
         end
     end
     return its
+end
+
+-- Has job `id`, which was claimed, hold the key that it states. Else only `hold_no_more` in keyed.lua changes who does.
+function key_rows.hold(stated, id, fence)
+    local its_key = stated.key
+    local known = key_rows.of_call().known[its_key]
+    redis.call("ZADD", key.held(its_key), fence, id)
+    if known and known.held then
+        known.held = known.held + 1
+    end
+    if stated.is_preemptible then
+        preemption.hold(id, its_key, fence)
+    end
 end
 
 -- RETURNS how many jobs hold a key.

@@ -2,7 +2,7 @@
 -- A job that stands for its key goes on (`key_steps`).
 -- A key may have very many sub-lanes. In one call of an arrow jobs come to stand in the lanes of MOST_OPENED of them at
 -- most, and leave the lanes of twice as many; the next tick goes on. A job that stands though its key has no room any
--- more does not start: see `keyed.may_start`.
+-- more does not start: see `hooks.may_start`.
 -- Cost: about ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two.
 
 -- Has `renew_all` renew a key.
@@ -22,7 +22,7 @@ local function by_urgency(sublane)
     return 99 - lanes.number(sublane.lane) .. " " .. by_age(sublane)
 end
 
--- RETURNS `sublanes` in the order of what `text_of` makes of each.
+-- RETURNS `sublanes`, sorted by the text that `text_of` makes of each.
 local function sorted(sublanes, text_of)
     local names, of_name, list = {}, {}, {}
     for nth, sublane in ipairs(sublanes) do
@@ -61,11 +61,6 @@ end
 -- sub-lane -> the job that is to stand in its lane instead of the one that does.
 local function changed_now(its_key, wanted)
     local left, opened, closed = key_rows.left(), {}, {}
-    local only = next(wanted)
-    if wanted[only] ~= "" and next(wanted, only) == nil and left.to_open > 0 then -- as mostly
-        left.to_open = left.to_open - 1
-        return { only }
-    end
     for sublane, job in pairs(wanted) do
         local some = job == "" and closed or opened
         some[#some + 1] = sublane
@@ -86,7 +81,8 @@ local function changed_now(its_key, wanted)
     return changed
 end
 
--- Forgets that jobs wait for a key, since none does any more; and all of the key if no job holds it or comes to it.
+-- No job waits for a key any more: forgets the times of types, and the limits too if no job holds the key or is to
+-- come.
 local function forget(its_key, its)
     if its.waits then
         redis.call("ZREM", key.waiting_keys, its_key)
@@ -115,8 +111,8 @@ local function look_again(its_key, due_us)
     end
 end
 
--- RETURNS a table with the sub-lanes of which another job is to stand, as `changed_now` takes it. An unbounded one has
--- no first job, and none that stands: it is not among them.
+-- RETURNS the sub-lanes in which another job is to stand, as `changed_now` takes them. An unbounded sub-lane has no
+-- first job, and none that stands, so it is not among them.
 local function wanted_of(its_key, its, room)
     local wanted = {}
     for _, sublane in pairs(its.sublanes) do
@@ -127,6 +123,29 @@ local function wanted_of(its_key, its, room)
         wanted[sublane] = job ~= sublane.standing and job or nil
     end
     return wanted
+end
+
+-- Has the jobs in `wanted` stand, as far as this call still may; and writes the heads of their types. `wanted`: as
+-- `changed_now` takes it. `gains`, `is_left`: see `renew_all`.
+local function let_stand(its_key, wanted, gains, is_left)
+    local keys, before, after = key_rows.of_call(), {}, {} -- type -> its heads
+    for _, sublane in ipairs(next(wanted) and changed_now(its_key, wanted) or {}) do
+        local type, job = sublane.type, wanted[sublane]
+        local is_in_lane
+        before[type] = before[type] or lanes.heads_of(type)
+        after[type], is_in_lane = key_steps.let_stand(its_key, sublane, job, after[type] or before[type])
+        if is_left and keys.has_left_several and is_in_lane then
+            keys.gone_on[job] = type .. " " .. sublane.lane
+        end
+        if is_in_lane and (gains or (is_left and keys.gone_on[job])) then
+            call.gained[type] = true
+        end
+    end
+    for type, heads in pairs(after) do
+        if heads ~= before[type] then
+            lanes.write(type, heads)
+        end
+    end
 end
 
 -- Renews a key: has those of its jobs stand that the key has room for, and no others. `gains`, `is_left`: see
@@ -146,28 +165,7 @@ local function renew(its_key, gains, is_left)
     if due_us ~= nil then
         look_again(its_key, due_us)
     end
-    local wanted = wanted_of(its_key, its, room)
-    local changed = next(wanted) and changed_now(its_key, wanted) or {}
-    local before, after = {}, {} -- type -> its heads
-    for _, sublane in ipairs(changed) do
-        local type = sublane.type
-        before[type] = before[type] or lanes.heads_of(type)
-        local is_in_lane
-        after[type], is_in_lane =
-            key_steps.let_stand(its_key, sublane, wanted[sublane], after[type] or before[type])
-        local keys = key_rows.of_call()
-        if is_left and keys.has_left_several and is_in_lane then
-            keys.gone_on[wanted[sublane]] = type .. " " .. sublane.lane
-        end
-        if is_in_lane and (gains or (is_left and keys.gone_on[wanted[sublane]])) then
-            call.gained[type] = true
-        end
-    end
-    for type, heads in pairs(after) do
-        if heads ~= before[type] then
-            lanes.write(type, heads)
-        end
-    end
+    let_stand(its_key, wanted_of(its_key, its, room), gains, is_left)
     minimums.renew(its_key, its)
     shares.renew(its_key, its)
     if next(its.unkept) then
@@ -177,15 +175,14 @@ local function renew(its_key, gains, is_left)
 end
 
 -- Renews the keys that are to be renewed, and then those to which jobs have gone on, or from which they were called
--- back. `gains`: whether the caller fills free slots with jobs of the types of which a job comes into its lane
--- (`call.gained`). `is_left`: whether a job has left: others that it kept from going on may fit free slots. It ends: in
--- each sub-lane the oldest job stands, so after a pass none that is older changes any more.
+-- back. `gains`: whether the caller fills free slots with jobs that come into their lanes (`call.gained` gets their
+-- types). `is_left`: whether a job has left, which may have held up jobs that fit free slots. The loop ends: in each
+-- sub-lane the oldest job stands, so each pass settles at least the oldest of those that were not settled.
 function key_standing.renew_all(gains, is_left)
-    local keys, renewed = key_rows.of_call(), false
+    local keys, renewed = key_rows.of_call(), {}
     keys.has_left, keys.called_back = is_left, false
     while keys.to_renew and not keys.is_renewed_later do
         local some = {}
-        renewed = renewed or {}
         for its_key in pairs(keys.to_renew) do
             some[#some + 1] = its_key
             renewed[its_key] = true
@@ -200,9 +197,6 @@ function key_standing.renew_all(gains, is_left)
         end
     end
     keys.has_left_several = keys.has_left_several and keys.is_renewed_later
-    if not renewed then
-        return
-    end
     for its_key in pairs(renewed) do
         local its = key_rows.read(its_key)
         if not next(its.sublanes) then
@@ -213,12 +207,12 @@ end
 
 -- Many jobs are about to leave. Their keys are renewed once, when all have left: else one that is about to leave
 -- would get the place of another.
-function key_standing.many_leave()
+function hooks.many_leave()
     key_rows.of_call().is_renewed_later = true
 end
 
 -- All have left, in an arrow that fills no slots: a tick does so with the jobs that have gone on since.
-function key_standing.leave_to_tick()
+function hooks.leave_to_tick()
     key_rows.of_call().is_renewed_later = false
     key_standing.renew_all(false, true)
     for id, name in pairs(key_rows.of_call().gone_on) do

@@ -1,5 +1,5 @@
--- key_steps: where a job goes that stands for one of its keys: to the sub-lane of its next key, or to its lane; and how
--- it is called back. All jobs with keys that are not in their lanes are kept back (key `kept_back`).
+-- key_steps: a job that stands for one of its keys takes a step: into the sub-lane of its next key, or into its lane;
+-- or it is called back from there. All jobs with keys that are not in their lanes are kept back (key `kept_back`).
 -- Cost: some commands for a job; O(log n).
 
 -- Keeps a job back: it waits, and not in its lane.
@@ -8,19 +8,14 @@ function key_steps.keep_back(id, type, lane, enqueued)
     redis.call("HSET", key.kept_lanes, type .. " " .. lane, 1)
 end
 
--- Keeps a job back no more. RETURNS whether it was kept back. `is_not_last`: whether others of its lane surely are.
+-- Keeps a job back no more. RETURNS whether it was kept back. `is_not_last`: whether other jobs of its lane are known
+-- to be kept back.
 function key_steps.let_go(id, type, lane, is_not_last)
     local was_kept = redis.call("ZREM", key.kept_back(type, lane), id) == 1
     if was_kept and not is_not_last and redis.call("EXISTS", key.kept_back(type, lane)) == 0 then
         redis.call("HDEL", key.kept_lanes, type .. " " .. lane)
     end
     return was_kept
-end
-
--- Has a job wait for the key in `stated`. RETURNS whether it belongs into its lane at once.
-local function wait_for(stated, id, type, lane, enqueued)
-    key_standing.renew_soon(stated.key)
-    return key_rows.add(stated.key, key_rows.read(stated.key), id, type, lane, enqueued)
 end
 
 -- RETURNS the keys of job `id` for which it is to stand after `its_key`: one, or none.
@@ -86,8 +81,9 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
     end
     local enqueued, next_key = key_rows.enqueued_of(its_key, sublane, wanted), keys_after(its_key, wanted)[1]
     if next_key then
-        local belongs_into_lane = wait_for(next_key, wanted, type, lane, enqueued)
-        local keys = key_rows.of_call()
+        local its, keys = key_rows.read(next_key.key), key_rows.of_call()
+        local belongs_into_lane = key_rows.add(next_key.key, its, wanted, type, lane, enqueued)
+        key_standing.renew_soon(next_key.key)
         if keys.has_left and not (keys.called_back and keys.called_back[wanted]) then
             keys.gone_on[wanted] = type .. " " .. lane
         end

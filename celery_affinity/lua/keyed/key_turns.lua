@@ -1,9 +1,9 @@
--- key_turns: a key has room for one job, and jobs of several types wait for it. The release of a job brings the next
--- job of a type that its worker serves, in the same call: so a type whose workers are busy at each such moment would
--- never get the key. So the key is kept, after a while (setting `key_patience`), for the type that has waited longest:
--- that is its turn, which ends when a job of the type has got the key, and else after the same while.
+-- key_turns: a key has room for one job, and jobs of several types wait for it. A release gives the key to a job that
+-- its own worker serves, in the same call: so a type whose workers are busy at each such moment would never get the
+-- key. Therefore the key is kept for the type that has waited longest, if that is longer than `key_patience`. This turn
+-- of the type ends when one of its jobs has got the key, or after `key_patience`.
 
--- RETURNS whether a key with this `room` has it for jobs of `type`: the last place may be kept for another type.
+-- RETURNS whether jobs of `type` may take some of the `room` of a key: the last place may be kept for another type.
 function key_turns.has_room_for_type(type, room, its)
     return room > 1 or (room == 1 and (not its.turn or its.turn == type))
 end
@@ -12,13 +12,6 @@ end
 function key_turns.is_open(type)
     local words, pause_of_all = unpack(redis.call("HMGET", key.type_rules, type, "*"))
     return not (pause_of_all or type_rules.is_closed(type_rules.read(words)))
-end
-
--- RETURNS how long a type waits for a key that others get before it has its turn, µs; 0: for ever.
-local function patience_us()
-    local keys = key_rows.of_call()
-    keys.patience_us = keys.patience_us or settings_in_force.read().key_patience_us
-    return keys.patience_us
 end
 
 -- Records that a type has had the key, or its turn.
@@ -32,7 +25,7 @@ function key_turns.end_turn(its_key, its, type)
     if its.turn == type then
         key_rows.keep_for_nobody(its_key, its, "turn")
     end
-    if its.tenant and roomy.has_room(its.tenant, its_key, its) then
+    if its.tenant and roomy.has_room(its.tenant, its_key, its, true) then
         return -- nobody waits for the key
     end
     for _, sublane in pairs(its.sublanes) do
@@ -64,8 +57,8 @@ local function end_in_vain(its_key, its, gains)
     end
 end
 
--- Ends a turn whose time is over; else a tick looks at the key when it is over. A turn of whose type no job waits ends
--- later in the call, unless a job of the type has gone on to the key by then. `gains`: as `key_standing.renew` has it.
+-- Ends a turn whose time is over; before that, has a tick look at the key at that time. If no job of the type waits,
+-- the turn ends later in this call, unless such a job has come by then. `gains`: as `key_standing.renew` has it.
 function key_turns.end_turn_in_vain(its_key, its, gains)
     local began_us, ends_us = tonumber(its.turn_began), tonumber(its.turn_ends)
     if ends_us <= call.now_us or began_us > call.now_us then -- the clock may have been set back
@@ -79,7 +72,7 @@ function key_turns.end_turn_in_vain(its_key, its, gains)
     end
 end
 
--- All jobs have gone on that could: ends the turns of whose types still no job waits, and has their keys renewed.
+-- No further job comes in this call: ends the turns of types of which still no job waits, and has their keys renewed.
 function key_turns.end_all_in_vain(gains)
     local keys = key_rows.of_call()
     if not keys.in_vain then
@@ -107,11 +100,15 @@ function key_turns.give_turn(its_key, its, its_type)
             longest, since_us = type, at_us
         end
     end
-    if not longest or longest == its_type or patience_us() == 0 or call.now_us - since_us < patience_us() then
+    if not longest or longest == its_type then
+        return
+    end
+    local patience_us = settings_in_force.read().key_patience_us -- 0: no type ever has a turn
+    if patience_us == 0 or call.now_us - since_us < patience_us then
         return
     end
     if (tonumber(redis.call("HGET", key.capacity, longest)) or 0) > 0 and key_turns.is_open(longest) then
-        its.turn, its.turn_began, its.turn_ends = longest, call.now, call.text(call.now_us + patience_us())
+        its.turn, its.turn_began, its.turn_ends = longest, call.now, call.text(call.now_us + patience_us)
         redis.call("HSET", key.of_key(its_key), "turn", longest .. " " .. call.now .. " " .. its.turn_ends)
     else
         record_had(its_key, its, longest)

@@ -1,17 +1,18 @@
 -- keyed: jobs that have keys. A key has a limit: at most so many of its jobs hold it, each from its claim until its
--- release; or a rate: at most so many start in a period. All others wait. A job has some of a rate, an exclusive key
--- and the key of its tenant, which it passes in the order of its rules: the key that fewer jobs share comes first, so a
--- job that waits there holds up no others; the tenant is last.
+-- release; or a rate: at most so many start in a period. All others wait. A job may have a rate, an exclusive key
+-- and the key of its tenant, and passes these in the order of its rules: the key that fewer jobs share comes first, so
+-- a job that waits there holds up no others; the tenant is last.
 -- A lane has the pending jobs of one type, mode and priority; a claim takes its first job. What waits for a key is in
 -- sub-lanes, one for each key and lane, in the order of the lane. While the key has room, the first job of each of its
 -- sub-lanes stands for it: it goes on to the sub-lane of its next key, or to its lane. All others are kept back. So
 -- claims meet only jobs that may start. To renew a key is to find out again which jobs stand (`key_standing`). A tenant
 -- that nothing bounds keeps no job back (`unbounded`).
 -- What a key holds is a copy of claims: a claim that is removed, after a crash as well, frees it.
--- Below, `its` is what is known of `its_key` (`key_rows.read`).
+-- Below, `its_key` is the name of a key, `its` what Redis says of it (`key_rows.read`), and `stated` what a job says of
+-- it (`rule_texts.keys`).
 -- Cost: that of `key_standing.renew_all`, and a few commands.
 
--- Reads a key again, whose rows, settings or pause the call has changed by another way, and has it renewed.
+-- Reads a key again, since the call has changed its rows, settings or pause without `key_rows`, and has it renewed.
 local function read_again(its_key)
     key_rows.of_call().known[its_key] = nil
     key_rows.read(its_key).waits = true
@@ -29,8 +30,9 @@ function keyed.revision()
     return redis.call("HGET", key.settings, "limits_revision") or "0"
 end
 
--- Notes what job `id` states of one of its keys, which is `stated` (`key_rows.keys_of`). `is_fresh`: whether the job
--- was published just now: then what it states is what its task does. The caller calls `key_standing.renew_all`.
+-- Writes the limit or rate that job `id` states of a key into the hash of the key, by the job's task. `is_fresh`:
+-- whether the job was published just now: then its limit counts instead of that of older jobs of the task. The caller
+-- calls `key_standing.renew_all`.
 local function note(stated, id, is_fresh)
     local its_key, its, task = stated.key, key_rows.read(stated.key), "=" .. key_rows.of_call().jobs[id].task
     if its.stated[task] ~= stated.states and (is_fresh or not its.stated[task]) then
@@ -57,12 +59,11 @@ function keyed.enter(id, type, lane, enqueued, fresh, heads)
     end
     shares.come(id, fresh)
     for nth, stated in ipairs(its_keys) do
-        local is_stated = key_rows.is_stated(stated)
-        if is_stated then
+        if key_rows.is_stated(stated) then
             note(stated, id, fresh)
-        end
-        if is_stated and nth > 1 then
-            key_rows.expect(stated.key, key_rows.read(stated.key), id, enqueued)
+            if nth > 1 then
+                key_rows.expect(stated.key, key_rows.read(stated.key), id, enqueued)
+            end
         end
     end
     local first = its_keys[1].key
@@ -78,28 +79,28 @@ function keyed.enter(id, type, lane, enqueued, fresh, heads)
     end
 end
 
--- Removes job `id` from what waits for one of its keys, `stated`; `is_later`: not the first. The caller renews the key.
+-- Removes job `id` from what waits for one of its keys, `stated`; `is_later`: not the first. A key that was kept for
+-- the job is so no more. The caller calls `key_standing.renew_all`.
 local function wait_no_more(stated, its, is_later, id, type, lane)
     key_rows.remove(stated.key, its, id, type, lane)
     if is_later and key_rows.is_stated(stated) then
         key_rows.expect_no_more(stated.key, its, id)
     end
+    if its.retry == id then
+        key_rows.keep_for_nobody(stated.key, its, "retry")
+        its.waits = true
+    end
+    key_standing.renew_soon(stated.key)
 end
 
--- Removes job `id`, which ends or moves, from what waits for its keys. If one was kept for it, it is no more.
+-- Removes job `id`, which ends or moves, from what waits for its keys.
 function keyed.leave(id, type, lane)
     if not key_steps.let_go(id, type, lane) then
         lanes.remove(id, type, lane)
     end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
-        local its_key, its = stated.key, key_rows.read(stated.key)
         key_rows.of_call().has_left_several = key_rows.of_call().has_left_several or nth > 1
-        wait_no_more(stated, its, nth > 1, id, type, lane)
-        if its.retry == id then
-            key_rows.keep_for_nobody(its_key, its, "retry")
-            its.waits = true
-        end
-        key_standing.renew_soon(its_key)
+        wait_no_more(stated, key_rows.read(stated.key), nth > 1, id, type, lane)
     end
     key_standing.renew_all(false, true)
 end
@@ -107,7 +108,7 @@ end
 -- RETURNS whether a key has room for job `id`, which is in its lane.
 local function has_room_for(id, its_key, its)
     local room, due_us = key_room.room_of(its_key, its)
-    if due_us then -- unless the setting has changed since, a job stands in vain only until a tick gets to it
+    if due_us then -- it stands since the rate had room for it: that counts, unless limits have changed or a tick is due
         return redis.call("ZSCORE", key.waiting_keys, its_key) == keyed.revision()
             and not redis.call("ZSCORE", key.due_keys, its_key)
     elseif due_us == false then
@@ -133,21 +134,16 @@ local function send_back(id, its_key)
     end
 end
 
--- RETURNS whether a job that waits for a key there may start, whoever else does.
-local function is_unbounded(its, type, lane)
-    local sublane = its.sublanes[type .. " " .. lane]
-    return sublane ~= nil and sublane.is_unbounded
-end
-
 -- RETURNS whether job `id`, which is in its lane, may start: not if one of its keys has no room for it, since a limit
 -- was lowered just now or a tick is to go on with the key.
-function keyed.may_start(id, type, lane)
+function hooks.may_start(id, type, lane)
     if roomy.passes(id, type, lane) then
         return true
     end
     for _, stated in ipairs(key_rows.keys_of(id)) do
         local its = key_rows.read(stated.key)
-        if not (is_unbounded(its, type, lane) or has_room_for(id, stated.key, its)) then
+        local sublane = its.sublanes[type .. " " .. lane]
+        if not (sublane and sublane.is_unbounded or has_room_for(id, stated.key, its)) then
             send_back(id, stated.key)
             return false
         end
@@ -155,17 +151,20 @@ function keyed.may_start(id, type, lane)
     return true
 end
 
--- RETURNS whether job `id`, whose only key is that of its tenant, may wait for a slot in a worker: with shares the time
--- there would count as that of a slot; and what is left to a tick may fit a slot that is free.
-function keyed.may_be_ahead(id)
-    local stated = key_rows.keys_of(id)[1]
+-- RETURNS whether job `id`, which has a key, may wait for a slot in a worker: if its only key is that of its tenant.
+-- With shares the time there would count as that of a slot; and what is left to a tick may fit a slot that is free.
+function hooks.may_be_ahead(id)
+    if not marks.has_tenant_alone(id) then
+        return false
+    end
+    local stated = key_rows.keys_of(id)[1] -- nil of a job whose rules nobody could read
     local due_us = stated and redis.call("ZSCORE", key.due_keys, stated.key)
     return not tenants.shares() and tonumber(due_us or nil) ~= protocol.AT_ONCE_US
 end
 
 -- Job `id`, which was popped from its lane, was claimed: it holds its key, and counts as a start of its rate.
 -- `needs_no_turn`: whether it went whosever turn it was.
-function keyed.hold(id, type, lane, fence, needs_no_turn)
+function hooks.hold(id, type, lane, fence, needs_no_turn)
     if roomy.hold(id, type, lane, fence, needs_no_turn) then
         return
     end
@@ -177,26 +176,18 @@ function keyed.hold(id, type, lane, fence, needs_no_turn)
             local free_us = math.max(key_room.free_at(its_key, period_us), call.now_us)
             redis.call("ZADD", key.rates, call.text(free_us + interval_us), its_key)
         else
-            redis.call("ZADD", key.held(its_key), fence, id)
-            its.held = its.held and its.held + 1
+            key_rows.hold(stated, id, fence)
             if stated.tenant then
                 shares.charge(its_key, id, type, not needs_no_turn)
             end
-            if stated.is_preemptible then
-                preemption.hold(id, its_key, fence)
-            end
             key_turns.end_turn(its_key, its, type)
         end
-        if its.retry then
-            key_rows.keep_for_nobody(its_key, its, "retry")
-        end
-        key_standing.renew_soon(its_key)
     end
     key_standing.renew_all(false)
 end
 
--- RETURNS the retry of job `id`, a waiting job of the same task and key; its type; and whether it may start now. Nil if
--- there is none, or a pause or limit holds its type back.
+-- RETURNS the retry of job `id`: another job of the same task and key, which waits; its type; and whether it is
+-- pending, not scheduled. Nil if there is none, or if a pause or limit holds back its type.
 local function retry_of(id, its_key)
     local task = redis.call("HGET", key.job(id), "task") or ""
     for _, other in ipairs((find_by.jobs_of_task(task, 0, protocol.MOST_MOVES))) do
@@ -208,8 +199,7 @@ local function retry_of(id, its_key)
     end
 end
 
--- Has a job hold one of its keys no more, which is `stated`. RETURNS whether the key may have room for others now that
--- it had not.
+-- Frees one of the keys of job `id`. RETURNS whether other jobs may start because of that.
 local function hold_no_more(stated, id)
     local its_key = stated.key
     if stated.is_preemptible then
@@ -224,12 +214,12 @@ local function hold_no_more(stated, id)
     end
     if stated.tenant then
         shares.correct(its_key, id)
-        return not roomy.had_room(stated.tenant, its_key, known)
+        return not roomy.has_room(stated.tenant, its_key, known)
     end
     return true
 end
 
--- Finds out who gets one key of a job of `type`, which holds it no more: its retry, or the type whose turn it is.
+-- A job of `type` has freed the key in `stated`: keeps the key for the job's retry, or for the type whose turn it is.
 local function pass_on(stated, id, type)
     local its_key = stated.key
     local its, retry, its_type, is_pending = key_rows.read(its_key), nil, nil, nil
@@ -265,16 +255,9 @@ function keyed.free(id, type, rules, name)
     end
 end
 
--- Has the caller fill free slots with jobs of the types of which a job of the key is in its lane.
-local function fill_standing(its_key)
-    for _, sublane in pairs(key_rows.read(its_key).sublanes) do
-        call.gained[sublane.type] = call.gained[sublane.type] or key_steps.is_in_lane(its_key, sublane)
-    end
-end
-
 -- Renews the keys whose limits have changed, and those that a tick is to look at by now: MOST_KEYS of each kind.
 -- RETURNS whether there may be more.
-function keyed.recheck()
+function hooks.recheck()
     if redis.call("EXISTS", key.waiting_keys, key.rates, key.tags) == 0 then
         return false
     end
@@ -292,7 +275,9 @@ function keyed.recheck()
     for _, its_key in ipairs(due) do
         -- The arrow that made the key due may have renewed it, and filled no slots; a publish leaves a job to this tick
         -- that comes beside one which stands in vain.
-        fill_standing(its_key)
+        for _, sublane in pairs(key_rows.read(its_key).sublanes) do
+            call.gained[sublane.type] = call.gained[sublane.type] or key_steps.is_in_lane(its_key, sublane)
+        end
         read_again(its_key)
     end
     key_standing.renew_all(true) -- together: then their order makes no difference

@@ -16,27 +16,28 @@ local function write(type, heads)
     if heads == "" then
         redis.call("HDEL", key.first_heads, type)
         if redis.call("EXISTS", key.first_heads) == 0 then
-            type_rules.write_field(ANY, false)
+            hooks.say_to_claims(ANY, false)
         end
     elseif redis.call("HSET", key.first_heads, type, heads) == 1 then
-        type_rules.write_field(ANY, 1)
+        hooks.say_to_claims(ANY, 1)
     end
+end
+
+-- Adds job `id` to its first lane, in which it waits since `enqueued`; without a time, removes the job from there.
+local function move(id, type, lane, enqueued)
+    local place, before = minimums.place_of(type), redis.call("HGET", key.first_heads, type) or ""
+    local after = enqueued and lanes.with(id, place, lane, enqueued, before) or lanes.without(id, place, lane, before)
+    if after ~= before then
+        write(type, after)
+    end
+    key_rows.of_call().first_heads_changed = true
 end
 
 -- Has the job that stands for a tenant in `sublane` go first, or no more.
 function minimums.change(its_key, sublane, is_first)
-    local id, type, lane = sublane.standing, sublane.type, sublane.lane
-    local before = redis.call("HGET", key.first_heads, type) or ""
-    local after
-    if is_first then
-        after = lanes.with(id, minimums.place_of(type), lane, key_rows.enqueued_of(its_key, sublane, id), before)
-    else
-        after = lanes.without(id, minimums.place_of(type), lane, before)
-    end
-    if after ~= before then
-        write(type, after)
-    end
-    sublane.is_first, sublane.is_changed, key_rows.of_call().first_heads_changed = is_first, true, true
+    local id = sublane.standing
+    move(id, sublane.type, sublane.lane, is_first and key_rows.enqueued_of(its_key, sublane, id))
+    sublane.is_first, sublane.is_changed = is_first, true
 end
 
 -- The job that stands for a tenant in `sublane` is about to do so no more.
@@ -52,7 +53,7 @@ function minimums.renew(its_key, its)
     if not its.tenant then
         return
     end
-    local min = tenants.min_of(its.tenant)
+    local min = tenants.quota_of(its.tenant).min
     local goes_first, number = min > 0 and key_rows.held(its_key, its) < min, 0
     for _, sublane in pairs(its.sublanes) do
         local is_first = goes_first and sublane.standing ~= ""
@@ -78,14 +79,23 @@ function minimums.heads(types)
     return heads
 end
 
--- RETURNS whether job `id` waits in its lane. If not, somebody deleted the lane: then the job leaves its first lane.
-function minimums.waits(id, type, lane)
+-- RETURNS the first heads of `types`, if any have changed since the call asked last; else false.
+function hooks.first_heads(types)
+    local keys = call.keys
+    if not (keys and keys.first_heads_changed) then
+        return false
+    end
+    keys.first_heads_changed = false
+    return minimums.heads(types) or {}
+end
+
+-- RETURNS whether job `id`, which goes first, waits in its lane. If not, somebody deleted the lane: then the job leaves
+-- its first lane too.
+function hooks.waits_first(id, type, lane)
     if redis.call("ZSCORE", key.lane(type, lane), id) then
         return true
     end
-    local before = redis.call("HGET", key.first_heads, type) or ""
-    write(type, lanes.without(id, minimums.place_of(type), lane, before))
-    key_rows.of_call().first_heads_changed = true
+    move(id, type, lane)
     return false
 end
 

@@ -1,38 +1,29 @@
--- roomy: claims and ends of tenants that have room for several jobs more, and no minimum. A claim changes nothing then
--- of which jobs stand, but in the sub-lane of the job, whose next job stands from then on; and an end changes nothing
--- at all. So nothing else of the tenant need be read, and none of its other sub-lanes is written. An unbounded sub-lane
--- (`unbounded`) has no job that stands: there a claim writes less yet.
+-- roomy: a short way for claims and ends of tenants that have room for several jobs more, and no minimum. A claim then
+-- changes which job stands in the sub-lane of the claimed job alone, where the next job stands from then on; and an end
+-- changes nothing. So the tenant's other sub-lanes are neither read nor written. In an unbounded sub-lane (`unbounded`)
+-- no job stands, and a claim only takes the job out.
 -- Cost: of a claim four commands, or about ten if jobs are kept back; O(log n).
 local ROOM = 3 -- for so many jobs, before a claim or after an end: then all types have room, whichever has a turn
 
--- RETURNS whether a tenant has no minimum, and room for `number` jobs more. `its`: what is known of its key, or nil.
-local function has_room(name, its_key, its, number)
+-- RETURNS whether tenant `name` has no minimum, and room for several jobs more: before one of them is claimed, or after
+-- one has ended; or, if one `was_claimed`, whether it had that room before. `its`: what is known of its key, or nil.
+function roomy.has_room(name, its_key, its, was_claimed)
     local quota = tenants.quota_of(name)
     return quota.min == 0 and (quota.max == math.huge
-        or quota.max - (its and its.held or redis.call("ZCARD", key.held(its_key))) >= number)
-end
-
--- RETURNS whether tenant `name`, one of whose jobs has ended, had room for several before: then the same jobs stand for
--- it as before. `its`: what is known of its key, nil for nothing.
-function roomy.had_room(name, its_key, its)
-    return has_room(name, its_key, its, ROOM)
-end
-
--- RETURNS whether tenant `name`, one of whose jobs was claimed, had room for several before. `its`: as above.
-function roomy.has_room(name, its_key, its)
-    return has_room(name, its_key, its, ROOM - 1)
+        or quota.max - (its and its.held or redis.call("ZCARD", key.held(its_key))) >= ROOM - (was_claimed and 1 or 0))
 end
 
 -- RETURNS the sub-lane that `text` in the hash of a key says, if job `id` is its first one and stands, does not go
 -- first, and has a turn if tenants go by shares; else false.
 local function sublane_of(text, id, type, lane)
-    local enqueued, first, standing, turn = string.match(text, "^(%S+) (%S+) (%S+) ?~?(%d*)$")
-    return first == id and standing == id and turn == (tenants.shares() or "")
-        and { type = type, lane = lane, enqueued = enqueued, turn = turn ~= "" and turn or nil }
+    local sublane = key_rows.sublane_of(type, lane, text)
+    return sublane.first == id and sublane.standing == id and not sublane.is_first
+        and sublane.turn == (tenants.shares()) and sublane
 end
 
--- RETURNS how job `id` may start by what the hash of its key says, which the call has not read, as `passes` notes it;
--- false if a look at the whole key is needed to know. And whether the sub-lane is unbounded for another maximum.
+-- RETURNS how job `id` passes, by two fields of its key's hash, which the call has not read: a table: stated, what the
+-- job says of its key; sublane, false for an unbounded one. False if the whole key is needed to know that. And whether
+-- the sub-lane is unbounded for another maximum.
 local function passing_by_text(stated, id, type, lane)
     local row = redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn")
     local text, turn = row[1], row[2]
@@ -42,13 +33,13 @@ local function passing_by_text(stated, id, type, lane)
         local is_so = unbounded.says(text, stated.tenant)
         return is_so and { stated = stated, sublane = false }, not is_so
     end
-    local sublane = not key_rows.is_paused(stated.key) and has_room(stated.tenant, stated.key, nil, ROOM)
+    local sublane = not key_rows.is_paused(stated.key) and roomy.has_room(stated.tenant, stated.key)
         and sublane_of(text, id, type, lane)
     return sublane and { stated = stated, sublane = sublane }, false
 end
 
--- RETURNS whether job `id`, which is in its lane, may start, since its only key is that of a tenant with room for it,
--- and it changes nothing for other sub-lanes: then `hold` is next.
+-- RETURNS whether job `id`, which is in its lane, may start the short way. The call keeps how (`passes`): if the job is
+-- claimed, `hold` is next.
 function roomy.passes(id, type, lane)
     local keys = key_rows.of_call()
     local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
@@ -67,13 +58,6 @@ function roomy.passes(id, type, lane)
             and { stated = stated, sublane = false }
     end
     return keys.passes ~= false
-end
-
--- The last job of a sub-lane of a key was claimed.
-local function end_sublane(its_key, type, lane)
-    key_rows.end_sublane(its_key, key_rows.read(its_key), type .. " " .. lane)
-    key_standing.renew_soon(its_key)
-    key_standing.renew_all(false)
 end
 
 -- Has the next job of `sublane`, whose first job `id` was claimed, stand. RETURNS whether there is one.
@@ -96,7 +80,7 @@ local function go_on(its_key, sublane, id)
 end
 
 -- Job `id`, of which `passes` was asked last, was popped from its lane and claimed. If it passed, it holds its key.
--- RETURNS whether it passed. `needs_no_turn`: as `keyed.hold` has it.
+-- RETURNS whether it passed. `needs_no_turn`: as `hooks.hold` has it.
 function roomy.hold(id, type, lane, fence, needs_no_turn)
     local keys = key_rows.of_call()
     local passing = keys.passes
@@ -104,17 +88,9 @@ function roomy.hold(id, type, lane, fence, needs_no_turn)
         return false
     end
     keys.passes = false
-    local stated = passing.stated
-    local its_key = stated.key
-    local known = keys.known[its_key]
-    redis.call("ZADD", key.held(its_key), fence, id)
-    if known and known.held then
-        known.held = known.held + 1
-    end
-    if stated.is_preemptible then
-        preemption.hold(id, its_key, fence)
-    end
+    local its_key = passing.stated.key
     local has_more
+    key_rows.hold(passing.stated, id, fence)
     if passing.sublane then
         shares.charge(its_key, id, type, not needs_no_turn)
         has_more = go_on(its_key, passing.sublane, id)
@@ -124,7 +100,9 @@ function roomy.hold(id, type, lane, fence, needs_no_turn)
         has_more = redis.call("EXISTS", place) == 1
     end
     if not has_more then
-        end_sublane(its_key, type, lane)
+        key_rows.end_sublane(its_key, key_rows.read(its_key), type .. " " .. lane)
+        key_standing.renew_soon(its_key)
+        key_standing.renew_all(false)
     end
     return true
 end

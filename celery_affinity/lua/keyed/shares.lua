@@ -7,7 +7,7 @@
 -- first until it has caught up, and there is no clock.
 -- A claim charges the time that jobs of the type usually take; the end of the job corrects it by the time that it had
 -- its slot: more is charged, less is credit for the tenant's next claims. So tags only grow, and key `turns` may have
--- starts of before: none is too high, and the smallest is set right when it is looked at.
+-- outdated starts: these are too low, never too high, and the smallest is corrected when a claim reads it.
 -- Key `tags`: tenant -> tag; member "!" has the clock. What a tenant without jobs has used counts as long as the clock
 -- is behind its tag. Jobs that belong to no tenant go by age: a turn is only looked for when the oldest job of a lane
 -- has a tenant. Tags, clock, credit and turns are those of an era (`tenants`).
@@ -67,7 +67,7 @@ end
 -- Charges a tenant the time `us` of a slot. RETURNS its tag then. `tag`: that of before.
 local function with_more(its_key, tag, us)
     local _, half_life_us = tenants.shares()
-    local more = math.floor(us / tenants.weight_of(its_key))
+    local more = math.floor(us / tenants.quota_of(tenants.name_of(its_key)).weight)
     if half_life_us > 0 then
         return more > 0 and half_life.after(tag, more, half_life_us) or tag
     end
@@ -133,9 +133,9 @@ function shares.renew(its_key, its)
     end
 end
 
--- RETURNS the member of `turns` with the least start, when its job came, and the id; nil if the tenant of one that may
--- be it is not known. Sets right starts of before that are not the least any more. Of very many of these, the next
--- calls set right what this one does not get to.
+-- RETURNS the member of `turns` with the least start, when its job came, and the id; nil if one that may be the least
+-- is of an unknown tenant. Corrects outdated starts that it meets, as many as the call may; the next calls do the
+-- others.
 local function least_of(turns)
     local left = key_rows.left()
     while true do
@@ -176,7 +176,7 @@ end
 
 -- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
 -- the heads of its type.
-function shares.turn(job)
+function hooks.turn(job)
     local is_of_one = marks.has_tenant_alone(job.id)
     if not tenants.shares() or not (is_of_one or marks.may_have_tenant(job.id) and tenant_of(job.id)) then
         return job

@@ -23,11 +23,6 @@ local function quotas_in(text)
     return quotas
 end
 
--- RETURNS what `in_force` does, by the quotas in `text`, while tenants go by age, and nothing is paused.
-local function meaning_of(text)
-    return { quotas = quotas_in(text), has_pauses = false }
-end
-
 -- RETURNS what field `shares` says, a table: the era and the half-life.
 local function meaning_of_shares(text)
     local era, half_life_us = string.match(text, "^(%d+) (%d+)$")
@@ -41,7 +36,7 @@ local function in_force()
     if not its then
         local words = redis.call("HMGET", key.settings, "tenants", "shares", "has_pauses")
         local text, text_of_shares = words[1] or "", words[2]
-        its = meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
+        its = meanings.of[text] or kept.keep(meanings, text, { quotas = quotas_in(text), has_pauses = false })
         if text_of_shares or words[3] then
             local of_shares = text_of_shares and (meanings_of_shares.of[text_of_shares]
                 or kept.keep(meanings_of_shares, text_of_shares, meaning_of_shares(text_of_shares))) or BY_AGE
@@ -61,7 +56,7 @@ function tenants.name_of(its_key)
 end
 
 -- RETURNS the quota of tenant `name`, a table: `max`, how many jobs may hold its key; `min`, how many are to hold it
--- before others get slots; and the `weight`.
+-- before others get slots; and the `weight`, by which the time that its jobs have slots is divided.
 function tenants.quota_of(name)
     local quotas = in_force().quotas
     return quotas[name] or quotas["*"] or NONE
@@ -70,11 +65,6 @@ end
 -- RETURNS whether a key is that of a tenant.
 function tenants.is_one(its_key)
     return string.sub(its_key, 1, #protocol.TENANT_PREFIX) == protocol.TENANT_PREFIX
-end
-
--- RETURNS how many jobs of tenant `name` are to hold its key before others get slots.
-function tenants.min_of(name)
-    return tenants.quota_of(name).min
 end
 
 -- RETURNS how many jobs of tenant `name` may wait for its key and hold it, so that none of them need be kept back: its
@@ -87,11 +77,6 @@ end
 -- RETURNS whether any key may be paused: the settings say whether anything is.
 function tenants.may_be_paused()
     return (call.tenants or in_force()).has_pauses
-end
-
--- RETURNS the weight of a tenant: by how much a time that its jobs have slots is divided.
-function tenants.weight_of(its_key)
-    return tenants.quota_of(tenants.name_of(its_key)).weight
 end
 
 -- RETURNS the era of shares, a text, and the half-life of use, µs, 0 for none; nil while tenants go by age.
@@ -114,12 +99,7 @@ function tenants.change_shares()
         return false
     end
     redis.call("HINCRBY", key.settings, "shares_era", 1)
-    local words = tenants.words_of_shares()
-    if words then
-        redis.call("HSET", key.settings, "shares", words)
-    else
-        redis.call("HDEL", key.settings, "shares")
-    end
+    hash.write(key.settings, "shares", tenants.words_of_shares())
     redis.call("UNLINK", key.tags, key.credits)
     return true
 end

@@ -44,11 +44,14 @@ local function are_few(its_key, its, most, more)
     for _, sublane in pairs(its.sublanes) do
         places[#places + 1] = key.sublane(its_key, sublane.type, sublane.lane)
     end
-    local number = more + key_rows.held(its_key, its)
-    for nth = 1, #places <= protocol.MOST_SUBLANES and number <= most and #places or 0 do
-        number = number + redis.call("ZCARD", places[nth])
+    if #places > protocol.MOST_SUBLANES then
+        return false
     end
-    return #places <= protocol.MOST_SUBLANES and number <= most
+    local number = more + key_rows.held(its_key, its)
+    for _, place in ipairs(places) do
+        number = number + redis.call("ZCARD", place)
+    end
+    return number <= most
 end
 
 -- Bounds the unbounded sub-lane `name` of a key.
@@ -65,20 +68,17 @@ local function bound(its_key, its, name)
     its.unkept[name] = redis.call("ZCARD", place)
 end
 
--- Has the hash say `most` of all unbounded sub-lanes of a key, if so few jobs wait for it and hold it, with `more` that
--- come; else bounds these. RETURNS whether they are so few. The caller renews the key.
+-- Looks whether at most `most` jobs wait for a key and hold it, with `more` that come: then its unbounded sub-lanes
+-- stay so, and its hash says `most`; else these are bounded. RETURNS whether they stay. The caller renews the key.
 local function keep_to(its_key, its, most, more)
-    local is_free, names = are_few(its_key, its, most, more), {}
-    for name, sublane in pairs(its.sublanes) do
-        names[#names + 1] = sublane.is_unbounded and name or nil
-    end
+    local is_free = are_few(its_key, its, most, more)
     local is_another = is_free and its.unbounded ~= text_of(most)
     its.unbounded = is_free and text_of(most) or nil
-    for _, name in ipairs(names) do
-        if not is_free then
+    for name, sublane in pairs(its.sublanes) do
+        if sublane.is_unbounded and not is_free then
             bound(its_key, its, name)
-        elseif is_another then
-            its.sublanes[name].is_changed = true
+        elseif sublane.is_unbounded and is_another then
+            sublane.is_changed = true
         end
     end
     return is_free
@@ -92,7 +92,7 @@ function unbounded.check(its_key, its)
     end
 end
 
--- A repair has changed how many jobs wait for a key or hold it: has who reads it next count them.
+-- A repair has changed how many jobs wait for a key or hold it: whoever reads the key next counts them.
 function unbounded.doubt(its_key)
     local fields = redis.call("HGETALL", key.of_key(its_key))
     for i = 1, #fields, 2 do
@@ -110,8 +110,8 @@ function unbounded.come(its_key, its, sublane)
     end
 end
 
--- RETURNS what job `id` says of its key if that is the only one, its sub-lane is unbounded, and the key is not kept for
--- a type; else nil. A sub-lane that begins with the job is none yet. With a maximum the key is read.
+-- RETURNS what job `id` says of its only key, if its sub-lane is unbounded, and no type has a turn; else nil, also if
+-- the sub-lane does not exist yet. With a maximum the key is read.
 local function stated_by(id, type, lane)
     local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
     local most = stated and stated.tenant and tenants.most_unbounded(stated.tenant) or 0
@@ -129,18 +129,13 @@ local function stated_by(id, type, lane)
     return sublane and sublane.is_unbounded and not its.turn and stated or nil
 end
 
--- RETURNS whether a key has room for a job that comes into its unbounded sub-lane `name`, and nothing is to be written
--- of that.
-local function takes(its_key, its, name)
-    return not its.sublanes[name].is_changed and are_few(its_key, its, most_of(its), 1)
-end
-
 -- Adds a job, which has keys, to its unbounded sub-lane and to its lane. `heads`: those of its type, if they are known.
 -- RETURNS whether it has such a sub-lane, and it stays unbounded.
 function unbounded.enter(id, type, lane, enqueued, heads)
     local stated = stated_by(id, type, lane)
     local its = stated and key_rows.of_call().known[stated.key]
-    if not stated or its and not takes(stated.key, its, type .. " " .. lane) then
+    if not stated or its and (its.sublanes[type .. " " .. lane].is_changed -- else nothing is to be written of it
+        or not are_few(stated.key, its, most_of(its), 1)) then
         return false
     end
     redis.call("ZADD", key.sublane(stated.key, type, lane), enqueued, id)

@@ -103,7 +103,7 @@ function locality.record(worker, rules)
 end
 
 -- `worker` goes, and with it what it holds.
-function locality.forget(worker)
+function hooks.worker_goes(worker)
     for _, hint in ipairs(redis.call("ZRANGE", key.hints(worker), 0, -1)) do
         redis.call("ZREM", key.holders(hint), worker)
     end
@@ -145,12 +145,13 @@ end
 
 -- RETURNS what a claim knows of jobs with one of `hints`, which its worker holds: a choice for `which_job.rarity`, and
 -- in it, by type: the near heads of these hints (`heads`), and the best of these jobs (`best`). `bytes`: those of heads
--- that it may still compare anew.
-function locality.near(hints, bonus, types, view)
-    return {
-        hints = hints, bonus = bonus, types = types, view = view, settings = false, capacities = false,
+-- that it may still compare anew. Nil if it is nothing that matters for the choice of a job.
+function hooks.near(types, view, preferred)
+    local hints = preferred.bonus > 0 and view.worker and locality.of(view)
+    return hints and {
+        hints = hints, bonus = preferred.bonus, types = types, view = view, settings = false, capacities = false,
         heads = {}, best = {}, bytes = protocol.MOST_NEAR_BYTES,
-    }
+    } or nil
 end
 
 -- RETURNS whether `job` has one of the worker's hints. Notes its hint in it.
@@ -216,7 +217,7 @@ end
 
 -- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself: then it goes
 -- before all others that have the bonus as well. The other job may be in no lane, since somebody deleted that.
-function locality.better(waiting, job)
+function hooks.nearer(waiting, job)
     local near = call.near
     if marks.has_hint(job.id) and is_near(near, job) then
         return job

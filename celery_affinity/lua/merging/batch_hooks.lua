@@ -1,4 +1,5 @@
--- batches: hooks of the rule (`no_rule`): what the arrows do with a batch beside what they do with every job.
+-- batches: hooks of the rule (`no_rule`): what the arrows do with a batch beside what they do with every job. Some
+-- are those of calls: call_hooks.lua.
 batches.MARK, batches.STANDS_FOR_CALLS = protocol.BATCH, true
 
 function batches.waits(id, type)
@@ -15,10 +16,6 @@ end
 
 function batches.number_of_calls(id)
     return redis.call("ZCARD", key.callers(id))
-end
-
-function batches.is_moved(id, row, type, lane)
-    merging.is_moved(id, row, type, lane)
 end
 
 -- Chooses the call that is run of a batch that was popped from its lane: the first that has not expired; those before
@@ -46,17 +43,9 @@ function batches.runs(id)
     return run, run and redis.call("HGET", key.job(run), "expires")
 end
 
-function batches.has_ended(id, known, state)
-    merging.has_ended(id, known, state)
-end
-
 function batches.counts_as(id, type, do_some_recur)
     local calls = math.min(redis.call("ZCARD", key.callers(id)), protocol.MOST_FORGOTTEN)
     return calls * protocol.KEYED_COUNTS_AS + merging.counts_as(id, type, do_some_recur)
-end
-
-function batches.is_purged(id, type)
-    merging.is_purged(id, type)
 end
 
 function batches.has_callers(id)

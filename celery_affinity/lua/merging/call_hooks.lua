@@ -38,11 +38,15 @@ function merging.enters(job, lane, due, joined, is_again)
 end
 
 function merging.is_due(id, type, lane, enqueued)
-    local its_rules, name, bytes, task, is_again, fired =
+    local its_rules, name, its_bytes, task, is_again, fired =
         unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes", "task", "again", "recurring"))
-    local batch, is_patient = merging.enter(id, type, lane, enqueued, its_rules, name, tonumber(bytes) or 0)
+    local bytes, is_patient = tonumber(its_bytes) or 0, false
+    local batch, row = merging.to_join(type, its_rules, name, bytes)
     if batch then
+        merging.join(id, type, lane, enqueued, name, bytes, batch, row)
         redis.call("ZREM", key.scheduled, id)
+    else
+        is_patient = merging.open(id, type, lane, enqueued, its_rules, name, bytes)
     end
     if batch and marks.has_key(id) then
         hooks.leave(id, type, lane) -- its key may be kept for it
@@ -108,3 +112,6 @@ function merging.is_purged(id, type)
     end
     come_back.forget(id)
 end
+
+-- A batch ends, and is purged, as a call is.
+batches.has_ended, batches.is_purged = merging.has_ended, merging.is_purged

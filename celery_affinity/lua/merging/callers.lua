@@ -87,10 +87,7 @@ function callers.vanish(batch)
         unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name", "enqueued"))
     callers.close(batch, type, rules, name)
     recurring.take_back(type, rules, name, enqueued)
-    local row, fields = redis.call("HGETALL", key.job(batch)), {}
-    for nth = 1, #row, 2 do
-        fields[#fields + 1] = row[nth]
-    end
+    local fields = flat.members(redis.call("HGETALL", key.job(batch)))
     if #fields > 0 then
         redis.call("HDEL", key.job(batch), unpack(fields)) -- a producer has no right to delete keys
     end

@@ -116,6 +116,7 @@ function merging.is_moved(id, row, type, lane)
         patience.finish(id, patient)
     end
 end
+batches.is_moved = merging.is_moved
 
 -- RETURNS the batch that a call of `bytes` is to join, which may still have to be made, and what is known of what is
 -- open; nil if nothing is, or it has no room. What has no room is patient no more.
@@ -183,15 +184,4 @@ function merging.join(id, type, lane, enqueued, name, bytes, batch, row, is_writ
     else
         callers.count_waiting(type, 1)
     end
-end
-
--- Has call `id`, whose row is written and which is to wait in `lane`, join what is open for it, or opens it for others.
--- RETURNS the batch that it joined, nil for none; then also whether it is patient.
-function merging.enter(id, type, lane, enqueued, rules, name, bytes)
-    local batch, row = merging.to_join(type, rules, name, bytes)
-    if not batch then
-        return nil, merging.open(id, type, lane, enqueued, rules, name, bytes)
-    end
-    merging.join(id, type, lane, enqueued, name, bytes, batch, row)
-    return batch
 end

@@ -14,7 +14,7 @@ local NAMES = {
 function placement.words()
     local values = redis.call("HMGET", key.settings, unpack(NAMES))
     for i, name in ipairs(NAMES) do
-        local default = settings_in_force.default_of(name)
+        local default = defaults.OF[name]
         local is_good = type(default) == "string" or tonumber(values[i])
         values[i] = is_good and values[i] or tostring(default)
     end

@@ -39,7 +39,7 @@ end
 -- A worker says that it stopped job `id`, whose claim had the number `fence`; `known`: what `claims.remove` returned.
 -- `ran`: for how long the job had its slot, µs. RETURNS how the job has ended, in the words for other ends, and why. A
 -- stop that nobody ordered counts as a delivery: else a task that raises Preempted would run for ever.
-function preemption.stopped(worker, id, fence, known, ran)
+function hooks.stopped(worker, id, fence, known, ran)
     local ordered, its_key = string.match(redis.call("HGET", key.job(id), "stop") or "", "^(%d+) (%S+)$")
     if ordered ~= fence then
         return "unsettled", ""
@@ -73,7 +73,7 @@ local function order_for(its_key, stops, since, settings)
                 break
             end
             vacating.order(victim, its_key, each.type, settings)
-            stops:add(victim.id, victim.its_key, its_key, each.type)
+            stops:add(victim.its_key, its_key, each.type)
             missing = missing - 1
         end
     end
@@ -81,7 +81,7 @@ local function order_for(its_key, stops, since, settings)
 end
 
 -- Has jobs stopped for tenants that need slots, once no free slot is left that fits them; and sees to earlier orders.
-function preemption.tick()
+function hooks.have_some_stopped()
     local are_some_ordered = redis.call("EXISTS", key.vacating) == 1
     if not are_some_ordered and redis.call("EXISTS", key.first_heads, key.giving) < 2 then
         return

@@ -15,7 +15,7 @@ local function types_of_call(types, settings)
         unknown[#unknown + 1] = known.needs.types[type] == nil and type or nil
     end
     if #unknown > 0 then
-        local open, _, kept_back = type_rules.open(unknown, {}, settings, false)
+        local open, _, kept_back = hooks.open(unknown, {}, settings, false)
         for _, type in ipairs(unknown) do
             known.needs.types[type] = false
         end
@@ -60,7 +60,7 @@ function preemptors.wanted(its_key, since, settings)
     if not kept_wanted[its_key] then
         local list, by_type = {}, {}
         local its = key_rows.read(its_key)
-        local missing = math.max(0, tenants.min_of(its.tenant) - key_rows.held(its_key, its))
+        local missing = math.max(0, tenants.quota_of(its.tenant).min - key_rows.held(its_key, its))
         for _, each in ipairs(missing > 0 and needy_sublanes(its_key, since, settings) or {}) do
             local number = redis.call("ZCOUNT", key.sublane(its_key, each.type, each.lane), "-inf", since)
             if not by_type[each.type] then

@@ -41,16 +41,6 @@ local function read()
     return found
 end
 
--- Takes back the sign of an order. RETURNS whether the worker had not read it.
-local function is_unread(stop)
-    return redis.call("LREM", key.inbox(stop.worker), 1, sign_of(stop)) == 1
-end
-
--- RETURNS whether a worker should have answered by now.
-local function is_overdue(stop)
-    return call.now_us - stop.ordered_us >= tonumber(stop.grace_ms) * 1000 + protocol.ANSWERED_WITHIN_US
-end
-
 local function number_for(stops, its_key, type)
     return stops.of[type and its_key .. " " .. type or its_key] or 0
 end
@@ -61,37 +51,36 @@ local function add_for(stops, its_key, type)
     end
 end
 
-local function add(stops, id, victims_key, its_key, type)
-    add_for(stops, its_key, type)
-    stops:note(id, victims_key)
+-- A job of the tenant `victims_key` is being stopped.
+local function note(stops, victims_key)
+    stops.number = stops.number + 1
+    stops.lost[victims_key] = (stops.lost[victims_key] or 0) + 1
 end
 
--- Job `id` of the tenant `victims_key` is being stopped.
-local function note(stops, id, victims_key)
-    stops.number, stops.is_ordered[id] = stops.number + 1, true
-    stops.lost[victims_key] = (stops.lost[victims_key] or 0) + 1
+local function add(stops, victims_key, its_key, type)
+    add_for(stops, its_key, type)
+    note(stops, victims_key)
 end
 
 -- Withdraws orders whose signs no worker has read, if nobody needs the slot any more, or if the worker should have
 -- answered by now: then another job may be stopped.
--- RETURNS the orders that are left, a table. number: of orders. is_ordered: job id -> true. number_for: of the orders
--- that count for a tenant, and one type: those that are in time, and that it still needs. lost: tenant -> number of its
+-- RETURNS the orders that are left, a table. number: of orders. number_for: of the orders that count for a tenant, and
+-- one type: those that are in time, and that it still needs. add: adds another order. lost: tenant -> number of its
 -- jobs that are being stopped.
 function vacating.review(since, settings)
-    local stops = {
-        number = 0, is_ordered = {}, of = {}, lost = {}, number_for = number_for, add = add, note = note,
-    }
+    local stops = { number = 0, of = {}, lost = {}, number_for = number_for, add = add }
     for _, stop in ipairs(read()) do
         local wanted, missing = preemptors.wanted(stop.its_key, since, settings)
         local of_type = 0
         for _, each in ipairs(wanted) do
             of_type = each.type == stop.type and each.number or of_type
         end
-        local is_late = is_overdue(stop)
+        local in_time_us = tonumber(stop.grace_ms) * 1000 + protocol.ANSWERED_WITHIN_US
+        local is_late = call.now_us - stop.ordered_us >= in_time_us
         local is_needed = not is_late and number_for(stops, stop.its_key) < missing
             and number_for(stops, stop.its_key, stop.type) < of_type
-        if is_needed or not is_unread(stop) then
-            stops:note(stop.id, victims.key_of(stop.id))
+        if is_needed or redis.call("LREM", key.inbox(stop.worker), 1, sign_of(stop)) == 0 then -- it has read the sign
+            note(stops, victims.key_of(stop.id))
             if is_needed then
                 add_for(stops, stop.its_key, stop.type)
             end

@@ -38,7 +38,7 @@ local function spare_of(stops)
     for i = 1, #tenants_with_some, 2 do
         local its_key = tenants_with_some[i]
         local left = key_rows.held(its_key, key_rows.read(its_key)) - (stops.lost[its_key] or 0)
-            - tenants.min_of(tenants.name_of(its_key))
+            - tenants.quota_of(tenants.name_of(its_key)).min
         if left > 0 and number < protocol.MOST_GIVING then
             spare[its_key], number = left, number + 1
         end

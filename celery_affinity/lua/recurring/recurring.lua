@@ -26,10 +26,8 @@ function recurring.remove_name(place, name)
     for each in string.gmatch(place and redis.call("HGET", key.recurs, place) or "", "%S+") do
         left[#left + 1] = each ~= name and each or nil
     end
-    if #left > 0 then
-        redis.call("HSET", key.recurs, place, table.concat(left, " "))
-    elseif place then
-        redis.call("HDEL", key.recurs, place)
+    if place then
+        hash.write(key.recurs, place, #left > 0 and table.concat(left, " "))
     end
 end
 
@@ -112,7 +110,7 @@ end
 
 -- The server's clock was set back: no call is to be due later than if it were put off now. `from`: position of the
 -- first call to look at. RETURNS whether there are more than MOST_RECHECKED: the next tick goes on with these.
-function recurring.recheck(from)
+function hooks.clock_was_set_back(from)
     local found = redis.call("ZRANGE", key.recurring, from, from + protocol.MOST_RECHECKED - 1, "WITHSCORES")
     for nth = 1, #found, 2 do
         local name, at_us = found[nth], tonumber(found[nth + 1])

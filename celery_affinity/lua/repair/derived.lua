@@ -52,16 +52,17 @@ end
 
 -- RETURNS all fields of a hash, a table: field -> value.
 function derived.table_of(name)
-    local found, values = {}, derived.exists(name, "hash") and redis.call("HGETALL", name) or {}
-    for i = 1, #values, 2 do
-        found[values[i]] = values[i + 1]
-    end
-    return found
+    return flat.values(derived.exists(name, "hash") and redis.call("HGETALL", name) or {})
 end
 
--- RETURNS at most `most` first members of a sorted set.
-function derived.members(name, most)
-    return derived.exists(name, "zset") and redis.call("ZRANGE", name, 0, most - 1) or {}
+-- RETURNS the first members of a sorted set, at most `most`; then "WITHSCORES" may follow.
+function derived.members(name, most, ...)
+    return derived.exists(name, "zset") and redis.call("ZRANGE", name, 0, most - 1, ...) or {}
+end
+
+-- RETURNS the score of a member of a sorted set; false if it is none.
+function derived.score(name, member)
+    return derived.exists(name, "zset") and redis.call("ZSCORE", name, member)
 end
 
 -- RETURNS `value` if it is a whole number; else nil.
@@ -75,6 +76,13 @@ function derived.number(value)
     return number and number == number and math.abs(number) ~= math.huge and value or nil
 end
 
+-- RETURNS what an entry should be that may have any value: the one that it has, or `otherwise`.
+function derived.any_or(otherwise)
+    return function(found)
+        return found or otherwise
+    end
+end
+
 -- RETURNS what an entry should be that may have any time: the time that it has, or now.
 function derived.any_time(found)
     return found or call.now
@@ -84,11 +92,15 @@ local READ = { hash = "HGET", zset = "ZSCORE", string = "GET" }
 local WRITE = { hash = "HSET", string = "SET" }
 local REMOVE = { hash = "HDEL", zset = "ZREM", string = "UNLINK" }
 
--- Compares what an entry is with what it `should` be: each a text, a number, or false or nil for no entry. `name`: of
--- the key. `member`: a field of a hash; a member of a sorted set, whose value is its score; nil for a string. RETURNS
--- whether they differ.
+-- Compares what an entry is with what it `should` be: each a text, a number, or false or nil for no entry; `should` may
+-- be a function that returns this, of what was found and the member. `name`: of the key. `member`: a field of a hash; a
+-- member of a sorted set, whose value is its score; nil for a string. RETURNS whether they differ.
 function derived.entry(kind, name, member, found, should)
-    found, should = found or nil, type(should) == "number" and string.format("%.0f", should) or should or nil
+    found = found or nil
+    if type(should) == "function" then
+        should = should(found, member)
+    end
+    should = type(should) == "number" and string.format("%.0f", should) or should or nil
     if found == should then
         return false
     end
@@ -106,13 +118,9 @@ function derived.entry(kind, name, member, found, should)
     return true
 end
 
--- Compares one entry. `should`: what it should be, or a function that returns this from what was found. RETURNS whether
--- it differed.
+-- Reads one entry, and compares it. RETURNS whether it differed.
 function derived.one(kind, name, member, should)
-    local found = derived.exists(name, kind) and redis.call(READ[kind], unpack({ name, member })) or nil
-    if type(should) == "function" then
-        should = should(found)
-    end
+    local found = derived.exists(name, kind) and redis.call(READ[kind], unpack({ name, member }))
     return derived.entry(kind, name, member, found, should)
 end
 
@@ -125,15 +133,16 @@ function derived.each(entries)
     return differ
 end
 
--- Compares entries of a key that were read, {member, value, ...}, with what `should` returns of value and member.
+-- Compares entries of a key that were read, {member, value, ...}.
 function derived.some(kind, name, entries, should)
     for i = 1, #entries, 2 do
-        derived.entry(kind, name, entries[i], entries[i + 1], should(entries[i + 1], entries[i]))
+        derived.entry(kind, name, entries[i], entries[i + 1], should)
     end
 end
 
--- Calls `fix` with members of the sorted set `name` and their scores: the first one, and another one, which
--- changes with time, since there may be very many. Goes on while `fix` returns that it found something.
+-- Calls `fix` with the first member of the sorted set `name` and its score, and with one other member, by the time of
+-- day another one in each repair: there may be very many. While `fix` returns that it found something, the next member
+-- follows.
 function derived.with_some_of(name, fix)
     local number = derived.exists(name, "zset") and redis.call("ZCARD", name) or 0
     local other = number > 1 and math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % number or 0
@@ -148,19 +157,24 @@ function derived.with_some_of(name, fix)
     end
 end
 
+-- Removes some members of the sorted set `name` of which `belongs` does not return that they belong there.
+function derived.keep(name, belongs)
+    derived.with_some_of(name, function(member)
+        return not belongs(member) and derived.one("zset", name, member, nil)
+    end)
+end
+
 -- Compares all entries of a hash or a sorted set, and those that it may lack: the members that are keys of `wanted`.
 function derived.all(kind, name, should, wanted)
-    local entries, is_there = {}, {}
+    local entries = {}
     if derived.exists(name, kind) then
         entries = kind == "hash" and redis.call("HGETALL", name) or redis.call("ZRANGE", name, 0, -1, "WITHSCORES")
     end
-    for i = 1, #entries, 2 do
-        is_there[entries[i]] = true
-    end
+    local is_there = flat.values(entries)
     derived.some(kind, name, entries, should)
     for member in pairs(wanted or {}) do
         if not is_there[member] then
-            derived.entry(kind, name, member, nil, should(nil, member))
+            derived.entry(kind, name, member, nil, should)
         end
     end
 end

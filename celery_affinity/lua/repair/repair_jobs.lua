@@ -5,8 +5,7 @@ local MOST_NAMED = 100 -- jobs of an index or a batch that are looked at because
 -- Fixes the index of the jobs of a task: key `task` says whether they are in a sorted set, numbered from 1.
 local function fix_jobs_of_task(task)
     local its_job = derived.exists(key.task(task), "string") and redis.call("GET", key.task(task))
-    local ids = derived.exists(key.jobs_of_task(task), "zset")
-        and redis.call("ZRANGE", key.jobs_of_task(task), 0, MOST_OF_TASK - 1, "WITHSCORES") or {}
+    local ids = derived.members(key.jobs_of_task(task), MOST_OF_TASK, "WITHSCORES")
     local is_several, nth = its_job == protocol.SEVERAL, 0
     local are_good = is_several
     for i = 2, #ids, 2 do

@@ -18,28 +18,19 @@ local function row_of(id)
     }
 end
 
--- RETURNS the era in which job `id` has a turn in its lane (`shares`), as the sub-lane of its tenant says, or nil.
-local function era_of(id, its_key, row)
-    local words = derived.fields(key.of_key(its_key), row.type .. " " .. row.lane) or ""
-    local standing, era = string.match(words, "^%d+ %S+ (%S+) !?~(%d+)$")
-    return standing == id and era or nil
-end
-
--- RETURNS whether job `id`, which waits as its `row` says, is in its lane.
-local function is_in_lane(id, row)
-    local lane = key.lane(row.type, row.lane)
-    return derived.exists(lane, "zset") and redis.call("ZSCORE", lane, id) and true
+-- RETURNS a sub-lane, a table, as the hash of its key says it (`key_rows.sublane_of`).
+function repair_keyed.written(its_key, type, lane)
+    return key_rows.sublane_of(type, lane, derived.fields(key.of_key(its_key), type .. " " .. lane))
 end
 
 -- RETURNS how many of its keys job `id`, which waits as its `row` says, stands for: all if it is in its lane, else
 -- those before the last one that it waits for.
 local function stands_for(id, row)
-    if is_in_lane(id, row) then
+    if derived.score(key.lane(row.type, row.lane), id) then
         return #row.keys
     end
     for nth = #row.keys, 2, -1 do
-        local sublane = key.sublane(row.keys[nth].key, row.type, row.lane)
-        if derived.exists(sublane, "zset") and redis.call("ZSCORE", sublane, id) then
+        if derived.score(key.sublane(row.keys[nth].key, row.type, row.lane), id) then
             return nth - 1
         end
     end
@@ -48,9 +39,7 @@ end
 
 -- RETURNS the entry that says what the task of `row` stated of a key, as arguments of `derived.one`.
 local function stated_entry(row, stated)
-    return { "hash", key.of_key(stated.key), row.task, function(found)
-        return found or stated.states
-    end }
+    return { "hash", key.of_key(stated.key), row.task, derived.any_or(stated.states) }
 end
 
 -- RETURNS entries that follow from `row` of job `id`, which waits, as arguments of `derived.one`. `number`: how many of
@@ -59,19 +48,17 @@ local function follows_waiting(id, row, number)
     local where, is_kept = row.type .. " " .. row.lane, number < #row.keys
     local entries = {
         { "zset", key.kept_back(row.type, row.lane), id, is_kept and row.enqueued },
-        { "hash", key.kept_lanes, where, function(found)
-            return found or is_kept and "1"
-        end },
+        { "hash", key.kept_lanes, where, derived.any_or(is_kept and "1") },
     }
     for nth, stated in ipairs(row.keys) do
         local waits = nth <= number + 1
         entries[#entries + 1] = { "zset", key.sublane(stated.key, row.type, row.lane), id, waits and row.enqueued }
         local is_stated = key_rows.is_stated(stated)
         entries[#entries + 1] = is_stated and stated_entry(row, stated) or nil
-        local era = tenants.is_one(stated.key) and number == #row.keys and era_of(id, stated.key, row)
-        if era then
+        local written = stated.tenant and number == #row.keys and repair_keyed.written(stated.key, row.type, row.lane)
+        if written and written.standing == id and written.turn then
             entries[#entries + 1] = {
-                "zset", key.turns(row.type, row.lane, era), row.enqueued .. " " .. id, function(found)
+                "zset", key.turns(row.type, row.lane, written.turn), row.enqueued .. " " .. id, function(found)
                     return derived.number(found) or "0" -- none is too high
                 end,
             }
@@ -80,9 +67,8 @@ local function follows_waiting(id, row, number)
             entries[#entries + 1] = { "zset", key.coming(stated.key), id, row.enqueued }
             entries[#entries + 1] = { "hash", key.of_key(stated.key), "coming", "1" }
         end
-        entries[#entries + 1] = waits and { "zset", key.waiting_keys, stated.key, function(found)
-            return found or keyed.revision()
-        end } or nil
+        entries[#entries + 1] =
+            waits and { "zset", key.waiting_keys, stated.key, derived.any_or(keyed.revision()) } or nil
     end
     return entries
 end
@@ -103,7 +89,7 @@ local function follows(id, row, number)
         if stated.is_preemptible then
             entries[#entries + 1] = { "zset", key.preemptible(stated.key), id, fence }
             entries[#entries + 1] = { "zset", key.giving, stated.key, function()
-                return preemption.number_of(stated.key)
+                return preemption.number_of(stated.key) -- once it is known whether this job is one more
             end }
         end
     end
@@ -134,12 +120,14 @@ local function fix_written(its_key, type, lane, standing)
             return first and found
         end
         is_bounded = first and tenants.is_one(its_key) and (not found or unbounded.is_one(found))
-        local job, is_first, turn = string.match(found or "", "^%d+ %S+ (%S+) ?(!?)~?(%d*)$")
-        local is_its_own = not standing or standing == job
-        is_first, turn = is_its_own and is_first == "!", is_its_own and turn ~= "" and turn or nil
-        job = standing or job
+        local written = key_rows.sublane_of(type, lane, found)
+        if standing and standing ~= written.standing then
+            written = { standing = standing }
+        end
+        local job = written.standing
         local is_good = job and redis.call("ZSCORE", sublane, job) and stands(job, its_key, type, lane)
-        return first and enqueued .. " " .. first .. key_rows.standing_text(is_good and job or "", is_first, turn)
+        return first and enqueued .. " " .. first
+            .. key_rows.standing_text(is_good and job or "", written.is_first, written.turn)
     end)
     if is_bounded and not call.found then
         redis.call("HSET", key.of_key(its_key), "+" .. name, redis.call("ZCARD", sublane))

@@ -2,21 +2,11 @@
 
 -- Fixes the heads in `field`, those of jobs of `type` with `hint`. `lane`: one that may not be among them.
 local function fix_heads(field, hint, type, lane)
-    return derived.one("hash", key.near_heads, field, function(found)
-        local of_hint, names, heads = hint and locality.place_of(hint, type), { [lane or ""] = true }, {}
-        for each in lanes.each(found or "") do
-            names[each] = true
-        end
-        local is_good, length = true, -1
-        for each in pairs(names) do
-            local head = hint and lanes.is_one(each) and lanes.with_new_head(of_hint, each, "", 1, 0) or ""
-            if head ~= "" then
-                heads[#heads + 1], length = head, length + #head + 1
-                is_good = is_good and string.find(" " .. (found or "") .. " ", " " .. head .. " ", 1, true)
-            end
-        end
-        return is_good and length == #(found or "") and found or #heads > 0 and table.concat(heads, " ")
-    end)
+    local names = { lane }
+    for each in lanes.each(derived.fields(key.near_heads, field) or "") do
+        names[#names + 1] = hint and lanes.is_one(each) and each or nil
+    end
+    return repair_types.fix_heads(key.near_heads, field, hint and locality.place_of(hint, type), names)
 end
 
 -- Job `id` is in its lane since `time`. If it has a hint, it is in its near lane as well. RETURNS whether that
@@ -39,11 +29,8 @@ function repair_locality.fix(field)
     local hint, type = locality.parts_of(field)
     for lane in lanes.each(hint and derived.fields(key.near_heads, field) or "") do
         if lanes.is_one(lane) then
-            local name = key.near_lane(hint, type, lane)
-            derived.with_some_of(name, function(id)
-                local waits = derived.exists(key.lane(type, lane), "zset")
-                    and redis.call("ZSCORE", key.lane(type, lane), id)
-                return not waits and derived.one("zset", name, id, nil)
+            derived.keep(key.near_lane(hint, type, lane), function(id)
+                return derived.score(key.lane(type, lane), id)
             end)
         end
     end
@@ -52,21 +39,12 @@ end
 
 -- Fixes the hints of a worker, which has a row: it is among their holders, and these hold them.
 function repair_locality.fix_worker(worker)
-    local hints = derived.exists(key.hints(worker), "zset")
-        and redis.call("ZRANGE", key.hints(worker), 0, -1, "WITHSCORES") or {}
-    local words = {}
-    for i = 1, #hints, 2 do
-        words[#words + 1] = hints[i]
-    end
-    derived.one("hash", key.worker(worker), "hints", #words > 0 and locality.words(words))
-    for i = 1, #hints, 2 do
-        local name = key.holders(hints[i])
-        derived.one("zset", name, worker, function(found)
-            return found or hints[i + 1]
-        end)
-        derived.with_some_of(name, function(other)
-            local holds = derived.exists(key.hints(other), "zset") and redis.call("ZSCORE", key.hints(other), hints[i])
-            return not holds and derived.one("zset", name, other, nil)
+    local hints = derived.members(key.hints(worker), 0)
+    for _, hint in ipairs(hints) do
+        derived.one("zset", key.holders(hint), worker, derived.any_or(derived.score(key.hints(worker), hint)))
+        derived.keep(key.holders(hint), function(other)
+            return derived.score(key.hints(other), hint)
         end)
     end
+    derived.one("hash", key.worker(worker), "hints", #hints > 0 and locality.words(hints))
 end

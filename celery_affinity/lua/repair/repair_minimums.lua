@@ -5,16 +5,15 @@
 local function goes_first(id, type, lane)
     local its_keys = rule_texts.keys(derived.fields(key.job(id), "rules") or nil)
     local tenant = its_keys[#its_keys]
-    local words = tenant and derived.fields(key.of_key(tenant.key), type .. " " .. lane) or ""
-    return string.match(words, "^%d+ %S+ (%S+) !~?%d*$") == id
+    local written = tenant and repair_keyed.written(tenant.key, type, lane)
+    return written and written.is_first and written.standing == id
 end
 
 -- Fixes the first lanes of a type, and their heads.
 function repair_minimums.fix(type)
     for _, lane in ipairs(lanes.NAMES) do
-        local name = key.first_lane(type, lane)
-        derived.with_some_of(name, function(id)
-            return not goes_first(id, type, lane) and derived.one("zset", name, id, nil)
+        derived.keep(key.first_lane(type, lane), function(id)
+            return goes_first(id, type, lane)
         end)
     end
     repair_types.fix_heads(key.first_heads, type, minimums.place_of(type))

@@ -13,14 +13,14 @@ local COUNTS = { revision = true, limits_revision = true, priority_reversed = tr
 
 -- RETURNS the value of a setting if it is one; else nil.
 local function setting(value, name)
-    local is_known = COUNTS[name] or LISTS[name] or settings_in_force.default_of(name) ~= nil
+    local is_known = COUNTS[name] or LISTS[name] or defaults.OF[name] ~= nil
     if name == "for_claims" or name == "shares" or name == "has_pauses" then
         return value -- follows from the others
     elseif not is_known then
         return value -- of a newer release, which alone knows what it may be
     elseif LISTS[name] then
         return value and string.gsub(value, LISTS[name], "") == "" and value or nil
-    elseif type(settings_in_force.default_of(name)) == "string" then
+    elseif type(defaults.OF[name]) == "string" then
         return WORDS[value] and value
     end
     return derived.number(value)
@@ -85,9 +85,7 @@ local function fix_type_rules()
         return its_words ~= "" and its_words
     end, wanted)
     derived.one("hash", key.heads, "!", type_rules.word())
-    derived.one("string", key.recount, nil, function(found)
-        return found or is_counting and "0"
-    end)
+    derived.one("string", key.recount, nil, derived.any_or(is_counting and "0"))
 end
 
 -- Indexes by time -> the fields of a job's row that may have the time; none: an entry without a time is deleted.

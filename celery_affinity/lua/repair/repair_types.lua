@@ -10,9 +10,7 @@ local function put_back_what_waits(type)
         local state, of_type, lane, enqueued, deliveries =
             derived.fields(key.job(id), "state", "type", "lane", "enqueued", "deliveries")
         if state == "pending" and of_type == type and spoiled.can_wait(type, lane, enqueued, deliveries) then
-            derived.one("zset", key.lane(type, lane), id, function(found)
-                return found or its_enqueued
-            end)
+            derived.one("zset", key.lane(type, lane), id, derived.any_or(its_enqueued))
         end
     end
 end
@@ -45,14 +43,15 @@ local function head_of(type, lane)
     return is_good and lanes.with_new_head(type, lane, "", 1, 0) or ""
 end
 
--- Fixes what hash `name` has as the heads of a type, which may stand in any order. `place`: the type whose lanes these
--- are: of first lanes (`minimums`) another one.
-function repair_types.fix_heads(name, type, place)
-    derived.one("hash", name, type, function(found)
+-- Fixes heads, which may stand in any order, in a field of hash `name`. `type`: that of the lanes; of first lanes
+-- (`minimums`) and near lanes (`locality`) one that no job has. `names`: of the lanes; nil for all. RETURNS whether the
+-- heads differed.
+function repair_types.fix_heads(name, field, type, names)
+    return derived.one("hash", name, field, function(found)
         local heads, expected = {}, {}
-        for _, lane in ipairs(lanes.NAMES) do
-            local head = head_of(place, lane)
-            if head ~= "" then
+        for _, lane in ipairs(names or lanes.NAMES) do
+            local head = head_of(type, lane)
+            if head ~= "" and not expected[head] then
                 heads[#heads + 1], expected[head] = head, true
             end
         end
@@ -116,13 +115,13 @@ end
 -- Types are found in these hashes, each of whose fields begins with a type.
 local HASHES = { "heads", "capacity", "kept_lanes", "waiting_calls" }
 
--- Fixes the type of `field` of `hash`, unless an earlier hash has the field as well: then it is fixed already.
-function repair_types.fix(field, hash, thorough)
+-- Fixes the type of `field`, which was `found_in` a hash, unless an earlier hash has the field too: then it is done.
+function repair_types.fix(field, found_in, thorough)
     local type = string.match(field, "^%S+") or "!" -- "!" of `heads` says whether there are rules
     for _, name in ipairs(HASHES) do
-        if type ~= "!" and name == hash then
+        if type ~= "!" and name == found_in then
             fix_type(type, thorough)
-        elseif type == "!" or name == hash or redis.call("HEXISTS", key[name], type) == 1 then
+        elseif type == "!" or name == found_in or redis.call("HEXISTS", key[name], type) == 1 then
             return
         end
     end

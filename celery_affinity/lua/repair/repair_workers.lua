@@ -73,10 +73,9 @@ local function empty_sums()
     return sums, their_types
 end
 
--- Fixes the rows of all workers, and what is known of them together: the sums of these rows. Cost: O(workers).
-local function fix_sums()
-    local sums, served = empty_sums()
-    local known = {}
+-- Adds to `sums` a worker whose row is this, and which has `left` free slots.
+local function add_worker(sums, worker, row, left)
+    local profile, slots, types = row[free_slots.PROFILE], row[free_slots.SLOTS], workers.split(row[TYPES])
     local function set(kind, name, member, value)
         sums[name] = sums[name] or { kind, {} }
         sums[name][2][member] = value
@@ -84,34 +83,37 @@ local function fix_sums()
     local function add(name, member, number)
         set("hash", name, member, (sums[name][2][member] or 0) + number)
     end
-    local function count(worker)
-        local _, row, left, is_known = fix_worker(worker)
-        known[worker] = is_known
-        if row then
-            local profile, slots, types = row[free_slots.PROFILE], row[free_slots.SLOTS], workers.split(row[TYPES])
-            set("hash", key.profiles, profile, row[TYPES])
-            set("zset", key.free(profile), worker, left > 0 and derived.any_time)
-            add(key.members, profile, 1)
-            add(key.slots, profile, slots)
-            add(key.free_slots, profile, left)
-            for _, type in ipairs(types) do
-                add(key.capacity, type, slots)
-                set("zset", key.serving(type), profile, #types)
-            end
-        end
+    set("hash", key.profiles, profile, row[TYPES])
+    set("zset", key.free(profile), worker, left > 0 and derived.any_time)
+    add(key.members, profile, 1)
+    add(key.slots, profile, slots)
+    add(key.free_slots, profile, left)
+    for _, type in ipairs(types) do
+        add(key.capacity, type, slots)
+        set("zset", key.serving(type), profile, #types)
     end
+end
+
+-- Fixes the rows of all workers, and what is known of them together: the sums of these rows. Cost: O(workers).
+local function fix_sums()
+    local sums, served = empty_sums()
+    local is_known = {} -- worker -> whether it is one still
     for _, some in ipairs({
         redis.call("ZRANGE", key.heartbeats, 0, -1), redis.call("ZRANGE", key.joined, 0, -1),
         redis.call("HVALS", key.names),
     }) do
         for _, worker in ipairs(some) do
-            if known[worker] == nil then
-                count(worker)
+            local _, row, left
+            if is_known[worker] == nil then
+                _, row, left, is_known[worker] = fix_worker(worker)
+            end
+            if row then
+                add_worker(sums, worker, row, left)
             end
         end
     end
     derived.all("hash", key.names, function(worker)
-        return known[worker] and worker
+        return is_known[worker] and worker
     end)
     for name, sum in pairs(sums) do
         local kind, entries = unpack(sum)

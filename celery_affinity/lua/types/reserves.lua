@@ -125,7 +125,7 @@ function reserves.among(types, text, settings, is_ahead)
             return table.concat(open, " ")
         end,
 
-        -- RETURNS whether the claims of jobs of `lane` are counted (`type_rules.hold`).
+        -- RETURNS whether the claims of jobs of `lane` are counted (`hooks.count`).
         covers = function(type, lane)
             return concerning[type] and reserves.covers(concerning[type], lane)
         end,

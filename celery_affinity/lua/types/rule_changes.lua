@@ -50,7 +50,7 @@ end
 
 -- Does some of what no event triggers: lets jobs of a rate start, ends pauses, counts claims for new limits, puts
 -- signs. RETURNS whether there may be more to do, and whether there may be anything to do at all.
-function rule_changes.tick()
+function hooks.tick()
     local any = {
         key.waiting_keys, key.rates, key.tags, key.recount, key.pause_ends, key.pause_signs, key.vacating,
     }
@@ -62,5 +62,5 @@ function rule_changes.tick()
         rule_changes.pause(what)
     end
     local has_more_claims, has_more_signs = type_changes.recount(), rule_changes.put_signs()
-    return keyed.recheck() or has_more_claims or has_more_signs or #ended == protocol.MOST_MOVES, true
+    return hooks.recheck() or has_more_claims or has_more_signs or #ended == protocol.MOST_MOVES, true
 end

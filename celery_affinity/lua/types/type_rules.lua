@@ -41,12 +41,7 @@ end
 
 -- Says so in key `heads`.
 function type_rules.say_in_heads()
-    local word = type_rules.word()
-    if word then
-        redis.call("HSET", key.heads, "!", word)
-    else
-        redis.call("HDEL", key.heads, "!")
-    end
+    hash.write(key.heads, "!", type_rules.word())
 end
 
 -- RETURNS whether field "!" of key `heads` says that there are pauses, limits or reserves: else it says nothing, or
@@ -84,7 +79,7 @@ function type_rules.write_all(rules, was_closed)
 end
 
 -- Writes a field of key `type_rules` that is not of a type; false: deletes it.
-function type_rules.write_field(name, value)
+function hooks.say_to_claims(name, value)
     if value then
         fields_changed(redis.call("HSET", key.type_rules, name, value) == 1 or name == placement.FIELD, false)
     else
@@ -98,7 +93,7 @@ end
 
 -- RETURNS those of `types` that are open; a table: type -> its limit; what `reserves.among` does; what `minimums.heads`
 -- does; and how workers are preferred, as `placement.read` says it. Removes the closed types from `heads`.
-function type_rules.open(types, heads, settings, is_ahead)
+function hooks.open(types, heads, settings, is_ahead)
     local open, limit_of = {}, {}
     local fields = lanes.fields(key.type_rules, { "*", "!", minimums.ANY, placement.FIELD, unpack(types) })
     local all, text, are_some_first, preferred = unpack(fields, 1, 4)
@@ -122,7 +117,7 @@ function type_rules.count(type, id, lane)
 end
 
 -- Counts such a claim. RETURNS whether the type is full now.
-function type_rules.hold(type, id, lane)
+function hooks.count(type, id, lane)
     type_rules.count(type, id, lane)
     local rule = type_rules.read(redis.call("HGET", key.type_rules, type))
     rule.is_full = rule.limit and redis.call("ZCARD", key.limited(type)) >= rule.limit

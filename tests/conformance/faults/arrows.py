@@ -113,7 +113,7 @@ FAULTS = (
     Fault("arrows/tick", "if grace > silent_since then", "if grace >= silent_since then"),
     Fault("arrows/tick", " or recovered == protocol.MOST_MOVES", ""),
     Fault("arrows/tick", " or due == protocol.MOST_MOVES", ""),
-    Fault("arrows/tick", "math.max(0, tonumber(next_due) - call.now_us)", "(tonumber(next_due) - call.now_us)"),
+    Fault("arrows/tick", "math.max(0, next_us - call.now_us)", "(next_us - call.now_us)"),
     Fault("arrows/tick", "expired == protocol.MOST_MOVES or ", ""),
     Fault("arrows/tick", 'ends.waiting(id, "expired")', 'ends.record(id, "expired")'),
     Fault("arrows/tick", "recovered, dead, #untold", "recovered, dead, 0"),

@@ -9,6 +9,8 @@ _NOTHING_CAME = "tests/server/test_recurring.py::test_a_call_is_due_when_nothing
 FAULTS = (
     Fault("base/call", 'string.sub("00000" .. us, -6)', "us", _WAIT_ANEW),
     Fault("base/call", 'string.format("%.0f", us)', "tostring(us)", _NOTHING_CAME),
+    Fault("base/hash", '        redis.call("HDEL", name, field)\n', ""),
+    Fault("base/flat", "of[list[i]] = list[i + 1]", "of[list[i]] = list[i]"),
     Fault("base/utf8", 'sequence, "?")', 'sequence, "")', _NO_UTF_8),
     Fault("base/settings_in_force", "if own or in_force == last then", "if true then"),
     Fault("base/settings_in_force", "own and own ~= value or not own and last ~= value", "last ~= value"),

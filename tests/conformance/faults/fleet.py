@@ -37,6 +37,6 @@ FAULTS = (
     Fault("fleet/dead_workers", "nth > ahead", "nth >= ahead"),
     Fault("fleet/dead_workers", "    if #ids <= most then", "    if #ids < most then"),
     Fault("fleet/dead_workers", "        workers.remove(worker)", "        workers.detach(worker)"),
-    Fault("fleet/dead_workers", "fences[one] > fences[other]", "fences[one] < fences[other]"),
+    Fault("fleet/dead_workers", "(tonumber(fences[one]) or 0) >", "(tonumber(fences[one]) or 0) <"),
     Fault("fleet/dead_workers", 'redis.call("ZADD", key.heartbeats, protocol.GIVEN_UP_US, worker)', ""),
 )

@@ -56,8 +56,8 @@ FAULTS = (
     Fault("jobs/come_back", '"max_deliveries", settings, why)', '"max_deliveries", settings)'),
     Fault(
         "jobs/come_back",
-        "if dead_reasons.ARE_ANNOUNCED[reason] then",
-        'if reason ~= "unreadable" and reason ~= "failed" then',
+        "if dead_reasons.ARE_ANNOUNCED[reason] and",
+        'if reason ~= "unreadable" and reason ~= "failed" and',
     ),
     Fault("jobs/come_back", 'if redis.call("ZSCORE", key.untold, id) then', "if false then"),
     Fault("jobs/come_back", 'deliveries", 1) >= settings.max_deliveries', 'deliveries", 1) > settings.max_deliveries'),
@@ -84,8 +84,8 @@ FAULTS = (
     Fault("jobs/ends", "hooks.leave(id, type, lane) -- its key may be kept for it", "", _KEPT_NO_MORE),
     Fault("jobs/ends", "find_by.fade(id, stamps, expires)", ""),
     Fault("jobs/ends", 'and "revoked" or nil', "and nil or nil"),
-    Fault("jobs/ends", '    redis.call("UNLINK", key.message(id))\n    ends.remember', "    ends.remember"),
-    Fault("jobs/ends", "key.job(id), seconds", "key.job(id), 20"),
+    Fault("jobs/ends", '    redis.call("UNLINK", key.message(id))\n    local keep_us', "    local keep_us"),
+    Fault("jobs/ends", "its, keep_s or ENDED_KEPT_S", "its, 20"),
     Fault(
         "jobs/ends",
         '"-inf", since',

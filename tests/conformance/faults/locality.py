@@ -118,6 +118,11 @@ FAULTS = (
     Fault(
         "repair/repair_locality", "return fix_heads(field, hint, type, lane) or differs", "return differs", _REPAIRED
     ),
-    Fault("repair/repair_locality", "#words > 0 and locality.words(words)", "#words > 0 and 1", _REPAIRED_ROW),
-    Fault("repair/repair_locality", "return found or hints[i + 1]", "return found", _REPAIRED),
+    Fault("repair/repair_locality", "#hints > 0 and locality.words(hints)", "#hints > 0 and 1", _REPAIRED_ROW),
+    Fault(
+        "repair/repair_locality",
+        "derived.any_or(derived.score(key.hints(worker), hint))",
+        "derived.any_or()",
+        _REPAIRED,
+    ),
 )

@@ -58,7 +58,7 @@ FAULTS = (
     Fault("arrows/publish", "fresh[batch] = fresh[first]", "fresh[batch] = fresh[job.id]"),
     Fault("arrows/publish", "fresh[batch] = fresh[first]", ""),
     Fault("arrows/tick", "not hooks.of(id).is_due(id, type, lane, enqueued)", "true"),
-    Fault("merging/call_hooks", "tonumber(bytes) or 0)", "0)"),
+    Fault("merging/call_hooks", "tonumber(its_bytes) or 0", "0"),
     # Calls wait for more.
     Fault(
         "merging/merging",

@@ -17,5 +17,5 @@ FAULTS = (
     Fault("placing/which_slot", "            write_occupied()\n", ""),
     Fault("placing/which_slot", "free[profile] and free[profile] - slots", "free[profile]"),
     Fault("placing/candidates", "        view.weights = preferred and preferred.weights\n", ""),
-    Fault("arrows/join", 'if priority ~= "0" then', "if true then"),
+    Fault("arrows/join", 'priority ~= "0" and priority', "priority"),
 )

@@ -38,7 +38,7 @@ _REVERSED = _TESTS + "the_lowest_priority_is_that_of_the_fleet_s_order"
 
 FAULTS = (
     # What is kept of jobs that may be stopped.
-    Fault("keyed/keyed", "                preemption.hold(id, its_key, fence)\n", "", _STOPPED),
+    Fault("keyed/key_rows", "        preemption.hold(id, its_key, fence)\n", "", _STOPPED),
     Fault("keyed/keyed", "        preemption.free(id, its_key)\n", "", _LEFT),
     Fault("preemption/preemption", '        redis.call("ZREM", key.giving, its_key)\n', "", _LEFT),
     Fault("preemption/preemption", '        redis.call("HDEL", key.vacating, id)\n', "", _LEFT),
@@ -76,13 +76,18 @@ FAULTS = (
     Fault("preemption/vacating", '"stop", stop.fence .. " " .. its_key)', '"stop", its_key)', _AS_IT_WAS),
     Fault("preemption/vacating", 'HDEL", key.vacating, all[i])', 'HGET", key.vacating, all[i])', _SPOILED),
     Fault("preemption/vacating", "if fence and claims.held(worker, all[i], fence) then", "if fence then", _SPOILED),
-    Fault("preemption/vacating", "if is_needed or not is_unread(stop) then", "if is_needed then", _READ),
+    Fault(
+        "preemption/vacating",
+        'if is_needed or redis.call("LREM", key.inbox(stop.worker), 1, sign_of(stop)) == 0 then',
+        "if is_needed then",
+        _READ,
+    ),
     Fault("preemption/vacating", "local is_needed = not is_late and", "local is_needed =", _NO_ANSWER),
     Fault("preemption/vacating", "            if not is_late then\n", "            if true then\n", _NO_ANSWER),
-    Fault("preemption/vacating", "            stops:note(stop.id, victims.key_of(stop.id))\n", "", _OWN_MINIMUM),
+    Fault("preemption/vacating", "            note(stops, victims.key_of(stop.id))\n", "", _OWN_MINIMUM),
     # Which job.
     Fault("preemption/victims", "- (stops.lost[its_key] or 0)\n", "\n", _OWN_MINIMUM),
-    Fault("preemption/victims", "- tenants.min_of(tenants.name_of(its_key))", "", _OWN_MINIMUM),
+    Fault("preemption/victims", "- tenants.quota_of(tenants.name_of(its_key)).min", "", _OWN_MINIMUM),
     Fault("preemption/victims", "if not (worker and started_us and", "if not (worker and", _WHO_NOT),
     Fault("preemption/victims", " or acked or", " or", _WHO_NOT),
     Fault("preemption/victims", "times >= settings.preemption_max or", "", _THREE_TIMES),

@@ -88,7 +88,7 @@ FAULTS = (
         _TESTS + "test_a_clock_that_is_set_back_delays_no_call",
     ),
     # What a tick says.
-    Fault("arrows/tick", "tonumber(next_recurring) <= call.now_us", "tonumber(next_recurring) < call.now_us"),
+    Fault("arrows/tick", "recurring_us <= call.now_us", "recurring_us < call.now_us"),
     Fault("arrows/tick", '"(" .. call.now, "+inf"', 'call.now, "+inf"'),
     # Declaring.
     Fault(
@@ -199,8 +199,8 @@ FAULTS = (
     ),
     Fault(
         "arrows/fire",
-        "local bad = job_check.bad(job)",
-        "local bad",
+        "if state == protocol.IS_REFUSED then",
+        "if false then",
         _DUE + "test_a_firing_that_is_refused_leaves_the_call_due",
     ),
     Fault(

@@ -76,9 +76,14 @@ FAULTS = (
         _OF_A_KEY + "[valkey-of_key]",
     ),
     Fault(
-        "repair/repair_keyed", "return found or keyed.revision()", "return found", _OF_A_KEY + "[valkey-waiting_keys]"
+        "repair/repair_keyed",
+        "derived.any_or(keyed.revision())",
+        "derived.any_or()",
+        _OF_A_KEY + "[valkey-waiting_keys]",
     ),
-    Fault("repair/repair_keyed", 'return found or is_kept and "1"', "return found", _OF_A_KEY + "[valkey-kept_lanes]"),
+    Fault(
+        "repair/repair_keyed", 'derived.any_or(is_kept and "1")', "derived.any_or()", _OF_A_KEY + "[valkey-kept_lanes]"
+    ),
     Fault(
         "repair/repair_workers",
         "workers_left == 0 and slots_left == 0",

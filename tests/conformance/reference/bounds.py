@@ -19,7 +19,7 @@ from .model import Cohort, Job
 Bounds = Mapping[str, Bound]
 
 
-def full(cohort: Cohort, jobs: Sequence[new_job.NewJob | str], bounds: Bounds, now_us: int) -> str | None:
+def refuses(cohort: Cohort, jobs: Sequence[new_job.NewJob | str], bounds: Bounds, now_us: int) -> str | None:
     """Return the type of the first of *jobs* that finds no room, and that is refused then with all others; or None."""
     trial, more = deepcopy(cohort), dict.fromkeys(bounds, 0)
     for nth, job in enumerate(jobs):
@@ -34,7 +34,7 @@ def full(cohort: Cohort, jobs: Sequence[new_job.NewJob | str], bounds: Bounds, n
     return None
 
 
-def keep(cohort: Cohort, job: new_job.NewJob, state: int, bounds: Bounds, now_us: int) -> tuple[int, bool]:
+def keep_to_bounds(cohort: Cohort, job: new_job.NewJob, state: int, bounds: Bounds, now_us: int) -> tuple[int, bool]:
     """Drop a job if *job*, which was added with this *state*, is one too many.
 
     Return the state of *job* then, and whether another job was dropped.

@@ -71,7 +71,7 @@ class _Stops:
         self.needed.update([(key, ""), (key, type_)])
 
 
-def tick(cohort: Cohort, now_us: int) -> None:
+def have_some_stopped(cohort: Cohort, now_us: int) -> None:
     """See to the stops that are under way, and order others for tenants that need slots which nobody has free."""
     if not cohort.vacating and not cohort.first_keys:
         return

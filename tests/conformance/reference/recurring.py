@@ -60,7 +60,7 @@ def _reset(cohort: Cohort, entry: Recurring, job: Job, task_id: str, now_us: int
 # -- The times of recurring calls, after the server's clock was set back.
 
 
-def recheck(cohort: Cohort, now_us: int) -> None:
+def clock_was_set_back(cohort: Cohort, now_us: int) -> None:
     """Have nothing be due later than if it were put off now."""
     for entry in cohort.recurring.values():
         latest_us = now_us + entry.call.stale_after_us

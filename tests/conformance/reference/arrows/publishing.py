@@ -36,7 +36,7 @@ def publish(
     for which it is refused (`new_job.bad`), if there is one. *recurring*: the call that they are firings of.
     *bounded*: how many jobs of some types may wait.
     """
-    full = bounds.full(cohort, jobs, bounded, now_us) if bounded else None
+    full = bounds.refuses(cohort, jobs, bounded, now_us) if bounded else None
     if full is not None:
         return [Published(IS_FULL, NONE, True, full) for _ in jobs]
     published: list[Published] = []
@@ -51,7 +51,7 @@ def publish(
         is_to_be_placed = reply.state in (IS_PENDING, IS_MERGED) and reply.served
         has_dropped = False
         if bounded:
-            state, has_dropped = bounds.keep(cohort, job, reply.state, bounded, now_us)
+            state, has_dropped = bounds.keep_to_bounds(cohort, job, reply.state, bounded, now_us)
             reply = reply._replace(state=state)
         if (is_to_be_placed and (not others_wait or type_rules.in_force(cohort))) or has_dropped:
             types.add(job.type)  # else no free slot fits, or somebody goes on with them

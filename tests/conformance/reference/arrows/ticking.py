@@ -13,7 +13,7 @@ from . import operating
 def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     """Do what is due. The reply names those of *lists* that hold messages."""
     if cohort.ticked_us is not None and now_us < cohort.ticked_us:
-        recurring.recheck(cohort, now_us)
+        recurring.clock_was_set_back(cohort, now_us)
     if cohort.ticked_us is None or not 0 <= now_us - cohort.ticked_us <= SILENCE_COUNTS_US:
         cohort.grace_us = now_us
     cohort.ticked_us = now_us
@@ -29,7 +29,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     has_more_keys = keyed.recheck(cohort, now_us)
     has_more_ended = ends.trim(cohort, now_us)
     more = placing.fill(cohort, types, now_us)
-    preemption.tick(cohort, now_us)
+    preemption.have_some_stopped(cohort, now_us)
     again = MOST_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys or has_more_ended
     untold = any(when_us <= now_us for when_us in cohort.untold.values())
     filled = [each for each in lists if cohort.lists.get(each)]
