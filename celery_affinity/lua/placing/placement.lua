@@ -3,6 +3,7 @@
 -- weights, so that a claim which reads that key anyway finds them, and no other one looks.
 -- Cost: one command for each worker of the sample.
 placement.FIELD = "!placing"
+local FEW_PROFILES = 10
 local NAMES = {
     "placement", "locality_bonus", "tenant_turns",
     "placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size",
@@ -71,10 +72,11 @@ end
 
 -- RETURNS a sample of the free workers of `profiles`, a table: worker -> since when it is idle. It begins at a rank
 -- that follows from the id of the job, so that each job meets others.
-local function sample_of(profiles, id, most)
+local function sample_of(profiles, known, id, most)
     local sizes, sum, found = {}, 0, {}
     for nth, profile in ipairs(profiles) do
-        sizes[nth] = redis.call("ZCARD", key.free(profile))
+        known.sizes[profile] = known.sizes[profile] or redis.call("ZCARD", key.free(profile))
+        sizes[nth] = known.sizes[profile]
         sum = sum + sizes[nth]
     end
     if most == 0 or sum <= most then
@@ -87,49 +89,57 @@ local function sample_of(profiles, id, most)
     return found
 end
 
--- RETURNS the most specialised of `profiles`, each with its size, that have a free slot; of very many, some.
-local function most_specialised(profiles, free_in)
-    local found, found_size = {}, 0
-    for i = 1, #profiles, 2 do
-        local profile, size = profiles[i], tonumber(profiles[i + 1])
-        if #found > 0 and size > found_size or #found == protocol.MOST_COMPARED then
-            break
-        elseif free_in(profile) > 0 then
-            found[#found + 1], found_size = profile, size
-        end
-    end
-    return found
+-- RETURNS what the row of `worker` says: free slots, priority and profile.
+local function row_of(worker, known)
+    known.rows[worker] = known.rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
+    return known.rows[worker]
 end
 
--- Adds those of `holders`, a list, that have a free slot and one of `profiles` to the workers of `found`; of very many
--- some. RETURNS a table: worker -> what its row says, of these.
-local function add_holders(found, holders, profiles)
-    local is_among, rows, number = {}, {}, 0
+-- RETURNS those of `holders`, a list, that have a free slot and one of `profiles`: worker -> since when it is idle.
+local function free_holders(holders, profiles, known)
+    local idle_since, is_among = {}, {}
+    if #profiles <= FEW_PROFILES then -- less to ask than the row of each holder
+        for _, profile in ipairs(profiles) do
+            for nth, since in ipairs(redis.call("ZMSCORE", key.free(profile), unpack(holders))) do
+                idle_since[holders[nth]] = tonumber(since) or idle_since[holders[nth]]
+            end
+        end
+        return idle_since
+    end
     for _, profile in ipairs(profiles) do
         is_among[profile] = true
     end
     for _, worker in ipairs(holders) do
-        local row = redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
-        if is_among[row[3]] and tonumber(row[1] or 0) > 0 then
-            number, rows[worker] = number + 1, row
-            found[worker] = found[worker] or tonumber(redis.call("ZSCORE", key.free(row[3]), worker) or nil)
-        end
-        if number == protocol.MOST_FREE_HOLDERS then
-            break
+        local free, _, profile = unpack(row_of(worker, known), 1, 3)
+        if is_among[profile] and tonumber(free or 0) > 0 then
+            idle_since[worker] = tonumber(redis.call("ZSCORE", key.free(profile), worker) or nil)
         end
     end
-    return rows
+    return idle_since
 end
 
--- RETURNS the best worker for job `id` among the most specialised ones of `profiles`, each with its size, the smallest
--- first; nil for none. `free_in`: a function that returns how many slots of a profile are free.
-function placement.best(profiles, free_in, id, weights)
-    profiles = most_specialised(profiles, free_in)
-    local found, best, most, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
-    local rows = marks.has_hint(id) and add_holders(found, locality.holders(id), profiles) or {}
+-- Adds those of `holders`, a list, that `free_holders` returns to the workers of `found`; of very many some. RETURNS a
+-- table: worker -> true, of these.
+local function add_holders(found, holders, profiles, known)
+    local are_hits, number = {}, 0
+    local idle_since = #holders > 0 and free_holders(holders, profiles, known) or {}
+    for _, worker in ipairs(holders) do
+        if idle_since[worker] and number < protocol.MOST_FREE_HOLDERS then
+            number, are_hits[worker], found[worker] = number + 1, true, idle_since[worker]
+        end
+    end
+    return are_hits
+end
+
+-- RETURNS the best worker for job `id` among those of `profiles`, the most specialised ones with a free slot. `known`:
+-- what earlier calls have read that still holds, tables: profile -> number of its free workers (`sizes`), and worker ->
+-- its row (`rows`).
+function placement.best(profiles, known, id, weights)
+    local found, best, most, best_since = sample_of(profiles, known, id, weights.sample), nil, nil, nil
+    local are_hits = marks.has_hint(id) and add_holders(found, locality.holders(id), profiles, known) or {}
     for worker, since in pairs(found) do
-        local free, priority = unpack(rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority"), 1, 2)
-        local points = (tonumber(priority) or 0) * weights.priority + (rows[worker] and weights.locality or 0)
+        local free, priority = unpack(row_of(worker, known), 1, 2)
+        local points = (tonumber(priority) or 0) * weights.priority + (are_hits[worker] and weights.locality or 0)
             + (tonumber(free) or 0) * weights.free
         if not best or points > most
             or (points == most and (since < best_since or (since == best_since and worker < best))) then
