@@ -89,6 +89,21 @@ local function sample_of(profiles, known, id, most)
     return found
 end
 
+-- RETURNS what is known of free workers in a call: profile -> their number (`sizes`); worker -> its row (`rows`).
+function placement.knows_nothing()
+    return { sizes = {}, rows = {} }
+end
+
+-- Slots of these `profiles`, and of these `workers`, tables by their names, were written anew.
+function placement.forget(known, profiles, workers_changed)
+    for profile in pairs(profiles) do
+        known.sizes[profile] = nil
+    end
+    for worker in pairs(workers_changed) do
+        known.rows[worker] = nil
+    end
+end
+
 -- RETURNS what the row of `worker` says: free slots, priority and profile.
 local function row_of(worker, known)
     known.rows[worker] = known.rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
@@ -132,8 +147,7 @@ local function add_holders(found, holders, profiles, known)
 end
 
 -- RETURNS the best worker for job `id` among those of `profiles`, the most specialised ones with a free slot. `known`:
--- what earlier calls have read that still holds, tables: profile -> number of its free workers (`sizes`), and worker ->
--- its row (`rows`).
+-- what earlier choices of this call have read (`knows_nothing`).
 function placement.best(profiles, known, id, weights)
     local found, best, most, best_since = sample_of(profiles, known, id, weights.sample), nil, nil, nil
     local are_hits = marks.has_hint(id) and add_holders(found, locality.holders(id), profiles, known) or {}

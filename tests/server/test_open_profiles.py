@@ -1,0 +1,84 @@
+"""Of very many profiles, which has the free slot that a job goes to, on a real server."""
+
+import random
+
+import pytest
+
+from celery_affinity.rules.new_job import NewJob
+from celery_affinity.rules.placement import choose_by_points, placement
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.shared_settings import DEFAULTS, shared
+from celery_affinity.rules.slot import FreeWorker, choose
+from celery_affinity.server.arguments import Joining
+from celery_affinity.server.scheduler import Scheduler
+
+from ..support.clocked import ClockedScheduler
+from ..support.counting import Counting
+from ..support.scripted_fleet import ScriptedFleet
+
+WEIGHTED = {"placement": "weighted"}
+TYPES = [f"own{number}" for number in range(12)]
+
+
+def joinings(drawn, profiles, share_free):
+    """Return so many workers of "pdf" and other types, mostly each with a profile of its own.
+
+    *share_free*: how many have a slot; None: those that serve the most types.
+    """
+    for number in range(profiles):
+        types = ["pdf", *drawn.sample(TYPES, drawn.randint(0, 4))]
+        is_free = len(types) > 3 if share_free is None else drawn.random() < share_free
+        yield Joining(f"w{number:03}", f"w{number:03}@host", types, int(is_free))
+
+
+def as_free(joining, since_us):
+    return FreeWorker(joining.worker, frozenset(joining.types), since_us, profile=joining.profile)
+
+
+@pytest.mark.parametrize("settings", [{}, WEIGHTED], ids=["idle", "weighted"])
+@pytest.mark.parametrize("share_free", [0.0, 0.03, 0.1, 0.5, None])
+@pytest.mark.parametrize("in_one_call", [True, False], ids=["one call", "a call each"])
+def test_the_most_specialised_free_slot_is_found_among_many_profiles(redis_client, settings, share_free, in_one_call):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.scheduler.configure(settings)
+    drawn = random.Random(f"{settings} {share_free} {in_one_call}")
+    free = []
+    for joining in joinings(drawn, 150, share_free):
+        fleet.scheduler.advance(1)
+        fleet.scheduler.join(joining, shared(Settings()))
+        if joining.slots:
+            free.append(as_free(joining, fleet.scheduler.now_us))
+    by = placement({**DEFAULTS, **settings})
+    wanted = [drawn.choice(["pdf", *TYPES]) for _ in range(10)]
+    if in_one_call:
+        fleet.scheduler.pause("*")
+    for number, type_ in enumerate(wanted):
+        fleet.scheduler.advance(1)
+        fleet.publish(f"job{number}", type_)
+    if in_one_call:
+        fleet.scheduler.configure({"priority_percentage": "0"})  # the oldest goes first
+        fleet.scheduler.resume("*")
+    for number, type_ in enumerate(wanted):
+        job_id = f"job{number}"
+        best = choose_by_points(type_, free, job_id, by) if by else choose(type_, free)
+        holder = redis_client.hget(fleet.scheduler.keys.key("job", job_id), "worker")
+        assert (holder and holder.decode()) == (best.id if best else None), job_id
+        free = [each for each in free if each is not best]
+
+
+def test_many_types_of_many_profiles_cost_about_a_command_each(redis_client):
+    scheduler = Counting(redis_client, Keys())
+    drawn = random.Random(1)
+    for number in range(400):
+        scheduler.join(Joining(f"w{number}", f"w{number}@host", drawn.sample(TYPES, 5), 0), shared(Settings()))
+    scheduler.join(Joining("large", "large@host", TYPES, 0), shared(Settings()))
+    jobs = [NewJob(f"job-{type_}", type_, "message") for type_ in TYPES]
+    Scheduler(redis_client, scheduler.keys).publish(*jobs)
+    scheduler.calls.clear()
+    scheduler.sync("large", [], slots=1, other=0, draining=False)
+    assert redis_client.hlen(scheduler.keys.key("claims", "large")) == 1
+    assert scheduler.most("zmscore") == len(TYPES)
+    assert scheduler.most("hgetall") == 2  # one of the worker's own claims
+    assert scheduler.most("zrange") < 10
+    assert scheduler.most("hget") < 30
