@@ -1,6 +1,7 @@
 """Of very many profiles, which has the free slot that a job goes to, on a real server."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,32 @@ def test_the_most_specialised_free_slot_is_found_among_many_profiles(redis_clien
         holder = redis_client.hget(fleet.scheduler.keys.key("job", job_id), "worker")
         assert (holder and holder.decode()) == (best.id if best else None), job_id
         free = [each for each in free if each is not best]
+
+
+@pytest.mark.parametrize("sample_size", [1, 10, 30, 0])
+def test_of_many_alike_workers_a_sample_is_compared(redis_client, sample_size):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    settings = {**WEIGHTED, "sample_size": str(sample_size)}
+    fleet.scheduler.configure(settings)
+    drawn = random.Random(sample_size)
+    free = []
+    for number in range(45):
+        fleet.scheduler.advance(1)
+        joining = Joining(
+            f"w{number:02}",
+            f"w{number:02}@host",
+            ["pdf", TYPES[number % 5 * number % 4]],
+            1,
+            priority=drawn.randrange(9),
+        )
+        fleet.scheduler.join(joining, shared(Settings(placement="weighted", sample_size=sample_size)))
+        free.append(replace(as_free(joining, fleet.scheduler.now_us), priority=joining.priority))
+    for number in range(45):
+        fleet.scheduler.advance(1)
+        fleet.publish(f"job{number}", "pdf")
+        best = choose_by_points("pdf", free, f"job{number}", placement({**DEFAULTS, **settings}))
+        assert redis_client.hget(fleet.scheduler.keys.key("job", f"job{number}"), "worker").decode() == best.id
+        free.remove(best)
 
 
 def test_many_types_of_many_profiles_cost_about_a_command_each(redis_client):

@@ -1,6 +1,7 @@
 -- open_profiles: which profiles have a free slot, for a view of all slots (`which_slot`). Reads only as many as it
 -- needs: some profiles of a type; and if none of these has a free slot, once all profiles that have one.
-local FIRST, LAST = 50, "49" -- number of profiles of a type that are read at first; and the last one of these
+local FIRST, LAST = 20, "19" -- number of profiles of a type that are read at first; and the last one of these
+local NEXT = 100 -- then so many; and then as many as there are
 local ASKED_TOGETHER = 10 -- profiles: the free slots of more are asked for with one command
 local FEW_OPEN = 50 -- if no more profiles have a free slot, these alone are looked up for each type
 
@@ -76,7 +77,8 @@ end
 local function read_page(open, type, before)
     local first, last, most = "0", LAST, FIRST -- mostly; the text of a number costs 2,000 instructions
     if before > 0 then
-        first, last, most = before, before + protocol.MOST_UNPACKED - 1, protocol.MOST_UNPACKED
+        most = before == FIRST and NEXT or protocol.MOST_UNPACKED
+        first, last = before, before + most - 1
     end
     local page = redis.call("ZRANGE", key.serving(type), first, last, "WITHSCORES")
     local number, length = 0, #page

@@ -3,7 +3,8 @@
 -- weights, so that a claim which reads that key anyway finds them, and no other one looks.
 -- Cost: one command for each worker of the sample.
 placement.FIELD = "!placing"
-local FEW_PROFILES = 10
+local FEW_PROFILES = 10 -- the free workers of so many are asked which of them hold a hint; else the holders are asked
+local MOST_ASKED = 10 -- so many of these at most
 local NAMES = {
     "placement", "locality_bonus", "tenant_turns",
     "placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size",
@@ -54,64 +55,47 @@ function placement.read(text)
     return meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
 end
 
--- RETURNS members of the sets of free workers of `profiles` with the ranks from `first` to `last` in all of them
--- together, each with the time since when it is idle. `sizes`: of the sets.
-local function ranked(profiles, sizes, first, last, found)
-    local before = 0
-    for nth, profile in ipairs(profiles) do
-        local from, to = math.max(0, first - before), math.min(sizes[nth] - 1, last - before)
-        if from <= to then
-            local members = redis.call("ZRANGE", key.free(profile), from, to, "WITHSCORES")
-            for i = 1, #members, 2 do
-                found[members[i]] = tonumber(members[i + 1])
-            end
-        end
-        before = before + sizes[nth]
+-- Adds the free workers of a profile from rank `first` to `last`, each with the time since when it is idle, to `found`.
+-- RETURNS their number.
+local function add_ranked(found, profile, first, last)
+    local members = redis.call("ZRANGE", key.free(profile), first, last, "WITHSCORES")
+    for i = 1, #members, 2 do
+        found[members[i]] = tonumber(members[i + 1])
     end
+    return #members / 2
 end
 
--- RETURNS a sample of the free workers of `profiles`, a table: worker -> since when it is idle. It begins at a rank
--- that follows from the id of the job, so that each job meets others.
-local function sample_of(profiles, known, id, most)
-    local sizes, sum, found = {}, 0, {}
-    for nth, profile in ipairs(profiles) do
-        known.sizes[profile] = known.sizes[profile] or redis.call("ZCARD", key.free(profile))
-        sizes[nth] = known.sizes[profile]
-        sum = sum + sizes[nth]
+-- RETURNS a sample of the free workers of `profiles`, a table: worker -> since when it is idle. It begins at a profile,
+-- and at a rank there, that follow from the id of the job, so that each job meets others; and goes on with the next
+-- profiles, in a circle. `most`: number of workers; 0: all.
+local function sample_of(profiles, id, most)
+    local found, number = {}, tonumber(string.sub(redis.sha1hex(id), 1, 8), 16)
+    local begin = number % #profiles
+    local left, rank = most > 0 and most or math.huge, 0
+    if most > 0 then
+        rank = math.floor(number / #profiles) % math.max(1, redis.call("ZCARD", key.free(profiles[begin + 1])))
     end
-    if most == 0 or sum <= most then
-        ranked(profiles, sizes, 0, sum - 1, found)
-        return found
+    for nth = begin, begin + #profiles - 1 do
+        local first = nth == begin and rank or 0
+        left = left - add_ranked(found, profiles[nth % #profiles + 1], first, most > 0 and first + left - 1 or -1)
+        if left == 0 then
+            return found
+        end
     end
-    local first = tonumber(string.sub(redis.sha1hex(id), 1, 8), 16) % sum
-    ranked(profiles, sizes, first, first + most - 1, found)
-    ranked(profiles, sizes, 0, first + most - 1 - sum, found) -- goes on at the beginning
+    if rank > 0 then
+        add_ranked(found, profiles[begin + 1], 0, math.min(rank, left) - 1)
+    end
     return found
 end
 
--- RETURNS what is known of free workers in a call: profile -> their number (`sizes`); worker -> its row (`rows`).
-function placement.knows_nothing()
-    return { sizes = {}, rows = {} }
-end
-
--- Slots of these `profiles`, and of these `workers`, tables by their names, were written anew.
-function placement.forget(known, profiles, workers_changed)
-    for profile in pairs(profiles) do
-        known.sizes[profile] = nil
-    end
-    for worker in pairs(workers_changed) do
-        known.rows[worker] = nil
-    end
-end
-
--- RETURNS what the row of `worker` says: free slots, priority and profile.
-local function row_of(worker, known)
-    known.rows[worker] = known.rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
-    return known.rows[worker]
+-- RETURNS what the row of `worker` says: free slots, priority and profile. `rows`: those that were read.
+local function row_of(worker, rows)
+    rows[worker] = rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
+    return rows[worker]
 end
 
 -- RETURNS those of `holders`, a list, that have a free slot and one of `profiles`: worker -> since when it is idle.
-local function free_holders(holders, profiles, known)
+local function free_holders(holders, profiles, rows)
     local idle_since, is_among = {}, {}
     if #profiles <= FEW_PROFILES then -- less to ask than the row of each holder
         for _, profile in ipairs(profiles) do
@@ -124,8 +108,9 @@ local function free_holders(holders, profiles, known)
     for _, profile in ipairs(profiles) do
         is_among[profile] = true
     end
-    for _, worker in ipairs(holders) do
-        local free, _, profile = unpack(row_of(worker, known), 1, 3)
+    for nth = 1, math.min(#holders, MOST_ASKED) do
+        local worker = holders[nth]
+        local free, _, profile = unpack(row_of(worker, rows), 1, 3)
         if is_among[profile] and tonumber(free or 0) > 0 then
             idle_since[worker] = tonumber(redis.call("ZSCORE", key.free(profile), worker) or nil)
         end
@@ -135,9 +120,9 @@ end
 
 -- Adds those of `holders`, a list, that `free_holders` returns to the workers of `found`; of very many some. RETURNS a
 -- table: worker -> true, of these.
-local function add_holders(found, holders, profiles, known)
+local function add_holders(found, holders, profiles, rows)
     local are_hits, number = {}, 0
-    local idle_since = #holders > 0 and free_holders(holders, profiles, known) or {}
+    local idle_since = #holders > 0 and free_holders(holders, profiles, rows) or {}
     for _, worker in ipairs(holders) do
         if idle_since[worker] and number < protocol.MOST_FREE_HOLDERS then
             number, are_hits[worker], found[worker] = number + 1, true, idle_since[worker]
@@ -146,13 +131,13 @@ local function add_holders(found, holders, profiles, known)
     return are_hits
 end
 
--- RETURNS the best worker for job `id` among those of `profiles`, the most specialised ones with a free slot. `known`:
--- what earlier choices of this call have read (`knows_nothing`).
-function placement.best(profiles, known, id, weights)
-    local found, best, most, best_since = sample_of(profiles, known, id, weights.sample), nil, nil, nil
-    local are_hits = marks.has_hint(id) and add_holders(found, locality.holders(id), profiles, known) or {}
+-- RETURNS the best worker for job `id` among those of `profiles`, the most specialised ones with a free slot. `rows`:
+-- what earlier choices have read that still holds: worker -> its row.
+function placement.best(profiles, rows, id, weights)
+    local found, best, most, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
+    local are_hits = marks.has_hint(id) and add_holders(found, locality.holders(id), profiles, rows) or {}
     for worker, since in pairs(found) do
-        local free, priority = unpack(row_of(worker, known), 1, 2)
+        local free, priority = unpack(row_of(worker, rows), 1, 2)
         local points = (tonumber(priority) or 0) * weights.priority + (are_hits[worker] and weights.locality or 0)
             + (tonumber(free) or 0) * weights.free
         if not best or points > most

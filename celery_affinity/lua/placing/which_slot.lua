@@ -48,8 +48,10 @@ function which_slot.view()
     -- Writes the slots that got jobs in this call, so that the server's keys say which are free.
     local function write_occupied()
         view.write()
-        open.known = open.known or placement.knows_nothing()
-        placement.forget(open.known, open.occupied, changed)
+        open.rows = open.rows or {}
+        for worker in pairs(changed) do
+            open.rows[worker] = nil
+        end
         open_profiles.written(open)
         counted, changed, changed_in, idle = {}, {}, {}, {}
     end
@@ -71,7 +73,7 @@ function which_slot.view()
         local nth, profile, size = open_profiles.first(open, type)
         if nth and view.weights then
             write_occupied()
-            best = placement.best(open_profiles.most_specialised(open, type), open.known, id, view.weights)
+            best = placement.best(open_profiles.most_specialised(open, type), open.rows, id, view.weights)
             nth = nil
         end
         while nth and size == (best_size or size) and compared < protocol.MOST_COMPARED do
