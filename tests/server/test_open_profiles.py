@@ -22,14 +22,14 @@ WEIGHTED = {"placement": "weighted"}
 TYPES = [f"own{number}" for number in range(12)]
 
 
-def joinings(drawn, profiles, share_free):
+def joinings(drawn, profiles, free):
     """Return so many workers of "pdf" and other types, mostly each with a profile of its own.
 
-    *share_free*: how many have a slot; None: those that serve the most types.
+    *free*: the share that have a slot, or numbers of types: those that serve so many have one.
     """
     for number in range(profiles):
         types = ["pdf", *drawn.sample(TYPES, drawn.randint(0, 4))]
-        is_free = len(types) > 3 if share_free is None else drawn.random() < share_free
+        is_free = len(types) in free if isinstance(free, range) else drawn.random() < free
         yield Joining(f"w{number:03}", f"w{number:03}@host", types, int(is_free))
 
 
@@ -38,14 +38,14 @@ def as_free(joining, since_us):
 
 
 @pytest.mark.parametrize("settings", [{}, WEIGHTED], ids=["idle", "weighted"])
-@pytest.mark.parametrize("share_free", [0.0, 0.03, 0.1, 0.5, None])
+@pytest.mark.parametrize("open_ones", [0.0, 0.03, 0.1, 0.5, range(3, 4), range(4, 9)], ids=str)
 @pytest.mark.parametrize("in_one_call", [True, False], ids=["one call", "a call each"])
-def test_the_most_specialised_free_slot_is_found_among_many_profiles(redis_client, settings, share_free, in_one_call):
+def test_the_most_specialised_free_slot_is_found_among_many_profiles(redis_client, settings, open_ones, in_one_call):
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.scheduler.configure(settings)
-    drawn = random.Random(f"{settings} {share_free} {in_one_call}")
+    drawn = random.Random(f"{settings} {open_ones} {in_one_call}")
     free = []
-    for joining in joinings(drawn, 150, share_free):
+    for joining in joinings(drawn, 150, open_ones):
         fleet.scheduler.advance(1)
         fleet.scheduler.join(joining, shared(Settings()))
         if joining.slots:
