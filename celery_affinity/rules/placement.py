@@ -4,6 +4,7 @@
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -45,11 +46,15 @@ def sample(workers: Sequence[FreeWorker], job_id: str, size: int) -> list[FreeWo
     """Return *size* of *workers* for the job *job_id*; 0: all of them.
 
     The workers are sorted by profile, and those of a profile by the time when they became idle. The sample is *size*
-    neighbours in this order. The id alone determines the first of them.
+    neighbours in this order. The id determines the first of them: its profile, and its place among those of that.
     """
     if size == 0 or len(workers) <= size:
         return [*workers]
-    first = int(hashlib.sha1(job_id.encode(), usedforsecurity=False).hexdigest()[:8], 16) % len(workers)
+    number = int(hashlib.sha1(job_id.encode(), usedforsecurity=False).hexdigest()[:8], 16)
+    sizes = Counter(each.profile for each in workers)
+    profiles = [*sizes]
+    nth, place = number % len(profiles), number // len(profiles)
+    first = sum(sizes[each] for each in profiles[:nth]) + place % sizes[profiles[nth]]
     return [workers[nth % len(workers)] for nth in range(first, first + size)]
 
 

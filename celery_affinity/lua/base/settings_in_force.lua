@@ -15,10 +15,10 @@ function settings_in_force.read()
     return setmetatable({}, read_when_needed)
 end
 
-local meanings = kept.cache()
+local meanings, by_words = kept.cache(), kept.cache() -- of texts with a time, and of texts without
 
--- RETURNS the settings that a text, field `for_claims`, says, by name; those of no text have their defaults.
-local function meaning_of(text)
+-- RETURNS the settings that words say, by name; those of no text have their defaults.
+local function read_words(text)
     local found, words = { standings = kept.cache() }, string.gmatch(text, "%S+")
     for _, name in ipairs(defaults.FOR_A_CLAIM) do
         local word, default = words(), defaults.OF[name]
@@ -28,12 +28,18 @@ local function meaning_of(text)
     return found
 end
 
+-- RETURNS what field `for_claims` says: texts that differ in their time alone say the same.
+local function meaning_of(text)
+    local words = string.match(text, "^(.*) %d+$") or text
+    return by_words.of[words] or kept.keep(by_words, words, read_words(words))
+end
+
 -- RETURNS the settings by which a claim chooses that has a choice of jobs: a table for many calls, which also keeps
 -- what `best_heads` makes of them, and the points of a type with one slot (`most_rarity`). A change writes them as one
--- text, so that a claim reads one field. Another change of slots has another text too, and so another table.
+-- text, so that a claim reads one field: a second value. A change of slots makes another text of the same settings.
 function settings_in_force.for_a_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""
-    return meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
+    return meanings.of[text] or kept.keep(meanings, text, meaning_of(text)), text
 end
 
 -- RETURNS that text, of the settings as they are now. `last`: the text so far, false or nil for none. The last word is

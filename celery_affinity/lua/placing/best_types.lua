@@ -1,8 +1,8 @@
 -- best_types: which head goes first of those of several types, where a free slot fits all of them, and a type's rarity
 -- goes by all its slots. The points of each type are kept, as they were at one time, for these heads: those of slow
 -- heads (`best_heads`) grow alike, and those of fast heads. So a claim looks at two numbers of a type, and works them
--- out only if its heads are others. The numbers of slots are read when the points are made: after a change of slots,
--- `settings` is another table.
+-- out only if its heads are others. The numbers of slots are read when the points are made: a change of slots, or of
+-- settings, makes another `text` (`settings_in_force.for_a_claim`).
 local NONE = -1 / 0
 
 local fleets = kept.cache(protocol.MOST_FLEETS) -- prefix of a fleet's keys -> list of types -> their points
@@ -15,13 +15,13 @@ end
 -- RETURNS a table for the points of `types` by these settings at the time of now, by position: what they have for being
 -- rare; the heads that they are of; place and points of the best slow head, and of the best fast one; and of all, until
 -- when they hold.
-local function new_points(types, settings)
+local function new_points(types, settings, text)
     local rarity = {}
     for nth, slots in ipairs(lanes.fields(key.capacity, types)) do
         rarity[nth] = score.rarity(slots or 1, settings)
     end
     return {
-        settings = settings, made_us = call.now_us, until_us = math.huge, rarity = rarity, heads = {},
+        settings = settings, text = text, made_us = call.now_us, until_us = math.huge, rarity = rarity, heads = {},
         slow = {}, slow_place = {}, fast = {}, fast_place = {},
     }
 end
@@ -47,13 +47,13 @@ local function is_older(points, nth, places, other, others_places)
 end
 
 -- RETURNS the points of `types` by now.
-local function points_of(types, settings)
+local function points_of(types, settings, text)
     local lists = of_fleet()
     local points, now_us = lists.of[types], call.now_us
     if not points then
-        return kept.keep(lists, types, new_points(types, settings))
-    elseif points.settings ~= settings or now_us < points.made_us or now_us > points.until_us then
-        points = new_points(types, settings)
+        return kept.keep(lists, types, new_points(types, settings, text))
+    elseif points.text ~= text or now_us < points.made_us or now_us > points.until_us then
+        points = new_points(types, settings, text)
         lists.of[types] = points
     end
     return points
@@ -62,7 +62,7 @@ end
 -- RETURNS the type whose head goes first, and the place of this head; nil if there is none.
 local function first_type(choice)
     local types, heads = choice.types, choice.heads
-    local points = points_of(types, choice.settings)
+    local points = points_of(types, choice.settings, choice.text)
     local its_heads, slow, fast = points.heads, points.slow, points.fast
     local most_slow, first_slow, most_fast, first_fast = NONE, nil, NONE, nil
     for nth = 1, #types do
@@ -112,6 +112,9 @@ function best_types.may_choose(settings)
 end
 
 -- RETURNS a choice, as `which_job.among` does, among the jobs of `types`, a list that is kept for many calls.
-function best_types.choice(types, heads, settings)
-    return { types = types, heads = heads, settings = settings, first = first, popped = popped, changed = changed }
+function best_types.choice(types, heads, settings, text)
+    return {
+        types = types, heads = heads, settings = settings, text = text, first = first, popped = popped,
+        changed = changed,
+    }
 end

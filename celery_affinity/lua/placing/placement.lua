@@ -3,6 +3,8 @@
 -- weights, so that a claim which reads that key anyway finds them, and no other one looks.
 -- Cost: one command for each worker of the sample.
 placement.FIELD = "!placing"
+local FEW_PROFILES = 10 -- the free workers of so many are asked which of them hold a hint; else the holders are asked
+local MOST_ASKED = 10 -- so many of these at most
 local NAMES = {
     "placement", "locality_bonus", "tenant_turns",
     "placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size",
@@ -53,83 +55,90 @@ function placement.read(text)
     return meanings.of[text] or kept.keep(meanings, text, meaning_of(text))
 end
 
--- RETURNS members of the sets of free workers of `profiles` with the ranks from `first` to `last` in all of them
--- together, each with the time since when it is idle. `sizes`: of the sets.
-local function ranked(profiles, sizes, first, last, found)
-    local before = 0
-    for nth, profile in ipairs(profiles) do
-        local from, to = math.max(0, first - before), math.min(sizes[nth] - 1, last - before)
-        if from <= to then
-            local members = redis.call("ZRANGE", key.free(profile), from, to, "WITHSCORES")
-            for i = 1, #members, 2 do
-                found[members[i]] = tonumber(members[i + 1])
+-- Adds the free workers of a profile from rank `first` to `last`, each with the time since when it is idle, to `found`.
+-- RETURNS their number.
+local function add_ranked(found, profile, first, last)
+    local members = redis.call("ZRANGE", key.free(profile), first, last, "WITHSCORES")
+    for i = 1, #members, 2 do
+        found[members[i]] = tonumber(members[i + 1])
+    end
+    return #members / 2
+end
+
+-- RETURNS a sample of the free workers of `profiles`, a table: worker -> since when it is idle. It begins at a profile,
+-- and at a rank there, that follow from the id of the job, so that each job meets others; and goes on with the next
+-- profiles, in a circle. `most`: number of workers; 0: all.
+local function sample_of(profiles, id, most)
+    local found, number = {}, tonumber(string.sub(redis.sha1hex(id), 1, 8), 16)
+    local begin = number % #profiles
+    local left, rank = most > 0 and most or math.huge, 0
+    if most > 0 then
+        rank = math.floor(number / #profiles) % math.max(1, redis.call("ZCARD", key.free(profiles[begin + 1])))
+    end
+    for nth = begin, begin + #profiles - 1 do
+        local first = nth == begin and rank or 0
+        left = left - add_ranked(found, profiles[nth % #profiles + 1], first, most > 0 and first + left - 1 or -1)
+        if left == 0 then
+            return found
+        end
+    end
+    if rank > 0 then
+        add_ranked(found, profiles[begin + 1], 0, math.min(rank, left) - 1)
+    end
+    return found
+end
+
+-- RETURNS what the row of `worker` says: free slots, priority and profile. `rows`: those that were read.
+local function row_of(worker, rows)
+    rows[worker] = rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
+    return rows[worker]
+end
+
+-- RETURNS those of `holders`, a list, that have a free slot and one of `profiles`: worker -> since when it is idle.
+local function free_holders(holders, profiles, rows)
+    local idle_since, is_among = {}, {}
+    if #profiles <= FEW_PROFILES then -- less to ask than the row of each holder
+        for _, profile in ipairs(profiles) do
+            for nth, since in ipairs(redis.call("ZMSCORE", key.free(profile), unpack(holders))) do
+                idle_since[holders[nth]] = tonumber(since) or idle_since[holders[nth]]
             end
         end
-        before = before + sizes[nth]
+        return idle_since
     end
-end
-
--- RETURNS a sample of the free workers of `profiles`, a table: worker -> since when it is idle. It begins at a rank
--- that follows from the id of the job, so that each job meets others.
-local function sample_of(profiles, id, most)
-    local sizes, sum, found = {}, 0, {}
-    for nth, profile in ipairs(profiles) do
-        sizes[nth] = redis.call("ZCARD", key.free(profile))
-        sum = sum + sizes[nth]
-    end
-    if most == 0 or sum <= most then
-        ranked(profiles, sizes, 0, sum - 1, found)
-        return found
-    end
-    local first = tonumber(string.sub(redis.sha1hex(id), 1, 8), 16) % sum
-    ranked(profiles, sizes, first, first + most - 1, found)
-    ranked(profiles, sizes, 0, first + most - 1 - sum, found) -- goes on at the beginning
-    return found
-end
-
--- RETURNS the most specialised of `profiles`, each with its size, that have a free slot; of very many, some.
-local function most_specialised(profiles, free_in)
-    local found, found_size = {}, 0
-    for i = 1, #profiles, 2 do
-        local profile, size = profiles[i], tonumber(profiles[i + 1])
-        if #found > 0 and size > found_size or #found == protocol.MOST_COMPARED then
-            break
-        elseif free_in(profile) > 0 then
-            found[#found + 1], found_size = profile, size
-        end
-    end
-    return found
-end
-
--- Adds those of `holders`, a list, that have a free slot and one of `profiles` to the workers of `found`; of very many
--- some. RETURNS a table: worker -> what its row says, of these.
-local function add_holders(found, holders, profiles)
-    local is_among, rows, number = {}, {}, 0
     for _, profile in ipairs(profiles) do
         is_among[profile] = true
     end
-    for _, worker in ipairs(holders) do
-        local row = redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
-        if is_among[row[3]] and tonumber(row[1] or 0) > 0 then
-            number, rows[worker] = number + 1, row
-            found[worker] = found[worker] or tonumber(redis.call("ZSCORE", key.free(row[3]), worker) or nil)
-        end
-        if number == protocol.MOST_FREE_HOLDERS then
-            break
+    for nth = 1, math.min(#holders, MOST_ASKED) do
+        local worker = holders[nth]
+        local free, _, profile = unpack(row_of(worker, rows), 1, 3)
+        if is_among[profile] and tonumber(free or 0) > 0 then
+            idle_since[worker] = tonumber(redis.call("ZSCORE", key.free(profile), worker) or nil)
         end
     end
-    return rows
+    return idle_since
 end
 
--- RETURNS the best worker for job `id` among the most specialised ones of `profiles`, each with its size, the smallest
--- first; nil for none. `free_in`: a function that returns how many slots of a profile are free.
-function placement.best(profiles, free_in, id, weights)
-    profiles = most_specialised(profiles, free_in)
+-- Adds those of `holders`, a list, that `free_holders` returns to the workers of `found`; of very many some. RETURNS a
+-- table: worker -> true, of these.
+local function add_holders(found, holders, profiles, rows)
+    local are_hits, number = {}, 0
+    local idle_since = #holders > 0 and free_holders(holders, profiles, rows) or {}
+    for _, worker in ipairs(holders) do
+        if idle_since[worker] and number < protocol.MOST_FREE_HOLDERS then
+            number, are_hits[worker], found[worker] = number + 1, true, idle_since[worker]
+        end
+    end
+    return are_hits
+end
+
+-- RETURNS the best worker for job `id` among those of `profiles`, the most specialised ones with a free slot. `rows`:
+-- what earlier choices have read that still holds: worker -> its row.
+function placement.best(profiles, rows, id, weights)
     local found, best, most, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
-    local rows = marks.has_hint(id) and add_holders(found, locality.holders(id), profiles) or {}
+    local are_hits = marks.has_hint(id) and add_holders(found, locality.holders(id), profiles, rows) or {}
     for worker, since in pairs(found) do
-        local free, priority = unpack(rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority"), 1, 2)
-        local points = (tonumber(priority) or 0) * weights.priority + (rows[worker] and weights.locality or 0)
+        local free, priority = unpack(row_of(worker, rows), 1, 2)
+        local points = (tonumber(priority) or 0) * weights.priority + (are_hits[worker] and weights.locality or 0)
             + (tonumber(free) or 0) * weights.free
         if not best or points > most
             or (points == most and (since < best_since or (since == best_since and worker < best))) then

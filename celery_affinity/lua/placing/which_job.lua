@@ -127,9 +127,9 @@ end
 -- rarity; the place of the oldest head; and of all, once it is needed, the number of their slots.
 -- Tables that have places for some types need not grow with each.
 function which_job.among(types, heads, view, kept_back, served)
-    local settings = settings_in_force.for_a_claim()
+    local settings, text = settings_in_force.for_a_claim()
     if served and #types > 1 and view.fits_all and not kept_back and best_types.may_choose(settings) then
-        return best_types.choice(served, heads, settings)
+        return best_types.choice(served, heads, settings, text)
     end
     return {
         types = types, heads = heads, view = view, settings = settings, kept_back = kept_back,

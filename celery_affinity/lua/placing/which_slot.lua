@@ -2,46 +2,13 @@
 -- view is, and the view of one worker's slots, is in free_slots.
 -- A reason for the length: what a view knows lives in the locals of one function, for one call of an arrow.
 
-local ASKED_TOGETHER = 20 -- values, of ten profiles: the free slots of more are asked for with one command
-
 -- RETURNS the view. Its members are those of `free_slots.own`, but for `left`.
 function which_slot.view()
     local view = {}
-    local serving, free = {}, {} -- type -> profiles and their sizes; profile -> free slots that the server has
-    local occupied = {} -- profile -> slots that got a job in this call
+    local open = open_profiles.new()
     local counted = {} -- worker -> {worker, profile, left: free slots, was: free slots that the server has}
     local changed, changed_in = {}, {} -- worker -> the entry of `counted` that changed; profile -> those of its workers
     local idle, idle_since = {}, {} -- profile -> its longest idle worker that has not changed; since when, µs
-
-    -- Reads with one command what `free_in` would read profile by profile.
-    local function read_free(profiles)
-        for first = 1, #profiles, protocol.MOST_UNPACKED do
-            local some = {}
-            for i = first, math.min(first + protocol.MOST_UNPACKED - 1, #profiles), 2 do
-                some[#some + 1] = profiles[i]
-            end
-            for i, slots_free in ipairs(redis.call("HMGET", key.free_slots, unpack(some))) do
-                free[some[i]] = tonumber(slots_free) or 0
-            end
-        end
-    end
-
-    local function profiles_of(type)
-        if not serving[type] then
-            serving[type] = redis.call("ZRANGE", key.serving(type), "0", "-1", "WITHSCORES")
-            if #serving[type] > ASKED_TOGETHER then
-                read_free(serving[type])
-            end
-        end
-        return serving[type]
-    end
-
-    local function free_in(profile)
-        if not free[profile] then
-            free[profile] = tonumber(redis.call("HGET", key.free_slots, profile)) or 0
-        end
-        return free[profile] - (occupied[profile] or 0)
-    end
 
     -- Counts the free slots of `worker` before anything is written: an error for a spoiled row must come before a job
     -- is popped from its lane, or the job would be nowhere.
@@ -81,54 +48,41 @@ function which_slot.view()
     -- Writes the slots that got jobs in this call, so that the server's keys say which are free.
     local function write_occupied()
         view.write()
-        for profile, slots in pairs(occupied) do
-            free[profile] = free[profile] and free[profile] - slots
+        open.rows = open.rows or {}
+        for worker in pairs(changed) do
+            open.rows[worker] = nil
         end
-        counted, changed, changed_in, occupied, idle = {}, {}, {}, {}, {}
+        open_profiles.written(open)
+        counted, changed, changed_in, idle = {}, {}, {}, {}
     end
 
     function view.free_for(_, type)
-        local sum, profiles = 0, profiles_of(type)
-        for i = 1, #profiles, 2 do
-            sum = sum + free_in(profiles[i])
-        end
-        return sum
+        return open_profiles.free_for(open, type)
     end
 
     function view.any_free(_, type)
-        local profiles = profiles_of(type)
-        for i = 1, #profiles, 2 do
-            if free_in(profiles[i]) > 0 then
-                return true
-            end
-        end
-        return false
+        return open_profiles.first(open, type) ~= nil
     end
 
     -- RETURNS the most specialised worker with a free slot; of several the longest idle, then the one with the smaller
     -- id. Of very many profiles with a free slot, only some are compared. If settings say so (`view.weights`), the
     -- points that equally specialised workers have for job `id` come first.
     function view.best(_, type, id)
-        local profiles = profiles_of(type)
         local best, best_size, best_since
         local compared = 0
-        if view.weights then
+        local nth, profile, size = open_profiles.first(open, type)
+        if nth and view.weights then
             write_occupied()
-            best = placement.best(profiles, free_in, id, view.weights)
-            profiles = {}
+            best = placement.best(open_profiles.most_specialised(open, type), open.rows, id, view.weights)
+            nth = nil
         end
-        for i = 1, #profiles, 2 do
-            local profile, size = profiles[i], tonumber(profiles[i + 1])
-            if best and size > best_size or compared == protocol.MOST_COMPARED then
-                break
+        while nth and size == (best_size or size) and compared < protocol.MOST_COMPARED do
+            compared, best_size = compared + 1, size
+            local worker, since = longest_idle(profile)
+            if not best or since < best_since or (since == best_since and worker < best) then
+                best, best_since = worker, since
             end
-            if free_in(profile) > 0 then
-                compared = compared + 1
-                local worker, since = longest_idle(profile)
-                if not best or since < best_since or (since == best_since and worker < best) then
-                    best, best_size, best_since = worker, size, since
-                end
-            end
+            nth, profile, size = open_profiles.next(open, type, nth + 2, best_size)
         end
         if not best then
             error("spoiled free slots of type " .. type)
@@ -147,7 +101,7 @@ function which_slot.view()
             table.insert(changed_in[slot.profile], slot)
         end
         slot.left = slot.left - 1
-        occupied[slot.profile] = (occupied[slot.profile] or 0) + 1
+        open.occupied[slot.profile] = (open.occupied[slot.profile] or 0) + 1
     end
 
     function view.write()

@@ -58,7 +58,7 @@ FAULTS = (
         _OF_TYPES,
     ),
     Fault("base/settings_in_force", "math.max(before + 1, call.now_us)", "call.now_us", _TWICE),
-    Fault("placing/best_types", "points.settings ~= settings or ", "", _OF_TYPES),
+    Fault("placing/best_types", "points.text ~= text or ", "", _OF_TYPES),
     Fault("placing/best_types", "now_us < points.made_us or ", "", _SET_BACK),
     Fault("placing/best_types", " or now_us > points.until_us then", " then", _OF_TYPES),
     Fault("placing/best_types", "math.min(points.until_us, found.until_us)", "points.until_us", _OF_TYPES),
@@ -107,7 +107,7 @@ FAULTS = (
     Fault("placing/score", ">= priority_percentage", "> priority_percentage"),
     Fault("placing/score", "enqueued_us < others_enqueued_us", "enqueued_us > others_enqueued_us"),
     Fault("placing/score", "id < others_id", "id > others_id"),
-    Fault("placing/which_slot", "sum = sum + free_in(", "sum = free_in("),
+    Fault("placing/open_profiles", "sum = sum + free_in(", "sum = free_in("),
     Fault("placing/which_slot", "if not changed[members[i]] then", "if true then"),
     Fault("placing/which_slot", '"0", #others, ', '"0", 0, '),
     Fault("placing/which_slot", "if each.left > 0\n", "if true\n"),
@@ -115,8 +115,8 @@ FAULTS = (
         "placing/which_slot", "since == best_since and each.worker < best", "since == best_since and each.worker > best"
     ),
     Fault("placing/which_slot", "        slot.left = slot.left - 1\n", ""),
-    Fault("placing/which_slot", "        occupied[slot.profile] = (occupied[slot.profile] or 0) + 1\n", ""),
-    Fault("placing/which_slot", "if best and size > best_size or", "if best and size >= best_size or"),
+    Fault("placing/which_slot", "        open.occupied[slot.profile] = (open.occupied[slot.profile] or 0) + 1\n", ""),
+    Fault("placing/which_slot", "size == (best_size or size) and compared", "compared"),
     Fault(
         "placing/which_slot",
         "if not best or since < best_since or (since",
