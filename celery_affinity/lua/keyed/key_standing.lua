@@ -177,7 +177,7 @@ end
 -- Renews the keys that are to be renewed, and then those to which jobs have gone on, or from which they were called
 -- back. `gains`: whether the caller fills free slots with jobs that come into their lanes (`call.gained` gets their
 -- types). `is_left`: whether a job has left, which may have held up jobs that fit free slots. The loop ends: in each
--- sub-lane the oldest job stands, so each pass settles at least the oldest of those that were not settled.
+-- sub-lane the oldest job stands, so after each pass there is one job more, by age, that changes its place no more.
 function key_standing.renew_all(gains, is_left)
     local keys, renewed = key_rows.of_call(), {}
     keys.has_left, keys.called_back = is_left, false
