@@ -253,7 +253,8 @@ class Claims:
     def unfinished(self) -> int:
         """Return how many claims have neither ended, nor are about to, nor were given up: each has or wants a slot."""
         with self._lock:
-            return len(self._held) - len(self._ends) - len((self._given_up | self._ending) - self._ends.keys())
+            others = (self._given_up | self._ending) - self._ends.keys() if self._given_up or self._ending else ()
+            return len(self._held) - len(self._ends) - len(others)
 
     def unsettled_count(self) -> int:
         """Return how many claims have been neither acked nor rejected."""

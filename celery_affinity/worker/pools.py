@@ -38,10 +38,11 @@ def _prefork() -> Any:
 
 def size(pool: BasePool) -> int:
     """Return how many tasks *pool* can run at a time."""
-    if forks(pool) and pool._pool is None:
+    inner = getattr(pool, "_pool", None)
+    if inner is None and forks(pool):
         return 0  # terminated: Celery's own count fails
     # Celery before 5.7 counts only the running ones of gevent's greenlets.
-    greenlets: int | None = getattr(getattr(pool, "_pool", None), "size", None)
+    greenlets: int | None = getattr(inner, "size", None)
     return int(pool.num_processes) if greenlets is None else greenlets
 
 

@@ -7,6 +7,7 @@ import pytest
 from kombu.utils.limits import TokenBucket
 
 from celery_affinity.membership.held import EXPIRED
+from celery_affinity.worker import following as following_module
 
 from ..support.fleet import in_time
 from ..support.processes import wait_until
@@ -122,6 +123,24 @@ def test_what_can_wait_does_not_hold_up_a_start(blocks, writes, order):
     assert did[:3] == order
     following._go_on()
     assert "tell" in did
+
+
+@pytest.mark.parametrize(
+    ("seconds", "goes_on", "run"),
+    [(60, True, 3), (0, True, 1), (60, False, 1)],
+    ids=["short tasks", "tasks that take their time", "the worker is told to stop"],
+)
+def test_a_solo_worker_runs_short_tasks_in_one_iteration_of_its_loop(monkeypatch, seconds, goes_on, run):
+    monkeypatch.setattr(following_module, "_RUNS_FOR_S", seconds)
+    worker, ran = one_runs_and("pdf", "pdf", "pdf"), []
+    worker.end_one()
+    worker.host.goes_on = goes_on
+    worker.following._slots = Pool(None, blocks_the_loop=True, writes=False)
+    worker.following._hand_over = lambda claim, tag: ran.append(tag) or worker.reporting.end(tag)
+    worker.host.wake.reset_mock()
+    worker.following._go_on()
+    assert ran == [f"job{number}:{number}" for number in range(2, 2 + run)]
+    assert worker.host.wake.called, "the rest runs in the next iteration"
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))
