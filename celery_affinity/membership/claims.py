@@ -105,11 +105,17 @@ class Claims:
                 held.how, held.why = FAILED if why else "", why
                 held.ended_s = time.monotonic()
                 self._ends[tag] = held
-            elif outcome == ACKED:
+            elif outcome == ACKED and not held.is_ending:
                 self._acks[tag] = held
             else:
                 return False  # told with the end, which is near
         return True
+
+    def has_run(self, tag: str) -> None:
+        """Say that the task of a claim has ended: `end` has to follow."""
+        held = self._held.get(tag)
+        if held is not None:
+            held.is_ending = True
 
     def frees(self, tag: str) -> bool:
         """Say that the slot of a claim is free, whose end is near: its task has ended. Return False if it was before.

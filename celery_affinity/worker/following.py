@@ -167,11 +167,12 @@ class Following:
         if self._slots.blocks_the_loop:  # the start is the whole task, and the server can work meanwhile
             self.reporting.tell()
             self._run_what_follows()
-        elif self._start_what_follows() and pools.writes_at_once(self._consumer.pool):
-            self._host.wake()  # for the rest: first the pool writes
-        else:
-            self.reporting.tell()
-            self._make_what_starts_next()
+            return
+        if self._start_what_follows() and not pools.writes_at_once(self._consumer.pool, self._consumer.hub):
+            self._host.wake()  # for the rest: first the loop has the pool write
+            return
+        self.reporting.tell()
+        self._make_what_starts_next()
 
     def _make_what_starts_next(self) -> None:
         """Make the requests of as many jobs that are held as the pool has slots."""
@@ -274,7 +275,7 @@ class Following:
         """
         try:
             if self._start_as_many_as_fit():
-                pools.writes_to_idle_processes(self._consumer.pool, self._consumer.hub)
+                pools.writes_at_once(self._consumer.pool, self._consumer.hub)
         except (Exception, SystemExit) as exc:
             self._consumer.call_soon(_fail, exc)
 
