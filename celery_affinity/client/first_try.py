@@ -70,8 +70,9 @@ def _left_in(properties: object) -> object:
     """Return the traces in a message's properties: only the plain options, if stock Celery sent the message."""
     if not isinstance(properties, Mapping):
         return None
-    said = {name: properties[name] for name in call_options.PLAIN if name in properties}
-    return properties.get(PROPERTY, said or None)
+    if PROPERTY in properties:
+        return properties[PROPERTY]
+    return {name: properties[name] for name in call_options.PLAIN if name in properties} or None
 
 
 def moved(left: object, on_demand: bool) -> dict[str, object]:

@@ -11,6 +11,9 @@ from .host import Pool
 _OTHER_INTERVAL_S = 0.5
 
 
+_NOTHING: frozenset[str] = frozenset()
+
+
 class Capacity:
     """The slots of *pool*, some of which *claims* take."""
 
@@ -54,11 +57,13 @@ class Capacity:
 
     @property
     def lent(self) -> int:
-        return self._lending().lent
+        return self._lending().lent if self._waiting else 0
 
     @property
     def unwanted(self) -> frozenset[str]:
         """Types from which the worker is to withdraw, whether the server was told or not."""
+        if not self._waiting and not self._avoided:
+            return _NOTHING
         return self._lending().withdrawn | self._avoided.intersection(self.types)
 
     def _lending(self) -> Lending:

@@ -105,11 +105,17 @@ class Claims:
                 held.how, held.why = FAILED if why else "", why
                 held.ended_s = time.monotonic()
                 self._ends[tag] = held
-            elif outcome == ACKED:
+            elif outcome == ACKED and not held.is_ending:
                 self._acks[tag] = held
             else:
                 return False  # told with the end, which is near
         return True
+
+    def has_run(self, tag: str) -> None:
+        """Say that the task of a claim has ended: `end` has to follow."""
+        held = self._held.get(tag)
+        if held is not None:
+            held.is_ending = True
 
     def frees(self, tag: str) -> bool:
         """Say that the slot of a claim is free, whose end is near: its task has ended. Return False if it was before.
@@ -253,7 +259,8 @@ class Claims:
     def unfinished(self) -> int:
         """Return how many claims have neither ended, nor are about to, nor were given up: each has or wants a slot."""
         with self._lock:
-            return len(self._held) - len(self._ends) - len((self._given_up | self._ending) - self._ends.keys())
+            others = (self._given_up | self._ending) - self._ends.keys() if self._given_up or self._ending else ()
+            return len(self._held) - len(self._ends) - len(others)
 
     def unsettled_count(self) -> int:
         """Return how many claims have been neither acked nor rejected."""

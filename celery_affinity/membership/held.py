@@ -85,7 +85,7 @@ class Held:
     the error, in words. *void*: whether the claim is known to be the worker's no more. *waited_us*: time from the
     publish, or the ETA, until the claim arrived here. *on_demand*, *priority*: as its message says, the latter as the
     app counts it; None before it has a slot. *opened_in*: the recording that names the claim already. *stops_at_s*: the
-    end of the grace of a task that was asked to stop.
+    end of the grace of a task that was asked to stop. *is_ending*: whether the task has ended: `Claims.end` follows.
     """
 
     job_id: str
@@ -107,6 +107,7 @@ class Held:
     priority: object = None
     opened_in: str = ""
     stops_at_s: float | None = None
+    is_ending: bool = False
 
     def stop_within(self, grace_s: float) -> None:
         """Record that the task was asked to stop within that time."""

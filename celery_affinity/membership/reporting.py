@@ -73,6 +73,7 @@ class Reporting:
         The process of the task has nothing to do meanwhile, so all else that the end brings comes after this. Nothing
         is done in another thread than the event loop's, or for a pool without processes.
         """
+        self.claims.has_run(tag)
         if self.lookahead and self._pool.forks and self._host.in_flight is not None and self.claims.frees(tag):
             self._made_way = tag
             self._host.start_next()

@@ -26,14 +26,21 @@ logger = logging.getLogger(__name__)
 #: Factor by which a type's jobs take longer than before, or shorter, whose average is handed over at once.
 _HAS_CHANGED = 4
 
+#: Largest number of times of a type that wait to be added up.
+_MOST_TIMES = 1_000
+
 #: Shortest pause, s, between two times that changed averages are handed over before the heartbeat.
 _PAUSE_S = 1.0
 
 
 @dataclass
 class _Type:
-    """The sums of a type, and what is kept of it when they are handed over. *told_us*: the last average; None: none."""
+    """The sums of a type, and what is kept of it when they are handed over. *told_us*: the last average; None: none.
 
+    *times*: each with its kind, not added up so far: that can wait, and the next task's start should not.
+    """
+
+    times: list[tuple[str, int]] = field(default_factory=list)
     grown: Counter[str] = field(default_factory=Counter)
     ended: int = 0
     took_us: int = 0
@@ -52,6 +59,19 @@ class _Type:
             return False
         times = self.took_us / self.ended / self.told_us
         return not 1 / _HAS_CHANGED < times < _HAS_CHANGED
+
+    def add(self, kind: str, time_us: int) -> None:
+        self.times.append((kind, time_us))
+        if len(self.times) >= _MOST_TIMES:
+            self.add_up()
+
+    def add_up(self) -> None:
+        for kind, time_us in self.times:
+            self.grown[metrics.field(kind, metrics.bucket_of(time_us))] += 1
+            self.grown[metrics.sum_field(kind)] += metrics.within_us(time_us)
+            if kind in metrics.RUNS:
+                self.pace = averaged(self.pace, time_us)
+        self.times.clear()
 
     def handed_over(self, type_: str) -> TypeSums:
         """Return the sums, and begin anew."""
@@ -87,16 +107,15 @@ class Sums:
     def waited(self, type_: str, on_demand: bool, waited_us: int) -> None:
         """Add the wait of a job."""
         with self._lock:
-            self._add(self._of(type_), metrics.WAITS[on_demand], waited_us)
+            self._of(type_).add(metrics.WAITS[on_demand], waited_us)
 
     def ran(self, type_: str, kind: str, took_us: int) -> None:
         """Add a job's time in a slot. *kind*: see `rules.metrics.RUNS`."""
         with self._lock:
             its = self._of(type_)
-            self._add(its, kind, took_us)
+            its.add(kind, took_us)
             its.ended += 1
             its.took_us += took_us
-            its.pace = averaged(its.pace, took_us)
             if its.is_new or (its.has_changed and time.monotonic() - self._handed_over_s > _PAUSE_S):
                 self.are_urgent = True
 
@@ -105,11 +124,6 @@ class Sums:
         if its is None:
             its = self._types[type_] = _Type()
         return its
-
-    @staticmethod
-    def _add(its: _Type, kind: str, time_us: int) -> None:
-        its.grown[metrics.field(kind, metrics.bucket_of(time_us))] += 1
-        its.grown[metrics.sum_field(kind)] += metrics.within_us(time_us)
 
     # -- handing over
 
@@ -157,6 +171,7 @@ class Sums:
             self._handed_over_s = time.monotonic()
             room = 0
             for type_, its in list(self._types.items()):
+                its.add_up()
                 if not its.grown:
                     continue
                 if room <= 0:

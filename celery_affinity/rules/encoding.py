@@ -14,7 +14,7 @@ def encode(name: str) -> str:
 
 def decode(name: str) -> str:
     """Return the name that `encode` was given."""
-    return unquote(name)
+    return unquote(name) if "%" in name else name
 
 
 #: First character of a type in the profile of workers that have withdrawn from it: such workers serve the type, but

@@ -4,8 +4,9 @@ One BRPOP waits for all of them. On a channel of any other process, kombu alone 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property, partial
 from queue import Empty
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,6 +29,7 @@ from .qos import QoS
 
 if TYPE_CHECKING:
     from ..membership.reporting import Reporting  # a producer reads nothing, and need not load it
+    from ..rules.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -238,22 +240,27 @@ class InboxChannel(ConnectedChannel):
         if consume is None or self.inbox.drained:
             reporting.settle(tag, RETURNED)
             return
-        with self.burying(claim, tag):
-            settings = settings_of(publishing_app.that_made(self.connection.client))
-            message = consumed.message_of_claim(claim, tag, settings)
-            if has_slot:
-                properties = message["properties"]
-                reporting.claims.count_wait(
-                    tag, on_demand=bool(mode_of(properties)), priority=properties.get("priority")
-                )
-            consume(message)
+        self.burying(claim, tag, partial(self._consume, claim, tag, consume, has_slot))
 
-    @contextmanager
-    def burying(self, claim: Claim, tag: str) -> Iterator[None]:
-        """Make the job of *claim* a dead letter if the block, which reads its message and starts its task, raises."""
+    def _consume(self, claim: Claim, tag: str, consume: Callable[[Any], object], has_slot: bool) -> None:
+        assert self.inbox is not None, "a worker reads"
+        message = consumed.message_of_claim(claim, tag, self._settings)
+        if has_slot:
+            properties = message["properties"]
+            self.inbox.reporting_of(tag).claims.count_wait(
+                tag, on_demand=bool(mode_of(properties)), priority=properties.get("priority")
+            )
+        consume(message)
+
+    @cached_property
+    def _settings(self) -> "Settings":
+        return settings_of(publishing_app.that_made(self.connection.client))
+
+    def burying(self, claim: Claim, tag: str, start: Callable[[], object]) -> None:
+        """Make the job of *claim* a dead letter if *start*, which may read its message and starts its task, raises."""
         assert self.inbox is not None, "a worker reads"
         try:
-            yield
+            start()
         except received.LOST:
             raise  # not kombu's own list of errors, by which even a KeyError is a lost connection
         except Exception as exc:

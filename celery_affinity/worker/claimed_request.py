@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 _LONGEST_LIMIT_S = 1e9
 
 
+_NO_LIMITS = ([None, None], (None, None))
+
+
 def _is_limit(limit: object) -> bool:
     return limit is None or (isinstance(limit, int | float) and abs(limit) < _LONGEST_LIMIT_S)
 
@@ -74,7 +77,9 @@ class ClaimedRequest(_Request):
     def _check_what_celery_takes_on_trust(self) -> None:
         """Raise InvalidTaskError for values that would end the event loop later: Celery refuses the message then."""
         limits = self.time_limits
-        good = isinstance(limits, (list, tuple)) and len(limits) == 2 and all(map(_is_limit, limits))
+        good = limits in _NO_LIMITS or (
+            isinstance(limits, (list, tuple)) and len(limits) == 2 and all(map(_is_limit, limits))
+        )
         if not good:
             raise InvalidTaskError(f"invalid timelimit value {limits!r}: it must be two numbers of seconds, or null")
         embedded = self._payload[2] or {}

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 _LONGEST_NUMBER = 9
 
 
+#: Time, s, after which a pool that blocks the event loop starts no further job before the loop has iterated.
+_RUNS_FOR_S = 0.002
+
+
 class Following:
     """The jobs that come to *members*, from the inbox (`Inbox`) and in replies, until they start in *consumer*.
 
@@ -162,13 +166,13 @@ class Following:
         """Start jobs, tell ends and make requests ahead: nothing that can wait holds up a start."""
         if self._slots.blocks_the_loop:  # the start is the whole task, and the server can work meanwhile
             self.reporting.tell()
-            if self._start_what_follows():
-                self._host.wake()
-        elif self._start_what_follows() and pools.writes_at_once(self._consumer.pool):
-            self._host.wake()  # for the rest: first the pool writes
-        else:
-            self.reporting.tell()
-            self._make_what_starts_next()
+            self._run_what_follows()
+            return
+        if self._start_what_follows() and not pools.writes_at_once(self._consumer.pool, self._consumer.hub):
+            self._host.wake()  # for the rest: first the loop has the pool write
+            return
+        self.reporting.tell()
+        self._make_what_starts_next()
 
     def _make_what_starts_next(self) -> None:
         """Make the requests of as many jobs that are held as the pool has slots."""
@@ -230,8 +234,7 @@ class Following:
         if recalled and recalled.has(claim.job_id, claim.type, claim.fence):
             self._return([tag])
         elif tag in self._made:
-            with self._channel.burying(claim, tag):
-                self._made.start(tag)
+            self._channel.burying(claim, tag, partial(self._made.start, tag))
         else:
             self._channel.consume(claim, tag)
 
@@ -242,10 +245,27 @@ class Following:
 
     def _start_what_follows(self) -> int:
         """Start the jobs that arrived, as far as there are slots. Return how many."""
+        return self._start_what_arrived() + self._start_what_has_a_slot()
+
+    def _start_what_arrived(self) -> int:
         arrived = len(self._arrived)
         for _ in range(arrived):
             self._start(self._arrived.popleft())
-        return arrived + self._start_what_has_a_slot()
+        return arrived
+
+    def _run_what_follows(self) -> None:
+        """Run jobs one after the other in a pool that blocks the loop, which is to iterate again soon.
+
+        An iteration of the loop takes about half as long as a short task with all that Celery does for it.
+        """
+        until_s = time.monotonic() + _RUNS_FOR_S
+        has_run = False
+        while (self._arrived or self._lookahead) and (self._start_what_arrived() or self._start_as_many_as_fit()):
+            has_run = True
+            if time.monotonic() >= until_s or not self._host.goes_on:
+                break
+        if has_run:
+            self._host.wake()
 
     def start_next(self) -> None:
         """Start the job that has the slot of a task that has just ended, and have a prefork pool write it at once.
@@ -255,7 +275,7 @@ class Following:
         """
         try:
             if self._start_as_many_as_fit():
-                pools.writes_to_idle_processes(self._consumer.pool, self._consumer.hub)
+                pools.writes_at_once(self._consumer.pool, self._consumer.hub)
         except (Exception, SystemExit) as exc:
             self._consumer.call_soon(_fail, exc)
 

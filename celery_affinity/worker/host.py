@@ -48,8 +48,13 @@ class WorkerHost:
 
     def start_next(self) -> None:
         assert self.following is not None, "joined"
-        if state.should_stop is None or state.should_stop is False:  # 0 stops, as Celery's loop sees next
+        if self.goes_on:
             self.following.start_next()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether nobody has told the worker to stop: Celery's loop sees that in its next iteration."""
+        return (state.should_stop is None or state.should_stop is False) and not state.should_terminate  # 0 stops
 
     def wake_in(self, pause_s: float) -> None:
         self._consumer.hub.call_later(pause_s, lambda: None)

@@ -38,36 +38,34 @@ def _prefork() -> Any:
 
 def size(pool: BasePool) -> int:
     """Return how many tasks *pool* can run at a time."""
-    if forks(pool) and pool._pool is None:
+    inner = getattr(pool, "_pool", None)
+    if inner is None and forks(pool):
         return 0  # terminated: Celery's own count fails
     # Celery before 5.7 counts only the running ones of gevent's greenlets.
-    greenlets: int | None = getattr(getattr(pool, "_pool", None), "size", None)
+    greenlets: int | None = getattr(inner, "size", None)
     return int(pool.num_processes) if greenlets is None else greenlets
 
 
-def writes_at_once(pool: BasePool) -> bool:
-    """Have a prefork pool write its jobs in this iteration of the loop, though the pool's own part of it may be over.
-
-    Return whether *pool* writes: other pools have nothing to write.
-    """
-    on_poll_start = getattr(getattr(pool, "_pool", None), "on_poll_start", None)
-    if on_poll_start is None:
-        return False
-    on_poll_start()
-    return True
-
-
-def writes_to_idle_processes(pool: BasePool, hub: Hub) -> None:
+def writes_at_once(pool: BasePool, hub: Hub) -> bool:
     """Have a prefork pool write its jobs now, as *hub* would in its next iteration, to the processes that have none.
 
     The pipe of such a process is empty: it takes a job, and what does not fit is written by the loop. A process is here
-    though it is dead while the pool reads what it has left: that job would lie in its pipe.
+    though it is dead while the pool reads what it has left: that job would lie in its pipe. Return whether there is
+    nothing left to write, as in other pools. If there is, the loop watches the pipes from now on, though the pool's own
+    part of this iteration may be over.
     """
-    asyn = pool._pool
+    asyn: Any = getattr(pool, "_pool", None)
+    on_poll_start = getattr(asyn, "on_poll_start", None)
+    if on_poll_start is None:
+        return True
     ready = asyn._all_inqueues - asyn._busy_workers
     idle = [each.inqW_fd for each in asyn._pool if each.inqW_fd in ready and each.is_alive()]
     if idle:
         hub.consolidate_callback(idle)
+    if not asyn.outbound_buffer:
+        return True
+    on_poll_start()
+    return False
 
 
 def still_has(pool: BasePool, request: Request | None) -> bool:

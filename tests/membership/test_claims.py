@@ -114,3 +114,16 @@ def test_once_the_worker_stops_an_acked_claim_is_not_given_back(claims):
     assert claims.renounce(Pool()) == [("other", "8")], "of the acked one the server may not know the ack yet"
     assert claims.find(acked)
     assert not claims.find(other)
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_the_ack_of_a_task_that_has_run_is_told_with_its_end_alone(claims, has_run):
+    tag = claims.hold(claim("job", 7))
+    claims.bind(tag, SimpleNamespace())
+    if has_run:
+        claims.has_run(tag)
+    assert claims.settle(tag, ACKED) is not has_run, "there is nothing to tell before the end"
+    assert claims.has_news is not has_run
+    claims.end(tag)
+    acks, ends = claims.news(10)
+    assert (list(acks), [held.told for held in ends.values()]) == ([], [ACKED])

@@ -1,6 +1,5 @@
 """The parts of a worker that decide which jobs start: no pool, no server, a type "mail" with a rate limit."""
 
-from contextlib import contextmanager
 from itertools import count
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -54,7 +53,7 @@ class Worker:
         members.capacity = Capacity(pool, self.claims)
         members.capacity.types = types
         members.recalled = Recalled()
-        self.host = SimpleNamespace(loop=Mock(), wake=Mock())
+        self.host = SimpleNamespace(loop=Mock(), wake=Mock(), goes_on=True)
         self.following = Following(self.limited, members, self.host, pool)
         self.following.begin(SimpleNamespace(consume=self.consume, burying=self.burying))
         self.slots, self.limits = slots, RateLimits(self.limited, members, self.following)
@@ -78,10 +77,9 @@ class Worker:
         else:
             self.limited.on_task_request(request)
 
-    @contextmanager
-    def burying(self, claim, tag):
+    def burying(self, claim, tag, start):
         try:
-            yield
+            start()
         except ValueError:
             self.buried.append(claim.job_id)
             self.reporting.settle(tag, REJECTED)

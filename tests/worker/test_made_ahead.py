@@ -7,6 +7,7 @@ import pytest
 from kombu.utils.limits import TokenBucket
 
 from celery_affinity.membership.held import EXPIRED
+from celery_affinity.worker import following as following_module
 
 from ..support.fleet import in_time
 from ..support.processes import wait_until
@@ -94,26 +95,26 @@ def test_a_job_that_cannot_start_is_a_dead_letter_and_the_next_one_starts():
 
 
 class Pool:
-    def __init__(self, does, blocks_the_loop, writes):
+    def __init__(self, blocks_the_loop):
         self.blocks_the_loop = blocks_the_loop
         self.size = lambda: 1
-        self._pool = type("", (), {"on_poll_start": lambda self: does("write")})() if writes else None
 
 
 @pytest.mark.parametrize(
     ("blocks", "writes", "order"),
     [
-        (False, True, ["start", "write", "wake"]),  # the pool writes first; the rest is for the next iteration
-        (False, False, ["start", "tell", "make"]),
-        (True, False, ["tell", "start", "wake"]),
+        (False, False, ["start", "write", "wake"]),  # the loop writes first; the rest is for the next iteration
+        (False, True, ["start", "write", "tell"]),
+        (True, True, ["tell", "start", "wake"]),
     ],
-    ids=["prefork", "threads", "solo"],
+    ids=["prefork, without an idle process", "prefork, threads", "solo"],
 )
-def test_what_can_wait_does_not_hold_up_a_start(blocks, writes, order):
+def test_what_can_wait_does_not_hold_up_a_start(monkeypatch, blocks, writes, order):
     worker, did = one_runs_and("pdf", "pdf", "pdf"), []
     worker.end_one()
     following = worker.following
-    following._slots = worker.limited.pool = Pool(did.append, blocks, writes)
+    following._slots, worker.limited.hub = Pool(blocks), None
+    monkeypatch.setattr(following_module.pools, "writes_at_once", lambda pool, hub: did.append("write") or writes)
     following._hand_over = lambda claim, tag: did.append("start") or following._made.drop([tag])
     following.reporting.tell = lambda: did.append("tell")
     following._made.make = lambda tag, consume: did.append("make") or True
@@ -122,6 +123,24 @@ def test_what_can_wait_does_not_hold_up_a_start(blocks, writes, order):
     assert did[:3] == order
     following._go_on()
     assert "tell" in did
+
+
+@pytest.mark.parametrize(
+    ("seconds", "goes_on", "run"),
+    [(60, True, 3), (0, True, 1), (60, False, 1)],
+    ids=["short tasks", "tasks that take their time", "the worker is told to stop"],
+)
+def test_a_solo_worker_runs_short_tasks_in_one_iteration_of_its_loop(monkeypatch, seconds, goes_on, run):
+    monkeypatch.setattr(following_module, "_RUNS_FOR_S", seconds)
+    worker, ran = one_runs_and("pdf", "pdf", "pdf"), []
+    worker.end_one()
+    worker.host.goes_on = goes_on
+    worker.following._slots = Pool(blocks_the_loop=True)
+    worker.following._hand_over = lambda claim, tag: ran.append(tag) or worker.reporting.end(tag)
+    worker.host.wake.reset_mock()
+    worker.following._go_on()
+    assert ran == [f"job{number}:{number}" for number in range(2, 2 + run)]
+    assert worker.host.wake.called, "the rest runs in the next iteration"
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads"))

@@ -13,7 +13,7 @@ from celery.concurrency.prefork import TaskPool
 from kombu.asynchronous import Hub, get_event_loop, set_event_loop
 
 from celery_affinity.worker.fleet_pool import FleetProcesses, FleetResults, derived
-from celery_affinity.worker.pools import writes_at_once, writes_to_idle_processes
+from celery_affinity.worker.pools import writes_at_once
 
 from ..support.processes import wait_until
 
@@ -217,7 +217,7 @@ def test_what_a_dead_process_has_not_read_is_not_read_by_the_next(hub, asynpool,
     assert (tmp_path / "ran").read_text() == "following"
 
 
-def test_what_a_prefork_pool_is_given_late_in_an_iteration_it_writes_in_that_iteration(hub, asynpool, tmp_path):
+def test_what_no_idle_process_takes_the_loop_writes_in_that_iteration(hub, asynpool, tmp_path, monkeypatch):
     def writable():
         return asynpool._all_inqueues & {fd for fd, _ in hub.poller.poll(0)}
 
@@ -225,7 +225,9 @@ def test_what_a_prefork_pool_is_given_late_in_an_iteration_it_writes_in_that_ite
     next(hub.create_loop())  # the pool had nothing to write
     given = asynpool.apply_async(_note, (tmp_path / "ran", "given"))
     assert not writable(), "it looks at the beginning of an iteration"
-    assert writes_at_once(SimpleNamespace(_pool=asynpool))
+    with monkeypatch.context() as patch:
+        patch.setattr(asynpool._pool[0], "is_alive", lambda: False)
+        assert not writes_at_once(SimpleNamespace(_pool=asynpool), hub)
     assert writable()
     _iterate_until(hub, given.ready)
 
@@ -235,7 +237,7 @@ def test_what_is_given_at_the_end_of_a_job_is_written_to_its_process_before_the_
 
     def next_one(_):
         given.append(asynpool.apply_async(_note, (tmp_path / "ran", "second")))
-        writes_to_idle_processes(SimpleNamespace(_pool=asynpool), hub)
+        assert writes_at_once(SimpleNamespace(_pool=asynpool), hub)
         given.append(given[0]._write_to)
 
     _iterate_until(hub, lambda: asynpool._all_inqueues)
@@ -251,15 +253,15 @@ def test_no_job_is_written_to_a_process_that_is_busy_or_dead(hub, asynpool):
     (process,) = asynpool._pool
     given = asynpool.apply_async(os.getpid)
     asynpool._busy_workers.add(process.inqW_fd)
-    writes_to_idle_processes(SimpleNamespace(_pool=asynpool), hub)
+    assert not writes_at_once(SimpleNamespace(_pool=asynpool), hub)
     assert given._write_to is None
     asynpool._busy_workers.clear()
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: not process.is_alive(), 5, "it is dead")
-    writes_to_idle_processes(SimpleNamespace(_pool=asynpool), hub)
+    assert not writes_at_once(SimpleNamespace(_pool=asynpool), hub)
     assert given._write_to is None
 
 
 def test_other_pools_have_nothing_to_write():
-    assert not writes_at_once(SimpleNamespace())
-    assert not writes_at_once(SimpleNamespace(_pool=SimpleNamespace()))
+    assert writes_at_once(SimpleNamespace(), None)
+    assert writes_at_once(SimpleNamespace(_pool=SimpleNamespace()), None)

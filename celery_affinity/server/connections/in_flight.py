@@ -76,9 +76,11 @@ class InFlight:
                 self.on_open()
             elif not self.is_under_way:
                 renew_login(self._connection)
-            packed = self._connection.pack_commands(commands)
+            first, *further = commands  # most often there is one
+            connection = self._connection
+            packed = connection.pack_commands(commands) if further else connection.pack_command(*first)
             # redis-py's own PING, after an idle time, would take the first reply that is due for its own.
-            self._connection.send_packed_command(packed, check_health=not self.is_under_way)
+            connection.send_packed_command(packed, check_health=not self.is_under_way)
         except BaseException:
             self.close()
             raise

@@ -1,0 +1,63 @@
+"""The app of `celery_app`, for a solo worker that notes when it comes to each step on the way of a task."""
+
+import json
+import os
+import time
+from functools import wraps
+from itertools import pairwise
+from statistics import median
+
+import redis
+from celery.app import trace
+from celery.signals import worker_shutdown
+from celery.worker import request
+from kombu.utils.eventio import _epoll
+
+from benchmarks.apps.celery_app import app as app
+from celery_affinity.membership import claims
+from celery_affinity.server.connections.in_flight import InFlight
+from celery_affinity.transport import consumed
+from celery_affinity.worker import claimed_request, end_of_task, event_loop, started_request
+
+_came = []
+
+
+def _note(where, name, step):
+    """Note when the function *name* of *where* begins and ends."""
+    function = getattr(where, name)
+
+    @wraps(function)
+    def noted(*args, **kwargs):
+        _came.append((step, time.perf_counter_ns()))
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _came.append((f"/{step}", time.perf_counter_ns()))
+
+    setattr(where, name, noted)
+
+
+_note(_epoll, "poll", "wait")
+_note(event_loop.Loop, "_reply", "loop")
+_note(InFlight, "receive", "receive")
+_note(claims.Claims, "forget", "forget")
+_note(claims.Claims, "hold", "hold")
+_note(consumed, "message_of_claim", "decode")
+_note(claimed_request.ClaimedRequest, "__init__", "request")
+_note(started_request.StartedRequest, "_give_to", "give")
+_note(started_request.StartedRequest, "on_accepted", "accept")
+_note(trace, "fast_trace_task", "trace")
+_note(end_of_task.EndOfTask, "_end", "end")
+_note(redis.connection.AbstractConnection, "send_packed_command", "send")
+request.fast_trace_task = trace.fast_trace_task  # bound when it was imported
+
+
+@worker_shutdown.connect
+def write(**_):
+    """Write the median time, µs, of each step, and how often it was taken, in the order of the steps."""
+    took_us = {}
+    for (step, began_ns), (following, ended_ns) in pairwise(_came):
+        took_us.setdefault((step, following), []).append((ended_ns - began_ns) / 1000)
+    steps = [(*step, len(times), median(times)) for step, times in took_us.items()]
+    with open(os.environ["BENCHMARK_STEPS"], "w") as file:
+        json.dump(steps, file)
