@@ -13,18 +13,17 @@ function roomy.has_room(name, its_key, its, was_claimed)
         or quota.max - (its and its.held or redis.call("ZCARD", key.held(its_key))) >= ROOM - (was_claimed and 1 or 0))
 end
 
--- RETURNS the sub-lane that `text` in the hash of a key says, if job `id` is its first one and stands, does not go
--- first, and has a turn if tenants go by shares; else false.
-local function sublane_of(text, id, type, lane)
+-- RETURNS the sub-lane that `text` in the hash of a key says, if its first job stands, as the head of a lane always
+-- does, without going first, and has a turn if tenants go by shares; else false.
+local function sublane_of(text, type, lane)
     local sublane = key_rows.sublane_of(type, lane, text)
-    return sublane.first == id and sublane.standing == id and not sublane.is_first
-        and sublane.turn == (tenants.shares()) and sublane
+    return not sublane.is_first and sublane.turn == (tenants.shares()) and sublane
 end
 
 -- RETURNS how job `id` passes, by two fields of its key's hash, which the call has not read: a table: stated, what the
 -- job says of its key; sublane, false for an unbounded one. False if the whole key is needed to know that. And whether
 -- the sub-lane is unbounded for another maximum.
-local function passing_by_text(stated, id, type, lane)
+local function passing_by_text(stated, type, lane)
     local row = redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn")
     local text, turn = row[1], row[2]
     if turn or not text then
@@ -34,7 +33,7 @@ local function passing_by_text(stated, id, type, lane)
         return is_so and { stated = stated, sublane = false }, not is_so
     end
     local sublane = not key_rows.is_paused(stated.key) and roomy.has_room(stated.tenant, stated.key)
-        and sublane_of(text, id, type, lane)
+        and sublane_of(text, type, lane)
     return sublane and { stated = stated, sublane = sublane }, false
 end
 
@@ -49,7 +48,7 @@ function roomy.passes(id, type, lane)
     end
     local is_stale = false
     if not keys.known[stated.key] then
-        keys.passes, is_stale = passing_by_text(stated, id, type, lane)
+        keys.passes, is_stale = passing_by_text(stated, type, lane)
     end
     if is_stale or keys.known[stated.key] then
         local its = key_rows.read(stated.key)

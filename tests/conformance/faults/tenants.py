@@ -97,7 +97,7 @@ FAULTS = (
     Fault("keyed/roomy", "return quota.min == 0 and", "return"),
     Fault("keyed/roomy", "key.held(its_key))) >= ROOM -", "key.held(its_key))) >= ROOM - 1 -"),
     Fault("keyed/roomy", "(was_claimed and 1 or 0)", "0"),
-    Fault("keyed/roomy", "sublane.first == id and sublane.standing == id and", ""),
+    Fault("keyed/roomy", "return not sublane.is_first and", "return"),
     Fault("keyed/roomy", "and sublane.turn == (tenants.shares()) and", "and"),
     Fault("keyed/roomy", "    if turn or not text then\n", "    if not text then\n", _TURN_ENDS),
     Fault("keyed/roomy", "local is_so = unbounded.says(text, stated.tenant)", "local is_so = true", _IN_FORCE),
