@@ -22,7 +22,7 @@ SEED = int(os.environ.get("CONFORMANCE_SEED") or random.randrange(2**32))
 SHRINK = os.environ.get("CONFORMANCE_SHRINK") != "0"
 
 
-@pytest.mark.timeout(900)  # a minute of work for one core, which five other tests may want at the same time
+@pytest.mark.timeout(900 + STEPS // 10)  # usually a minute of work for a core, which five other tests may want as well
 @pytest.mark.parametrize(
     ("by_script", "steps"), [pytest.param(False, STEPS, id="functions"), pytest.param(True, SCRIPT_STEPS, id="script")]
 )
