@@ -19,6 +19,7 @@ from ..support.counting import Counting
 from ..support.scripted_fleet import ScriptedFleet
 
 WEIGHTED = {"placement": "weighted"}
+SAMPLED = {"placement": "weighted", "sample_size": "3"}
 TYPES = [f"own{number}" for number in range(12)]
 
 
@@ -37,7 +38,7 @@ def as_free(joining, since_us):
     return FreeWorker(joining.worker, frozenset(joining.types), since_us, profile=joining.profile)
 
 
-@pytest.mark.parametrize("settings", [{}, WEIGHTED], ids=["idle", "weighted"])
+@pytest.mark.parametrize("settings", [{}, WEIGHTED, SAMPLED], ids=["idle", "weighted", "a sample of three"])
 @pytest.mark.parametrize("open_ones", [0.0, 0.03, 0.1, 0.5, range(3, 4), range(4, 9)], ids=str)
 @pytest.mark.parametrize("in_one_call", [True, False], ids=["one call", "a call each"])
 def test_the_most_specialised_free_slot_is_found_among_many_profiles(redis_client, settings, open_ones, in_one_call):
