@@ -141,6 +141,17 @@ def test_a_claim_goes_by_the_maximum_that_is_in_force_where_no_tick_has_got_to_y
     assert fleet.jobs("worker") == ["a000$"]
 
 
+def test_a_claim_ends_that_its_job_goes_first_where_no_call_has_got_to_a_minimum_that_is_gone(fleet, redis_client):
+    quotas(fleet, "a=max:9,min:2")
+    flood(fleet, 10)
+    key = fleet.scheduler.keys.key
+    assert b"a000$" in redis_client.hget(key("first_heads"), PDF)
+    redis_client.hset(key("settings"), "tenants", "a=max:9")
+    fleet.join("worker", PDF)
+    assert fleet.jobs("worker") == ["a000$"]
+    assert b"a000$" not in (redis_client.hget(key("first_heads"), PDF) or b"")
+
+
 def test_a_claim_goes_by_a_pause_that_no_call_has_got_to_yet(fleet, redis_client):
     quotas(fleet, "a=max:9")
     flood(fleet, 10)

@@ -37,6 +37,7 @@ _MANY_LANES = _UNBOUNDED + "test_in_more_lanes_than_are_counted_all_but_the_firs
 _NO_DOUBT = _UNBOUNDED + "test_a_job_that_comes_has_a_count_that_was_in_doubt_be_none_any_more"
 _TURN_ENDS = _UNBOUNDED + "test_a_claim_ends_the_turn_of_its_type"
 _IN_FORCE = _UNBOUNDED + "test_a_claim_goes_by_the_maximum_that_is_in_force_where_no_tick_has_got_to_yet"
+_MINIMUM_GONE = _UNBOUNDED + "test_a_claim_ends_that_its_job_goes_first_where_no_call_has_got_to_a_minimum_that_is_gone"
 _IS_PAUSED = _UNBOUNDED + "test_a_claim_goes_by_a_pause_that_no_call_has_got_to_yet"
 _TURN_IS_OVER = _UNBOUNDED + "test_a_job_that_comes_ends_a_turn_whose_time_is_over"
 _IN_DOUBT = _UNBOUNDED + "test_who_was_deleted_from_the_holders_counts_again"
@@ -97,7 +98,7 @@ FAULTS = (
     Fault("keyed/roomy", "return quota.min == 0 and", "return"),
     Fault("keyed/roomy", "key.held(its_key))) >= ROOM -", "key.held(its_key))) >= ROOM - 1 -"),
     Fault("keyed/roomy", "(was_claimed and 1 or 0)", "0"),
-    Fault("keyed/roomy", "return not sublane.is_first and", "return"),
+    Fault("keyed/roomy", "return not sublane.is_first and", "return", _MINIMUM_GONE),
     Fault("keyed/roomy", "and sublane.turn == (tenants.shares()) and", "and"),
     Fault("keyed/roomy", "    if turn or not text then\n", "    if not text then\n", _TURN_ENDS),
     Fault("keyed/roomy", "local is_so = unbounded.says(text, stated.tenant)", "local is_so = true", _IN_FORCE),
