@@ -81,7 +81,7 @@ class Quotas(Both):
         for nth, took_us in enumerate(takes_us):
             self.pass_time(took_us)
             if nth < late:
-                self._publish(given[jobs + nth], TYPES[0], False, 0, 0)
+                self.compare(self._publish(given[jobs + nth], TYPES[0], False, 0, 0))  # it may end next
             self._end_one(worker, inline=True)
 
     def _begin_anew(self):
