@@ -11,9 +11,6 @@ from .host import Pool
 _OTHER_INTERVAL_S = 0.5
 
 
-_NOTHING: frozenset[str] = frozenset()
-
-
 class Capacity:
     """The slots of *pool*, some of which *claims* take."""
 
@@ -63,7 +60,7 @@ class Capacity:
     def unwanted(self) -> frozenset[str]:
         """Types from which the worker is to withdraw, whether the server was told or not."""
         if not self._waiting and not self._avoided:
-            return _NOTHING
+            return frozenset()
         return self._lending().withdrawn | self._avoided.intersection(self.types)
 
     def _lending(self) -> Lending:

@@ -34,7 +34,7 @@ class FleetPool(BasePool):
         """Run *target*, unless the job of its request was found to be another worker's when the task was accepted."""
         run = runs.in_the_main_thread if isinstance(self, SoloPool) else runs.in_a_thread
         request = getattr(options.get("accept_callback"), "__self__", None)
-        return super().apply_async(partial(run, request, target), *args, **options)
+        return super().apply_async(partial(runs.unless_called_off, request, run, target), *args, **options)
 
 
 class FleetProcesses(_AsynPool):

@@ -18,23 +18,21 @@ from celery.worker.request import Request
 from .pools import forks, has_in_a_process
 
 
-def in_the_main_thread(request: Request | None, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run *target* in a solo pool. Return its result, or its error as an ExceptionInfo. A worker's stop is raised.
+def unless_called_off(request: Request | None, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run the task of *request*, unless the job was found to be another worker's when the task was accepted."""
+    return None if getattr(request, "is_called_off", False) else run(*args, **kwargs)
 
-    Nothing is run if the job of *request* was found to be another worker's when the task was accepted.
-    """
-    if getattr(request, "is_called_off", False):
-        return None
+
+def in_the_main_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run *target* in a solo pool. Return its result, or its error as an ExceptionInfo. A worker's stop is raised."""
     try:
         return target(*args, **kwargs)
     except Exception:
         return ExceptionInfo()
 
 
-def in_a_thread(request: Request | None, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Do in a thread or a greenlet what `in_the_main_thread` does in a solo pool. A worker's stop is an error."""
-    if getattr(request, "is_called_off", False):
-        return None
+def in_a_thread(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run *target* in a thread or a greenlet. Return its result, or its error as an ExceptionInfo."""
     try:
         return target(*args, **kwargs)
     except (Exception, WorkerShutdown, WorkerTerminate):  # in such a thread or greenlet there is no worker to end

@@ -2,13 +2,14 @@
 
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks import for_users
+from benchmarks import for_users, worker_cost
 from benchmarks.bench import BenchmarkError
 from benchmarks.drain import check_each_ran_once
 from benchmarks.goals import GOALS, at_least, at_most
@@ -26,6 +27,14 @@ from benchmarks.viewers import BY_ID, VIEWERS, viewers_name
 from ..support.processes import ROOT
 
 CHOSEN = ("stock delay", "affinity delay", "solo stock late prefetch", "solo affinity late strict")
+
+
+@pytest.mark.slow  # a worker under callgrind
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind counts the instructions")
+def test_the_instructions_of_a_worker_are_counted(capfd):
+    worker_cost.main(["--only", "floor solo"])
+    (counted,) = re.findall(r"^solo, floor.*: ([\d,]+) instructions", capfd.readouterr().out, re.MULTILINE)
+    assert int(counted.replace(",", "")) > 10_000
 
 
 def test_publishing_and_draining_are_measured_and_told(tmp_path):

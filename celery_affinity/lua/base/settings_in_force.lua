@@ -36,7 +36,8 @@ end
 
 -- RETURNS the settings by which a claim chooses that has a choice of jobs: a table for many calls, which also keeps
 -- what `best_heads` makes of them, and the points of a type with one slot (`most_rarity`). A change writes them as one
--- text, so that a claim reads one field: a second value. A change of slots makes another text of the same settings.
+-- text, so that a claim reads one field. RETURNS that text as well: a change of slots makes another one, which says
+-- the same settings.
 function settings_in_force.for_a_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""
     return meanings.of[text] or kept.keep(meanings, text, meaning_of(text)), text

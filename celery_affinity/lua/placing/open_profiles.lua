@@ -130,7 +130,7 @@ function open_profiles.next(open, type, nth, size)
     end
 end
 
--- RETURNS the same of all profiles of `type`. No slot comes free in a call: what has none is not looked at again.
+-- RETURNS what `next` does, of all profiles of `type`. No slot comes free in a call: what has none is looked at once.
 function open_profiles.first(open, type)
     local its = open.serving[type]
     if not its then
