@@ -87,14 +87,14 @@ def watched(fleet, *cohorts):
     first, second = cohorts
     keys = [Keys(cohort=each).key("claims", fleet.status(each).workers[0].id) for each in cohorts]
 
-    def count(cohort, key):
-        return fleet.clients[cohort].hlen(key)
+    def held(cohort, key):
+        return fleet.clients[cohort].hgetall(key).items()
 
     def watch():
         while not ended.is_set():
-            # A slot may move between two reads: what the first has both before and after, it has all the while.
-            before, its, after = count(first, keys[0]), count(second, keys[1]), count(first, keys[0])
-            seen.append((min(before, after), its))
+            # A slot may move between two reads: a claim that the first has both before and after, it has all the while.
+            before, its, after = held(first, keys[0]), held(second, keys[1]), held(first, keys[0])
+            seen.append((len(before & after), len(its)))
 
     thread = Thread(target=watch)
     thread.start()
