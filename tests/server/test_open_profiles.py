@@ -38,8 +38,14 @@ def as_free(joining, since_us):
     return FreeWorker(joining.worker, frozenset(joining.types), since_us, profile=joining.profile)
 
 
-@pytest.mark.parametrize("settings", [{}, WEIGHTED, SAMPLED], ids=["idle", "weighted", "a sample of three"])
-@pytest.mark.parametrize("open_ones", [0.0, 0.03, 0.1, 0.5, range(3, 4), range(4, 9)], ids=str)
+@pytest.mark.parametrize(
+    ("settings", "open_ones"),
+    [
+        *((settings, each) for settings in ({}, WEIGHTED) for each in (0.0, 0.03, 0.1, 0.5, range(3, 4), range(4, 9))),
+        (SAMPLED, range(4, 9)),
+    ],
+    ids=lambda each: " ".join(each.values()) if isinstance(each, dict) else str(each),
+)
 @pytest.mark.parametrize("in_one_call", [True, False], ids=["one call", "a call each"])
 def test_the_most_specialised_free_slot_is_found_among_many_profiles(redis_client, settings, open_ones, in_one_call):
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
