@@ -84,22 +84,22 @@ class Arrows:
         """Say that the worker lives, and whether its event loop runs."""
         again = True
         while again:
-            _, again, more = _parts(self._run("heartbeat", self._charge["worker"], int(loop_runs)), 3)
-            self._go_on(more)
+            _, again, unfilled = _parts(self._run("heartbeat", self._charge["worker"], int(loop_runs)), 3)
+            self._go_on(unfilled)
 
     def recover(self) -> int:
         """Say that the worker is dead. Return the number of jobs that are taken from it: pending again, or lost."""
         recovered, again = 0, True
         while again:
-            again, count, more = _parts(self._run("recover", self._charge["worker"]), 3)
+            again, count, unfilled = _parts(self._run("recover", self._charge["worker"]), 3)
             recovered += count
-            self._go_on(more)
+            self._go_on(unfilled)
         return recovered
 
-    def _go_on(self, more: bytes) -> None:
+    def _go_on(self, unfilled: bytes) -> None:
         """Claim jobs for the types that an arrow left over, as `Scheduler` does."""
-        while types := more.split():
-            (more,) = _parts(self._run("claim", *types), 1)
+        while types := unfilled.split():
+            (unfilled,) = _parts(self._run("claim", *types), 1)
 
     def _run(self, name: str, *arguments: object) -> object:
         command = [*self._charge["arrows"][name], *arguments]

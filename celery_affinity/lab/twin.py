@@ -118,18 +118,18 @@ class Twin:
 
     def end(self, worker: int, positions: Sequence[int], now_us: int) -> Sequence[Claimed]:
         self._now_us = now_us
-        gained: set[int] = set()
+        to_fill: set[int] = set()
         for position in positions:
             type_ = self._lanes.type_of(position)
             if self._count_end(type_):
-                gained.add(type_)
+                to_fill.add(type_)
             if self._keys is not None and self._keys.has_one(position):
-                gained |= self._keys.free(position, now_us)
-        of_all = any(self._slots.any_free(each) for each in gained)  # before the worker's own slots are free
+                to_fill |= self._keys.free(position, now_us)
+        of_all = any(self._slots.any_free(each) for each in to_fill)  # before the worker's own slots are free
         self._slots.release(worker, len(positions), now_us)
         types = self._slots.types_of(worker)
         if of_all:
-            return self._fill(sorted({*types, *gained}), now_us)
+            return self._fill(sorted({*types, *to_fill}), now_us)
         return self._fill(types, now_us, worker) if self._slots.free[worker] > 0 else ()
 
     def tick(self, now_us: int) -> Sequence[Claimed]:

@@ -78,7 +78,7 @@ class TwinKeys:
             key.limit = limit
         lane, rank = self._lanes.lane_of(position), self._lanes.rank_of(position)
         heapq.heappush(key.sublanes.setdefault(lane, _SubLane()).ranks, rank)
-        return self._renewed(name, key, now_us, gains=True)
+        return self._renewed(name, key, now_us, fills=True)
 
     def hold(self, position: int, now_us: int) -> None:
         """The job of *position*, which was taken from its lane, was claimed."""
@@ -93,7 +93,7 @@ class TwinKeys:
                 self._end_turn(name, key)
             if any(other.type != lane.type for other in key.sublanes):
                 key.had_us[lane.type] = now_us
-        self._renewed(name, key, now_us, gains=False)
+        self._renewed(name, key, now_us, fills=False)
 
     def free(self, position: int, now_us: int) -> set[int]:
         """The job of *position* has ended."""
@@ -104,7 +104,7 @@ class TwinKeys:
         key.held -= 1
         if key.turn is None:
             self._give_turn(key, self._lanes.type_of(position), now_us)
-        return self._renewed(name, key, now_us, gains=True)
+        return self._renewed(name, key, now_us, fills=True)
 
     def next_due_us(self) -> int:
         """Return when a tick is to look at a key; NEVER for none."""
@@ -115,28 +115,28 @@ class TwinKeys:
 
     def tick(self, now_us: int) -> set[int]:
         due = sorted(name for name, at_us in self._due.items() if at_us <= now_us)
-        gained = set()
+        to_fill = set()
         for name in due:
             del self._due[name]
-            gained |= {lane.type for lane, its in self._keys[name].sublanes.items() if its.standing >= 0}
+            to_fill |= {lane.type for lane, its in self._keys[name].sublanes.items() if its.standing >= 0}
         for name in due:
-            gained |= self._renewed(name, self._keys[name], now_us, gains=True)
-        return gained
+            to_fill |= self._renewed(name, self._keys[name], now_us, fills=True)
+        return to_fill
 
     # -- which jobs stand
 
-    def _renewed(self, name: str, key: TwinKey, now_us: int, *, gains: bool) -> set[int]:
+    def _renewed(self, name: str, key: TwinKey, now_us: int, *, fills: bool) -> set[int]:
         """Have those jobs of a key stand that it has room for. Return the types of those that come into their lanes.
 
-        Not *gains*: nobody fills slots with these. Then a rate that lets no job start goes on so until a tick.
+        Not *fills*: nobody fills slots with these. Then a rate that lets no job start goes on so until a tick.
         """
         if key.turn is not None:
-            self._end_turn_in_vain(name, key, now_us, gains=gains)
+            self._end_turn_in_vain(name, key, now_us, fills=fills)
         if not key.sublanes:
             self._forget(name, key)
             return set()
-        room = self._room(name, key, now_us, gains=gains)
-        gained = set()
+        room = self._room(name, key, now_us, fills=fills)
+        to_fill = set()
         for lane, its in key.sublanes.items():
             has_room = room > 1 or (room == 1 and (key.turn is None or key.turn[0] == lane.type))
             wanted = its.ranks[0] if has_room else -1
@@ -146,9 +146,9 @@ class TwinKeys:
                 self._lanes.withdraw(lane, its.standing)
             if wanted >= 0:
                 self._lanes.put(lane, wanted)
-                gained.add(lane.type)
+                to_fill.add(lane.type)
             its.standing = wanted
-        return gained if gains else set()
+        return to_fill if fills else set()
 
     def _remove(self, key: TwinKey, lane: TwinLane) -> None:
         """Remove the job that stands in *lane*: the first of its sub-lane."""
@@ -165,12 +165,12 @@ class TwinKeys:
 
     # -- room
 
-    def _room(self, name: str, key: TwinKey, now_us: int, *, gains: bool) -> int:
+    def _room(self, name: str, key: TwinKey, now_us: int, *, fills: bool) -> int:
         """Return how many jobs more may hold a key, or start now; else a tick looks at a rate when the next one may."""
         rate = key.limit
         if not isinstance(rate, StatedRate):
             return rate - key.held
-        if not gains and name in self._due:
+        if not fills and name in self._due:
             return 0
         free_us = self._free_at(key, rate, now_us)
         room = rate.room(free_us - now_us)
@@ -195,7 +195,7 @@ class TwinKeys:
         key.turn = None
         self._look_at(name, _EVER)
 
-    def _end_turn_in_vain(self, name: str, key: TwinKey, now_us: int, *, gains: bool) -> None:
+    def _end_turn_in_vain(self, name: str, key: TwinKey, now_us: int, *, fills: bool) -> None:
         assert key.turn is not None, "asked by the caller"
         type_, until_us = key.turn
         if until_us > now_us and any(lane.type == type_ for lane in key.sublanes):
@@ -203,7 +203,7 @@ class TwinKeys:
             return
         key.had_us[type_] = now_us
         key.turn = None
-        if not gains:
+        if not fills:
             self._look_at(name, _EVER)
 
     def _give_turn(self, key: TwinKey, its_type: int, now_us: int) -> None:

@@ -21,9 +21,9 @@ MOST_CHOSEN_FROM = 100
 #: Types that are filled at once when a pause of all types ends; of the others the next sync of each worker does.
 MOST_RESUMED = 100
 
-#: Types that one call fills because a rule let their jobs go on; it names the others as `more`. Also types that one
+#: Types that one call fills because a rule let their jobs go on; it names the others as `unfilled`. Also types that one
 #: call opens, or closes since as many of their jobs run, after their limits have changed.
-MOST_GAINED = 50
+MOST_FILLED = 50
 
 #: Workers whose claims one call counts for a new limit of a type, and the number of these claims.
 MOST_COUNTED = 20

@@ -12,7 +12,7 @@ from redis.exceptions import BusyLoadingError, NoPermissionError, NoScriptError,
 
 from ..lua.library import Argument, Arrow, arrow
 from ..lua.ways import Library, Way, library
-from ..rules.protocol import LONGEST_NAME, MOST_GAINED
+from ..rules.protocol import LONGEST_NAME, MOST_FILLED
 from ..rules.redis_keys import Keys
 from .calls import ArrowCall, pages
 from .passing import passes
@@ -94,12 +94,12 @@ class Runner:
                 raise
             return self._attempt(calls)
 
-    def _go_on(self, more: bytes) -> None:
+    def _go_on(self, unfilled: bytes) -> None:
         """Claim jobs of the types that a reply names, until no pending job fits a free slot."""
-        types = more.split()
+        types = unfilled.split()
         while types:
-            (more,) = self._run(arrow("claim"), rest=types[:MOST_GAINED])
-            types = [*more.split(), *types[MOST_GAINED:]]
+            (unfilled,) = self._run(arrow("claim"), rest=types[:MOST_FILLED])
+            types = [*unfilled.split(), *types[MOST_FILLED:]]
 
     def repair(
         self, failed: Sequence[Argument] | None = None, *, thorough: bool = False, says_only: bool = False

@@ -147,10 +147,10 @@ class Both(SideBySide):
             self.step("publish", [IS_FULL, "", words] + [IS_FULL, words] * len(further), *rest)
             return NONE
         pairs = (value for each in further for value in (each.state, each.refused or each.served))
-        reply = [first.state, Named(first.more), first.refused or first.served, *pairs]
+        reply = [first.state, Named(first.unfilled), first.refused or first.served, *pairs]
         self.step("publish", reply, *rest)
-        self.owed |= first.more  # a move may publish more than once before it compares
-        return first.more
+        self.owed |= first.unfilled  # a move may publish more than once before it compares
+        return first.unfilled
 
     def _join(self, worker, given, slots, other, given_settings, app="shop", priority=0):
         reply = self.reference.join(
@@ -167,7 +167,7 @@ class Both(SideBySide):
         )
         self.step(
             "join",
-            [Named(reply.more), reply.namesake or "", reply.replaced, reply.void_up_to, reply.now_us],
+            [Named(reply.unfilled), reply.namesake or "", reply.replaced, reply.void_up_to, reply.now_us],
             *(part for pair in given_settings.items() for part in pair),
             worker=worker,
             name=encode(NAMES[worker]),
@@ -179,7 +179,7 @@ class Both(SideBySide):
             stops=STOPS.get(worker, ""),
             priority=priority,
         )
-        self.compare(reply.more)
+        self.compare(reply.unfilled)
 
     def _sync(self, worker, held, slots, other, draining):
         reply = self.reference.sync(worker, held, slots=slots, other=other, draining=draining, now_us=self.now_us)
@@ -188,7 +188,7 @@ class Both(SideBySide):
             [
                 reply.known,
                 reply.ticker,
-                Named(reply.more),
+                Named(reply.unfilled),
                 [str(part) for pair in reply.asked for part in pair],
                 reply.void,
                 reply.revision,
@@ -201,7 +201,7 @@ class Both(SideBySide):
             other=other,
             draining=int(draining),
         )
-        self.compare(reply.more)
+        self.compare(reply.unfilled)
 
     def _count(self, worker, number, sums):
         reply = self.reference.count(worker, number, sums)
@@ -210,18 +210,20 @@ class Both(SideBySide):
 
     def _heartbeat(self, worker, loop_runs):
         reply = self.reference.heartbeat(worker, loop_runs=loop_runs, now_us=self.now_us)
-        self.step("heartbeat", [reply.known, reply.again, Named(reply.more)], worker=worker, loop_runs=int(loop_runs))
-        self.compare(reply.more)
+        self.step(
+            "heartbeat", [reply.known, reply.again, Named(reply.unfilled)], worker=worker, loop_runs=int(loop_runs)
+        )
+        self.compare(reply.unfilled)
 
     def _recover(self, worker):
         reply = self.reference.recover(worker, now_us=self.now_us)
-        self.step("recover", [reply.again, reply.recovered, Named(reply.more)], worker=worker)
-        self.compare(reply.more)
+        self.step("recover", [reply.again, reply.recovered, Named(reply.unfilled)], worker=worker)
+        self.compare(reply.unfilled)
 
     def _leave(self, worker):
-        more, unfinished, returned = self.reference.leave(worker, now_us=self.now_us)
-        self.step("leave", [Named(more), unfinished, returned], worker=worker)
-        self.compare(more)
+        unfilled, unfinished, returned = self.reference.leave(worker, now_us=self.now_us)
+        self.step("leave", [Named(unfilled), unfinished, returned], worker=worker)
+        self.compare(unfilled)
         if unfinished:
             self._leave(worker)
 
@@ -238,20 +240,20 @@ class Both(SideBySide):
         reply = self.reference.release(worker, sequence, ends, inline=inline, may_hold=may_hold, now_us=self.now_us)
         self.step(
             "release",
-            [Named(reply.more), *(part for each in reply.deliveries for part in payload(each).split("\n", 1))],
+            [Named(reply.unfilled), *(part for each in reply.deliveries for part in payload(each).split("\n", 1))],
             *(part for end in ends for part in end),
             worker=worker,
             sequence=sequence,
             caller=int(inline),
             may_hold=may_hold.in_words,
         )
-        self.compare(reply.more)
+        self.compare(reply.unfilled)
 
     def _requeue(self, worker, claims, counted):
-        more, returned = self.reference.requeue(worker, claims, counted=counted, now_us=self.now_us)
+        unfilled, returned = self.reference.requeue(worker, claims, counted=counted, now_us=self.now_us)
         rest = [part for pair in claims for part in pair]
-        self.step("requeue", [Named(more), returned], *rest, worker=worker, counted=int(counted))
-        self.compare(more)
+        self.step("requeue", [Named(unfilled), returned], *rest, worker=worker, counted=int(counted))
+        self.compare(unfilled)
 
     def _revoke(self, task_ids, after=0):
         ended, left, last = self.reference.revoke(task_ids, after=after, now_us=self.now_us)
@@ -282,9 +284,9 @@ class Both(SideBySide):
 
     def _configure(self, changes):
         reply = self.reference.configure(changes, now_us=self.now_us)
-        wanted = [reply.revision, Named(reply.more)]
+        wanted = [reply.revision, Named(reply.unfilled)]
         self.step("configure", wanted, *(part for pair in changes.items() for part in pair))
-        self.compare(reply.more)
+        self.compare(reply.unfilled)
 
     def has_room(self):
         """Return whether one purge still deletes all after a burst: which jobs a purge leaves is not promised."""

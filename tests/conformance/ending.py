@@ -117,8 +117,8 @@ class Ending(Both):
 
     def _part(self, batch, ids, fence):
         reply = self.reference.part(batch, ids, fence=fence or 0, now_us=self.now_us)
-        self.step("part", [reply.calls, Named(reply.more)], *ids, batch=batch, fence=fence or 0)
-        self.compare(reply.more)
+        self.step("part", [reply.calls, Named(reply.unfilled)], *ids, batch=batch, fence=fence or 0)
+        self.compare(reply.unfilled)
 
     def _share(self, batch, ids, fence=None, outcome="acked"):
         left = self.reference.shared(batch, ids, fence=fence, outcome=outcome, now_us=self.now_us)
@@ -149,13 +149,13 @@ class Ending(Both):
         reply = self.reference.move(ids, **given, now_us=self.now_us)
         self.step(
             "move",
-            [Named(reply.more), reply.served, *(part for each in reply.found for part in each)],
+            [Named(reply.unfilled), reply.served, *(part for each in reply.found for part in each)],
             *ids,
             new_type="" if type_ is None else encode(type_),
             new_mode="" if on_demand is None else DEMAND if on_demand else QUEUED,
             new_priority="" if priority is None else priority,
         )
-        self.compare(reply.more)
+        self.compare(reply.unfilled)
 
     @often(2, indexes=some_indexes)
     def replay(self, indexes):

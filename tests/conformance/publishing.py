@@ -197,9 +197,9 @@ class Publishing(Both):
                 continue
             is_good = readable and not spoilt
             reply = self.reference.ingest(list_, given, readable=is_good, now_us=self.now_us)
-            wanted = [reply.state, Named(reply.more), reply.served]
+            wanted = [reply.state, Named(reply.unfilled), reply.served]
             self.step("ingest", wanted, *in_order(arguments), list=list_, readable=int(readable))
-            self.compare(reply.more)
+            self.compare(reply.unfilled)
 
     @often(1, index=draw.integers(0, 20), type_=types)
     def ingest_again(self, index, type_):
@@ -213,7 +213,7 @@ class Publishing(Both):
             self.call("RPUSH", list_, message, reply=len(waiting))
             given, arguments = job_of(job_id, type_, False, 0, 0)
             reply = self.reference.ingest(list_, given, readable=True, now_us=self.now_us)
-            wanted = [reply.state, Named(reply.more), reply.served]
+            wanted = [reply.state, Named(reply.unfilled), reply.served]
             self.step("ingest", wanted, *in_order(arguments), list=list_, readable=1)
             waiting.pop(0)
             self.call("RPOP", list_, reply=message)

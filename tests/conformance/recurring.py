@@ -159,7 +159,7 @@ class RecurringCalls(Both):
             if due and reply.state != IS_KNOWN:
                 self.recurrence.made(name, due, self.reference, due_us, self.now_us)
             self.recurrence.requested(name, self.now_us)
-        wanted = [] if reply is None else [reply.state, Named(reply.more), reply.refused or reply.served]
+        wanted = [] if reply is None else [reply.state, Named(reply.unfilled), reply.refused or reply.served]
         self.step("fire", wanted, *rest, name=encode(name), due=due)
         assert reply is None or reply.state != IS_REFUSED or job is not given
-        return reply.more if reply else NONE
+        return reply.unfilled if reply else NONE

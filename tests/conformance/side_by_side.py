@@ -68,9 +68,9 @@ class SideBySide:
         self.claimed_batches = {}
         self.ordered = {}  # the orders to stop jobs when the invariants were last seen to
         self.recurrence = Recurrence()
-        self.goes_on = False  # whether callers go on at once where a reply names types as `more`
+        self.goes_on = False  # whether callers go on at once where a reply names types as `unfilled`
         self.left = set()  # types that were left to a tick when the invariants were last seen to
-        self.owed = set()  # types that a reply named as `more`, and nobody has gone on with since
+        self.owed = set()  # types that a reply named as `unfilled`, and nobody has gone on with since
         self.full_next = False  # whether the server's memory is full at the next arrow ...
         self.is_full = False  # ... or at every one that must not mind
         self.may_forget = False  # whether the server, between its calls, may have forgotten when types had keys
@@ -94,10 +94,10 @@ class SideBySide:
         self.wire.add(*command)
         self.awaited.append((command[0], reply))
 
-    def compare(self, more=NONE):
+    def compare(self, unfilled=NONE):
         """Compare the replies, then the states; then, unless there is *more* to go on with, see to the invariants."""
         self.compare_with_server()
-        self.check_invariants(more)
+        self.check_invariants(unfilled)
 
     def _forgot_too(self, state):
         """Have the reference forget of which keys the server knows no more when types had them; return whether any."""
@@ -123,7 +123,7 @@ class SideBySide:
         check_that_each_job_is_in_one_place(self.reference, state)
         check_that_hints_are_those_of_workers(self.reference, state)
 
-    def check_invariants(self, more):
+    def check_invariants(self, unfilled):
         self.ordered = check_that_stops_are_just(self.reference, self.ordered)
         check_that_calls_merge(self.reference, self.claimed_batches, self.now_us)
         self.claimed_batches = claimed_batches(self.reference)
@@ -133,17 +133,17 @@ class SideBySide:
         self.left = left_to_a_tick(self.reference)
         check_that_keys_are_kept(self.reference, granted)
         check_that_reserves_are_kept(self.reference, granted, self.now_us)
-        self.owed |= more
-        if more and self.goes_on:
-            self.go_on(more)
+        self.owed |= unfilled
+        if unfilled and self.goes_on:
+            self.go_on(unfilled)
         if not self.owed:
             check_that_no_slot_is_idle(self.reference)
 
     def go_on(self, given):
-        more = self.reference.claim(given, now_us=self.now_us)
-        self.step("claim", [Named(more)], *sorted(map(encode, given)))
-        self.owed -= set(given) - more
-        self.compare(more)
+        unfilled = self.reference.claim(given, now_us=self.now_us)
+        self.step("claim", [Named(unfilled)], *sorted(map(encode, given)))
+        self.owed -= set(given) - unfilled
+        self.compare(unfilled)
 
     def newly_granted(self):
         """Return the jobs that were claimed since this was last asked."""

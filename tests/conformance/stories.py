@@ -58,8 +58,8 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         reply = self.reference.tick(lists, now_us=self.now_us)
         next_due_us = -1 if reply.next_due_us is None else reply.next_due_us
         counts = [reply.due, reply.recovered, reply.dead_workers, reply.untold, reply.recurring]
-        self.step("tick", [reply.again, str(next_due_us), *counts, reply.lists, Named(reply.more)], *lists)
-        self.compare(reply.more)
+        self.step("tick", [reply.again, str(next_due_us), *counts, reply.lists, Named(reply.unfilled)], *lists)
+        self.compare(reply.unfilled)
 
     @often(3, changes=some_settings, resets=some_settings)
     def configure(self, changes, resets):
@@ -77,8 +77,8 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
 
     def _resume(self, what):
         reply = self.reference.resume(what, now_us=self.now_us)
-        self.step("resume", [reply.resumed, Named(reply.more)], what=what)
-        self.compare(reply.more)
+        self.step("resume", [reply.resumed, Named(reply.unfilled)], what=what)
+        self.compare(reply.unfilled)
 
     @often(3, thorough=draw.booleans())
     def repair(self, thorough):

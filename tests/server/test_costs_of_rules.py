@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.lua.library import arrow
-from celery_affinity.rules.protocol import MOST_CLAIMS, MOST_GAINED
+from celery_affinity.rules.protocol import MOST_CLAIMS, MOST_FILLED
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.arguments import End
 
@@ -46,7 +46,7 @@ def test_limits_of_very_many_types_are_set_at_once_and_opened_some_at_a_time(fle
     assert fleet.scheduler.most() < MOST_COMMANDS
     assert {rule(fleet, type_) for type_ in TYPES} == {"limit=3"}
     ticks = [name for name, *_ in fleet.scheduler.calls].count("tick")
-    assert ticks == len(TYPES) / MOST_GAINED + 1
+    assert ticks == len(TYPES) / MOST_FILLED + 1
     assert not fleet.scheduler.client.exists(Keys().key("recount"))
 
 
@@ -77,8 +77,8 @@ def test_very_many_limits_that_change_are_in_force_at_once_for_some_types_and_cl
     fleet.scheduler.configure(limits(2))
     assert fleet.scheduler.most() < 200
     rules = [rule(fleet, type_) for type_ in TYPES]
-    assert rules.count("limit=2") == MOST_GAINED
-    assert rules.count("limit=2 counting") == len(TYPES) - MOST_GAINED
+    assert rules.count("limit=2") == MOST_FILLED
+    assert rules.count("limit=2 counting") == len(TYPES) - MOST_FILLED
     fleet.scheduler.tick()
     assert {rule(fleet, type_) for type_ in TYPES} == {"limit=2"}
 

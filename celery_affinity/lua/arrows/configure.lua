@@ -1,6 +1,7 @@
 -- configure: settings change at run time, or are reset to what app.conf says. They are in force for the next claim. If
 -- limits of keys change, jobs that wait for these keys may start, or may not any more.
--- RETURNS {revision, more}; revision: of the settings, which grows with each change. more: as `fill` returns it.
+-- RETURNS {revision, unfilled}; revision: of the settings, which grows with each change. unfilled: as `fill` returns
+-- it.
 -- Cost: O(settings given), and that of MOST_KEYS keys; the next ticks go on with the others.
 function arrows.configure(ARGV)
     -- ARGV[1..]: name, value of each setting; "" resets a setting

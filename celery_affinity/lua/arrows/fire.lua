@@ -1,6 +1,6 @@
 -- fire: a recurring call that is due -> pending, or scheduled: publishes its job as publish does, and sets the time at
 -- which the call is due next. Any number of processes may try: each time at which a call is due has one job.
--- RETURNS {state, more, served}, as publish does; {} if the call is not due any more, and nothing has changed.
+-- RETURNS {state, unfilled, served}, as publish does; {} if the call is not due any more, and nothing has changed.
 -- Cost: that of publish for one job. A full server may refuse the first write, before anything is written.
 function arrows.fire(ARGV)
     local name = ARGV[1]

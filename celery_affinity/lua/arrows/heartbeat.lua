@@ -1,7 +1,7 @@
 -- heartbeat: a worker's guard says that the worker lives, and whether its event loop runs. While the loop stands
 -- still, no job is placed on the worker, and its unread jobs are pending again; the jobs that it has read it keeps.
--- RETURNS {known, again, more}; known 0: the worker is unknown, or its jobs are being recovered, and nothing has
--- changed. again 1: call again, more jobs are unread. more: as `fill` returns it.
+-- RETURNS {known, again, unfilled}; known 0: the worker is unknown, or its jobs are being recovered, and nothing has
+-- changed. again 1: call again, more jobs are unread. unfilled: as `fill` returns it.
 -- Cost: O(1); when the loop stands still, O(moves * log n), at most MOST_MOVES of them in one call, and some MB.
 
 -- Takes back the jobs in the inbox: to pop them there proves that they were never read. RETURNS their types.
@@ -39,6 +39,6 @@ function arrows.heartbeat(ARGV)
         types = workers.types_of(worker)
         free_slots.recount(worker)
     end
-    local more = fill.fill(types, "", settings, which_slot.view())[1]
-    return { 1, not loop_runs and redis.call("LLEN", key.inbox(worker)) > 0 and 1 or 0, more }
+    local unfilled = fill.fill(types, "", settings, which_slot.view())[1]
+    return { 1, not loop_runs and redis.call("LLEN", key.inbox(worker)) > 0 and 1 or 0, unfilled }
 end

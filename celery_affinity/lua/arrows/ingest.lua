@@ -1,7 +1,7 @@
 -- ingest: a list of stock Celery -> pending, or scheduled. Moves a message as publish does, if it is the next one in
 -- its list: then nobody else has it, and a repeated call moves nothing twice.
--- RETURNS {state, more, served}, as publish does; state -1: another message is next, or none; 4: the message is a dead
--- letter, since nobody can read it or a field is refused; 5: it has no id or type, and so cannot be a dead letter.
+-- RETURNS {state, unfilled, served}, as publish does; state -1: another message is next, or none; 4: the message is a
+-- dead letter, since nobody can read it or a field is refused; 5: it has no id or type, and so cannot be a dead letter.
 -- At -1, 0 and 5 nothing has changed.
 -- Cost: that of publish for one job.
 function arrows.ingest(ARGV)

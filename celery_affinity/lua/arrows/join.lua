@@ -1,8 +1,8 @@
 -- join: a worker enters with its types and slots, or comes back with others and keeps the jobs that it holds.
--- RETURNS {more, namesake, {replaced setting, ...}, void, now}; more: as `fill` returns it. namesake: a live worker
--- with the same node name, or "". replaced: settings to which another app, or another version of this one, gave other
--- values. void: a claim with this fencing number, or a smaller one, is not the worker's own, even if it reads it later;
--- 0: the worker keeps its claims. now: the server's time, µs, by which jobs expire that wait in the worker.
+-- RETURNS {unfilled, namesake, {replaced setting, ...}, void, now}; unfilled: as `fill` returns it. namesake: a live
+-- worker with the same node name, or "". replaced: settings to which another app, or another version of this one, gave
+-- other values. void: a claim with this fencing number, or a smaller one, is not the worker's own, even if it reads it
+-- later; 0: the worker keeps its claims. now: the server's time, µs, by which jobs expire that wait in the worker.
 -- Cost: that of `fill`, and O(types).
 function arrows.join(ARGV)
     garbage.in_small_portions()
@@ -42,9 +42,9 @@ function arrows.join(ARGV)
     workers.attach(worker, profile, types)
 
     hooks.recheck() -- the adopted settings may have changed limits
-    local more = fill.fill(types, "", settings_in_force.read(), which_slot.view())[1]
-    if more == "" then
+    local unfilled = fill.fill(types, "", settings_in_force.read(), which_slot.view())[1]
+    if unfilled == "" then
         lookahead.ask(worker, types, tonumber(redis.call("HGET", key.worker(worker), "free") or 0))
     end
-    return { more, namesake and namesake ~= worker and namesake or "", replaced, void, call.now_us }
+    return { unfilled, namesake and namesake ~= worker and namesake or "", replaced, void, call.now_us }
 end

@@ -1,7 +1,7 @@
 -- leave: a worker goes. The jobs that it still holds are pending again with their first enqueue time; those that had
 -- been acked are lost.
--- RETURNS {more, unfinished, returned}; more: as `fill` returns it. unfinished 1: call again, the worker still holds
--- jobs. returned: number of jobs that are pending again. For an unknown worker nothing changes.
+-- RETURNS {unfilled, unfinished, returned}; unfilled: as `fill` returns it. unfinished 1: call again, the worker still
+-- holds jobs. returned: number of jobs that are pending again. For an unknown worker nothing changes.
 -- Cost: at most MOST_MOVES claims in one call.
 function arrows.leave(ARGV)
     local worker = ARGV[1] -- id

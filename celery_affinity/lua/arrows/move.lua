@@ -1,8 +1,8 @@
 -- move: jobs that wait get another type, mode or priority, because a person asked for it, and keep their enqueue times.
 -- The worker that gets a job learns of the change with it (`claims.payload`), so that a retry keeps the change, too.
--- RETURNS {more, served, found, calls, ...}; more: as `fill` returns it. served 0: no live worker serves the type. Each
--- job adds found and calls: the state of the job, or of the batch that it was merged into: what was pending or
--- scheduled has been moved; "" for a job that is not known. calls: those of the batch; 1 for a job.
+-- RETURNS {unfilled, served, found, calls, ...}; unfilled: as `fill` returns it. served 0: no live worker serves the
+-- type. Each job adds found and calls: the state of the job, or of the batch that it was merged into: what was pending
+-- or scheduled has been moved; "" for a job that is not known. calls: those of the batch; 1 for a job.
 -- Cost: O(log n) for each job, at most MOST_MOVES jobs in one call, by the caller; and that of `fill`.
 
 function arrows.move(ARGV)
@@ -54,6 +54,6 @@ function arrows.move(ARGV)
     end
     local is_served = new_type == "" or redis.call("HEXISTS", key.capacity, new_type) == 1
         or redis.call("HEXISTS", key.capacity, protocol.WITHDRAWN .. new_type) == 1
-    local more = fill.fill(types, "", settings_in_force.read(), which_slot.view())[1]
-    return { more, is_served and 1 or 0, unpack(found) }
+    local unfilled = fill.fill(types, "", settings_in_force.read(), which_slot.view())[1]
+    return { unfilled, is_served and 1 or 0, unpack(found) }
 end

@@ -2,7 +2,7 @@
 -- old as the oldest of them, and as urgent as the most urgent, or as the batch was moved. It waits for no more calls;
 -- others may join if nothing else is open. The primary, whose message the worker has, stays, and so do calls that have
 -- ended.
--- RETURNS {calls, more}; calls: how many went; -1 if the batch is not the caller's. more: as `fill` returns it.
+-- RETURNS {calls, unfilled}; calls: how many went; -1 if the batch is not the caller's. unfilled: as `fill` returns it.
 -- Cost: O(calls given), about 5 µs for each, and that of `fill`.
 
 -- Moves calls from `batch` into the batch `part`. RETURNS the lane of that, its enqueue time, and the bytes of its

@@ -1,8 +1,8 @@
 -- publish: client -> pending, or scheduled if the job's time is still to come. Places the jobs at once if slots are
 -- free. A known id changes nothing: a call repeated after a lost reply publishes once.
--- RETURNS {state, more, served, state, served, ...}; state 0: known already, 1: pending or placed, 2: scheduled, 3:
+-- RETURNS {state, unfilled, served, state, served, ...}; state 0: known already, 1: pending or placed, 2: scheduled, 3:
 -- revoked before, expired, or dropped, 5: refused, and nothing is written of the job, 6: merged with others that wait,
--- 7: refused with all others of the call, since as many jobs wait as a type may have. more: as `fill` returns it.
+-- 7: refused with all others of the call, since as many jobs wait as a type may have. unfilled: as `fill` returns it.
 -- served 0: the job waits, and no live worker serves its type; of a refused job served is the name of the refused
 -- field; for 7, the type, how many of its jobs wait, and how many may. Each further job adds state and served.
 -- Cost: O(log n) in pending jobs, for each job. A full server refuses the call before it begins.

@@ -1,7 +1,7 @@
 -- recover: claimed -> pending, for all jobs of a worker whose guard saw it end. Each job that had a slot counts one
 -- more delivery, but a job that had been acked is lost.
--- RETURNS {again, recovered, more}; again 1: call again, the worker held more jobs. recovered: number of jobs that came
--- back. more: as `fill` returns it. For an unknown worker nothing changes.
+-- RETURNS {again, recovered, unfilled}; again 1: call again, the worker held more jobs. recovered: number of jobs that
+-- came back. unfilled: as `fill` returns it. For an unknown worker nothing changes.
 -- Cost: O(moves * log n), at most MOST_MOVES of them in one call.
 function arrows.recover(ARGV)
     local worker = ARGV[1] -- id

@@ -2,8 +2,8 @@
 -- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, and counts one more
 -- delivery. A job that the worker returns without having started it, or that it stopped for another tenant, is pending
 -- again, and counts none. A call that is repeated gets the jobs of the first reply once more.
--- RETURNS {more, facts, message, ...}; more: as `fill` returns it. Facts and messages are those of the worker's next
--- jobs, if it gets them inline.
+-- RETURNS {unfilled, facts, message, ...}; unfilled: as `fill` returns it. Facts and messages are those of the worker's
+-- next jobs, if it gets them inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
 local MINUS = 45 -- the byte of "-"
 
@@ -78,15 +78,15 @@ end
 local function fits_others(again)
     if next(again) then
         return true
-    elseif not next(call.gained) then
+    elseif not next(call.to_fill) then
         return false
     end
-    for _, type in ipairs(hooks.gained()) do
+    for _, type in ipairs(hooks.to_fill()) do
         if free_slots.free_for(type) > 0 then
             return true
         end
     end
-    call.gained = {}
+    call.to_fill = {}
     return false
 end
 

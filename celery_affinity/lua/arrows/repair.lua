@@ -108,5 +108,5 @@ function arrows.repair(ARGV)
         redis.call("UNLINK", key.spoiled)
         redis.call("HINCRBY", key.counters, "spoiled", #what)
     end
-    return { following, hooks.gained(), what }
+    return { following, hooks.to_fill(), what }
 end

@@ -1,7 +1,7 @@
 -- replay: dead -> pending, because a person asked for it. Jobs wait as if they were published now: without their
 -- deliveries, and without the stamps and the expiry that would end them. A job whose message is gone stays dead.
--- RETURNS {more, left, replayed id, ...}; more: as `fill` returns it. left: number of ids, the last ones, with which
--- the caller is to go on.
+-- RETURNS {unfilled, left, replayed id, ...}; unfilled: as `fill` returns it. left: number of ids, the last ones, with
+-- which the caller is to go on.
 -- Cost: at most MOST_MOVES jobs in one call, by the caller, and MOST_SHARED calls of batches.
 function arrows.replay(ARGV)
     -- ARGV[1..]: job ids

@@ -1,6 +1,6 @@
 -- requeue: claimed -> pending. Jobs come back with their first enqueue time, and their slots are free again.
--- RETURNS {more, returned}; more: as `fill` returns it. returned: number of jobs that are pending again; a stale
--- fencing number changes nothing.
+-- RETURNS {unfilled, returned}; unfilled: as `fill` returns it. returned: number of jobs that are pending again; a
+-- stale fencing number changes nothing.
 -- Cost: O(jobs * log n), and that of `fill`.
 function arrows.requeue(ARGV)
     local worker = ARGV[1]

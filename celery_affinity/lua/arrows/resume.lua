@@ -1,5 +1,5 @@
 -- resume: a pause ends; jobs that may start now get the free slots.
--- RETURNS {resumed, more}; resumed 0: it was not paused. more: as `fill` returns it.
+-- RETURNS {resumed, unfilled}; resumed 0: it was not paused. unfilled: as `fill` returns it.
 -- Cost: that of `fill`.
 function arrows.resume(ARGV)
     local what = ARGV[1] -- "type:T", "key:K", encoded, or "*"

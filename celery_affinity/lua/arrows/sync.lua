@@ -1,11 +1,11 @@
 -- sync: a worker's heartbeat, with the claims that it holds. A claim that it does not name comes back only if it is
 -- unread, or once the worker confirms that it lacks the claim.
--- RETURNS {known, ticker, more, {asked id, its number, ...}, {void id, ...}, revision, now, returned}
--- known 0: join again. ticker 1: tick for the fleet. more: as `fill` returns it. asked: claims that the worker did not
--- name. void: claims that the worker named, and that are no longer its own. revision: number of the settings in force.
--- now: the server's time, µs, by which jobs expire that wait in the worker. returned: number of the worker's jobs that
--- are pending again.
--- A reason for the length: what a worker says of its claims is compared with three keys, in one pass over each.
+-- RETURNS {known, ticker, unfilled, {asked id, its number, ...}, {void id, ...}, revision, now, returned}
+-- known 0: join again. ticker 1: tick for the fleet. unfilled: as `fill` returns it. asked: claims that the worker did
+-- not name. void: claims that the worker named, and that are no longer its own. revision: number of the settings in
+-- force. now: the server's time, µs, by which jobs expire that wait in the worker. returned: number of the worker's
+-- jobs that are pending again. A reason for the length: what a worker says of its claims is compared with three keys,
+-- in one pass over each.
 -- Cost: O(claims of the worker); at most MOST_MOVES of them come back or are asked about in one call, and some MB.
 
 -- RETURNS whether a claim that the server does not know is the worker's own: somebody deleted it, and the job's row
@@ -96,14 +96,14 @@ function arrows.sync(ARGV)
     check_free_slots(worker)
 
     local ticker = workers.is_ticker(worker)
-    local free, more = tonumber(redis.call("HGET", key.worker(worker), "free") or 0), ""
+    local free, unfilled = tonumber(redis.call("HGET", key.worker(worker), "free") or 0), ""
     -- Else no slot is free for its types, but those of workers that sync as well.
-    if free > 0 or returned > 0 or next(call.gained) then
-        more = fill.fill(types, "", settings, which_slot.view())[1]
+    if free > 0 or returned > 0 or next(call.to_fill) then
+        unfilled = fill.fill(types, "", settings, which_slot.view())[1]
         free = tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
     end
-    if more == "" then
+    if unfilled == "" then
         lookahead.ask(worker, workers.types_of(worker), free)
     end
-    return { 1, ticker and 1 or 0, more, asked, void, settings.revision, call.now_us, returned }
+    return { 1, ticker and 1 or 0, unfilled, asked, void, settings.revision, call.now_us, returned }
 end

@@ -1,10 +1,10 @@
 -- tick: scheduled -> pending, and what else no event triggers: jobs that wait and have expired end, and the jobs of
 -- dead workers come back. Any number of dispatchers may call it.
 -- A reason for the length: each kind of work is a function; the arrow is their order.
--- RETURNS {again, next_due_us, due, recovered, dead workers, untold, recurring, {list, ...}, more}; again 1: call
+-- RETURNS {again, next_due_us, due, recovered, dead workers, untold, recurring, {list, ...}, unfilled}; again 1: call
 -- again, there may be more of a kind. next_due_us: time until the next scheduled job, or recurring call, is due; -1 for
 -- none. untold 1: the ends of some jobs are to be told (`announce`). recurring 1: recurring calls are to be made
--- (`due`). list: one of the given lists that has messages for `ingest`. more: as `fill` returns it.
+-- (`due`). list: one of the given lists that has messages for `ingest`. unfilled: as `fill` returns it.
 -- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
 
 -- RETURNS the first time in a sorted set, µs; infinity if there is none, or if all that is there is suspended.
@@ -139,7 +139,7 @@ function arrows.tick(ARGV)
     if redis.call("EXISTS", key.ended) == 1 then
         has_more_ended = ends.trim(settings)
     end
-    local more = fill.fill(types, "", settings, which_slot.view())[1]
+    local unfilled = fill.fill(types, "", settings, which_slot.view())[1]
     if may_some_stop then
         hooks.have_some_stopped()
     end
@@ -157,6 +157,6 @@ function arrows.tick(ARGV)
     local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", call.now, "LIMIT", 0, 1)
     return {
         is_full and 1 or 0, call.text(next_due_us), due, recovered, dead, #untold, is_any_due and 1 or 0,
-        with_messages(ARGV), more,
+        with_messages(ARGV), unfilled,
     }
 end

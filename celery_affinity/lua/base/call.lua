@@ -1,6 +1,6 @@
 -- call: the state of the call of an arrow that is under way. Nothing of it outlives the call, not even one that fails:
 -- `begin` makes all of it anew. `now_us`, `now`: the server's time, µs, as a number and as a text: the only time that
--- arrows go by. `gained`: types of which a rule has let jobs start, which the arrow fills: type -> true.
+-- arrows go by. `to_fill`: types of which a rule has let jobs start, which the arrow fills: type -> true.
 -- `claiming`: the jobs (`candidates`) of a claim that is under way while a rule does its part, which may move some.
 -- `keys`: what was read of keys of rules (`key_rows`). `limits`, `tenants`: what the settings say, once read.
 -- `published`: type -> number of jobs, of types that live workers serve. `bounds`: those that a publish says.
@@ -32,8 +32,8 @@ function call.begin(base)
     call.now_us = second_us + time[2]
     local us = time[2]
     call.now = time[1] .. (#us == 6 and us or string.sub("00000" .. us, -6))
-    if not call.gained or next(call.gained) then
-        call.gained = {}
+    if not call.to_fill or next(call.to_fill) then
+        call.to_fill = {}
     end
     -- False, not nil: Lua takes fields that are nil for free places, and makes the table anew when these are used up.
     call.claiming, call.keys, call.limits, call.bounds = false, false, false, false

@@ -68,7 +68,7 @@ function lookahead.ask_back(holder, number, types)
 end
 
 -- Gives `worker`, whose slots all have a job, pending jobs of its `types` that it `may_hold` beyond its slots. `row`:
--- the worker's. Adds to `reply`, which `fill` returned, without `more`: so no slot that fits these jobs is
+-- the worker's. Adds to `reply`, which `fill` returned, without `unfilled`: so no slot that fits these jobs is
 -- free. A worker that holds an amount of work gives way to jobs on demand: then it takes none, and is asked for those
 -- that it holds.
 function lookahead.fill(worker, row, types, may_hold, settings, reply)
@@ -84,9 +84,9 @@ function lookahead.fill(worker, row, types, may_hold, settings, reply)
         end
         return
     end
-    local more, granted = fill.from(waiting, worker, view)
+    local found, granted = fill.from(waiting, worker, view)
     for i, job in ipairs(granted) do
-        reply[#reply + 1], reply[#reply + 2] = more[2 * i], more[2 * i + 1]
+        reply[#reply + 1], reply[#reply + 2] = found[2 * i], found[2 * i + 1]
         redis.call("HSET", key.ahead, job.type, worker)
     end
 end

@@ -47,7 +47,7 @@ local function change_slots(profile, types, by)
     redis.call("HINCRBY", key.slots, profile, by)
     if by < 0 and redis.call("HGET", key.heads, "!") == protocol.HAS_RESERVES then
         for _, type in ipairs(types) do
-            call.gained[type] = true -- a share of fewer live slots is a smaller reserve
+            call.to_fill[type] = true -- a share of fewer live slots is a smaller reserve
         end
     end
     local fields, gone = {}, {}

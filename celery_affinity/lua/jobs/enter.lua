@@ -138,8 +138,8 @@ function enter.place(their_types, messages, alone)
             redis.call("HINCRBY", key.metrics(type), "published", number)
         end
     end
-    if next(call.gained) then
-        their_types, left = hooks.and_gained(their_types) -- a job may state a higher limit for others
+    if next(call.to_fill) then
+        their_types, left = hooks.with_to_fill(their_types) -- a job may state a higher limit for others
     end
     for _, type in ipairs(their_types) do
         fitting = fitting + free_slots.free_for(type)
@@ -166,7 +166,7 @@ function enter.only(job)
         return { protocol.IS_REFUSED, "", bad }
     end
     local state, served, is_first, alone = enter.put(job, call.now_us, true)
-    if is_first or alone or next(call.gained) then
+    if is_first or alone or next(call.to_fill) then
         return { state, enter.place(is_first and { job.type } or {}, { [job.id] = job.message }, alone), served }
     end
     return { state, "", served } -- nothing to place, as mostly

@@ -106,25 +106,25 @@ function hooks.free(id, type, is_limited, rules, name)
 end
 
 -- RETURNS the types of which a rule has let jobs start in this call.
-function hooks.gained()
+function hooks.to_fill()
     local types = {}
-    for type, has_gained in pairs(call.gained) do
-        types[#types + 1] = has_gained and type or nil
+    for type, is_to_fill in pairs(call.to_fill) do
+        types[#types + 1] = is_to_fill and type or nil
     end
     return types
 end
 
--- RETURNS `types`, and those of which a rule has let jobs start: the caller fills them, once. At most MOST_GAINED are
+-- RETURNS `types`, and those of which a rule has let jobs start: the caller fills them, once. At most MOST_FILLED are
 -- added: a second value names the others, each with a blank behind it, for `claim`.
-function hooks.and_gained(types)
+function hooks.with_to_fill(types)
     local all, left = { unpack(types) }, ""
-    for nth, type in ipairs(hooks.gained()) do
-        if nth <= protocol.MOST_GAINED then
+    for nth, type in ipairs(hooks.to_fill()) do
+        if nth <= protocol.MOST_FILLED then
             all[#all + 1] = type
         else
             left = left .. type .. " "
         end
     end
-    call.gained = {}
+    call.to_fill = {}
     return all, left
 end

@@ -38,8 +38,8 @@ function half_life.after(tag, us, half_life_us)
     if tag == 0 then -- of a half-life of many years a tag may be as small as the logarithm of an hour
         return added
     end
-    local more = math.max(tag, added)
-    return more + log2(1 + exp2(math.min(tag, added) - more))
+    local greater = math.max(tag, added)
+    return greater + log2(1 + exp2(math.min(tag, added) - greater))
 end
 
 -- RETURNS the tag of who used the slot-time of a half-life ten half-lives ago: a lower one is forgotten.

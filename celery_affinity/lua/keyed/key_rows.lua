@@ -15,7 +15,7 @@ function key_rows.of_call()
             first_heads_changed = false, -- whether other jobs go first (`minimums`) than a claim has read
             passes = false, -- how the job that is about to be claimed passes (`roomy`)
             in_vain = false, -- keys kept for a type of which no job waited when they were renewed (`key_turns`)
-            gone_on = {}, -- jobs that could go on since others left in this call -> type and lane
+            advanced = {}, -- jobs that could go on since others left in this call -> type and lane
             -- Since `renew_all` began:
             has_left = false, -- whether a job has left
             has_left_several = false, -- whether one with several keys has: it may have held up jobs that fit free slots

@@ -126,19 +126,19 @@ local function wanted_of(its_key, its, room)
 end
 
 -- Has the jobs in `wanted` stand, as far as this call still may; and writes the heads of their types. `wanted`: as
--- `changed_now` takes it. `gains`, `is_left`: see `renew_all`.
-local function let_stand(its_key, wanted, gains, is_left)
+-- `changed_now` takes it. `fills`, `has_left`: see `renew_all`.
+local function let_stand(its_key, wanted, fills, has_left)
     local keys, before, after = key_rows.of_call(), {}, {} -- type -> its heads
     for _, sublane in ipairs(next(wanted) and changed_now(its_key, wanted) or {}) do
         local type, job = sublane.type, wanted[sublane]
         local is_in_lane
         before[type] = before[type] or lanes.heads_of(type)
         after[type], is_in_lane = key_steps.let_stand(its_key, sublane, job, after[type] or before[type])
-        if is_left and keys.has_left_several and is_in_lane then
-            keys.gone_on[job] = type .. " " .. sublane.lane
+        if has_left and keys.has_left_several and is_in_lane then
+            keys.advanced[job] = type .. " " .. sublane.lane
         end
-        if is_in_lane and (gains or (is_left and keys.gone_on[job])) then
-            call.gained[type] = true
+        if is_in_lane and (fills or (has_left and keys.advanced[job])) then
+            call.to_fill[type] = true
         end
     end
     for type, heads in pairs(after) do
@@ -148,24 +148,24 @@ local function let_stand(its_key, wanted, gains, is_left)
     end
 end
 
--- Renews a key: has those of its jobs stand that the key has room for, and no others. `gains`, `is_left`: see
+-- Renews a key: has those of its jobs stand that the key has room for, and no others. `fills`, `has_left`: see
 -- `renew_all`.
-local function renew(its_key, gains, is_left)
+local function renew(its_key, fills, has_left)
     local its = key_rows.read(its_key)
     if its.turn then
-        key_turns.end_turn_in_vain(its_key, its, gains)
+        key_turns.end_turn_in_vain(its_key, its, fills)
     end
     if not next(its.sublanes) then
         return
     end
     local room, due_us = key_room.room_of(its_key, its)
-    if not gains and due_us ~= nil and redis.call("ZSCORE", key.due_keys, its_key) then
+    if not fills and due_us ~= nil and redis.call("ZSCORE", key.due_keys, its_key) then
         room, due_us = 0, nil -- a rate that lets no job start goes on so until a tick says otherwise
     end
     if due_us ~= nil then
         look_again(its_key, due_us)
     end
-    let_stand(its_key, wanted_of(its_key, its, room), gains, is_left)
+    let_stand(its_key, wanted_of(its_key, its, room), fills, has_left)
     minimums.renew(its_key, its)
     shares.renew(its_key, its)
     if next(its.unkept) then
@@ -175,12 +175,12 @@ local function renew(its_key, gains, is_left)
 end
 
 -- Renews the keys that are to be renewed, and then those to which jobs have gone on, or from which they were called
--- back. `gains`: whether the caller fills free slots with jobs that come into their lanes (`call.gained` gets their
--- types). `is_left`: whether a job has left, which may have held up jobs that fit free slots. The loop ends: in each
+-- back. `fills`: whether the caller fills free slots with jobs that come into their lanes (`call.to_fill` gets their
+-- types). `has_left`: whether a job has left, which may have held up jobs that fit free slots. The loop ends: in each
 -- sub-lane the oldest job stands, so after each pass there is one job more, by age, that changes its place no more.
-function key_standing.renew_all(gains, is_left)
+function key_standing.renew_all(fills, has_left)
     local keys, renewed = key_rows.of_call(), {}
-    keys.has_left, keys.called_back = is_left, false
+    keys.has_left, keys.called_back = has_left, false
     while keys.to_renew and not keys.is_renewed_later do
         local some = {}
         for its_key in pairs(keys.to_renew) do
@@ -190,10 +190,10 @@ function key_standing.renew_all(gains, is_left)
         table.sort(some)
         keys.to_renew = false
         for _, its_key in ipairs(some) do
-            renew(its_key, gains, is_left)
+            renew(its_key, fills, has_left)
         end
         if not keys.to_renew then
-            key_turns.end_all_in_vain(gains)
+            key_turns.end_all_in_vain(fills)
         end
     end
     keys.has_left_several = keys.has_left_several and keys.is_renewed_later
@@ -215,7 +215,7 @@ end
 function hooks.leave_to_tick()
     key_rows.of_call().is_renewed_later = false
     key_standing.renew_all(false, true)
-    for id, name in pairs(key_rows.of_call().gone_on) do
+    for id, name in pairs(key_rows.of_call().advanced) do
         local its_keys = key_rows.keys_of(id)
         if key_steps.stands_for(its_keys, id, string.match(name, "^(%S+) (%S+)$")) then
             local is_rate = string.find(its_keys[1].key, protocol.RATE_PREFIX, 1, true) == 1

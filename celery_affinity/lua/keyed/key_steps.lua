@@ -85,7 +85,7 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
         local belongs_into_lane = key_rows.add(next_key.key, its, wanted, type, lane, enqueued)
         key_standing.renew_soon(next_key.key)
         if keys.has_left and not (keys.called_back and keys.called_back[wanted]) then
-            keys.gone_on[wanted] = type .. " " .. lane
+            keys.advanced[wanted] = type .. " " .. lane
         end
         if not belongs_into_lane then
             return heads, false

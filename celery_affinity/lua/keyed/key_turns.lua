@@ -46,10 +46,10 @@ local function waits(its)
     return false
 end
 
--- Ends a turn in which no job got the key. `gains`: as `key_standing.renew` has it.
-local function end_in_vain(its_key, its, gains)
+-- Ends a turn in which no job got the key. `fills`: as `key_standing.renew` has it.
+local function end_in_vain(its_key, its, fills)
     record_had(its_key, its, its.turn)
-    if gains then
+    if fills then
         redis.call("HDEL", key.of_key(its_key), "turn")
         its.turn = nil
     else
@@ -58,11 +58,11 @@ local function end_in_vain(its_key, its, gains)
 end
 
 -- Ends a turn whose time is over; before that, has a tick look at the key at that time. If no job of the type waits,
--- the turn ends later in this call, unless such a job has come by then. `gains`: as `key_standing.renew` has it.
-function key_turns.end_turn_in_vain(its_key, its, gains)
+-- the turn ends later in this call, unless such a job has come by then. `fills`: as `key_standing.renew` has it.
+function key_turns.end_turn_in_vain(its_key, its, fills)
     local began_us, ends_us = tonumber(its.turn_began), tonumber(its.turn_ends)
     if ends_us <= call.now_us or began_us > call.now_us then -- the clock may have been set back
-        end_in_vain(its_key, its, gains)
+        end_in_vain(its_key, its, fills)
     elseif not waits(its) then
         local keys = key_rows.of_call()
         keys.in_vain = keys.in_vain or {}
@@ -73,7 +73,7 @@ function key_turns.end_turn_in_vain(its_key, its, gains)
 end
 
 -- No further job comes in this call: ends the turns of types of which still no job waits, and has their keys renewed.
-function key_turns.end_all_in_vain(gains)
+function key_turns.end_all_in_vain(fills)
     local keys = key_rows.of_call()
     if not keys.in_vain then
         return
@@ -81,7 +81,7 @@ function key_turns.end_all_in_vain(gains)
     for its_key in pairs(keys.in_vain) do
         local its = key_rows.read(its_key)
         if its.turn and not waits(its) then
-            end_in_vain(its_key, its, gains)
+            end_in_vain(its_key, its, fills)
             key_standing.renew_soon(its_key)
         end
     end

@@ -52,7 +52,7 @@ function keyed.enter(id, type, lane, enqueued, fresh, heads)
     if not its_keys[1] then
         hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued)
-        call.gained[type] = true
+        call.to_fill[type] = true
         return
     elseif unbounded.enter(id, type, lane, enqueued, heads) then
         return
@@ -70,7 +70,7 @@ function keyed.enter(id, type, lane, enqueued, fresh, heads)
     if key_rows.add(first, key_rows.read(first), id, type, lane, enqueued) then
         hooks.enters_lane(id, type, lane, enqueued)
         lanes.add(id, type, lane, enqueued, heads)
-        call.gained[type] = true
+        call.to_fill[type] = true
     end
     key_standing.renew_soon(first)
     key_standing.renew_all(true)
@@ -228,7 +228,7 @@ local function pass_on(stated, id, type)
     end
     if retry then
         -- It may stand already: then `renew_all` changes nothing.
-        call.gained[its_type] = is_pending or call.gained[its_type]
+        call.to_fill[its_type] = is_pending or call.to_fill[its_type]
         redis.call("HSET", key.of_key(its_key), "retry", retry)
         its.retry = retry
     elseif not its.turn and not its.retry then
@@ -276,7 +276,7 @@ function hooks.recheck()
         -- The arrow that made the key due may have renewed it, and filled no slots; a publish leaves a job to this tick
         -- that comes beside one which stands in vain.
         for _, sublane in pairs(key_rows.read(its_key).sublanes) do
-            call.gained[sublane.type] = call.gained[sublane.type] or key_steps.is_in_lane(its_key, sublane)
+            call.to_fill[sublane.type] = call.to_fill[sublane.type] or key_steps.is_in_lane(its_key, sublane)
         end
         read_again(its_key)
     end

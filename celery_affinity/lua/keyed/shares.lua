@@ -65,13 +65,13 @@ local function start_of(its_key, id)
 end
 
 -- Charges a tenant the time `us` of a slot. RETURNS its tag then. `tag`: that of before.
-local function with_more(its_key, tag, us)
+local function tag_after(its_key, tag, us)
     local _, half_life_us = tenants.shares()
-    local more = math.floor(us / tenants.quota_of(tenants.name_of(its_key)).weight)
+    local added = math.floor(us / tenants.quota_of(tenants.name_of(its_key)).weight)
     if half_life_us > 0 then
-        return more > 0 and half_life.after(tag, more, half_life_us) or tag
+        return added > 0 and half_life.after(tag, added, half_life_us) or tag
     end
-    return tag + more
+    return tag + added
 end
 
 -- RETURNS the member of `turns` for a job: those of one start go by age.
@@ -212,7 +212,7 @@ function shares.charge(its_key, id, type, is_its_turn)
         redis.call("HSET", key.credits, its_key, call.text(credit_us - used_us))
     end
     local tags = tags_of_call()
-    tags[its_key] = with_more(its_key, start, usual_us - used_us)
+    tags[its_key] = tag_after(its_key, start, usual_us - used_us)
     if half_life_us > 0 then
         redis.call("ZADD", key.tags, tags[its_key], its_key)
     else
@@ -231,7 +231,7 @@ function shares.correct(its_key, id)
     local took_us = math.max(0, call.now_us - time_in(claimed or call.now))
     local more_us = took_us - time_in(charged)
     if more_us > 0 then
-        local tag = with_more(its_key, tag_of(its_key), more_us)
+        local tag = tag_after(its_key, tag_of(its_key), more_us)
         redis.call("ZADD", key.tags, tag, its_key)
         tags_of_call()[its_key] = tag
     elseif more_us < 0 then

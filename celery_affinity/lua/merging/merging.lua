@@ -48,10 +48,10 @@ function merging.better_lane(lane, other)
     return lanes.name(is_demanded and "demand" or "queued", math.max(lanes.priority(lane), lanes.priority(other)))
 end
 
--- RETURNS whether a batch of so many `calls` and `bytes` has room for a call of `more` bytes, by its `rules`.
-function merging.has_room(calls, bytes, more, rules)
+-- RETURNS whether a batch of so many `calls` and `bytes` has room for a call of `added` bytes, by its `rules`.
+function merging.has_room(calls, bytes, added, rules)
     local most, most_bytes = rule_texts.bounds(rules)
-    return calls < most and bytes + more <= most_bytes
+    return calls < most and bytes + added <= most_bytes
 end
 
 -- RETURNS the id of what is open in this field of key `merging`, and what is known of it; nil if nothing is. is_alone:

@@ -78,8 +78,8 @@ end
 
 -- RETURNS the place of the head that goes first by a comparison, and its points by now.
 local function first_by(found)
-    local gained, gained_fast = score.gained(call.now_us - found.made_us, found.settings)
-    local slow, fast, heads = found.slow + gained, found.fast + gained_fast, found.heads
+    local growth, fast_growth = score.growth(call.now_us - found.made_us, found.settings)
+    local slow, fast, heads = found.slow + growth, found.fast + fast_growth, found.heads
     if fast > slow
         or (fast == slow and best_heads.is_older(heads, found.fast_place, heads, found.slow_place)) then
         return found.fast_place, fast
@@ -160,9 +160,9 @@ function best_heads.popped(type, place, lane, before, after, next_enqueued, sett
     end
     local longer = #after - #before
     local points, is_fast = points_of(lane, age_us, settings)
-    local gained, gained_fast = score.gained(now_us - found.made_us, settings)
-    local next_slow, next_fast = found.next_slow + gained, found.next_fast + gained_fast
-    local slow, fast = found.slow + gained, found.fast + gained_fast
+    local growth, fast_growth = score.growth(now_us - found.made_us, settings)
+    local next_slow, next_fast = found.next_slow + growth, found.next_fast + fast_growth
+    local slow, fast = found.slow + growth, found.fast + fast_growth
     if is_fast and place == found.fast_place and points > next_fast then
         fast, found.slow_place = points, found.slow_place > place and found.slow_place + longer or found.slow_place
     elseif not is_fast and place == found.slow_place and points > next_slow then

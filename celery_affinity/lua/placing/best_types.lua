@@ -32,9 +32,9 @@ local function renew(points, nth, type, heads)
         points.slow[nth], points.fast[nth] = NONE, NONE
     else
         local found, rarity = best_heads.compared(type, heads, points.settings), points.rarity[nth]
-        local gained, gained_fast = score.gained(points.made_us - found.made_us, points.settings)
-        points.slow[nth], points.slow_place[nth] = found.slow + gained + rarity, found.slow_place
-        points.fast[nth], points.fast_place[nth] = found.fast + gained_fast + rarity, found.fast_place
+        local growth, fast_growth = score.growth(points.made_us - found.made_us, points.settings)
+        points.slow[nth], points.slow_place[nth] = found.slow + growth + rarity, found.slow_place
+        points.fast[nth], points.fast_place[nth] = found.fast + fast_growth + rarity, found.fast_place
         points.until_us = math.min(points.until_us, found.until_us)
     end
     points.heads[nth] = heads
@@ -80,8 +80,8 @@ local function first_type(choice)
             most_fast, first_fast = its_fast, nth
         end
     end
-    local gained, gained_fast = score.gained(call.now_us - points.made_us, choice.settings)
-    most_slow, most_fast = most_slow + gained, most_fast + gained_fast
+    local growth, fast_growth = score.growth(call.now_us - points.made_us, choice.settings)
+    most_slow, most_fast = most_slow + growth, most_fast + fast_growth
     if most_fast > most_slow or first_fast and most_fast == most_slow
         and is_older(points, first_fast, points.fast_place, first_slow, points.slow_place) then
         return types[first_fast], points.fast_place[first_fast]

@@ -1,7 +1,7 @@
 -- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot. After a fill,
 -- no pending job of `types` and free slot that fit each other exist side by side, unless the reply names some of the
--- types as `more`: the caller passes these to `claim`. A job that has expired, and that no tick has seen yet, ends when
--- it would be claimed.
+-- types as `unfilled`: the caller passes these to `claim`. A job that has expired, and that no tick has seen yet, ends
+-- when it would be claimed.
 -- Cost: O(log n) in pending jobs, independent of workers; grows with `types`, once in a call.
 
 -- A rule may change the heads of `waiting` between the two: it does its part with a job that has a key.
@@ -36,9 +36,9 @@ end
 -- Fills slots. `waiting`: jobs, as `candidates` returns them. `caller`: the worker whose jobs go into the reply instead
 -- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written,
 -- and then no other job is moved: whoever publishes may have no right to read messages.
--- RETURNS {more, facts, message, ...}, and of a view of `lookahead` the jobs of these messages. more: types, separated
--- by blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most, chooses from
--- MOST_CHOSEN_FROM types, or moves only jobs that are fresh; "" for none.
+-- RETURNS {unfilled, facts, message, ...}, and of a view of `lookahead` the jobs of these messages. unfilled: types,
+-- separated by blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most,
+-- chooses from MOST_CHOSEN_FROM types, or moves only jobs that are fresh; "" for none.
 function fill.from(waiting, caller, view, fresh)
     local reply, inline = { waiting.left, nil, nil }, view.is_ahead and {} -- with places for one job
     local bytes = 0
@@ -132,8 +132,8 @@ end
 -- `fill.from`, and the view of the slots that were filled: reserves need that of all slots.
 function fill.fill(types, caller, settings, view)
     local left = ""
-    if next(call.gained) then
-        types, left = hooks.and_gained(types)
+    if next(call.to_fill) then
+        types, left = hooks.with_to_fill(types)
     end
     if #types == 0 then -- as in most heartbeats
         view:write()

@@ -1,6 +1,8 @@
 -- score: which job goes first. The sum equals that of score.py to the last bit, in whole micro-points. Its terms are
 -- split into what never changes (`standing`), what grows with age (`patience`), and what is equal for all jobs of a
 -- type (`rarity`), so that a claim computes each term once.
+-- Who adds them up: `best_heads` the first two, for the heads of one type; `which_job` adds rarity, and compares types.
+-- `best_types` does so instead of it where a free slot fits all types, with fewer steps for each of them.
 local MICRO = 1000000
 
 function score.standing(priority, on_demand, settings)
@@ -22,8 +24,8 @@ function score.patience(on_demand, age_us, settings)
     return points
 end
 
--- RETURNS how many points more a job has after so many µs, and one that is on demand, and does not reach the cap.
-function score.gained(us, settings)
+-- RETURNS by how many points a job grows in so many µs; and a job on demand that stays below the cap of its age.
+function score.growth(us, settings)
     return us * settings.age_weight, us * (settings.age_weight + settings.on_demand_age_weight)
 end
 

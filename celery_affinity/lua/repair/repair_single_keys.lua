@@ -79,7 +79,7 @@ local function fix_type_rules()
         rule.is_paused = pauses[type]
         is_counting = is_counting or rule.is_counted
         if was_closed and not type_rules.is_closed(rule) then
-            call.gained[type] = true
+            call.to_fill[type] = true
         end
         local its_words = type_rules.in_words(rule)
         return its_words ~= "" and its_words

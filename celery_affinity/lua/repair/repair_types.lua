@@ -109,7 +109,7 @@ local function fix_type(type, thorough)
     end
     repair_types.fix_heads(key.heads, type, type)
     fix_waiting_calls(type, places)
-    call.gained[type] = true
+    call.to_fill[type] = true
 end
 
 -- Types are found in these hashes, each of whose fields begins with a type.

@@ -42,7 +42,7 @@ function type_changes.change(before, now)
     for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
         local type, rule = types[nth], type_rules.read(words)
         rules[type], was_closed[type] = rule, type_rules.is_closed(rule)
-        is_any_new = set_limit(type, rule, new[type], counted < protocol.MOST_GAINED) or is_any_new
+        is_any_new = set_limit(type, rule, new[type], counted < protocol.MOST_FILLED) or is_any_new
         counted = counted + (rule.is_counted and 0 or 1)
     end
     type_rules.write_all(rules, was_closed)
@@ -58,7 +58,7 @@ end
 local function gain_all()
     local some = redis.call("HSCAN", key.heads, 0, "COUNT", protocol.MOST_RESUMED)[2]
     for i = 1, math.min(#some, 2 * protocol.MOST_RESUMED), 2 do -- of a small hash, HSCAN returns all
-        call.gained[some[i]] = some[i] ~= "!"
+        call.to_fill[some[i]] = some[i] ~= "!"
     end
 end
 
@@ -139,11 +139,11 @@ local function count_claims(from)
     return next_from
 end
 
--- Opens types that were closed while their claims were counted, MOST_GAINED at most. `place`: position in the setting
+-- Opens types that were closed while their claims were counted, MOST_FILLED at most. `place`: position in the setting
 -- `limits` at which this call goes on. RETURNS the position for the next call; nil if no type is left.
 local function open_counted(place)
     local text, types = redis.call("HGET", key.settings, "limits") or "", {}
-    while place and #types < protocol.MOST_GAINED do
+    while place and #types < protocol.MOST_FILLED do
         types[#types + 1], place = limits.next_type(text, place)
     end
     local rules, was_closed = {}, {}

@@ -60,7 +60,7 @@ local function fields_changed(have_come, have_gone)
 end
 
 -- Writes what holds back types. `rules`: type -> what `read` returns. `was_closed`: type -> whether it was closed; one
--- that is open again is filled (`call.gained`).
+-- that is open again is filled (`call.to_fill`).
 function type_rules.write_all(rules, was_closed)
     local fields, gone = {}, {}
     for type, rule in pairs(rules) do
@@ -71,7 +71,7 @@ function type_rules.write_all(rules, was_closed)
             gone[#gone + 1] = type
         end
         if was_closed[type] and not type_rules.is_closed(rule) then
-            call.gained[type] = true
+            call.to_fill[type] = true
         end
     end
     many.call("HDEL", key.type_rules, gone)
@@ -134,7 +134,7 @@ function type_rules.free(type, id)
     local words, text = unpack(redis.call("HMGET", key.type_rules, type, "!"))
     local rule = type_rules.read(words)
     if #reserves.concerning(text, type) > 0 then
-        call.gained[type] = true
+        call.to_fill[type] = true
     end
     if rule.limit then
         local was_closed = type_rules.is_closed(rule)

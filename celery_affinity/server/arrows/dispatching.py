@@ -24,9 +24,9 @@ class Dispatching(Runner):
         """
         due = recovered = dead = 0
         while True:
-            again, next_due_us, *counts, untold, recurring, filled, more = self._run(arrow("tick"), lists)
+            again, next_due_us, *counts, untold, recurring, filled, unfilled = self._run(arrow("tick"), lists)
             due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
-            self._go_on(more)
+            self._go_on(unfilled)
             if not again:
                 break
         due_in_us = number_of(next_due_us, -1)
@@ -40,7 +40,7 @@ class Dispatching(Runner):
         *jobs*: ten at most, of one type, in the order of their messages in the list.
         """
         replies = self._run_together(calls.ingesting(list_, jobs))
-        self._go_on(b" ".join(more for _, more, _ in replies))
+        self._go_on(b" ".join(unfilled for _, unfilled, _ in replies))
         for job, (state, _, bad) in zip(jobs, replies, strict=True):
             Published.parse(state, bad).check(job)
         return sum(state > 0 for state, _, _ in replies)
@@ -70,8 +70,8 @@ class Dispatching(Runner):
         *fence*: the number of the caller's claim of the batch; -1: the batch is not the caller's, and nothing changed.
         A repeated call changes nothing. Those that have ended, or were parted before, count for none.
         """
-        parted, more = self._run(arrow("part"), batch=batch, fence=fence, rest=callers)
-        self._go_on(more)
+        parted, unfilled = self._run(arrow("part"), batch=batch, fence=fence, rest=callers)
+        self._go_on(unfilled)
         return int(parted)
 
     def shared(self, batch: str, callers: Sequence[str], *, fence: str = "", outcome: str = "acked") -> int:

@@ -63,11 +63,11 @@ class Operating(Runner):
             "new_priority": "" if priority is None else priority,
         }
         for page in pages(job_ids):
-            more, served, *states = self._run(arrow("move"), rest=page, **wanted)
+            unfilled, served, *states = self._run(arrow("move"), rest=page, **wanted)
             found += [
                 WasFound(text_of(state), int(calls)) for state, calls in zip(states[::2], states[1::2], strict=True)
             ]
-            self._go_on(more)
+            self._go_on(unfilled)
         return Moved(bool(served), found)
 
     def replay(self, job_ids: Sequence[str]) -> list[str]:
@@ -76,10 +76,10 @@ class Operating(Runner):
         for page in pages(job_ids):
             left = list(page)
             while left:
-                more, others, *ids = self._run(arrow("replay"), rest=left)
+                unfilled, others, *ids = self._run(arrow("replay"), rest=left)
                 left = left[len(left) - others :]
                 replayed += [job_id.decode() for job_id in ids]
-                self._go_on(more)
+                self._go_on(unfilled)
         return replayed
 
     def drop(self, job_ids: Sequence[str]) -> int:
@@ -96,12 +96,12 @@ class Operating(Runner):
 
     def resume(self, what: str) -> bool:
         """End the pause of *what*. Return whether it was paused."""
-        resumed, more = self._run(arrow("resume"), what=what)
-        self._go_on(more)
+        resumed, unfilled = self._run(arrow("resume"), what=what)
+        self._go_on(unfilled)
         return bool(resumed)
 
     def configure(self, changes: dict[str, str]) -> int:
         """Change settings at run time, by their name in Redis; "" resets one. Return the revision of the settings."""
-        revision, more = self._run(arrow("configure"), rest=flat(changes.items()))
-        self._go_on(more)
+        revision, unfilled = self._run(arrow("configure"), rest=flat(changes.items()))
+        self._go_on(unfilled)
         return int(revision)

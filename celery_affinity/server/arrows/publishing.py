@@ -48,10 +48,10 @@ class Publishing(Runner):
     def published(self, replies: Sequence[Any]) -> list[Published]:
         """Return what replies of the arrow that publishes say, and claim on for what they leave."""
         published = []
-        for state, more, served, *further in replies:
+        for state, unfilled, served, *further in replies:
             # A user without the right to read messages cannot claim: a worker claims at the next end, or with a sync.
             with suppress(NoPermissionError):
-                self._go_on(more)
+                self._go_on(unfilled)
             pairs = [(state, served), *zip(further[::2], further[1::2], strict=True)]
             published += [Published.parse(*pair) for pair in pairs]
         return published

@@ -21,7 +21,7 @@ class Working(Runner):
 
     def join(self, joining: Joining, settings: dict[str, str]) -> Joined:
         """Enter *joining* as a live worker. *settings*: those of its app.conf, as `shared_settings.shared` has them."""
-        more, namesake, replaced, void_up_to, now_us = self._run(
+        unfilled, namesake, replaced, void_up_to, now_us = self._run(
             arrow("join"),
             worker=joining.worker,
             name=encode(joining.name),
@@ -36,7 +36,7 @@ class Working(Runner):
         )
         if self.way is self.library.by_script:  # a script of its own
             self.load()
-        self._go_on(more)
+        self._go_on(unfilled)
         return Joined(text_of(namesake) or None, [text_of(name) for name in replaced], int(void_up_to), now_us)
 
     def tell_ends(
@@ -99,8 +99,8 @@ class Working(Runner):
     def _settled(self, replies: Sequence[Any], has_ends: bool) -> list[Claim]:
         if not has_ends:
             return []
-        more, *parts = replies[-1]
-        self._go_on(more)
+        unfilled, *parts = replies[-1]
+        self._go_on(unfilled)
         return parsed_claims(parts)
 
     def requeue(self, worker: str, claims: Iterable[tuple[str, str]], *, counted: bool) -> int:
@@ -110,14 +110,14 @@ class Working(Runner):
         """
         returned = 0
         for page in pages(list(claims)):
-            more, count = self._run(arrow("requeue"), worker=worker, counted=int(counted), rest=flat(page))
+            unfilled, count = self._run(arrow("requeue"), worker=worker, counted=int(counted), rest=flat(page))
             returned += int(count)
-            self._go_on(more)
+            self._go_on(unfilled)
         return returned
 
     def sync(self, worker: str, claims: Iterable[ClaimReport], *, slots: int, other: int, draining: bool) -> Synced:
         """Send a heartbeat, and say which *claims* the worker holds."""
-        known, ticker, more, asked, void, revision, now_us, returned = self._run(
+        known, ticker, unfilled, asked, void, revision, now_us, returned = self._run(
             arrow("sync"),
             worker=worker,
             slots_in_all=slots,
@@ -125,7 +125,7 @@ class Working(Runner):
             draining=int(draining),
             rest=flat(claims),
         )
-        self._go_on(more)
+        self._go_on(unfilled)
         numbers = [text_of(value) for value in asked]
         pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
         void_ids = [text_of(job_id) for job_id in void]
@@ -151,8 +151,8 @@ class Working(Runner):
         While the loop does not run, the worker gets no job, and the jobs in its inbox go back.
         """
         while True:
-            known, again, more = self._run(arrow("heartbeat"), worker=worker, loop_runs=int(loop_runs))
-            self._go_on(more)
+            known, again, unfilled = self._run(arrow("heartbeat"), worker=worker, loop_runs=int(loop_runs))
+            self._go_on(unfilled)
             if not again:
                 return bool(known)
 
@@ -160,26 +160,26 @@ class Working(Runner):
         """Tell the server in one round trip that *workers*, whose loops run, live. Return which of them it knows."""
         calls = [(arrow("heartbeat"), arrow("heartbeat").arguments(worker=each, loop_runs=1)) for each in workers]
         replies = self._run_together(calls) if calls else []
-        for _, _, more in replies:
-            self._go_on(more)
+        for _, _, unfilled in replies:
+            self._go_on(unfilled)
         return [bool(known) for known, _, _ in replies]
 
     def leave(self, worker: str) -> int:
         """Take a worker out. Return how many jobs it still held, which are pending again."""
         returned, unfinished = 0, True
         while unfinished:
-            more, unfinished, count = self._run(arrow("leave"), worker=worker)
+            unfilled, unfinished, count = self._run(arrow("leave"), worker=worker)
             returned += int(count)
-            self._go_on(more)
+            self._go_on(unfilled)
         return returned
 
     def recover(self, worker: str) -> int:
         """Take back all jobs of a worker that is known to be dead. Return how many there were."""
         recovered = 0
         while True:
-            again, count, more = self._run(arrow("recover"), worker=worker)
+            again, count, unfilled = self._run(arrow("recover"), worker=worker)
             recovered += int(count)
-            self._go_on(more)
+            self._go_on(unfilled)
             if not again:
                 return recovered
 

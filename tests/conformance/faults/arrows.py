@@ -22,7 +22,7 @@ FAULTS = (
     Fault("arrows/ingest", "if bad or not readable then", "if not readable then"),
     Fault("arrows/claim", "fill.fill(ARGV,", "fill.fill({ ARGV[1] },"),
     Fault("arrows/claim", "which_slot.view())[1]", 'which_slot.view()) and ""'),
-    Fault("arrows/heartbeat", "> 0 and 1 or 0, more", "> 1 and 1 or 0, more"),
+    Fault("arrows/heartbeat", "> 0 and 1 or 0, unfilled", "> 1 and 1 or 0, unfilled"),
     Fault("arrows/heartbeat", "if id and claims.held", "if claims.held"),
     Fault("arrows/heartbeat", "bytes <= protocol.MOST_BYTES and ", ""),
     Fault("arrows/heartbeat", "if not seen or tonumber(seen) == protocol.GIVEN_UP_US then", "if not seen then"),

@@ -24,8 +24,8 @@ FAULTS = (
     Fault("jobs/enter", "fitting = fitting + free_slots.free_for(type)", "fitting = free_slots.free_for(type)"),
     Fault("jobs/enter", "1, not heads or", "1, true or"),
     Fault("jobs/enter", "local bad = job_check.bad(job)", "local bad"),
-    Fault("jobs/enter", "is_first or alone or next(call.gained) then", "is_first or alone then"),
-    Fault("jobs/enter", "is_first or alone or next(call.gained) then", "is_first or next(call.gained) then"),
+    Fault("jobs/enter", "is_first or alone or next(call.to_fill) then", "is_first or alone then"),
+    Fault("jobs/enter", "is_first or alone or next(call.to_fill) then", "is_first or next(call.to_fill) then"),
     Fault("placing/lanes", "#its == #enqueued and its < enqueued", "#its == #enqueued"),
     Fault("jobs/enter", "if delay_us > 0 then", "if delay_us > 1 then"),
     Fault(

@@ -20,7 +20,7 @@ FAULTS = (
     Fault("merging/merging", "return calls < most and", "return calls <= most and"),
     Fault(
         "merging/merging",
-        " and bytes + more <= most_bytes",
+        " and bytes + added <= most_bytes",
         "",
     ),
     Fault(

@@ -131,8 +131,8 @@ FAULTS = (
         "tests/server/test_shares.py::test_a_replayed_job_whose_rules_nobody_could_read_goes_when_it_is_the_oldest",
     ),
     # The account of a tenant.
-    Fault("keyed/shares", "with_more(its_key, start, usual_us - used_us)", "with_more(its_key, start, usual_us)"),
-    Fault("keyed/shares", "with_more(its_key, start, usual_us", "with_more(its_key, tag_of(its_key), usual_us", _IDLE),
+    Fault("keyed/shares", "tag_after(its_key, start, usual_us - used_us)", "tag_after(its_key, start, usual_us)"),
+    Fault("keyed/shares", "tag_after(its_key, start, usual_us", "tag_after(its_key, tag_of(its_key), usual_us", _IDLE),
     Fault(
         "keyed/shares", "math.max(tag_of(CLOCK), is_its_turn and start or 0)", "is_its_turn and start or tag_of(CLOCK)"
     ),
@@ -153,13 +153,15 @@ FAULTS = (
     Fault("keyed/shares", "number > 0 and #some == protocol.MOST_KEYS", "false", _ALL_FORGOTTEN),
     Fault("keyed/shares", "        tags_of_call()[its_key] = tag\n", ""),
     # Use that is forgotten.
-    Fault("keyed/half_life", "exp2(math.min(tag, added) - more)", "exp2(more - math.min(tag, added))", _LEAST_GOES),
+    Fault(
+        "keyed/half_life", "exp2(math.min(tag, added) - greater)", "exp2(greater - math.min(tag, added))", _LEAST_GOES
+    ),
     Fault("keyed/half_life", "log2(us) + call.now_us / half_life_us", "log2(us)", _LEAST_GOES),
     Fault("keyed/half_life", " - FORGOTTEN_AFTER", "", _LONG_AGO),
     Fault(
         "keyed/shares",
-        "    if half_life_us > 0 then\n        return more",
-        "    if false then\n        return more",
+        "    if half_life_us > 0 then\n        return added",
+        "    if false then\n        return added",
         _LEAST_GOES,
     ),
     Fault("keyed/shares", "    if era and half_life_us > 0 then\n", "    if false then\n", _LONG_AGO),

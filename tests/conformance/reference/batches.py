@@ -78,7 +78,7 @@ def wait_again(cohort: Cohort, batch: Job) -> None:
 
 
 def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[str]:
-    """Record the end of a claim of *batch*. Return the types that gained a pending job: one, or none."""
+    """Record the end of a claim of *batch*. Return the types that got a pending job: one, or none."""
     if how == "returned" and batch.acked:  # the run was ended for one of the other calls, which is revoked
         return _go_on(cohort, batch, now_us)
     primary = cohort.jobs[batch.primary or ""]

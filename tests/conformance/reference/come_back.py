@@ -21,7 +21,7 @@ def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") 
     """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
 
     A job that was revoked meanwhile ends, acked or not: its worker may have told the caller so. So does one that has
-    expired, unless it was acked. Return the types that gained a pending job: one, or none.
+    expired, unless it was acked. Return the types that got a pending job: one, or none.
     *counted*: whether this return counts as a delivery.
     """
     drop(cohort, job, now_us)

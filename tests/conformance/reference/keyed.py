@@ -23,14 +23,14 @@ def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> N
         return
     key = keys[0].key
     if _is_alone_and_unbounded(cohort, job) and cohort.unbounded[sublane_of(key, job)] == limit_of(cohort, key):
-        renew(cohort, set(), now_us, gains=True)
+        renew(cohort, set(), now_us, fills=True)
         return
     shares.come(cohort, job)
     noted = {each.key for each in keys if each.stated is not None and _note(cohort, job, each, is_fresh=is_fresh)}
     cohort.waiting_keys.setdefault(keys[0].key, cohort.settings.limits_revision)
-    cohort.gained |= renew(cohort, {keys[0].key} | noted, now_us, gains=True)
+    cohort.to_fill |= renew(cohort, {keys[0].key} | noted, now_us, fills=True)
     if job in standing(cohort, {job.type}):
-        cohort.gained.add(job.type)
+        cohort.to_fill.add(job.type)
 
 
 def _note(cohort: Cohort, job: Job, rules: StatedKey, *, is_fresh: bool) -> bool:
@@ -48,7 +48,7 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
     if _is_alone_and_unbounded(cohort, job):
         (rules,) = keys
         is_last = sublane_of(rules.key, job) not in {sublane_of(rules.key, each) for each in waiting(cohort, rules.key)}
-        renew(cohort, {rules.key} if is_last else set(), now_us, gains=False)
+        renew(cohort, {rules.key} if is_last else set(), now_us, fills=False)
         return
     if _is_alone_and_has_room(cohort, job):
         _hold_with_room(cohort, job, keys[0].key, now_us)
@@ -66,7 +66,7 @@ def hold(cohort: Cohort, job: Job, now_us: int) -> None:
     for rules in keys:  # others go on to their next keys as these are renewed
         if cohort.kept_for.pop(rules.key, None):
             cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
-    renew(cohort, {each.key for each in keys}, now_us, gains=False)
+    renew(cohort, {each.key for each in keys}, now_us, fills=False)
 
 
 def _is_alone_and_has_room(cohort: Cohort, job: Job) -> bool:
@@ -85,7 +85,7 @@ def _hold_with_room(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
     """The only key of *job* is that of a tenant with room: from now on the next job of its sub-lane stands."""
     shares.charge(cohort, job, key, now_us, is_its_turn=cohort.in_turn)
     alike = [each for each in waiting(cohort, key) if sublane_of(key, each) == sublane_of(key, job)]
-    renew(cohort, set() if alike else {key}, now_us, gains=False)
+    renew(cohort, set() if alike else {key}, now_us, fills=False)
     shares.renew(cohort, alike, cohort.stood)
 
 
@@ -102,7 +102,7 @@ def many_leave(cohort: Cohort, jobs: Iterable[Job], now_us: int) -> None:
             del cohort.kept_for[rules.key]
             cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
     before = cohort.stood
-    renew(cohort, {rules.key for _, rules in leaving}, now_us, gains=False, is_left=True)
+    renew(cohort, {rules.key for _, rules in leaving}, now_us, fills=False, has_left=True)
     if any(len(keys_of(job)) > 1 for job, _ in leaving):  # it may have held up others beside free slots
         cohort.may_fit |= {job_id for job_id in cohort.stood - before if keys_of(cohort.jobs[job_id])}
 
@@ -119,11 +119,11 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
         retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
         if retry:
             kept_for[rules.key] = retry.id
-            cohort.gained |= {retry.type} if retry.state == "pending" else set()
+            cohort.to_fill |= {retry.type} if retry.state == "pending" else set()
         elif rules.key not in cohort.turns and rules.key not in cohort.kept_for:
             give_turn(cohort, job, rules.key, now_us)
     cohort.kept_for |= kept_for  # the retry goes on to its next key as the first one is renewed
-    cohort.gained |= renew(cohort, {each.key for each in held}, now_us, gains=True)
+    cohort.to_fill |= renew(cohort, {each.key for each in held}, now_us, fills=True)
 
 
 def _had_room_for_several(cohort: Cohort, rules: StatedKey) -> bool:
@@ -156,8 +156,8 @@ def recheck(cohort: Cohort, now_us: int) -> bool:
     for _, key in due:
         del cohort.due_keys[key]
     for _, key in due:  # who made them due may have renewed them, and filled no slots
-        cohort.gained |= {job.type for job in standing_of(cohort, key)}
-    cohort.gained |= renew(cohort, {*stale, *(key for _, key in due)}, now_us, gains=True)
+        cohort.to_fill |= {job.type for job in standing_of(cohort, key)}
+    cohort.to_fill |= renew(cohort, {*stale, *(key for _, key in due)}, now_us, fills=True)
     free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MOST_KEYS]
     for key in free:  # all starts of these are free again
         del cohort.rates[key]
@@ -310,26 +310,26 @@ def rate_of(cohort: Cohort, key: str) -> StatedRate | None:
 # keep them in lanes (``lua/keyed/key_standing.lua``).
 
 
-def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, gains: bool, is_left: bool = False) -> set[str]:
+def renew(cohort: Cohort, keys: Collection[str], now_us: int, *, fills: bool, has_left: bool = False) -> set[str]:
     """Find out which jobs of *keys* may start. Return the types of those that might not before.
 
     Then come the keys to which jobs have gone on from these, or that they wait for no more.
-    Not *gains*: nobody fills these types. Then a rate that lets no job start goes on so until a tick says otherwise.
-    *is_left*: a job has left: others that it kept from going on may fit free slots.
+    Not *fills*: nobody fills these types. Then a rate that lets no job start goes on so until a tick says otherwise.
+    *has_left*: a job has left: others that it kept from going on may fit free slots.
     """
-    before, gone_on, renewed = standing_ids(cohort), cohort.gone_on, set()
+    before, advanced, renewed = standing_ids(cohort), cohort.advanced, set()
     to_renew = set(keys)
     while to_renew:
         for key in sorted(to_renew):
-            _renew_one(cohort, key, now_us, gains=gains)
+            _renew_one(cohort, key, now_us, fills=fills)
         renewed |= to_renew
-        to_renew = _gone_on(cohort) or _end_turns_of_nobody(cohort, renewed, now_us, gains=gains)
+        to_renew = _advanced(cohort) or _end_turns_of_nobody(cohort, renewed, now_us, fills=fills)
     for key in renewed:
         _forget(cohort, key)
     cohort.stood = after = standing_ids(cohort)
     _give_turns(cohort, renewed)
-    if is_left:
-        cohort.may_fit |= {job_id for job_id, _ in cohort.gone_on - gone_on}
+    if has_left:
+        cohort.may_fit |= {job_id for job_id, _ in cohort.advanced - advanced}
     return {cohort.jobs[job_id].type for job_id in after - before}
 
 
@@ -351,25 +351,25 @@ def leave_to_tick(cohort: Cohort) -> None:
     cohort.may_fit = set()
 
 
-def _gone_on(cohort: Cohort) -> set[str]:
+def _advanced(cohort: Cohort) -> set[str]:
     """Return the later keys of jobs that have come to them now, or do not wait for them any more."""
-    before = cohort.gone_on
-    cohort.gone_on = {(job_id, key) for job_id, keys in keys_waited_for(cohort).items() for key in keys[1:]}
-    for _, key in cohort.gone_on - before:
+    before = cohort.advanced
+    cohort.advanced = {(job_id, key) for job_id, keys in keys_waited_for(cohort).items() for key in keys[1:]}
+    for _, key in cohort.advanced - before:
         cohort.waiting_keys.setdefault(key, cohort.settings.limits_revision)
-    return {key for _, key in cohort.gone_on ^ before}
+    return {key for _, key in cohort.advanced ^ before}
 
 
-def _renew_one(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
+def _renew_one(cohort: Cohort, key: str, now_us: int, *, fills: bool) -> None:
     cohort.open_keys.pop(key, None)
     cohort.first_keys.discard(key)
     _bound(cohort, key)
-    end_turn_in_vain(cohort, key, now_us, gains=gains)
+    end_turn_in_vain(cohort, key, now_us, fills=fills)
     if not waiting(cohort, key):
         return
     if len(holders(cohort, key)) < _least_of(cohort, key):
         cohort.first_keys.add(key)
-    if not gains and rate_of(cohort, key) and key in cohort.due_keys:
+    if not fills and rate_of(cohort, key) and key in cohort.due_keys:
         return
     room, turn = room_of(cohort, key, now_us), cohort.turns.get(key)
     if room >= (0 if key in cohort.kept_for else 1):
@@ -486,25 +486,25 @@ def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
         cohort.had_key.setdefault(key, {})[type_] = now_us
 
 
-def end_turn_in_vain(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
+def end_turn_in_vain(cohort: Cohort, key: str, now_us: int, *, fills: bool) -> None:
     """Have a turn end that is over. Else a tick looks at *key* when it is over.
 
-    Not *gains*: nobody fills the types that may have room then, until the next tick does.
+    Not *fills*: nobody fills the types that may have room then, until the next tick does.
     """
     if key not in cohort.turns:
         return
     _, since_us, until_us = cohort.turns[key]
     if not since_us <= now_us < until_us:  # the clock may have been set back
-        _end_in_vain(cohort, key, now_us, gains=gains)
+        _end_in_vain(cohort, key, now_us, fills=fills)
     elif _waits_for_its_turn(cohort, key):
         cohort.due_keys[key] = min(until_us, cohort.due_keys.get(key, until_us))
 
 
-def _end_turns_of_nobody(cohort: Cohort, renewed: Collection[str], now_us: int, *, gains: bool) -> set[str]:
+def _end_turns_of_nobody(cohort: Cohort, renewed: Collection[str], now_us: int, *, fills: bool) -> set[str]:
     """Have the turns of *renewed* keys end of whose types no job waits, once all have gone on. Return these keys."""
     keys = {key for key in renewed if key in cohort.turns and not _waits_for_its_turn(cohort, key)}
     for key in keys:
-        _end_in_vain(cohort, key, now_us, gains=gains)
+        _end_in_vain(cohort, key, now_us, fills=fills)
     return keys
 
 
@@ -512,8 +512,8 @@ def _waits_for_its_turn(cohort: Cohort, key: str) -> bool:
     return any(job.type == cohort.turns[key][0] for job in waiting(cohort, key))
 
 
-def _end_in_vain(cohort: Cohort, key: str, now_us: int, *, gains: bool) -> None:
+def _end_in_vain(cohort: Cohort, key: str, now_us: int, *, fills: bool) -> None:
     type_, *_ = cohort.turns.pop(key)
     cohort.had_key.setdefault(key, {})[type_] = now_us
-    if not gains:
+    if not fills:
         cohort.due_keys[key] = AT_ONCE_US

@@ -295,7 +295,7 @@ class Cohort:
     """Those of tenants of which no job has had to wait since they began -> the maximum: each of their jobs stands."""
     first_keys: set[str] = field(default_factory=set)
     """Keys of tenants that held fewer slots than their minimum when they were renewed last: their jobs go first."""
-    gone_on: set[tuple[str, str]] = field(default_factory=set)
+    advanced: set[tuple[str, str]] = field(default_factory=set)
     """Pending jobs that stand for their first key, each with a later one that it waits for since."""
     shares_era: int = 0
     """The era of tags, credits and clock."""
@@ -333,7 +333,7 @@ class Cohort:
     """Types whose limit is so new that claims from before it are not counted yet."""
     recounts: bool = False
     """Whether the next tick counts claims, for new limits and reserves."""
-    gained: set[str] = field(default_factory=set)
+    to_fill: set[str] = field(default_factory=set)
     """Types of which a rule has let a job go on since the last `fill`, which looks at them as well."""
     revoked: dict[str, int] = field(default_factory=dict)
     """Task ids that were revoked -> when, µs; a server forgets them later."""

@@ -29,7 +29,7 @@ def fill(
 ) -> Set[str]:
     """Place the best job of *types*, and of those that a rule let go on, on its best slot until none fits.
 
-    Return `more`: types this call did not get to.
+    Return `unfilled`: types this call did not get to.
 
     A job that has expired, and that no tick has seen yet, ends when it is chosen, and takes no slot.
 
@@ -39,8 +39,8 @@ def fill(
     publishes may have no right to read messages.
     """
     may_fit = cohort.may_fit & keyed.standing_ids(cohort) if cohort.may_fit else set()
-    types = {*types, *cohort.gained, *(cohort.jobs[each].type for each in may_fit)}
-    cohort.gained, cohort.may_fit = set(), set()
+    types = {*types, *cohort.to_fill, *(cohort.jobs[each].type for each in may_fit)}
+    cohort.to_fill, cohort.may_fit = set(), set()
     types = {job.type for job in keyed.standing(cohort, types) if type_rules.open(cohort, job.type)}
     alone = alone and not any(type_rules.concerning(cohort, job.type) for job in keyed.standing(cohort, types))
     may_choose = has_choice(cohort, types)

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from .model import Delivery
 
-#: `more` that names no type, since the call got to all pending jobs.
+#: `unfilled` that names no type, since the call got to all pending jobs.
 NONE: Set[str] = frozenset()
 
-# *more*: types whose pending jobs a call did not get to, since it moves `MOST_MOVES` at most: the caller passes them to
-# `claim`. *again*: the arrow itself has more to do.
+# *unfilled*: types whose pending jobs a call did not get to, since it moves `MOST_MOVES` at most: the caller passes
+# them to `claim`. *again*: the arrow itself has more to do.
 
 
 class Published(NamedTuple):
@@ -23,7 +23,7 @@ class Published(NamedTuple):
     """
 
     state: int
-    more: Set[str]
+    unfilled: Set[str]
     served: bool
     refused: str | None = None
 
@@ -36,7 +36,7 @@ class Joined(NamedTuple):
     *now_us*: what the server's clock says: by it the worker knows whether a job that waits there has expired.
     """
 
-    more: Set[str]
+    unfilled: Set[str]
     namesake: str | None
     replaced: list[str]
     void_up_to: int
@@ -46,7 +46,7 @@ class Joined(NamedTuple):
 class Released(NamedTuple):
     """*deliveries*: the jobs that the caller got for its free slots, if it takes them inline."""
 
-    more: Set[str]
+    unfilled: Set[str]
     deliveries: list[Delivery]
 
 
@@ -58,7 +58,7 @@ class Synced(NamedTuple):
 
     known: bool
     ticker: bool
-    more: Set[str]
+    unfilled: Set[str]
     asked: list[tuple[str, int]]
     void: list[str]
     revision: int
@@ -70,20 +70,20 @@ class Configured(NamedTuple):
     """*revision*: that of the settings in force."""
 
     revision: int
-    more: Set[str]
+    unfilled: Set[str]
 
 
 class Resumed(NamedTuple):
     """*resumed*: whether it was paused."""
 
     resumed: bool
-    more: Set[str]
+    unfilled: Set[str]
 
 
 class Left(NamedTuple):
     """*unfinished*: the worker still holds something. *returned*: how many jobs are pending again."""
 
-    more: Set[str]
+    unfilled: Set[str]
     unfinished: bool
     returned: int
 
@@ -93,7 +93,7 @@ class Beaten(NamedTuple):
 
     known: bool
     again: bool
-    more: Set[str]
+    unfilled: Set[str]
 
 
 class Recovered(NamedTuple):
@@ -101,7 +101,7 @@ class Recovered(NamedTuple):
 
     again: bool
     recovered: int
-    more: Set[str]
+    unfilled: Set[str]
 
 
 class Ticked(NamedTuple):
@@ -118,7 +118,7 @@ class Ticked(NamedTuple):
     untold: bool
     recurring: bool
     lists: Sequence[str]
-    more: Set[str]
+    unfilled: Set[str]
 
 
 class Revoked(NamedTuple):
@@ -142,7 +142,7 @@ class Purged(NamedTuple):
 class Replayed(NamedTuple):
     """*job_ids*: those that are pending again."""
 
-    more: Set[str]
+    unfilled: Set[str]
     job_ids: list[str]
 
 
@@ -156,7 +156,7 @@ class WasFound(NamedTuple):
 class Moved(NamedTuple):
     """*served*: whether a live worker serves the type. *found*: what was known of each job before."""
 
-    more: Set[str]
+    unfilled: Set[str]
     served: bool
     found: list[WasFound]
 
@@ -191,7 +191,7 @@ class Parted(NamedTuple):
     """*calls*: how many went into a batch of their own; -1 if the batch was not the caller's."""
 
     calls: int
-    more: Set[str]
+    unfilled: Set[str]
 
 
 class Ending(NamedTuple):

@@ -47,13 +47,13 @@ def free(cohort: Cohort, job: Job, _now_us: int) -> None:
     cohort.limited.get(job.type, {}).pop(job.id, None)
     gain(cohort, job.type, was_open=was_open)
     if concerning(cohort, job.type):
-        cohort.gained.add(job.type)
+        cohort.to_fill.add(job.type)
 
 
 def gain(cohort: Cohort, type_: str, *, was_open: bool) -> None:
     """Have the next `fill` look at *type_*, if the type is open and was not."""
     if not was_open and open(cohort, type_):
-        cohort.gained.add(type_)
+        cohort.to_fill.add(type_)
 
 
 def limits_in(text: str) -> dict[str, int]:
@@ -119,7 +119,7 @@ def recount(cohort: Cohort) -> None:
 
 
 def _gain_all(cohort: Cohort) -> None:
-    cohort.gained |= {job.type for job in keyed.standing(cohort, cohort.types())}
+    cohort.to_fill |= {job.type for job in keyed.standing(cohort, cohort.types())}
 
 
 # -- Free slots that jobs of a class leave to others: such a job starts only if enough slots that fit stay free.

@@ -34,7 +34,7 @@ def detach(cohort: Cohort, gone: Worker) -> None:
     Shares of fewer live slots are smaller reserves.
     """
     if gone.slots and type_rules.in_force(cohort):
-        cohort.gained |= gone.types
+        cohort.to_fill |= gone.types
     others = [each for each in cohort.workers.values() if each is not gone]
     if gone.types in {each.types for each in others}:
         return
@@ -82,7 +82,7 @@ class TakenBack(NamedTuple):
 
 
 def take_back(cohort: Cohort, worker: Worker, most: int, types: set[str], now_us: int) -> TakenBack:
-    """Take back at most *most* jobs of a dead worker, adding the types that gained a pending job to *types*.
+    """Take back at most *most* jobs of a dead worker, adding the types that got a pending job to *types*.
 
     This counts as a delivery of the jobs that had a slot: those that were claimed last, beyond the slots, come first.
     """

@@ -143,7 +143,7 @@ class LargeFleet:
                 self.note_times()
 
     def live(self, rounds):
-        """Make all moves of workers, at sizes at which calls stop and return `more`."""
+        """Make all moves of workers, at sizes at which calls stop and return `unfilled`."""
         self.join("specialist", self.types[:1], 8)
         self.join("versatile", self.served, 100)
         for round_ in range(rounds):

@@ -54,10 +54,10 @@ def join(
     workers.say_what_is_kept(cohort, worker)
     placing.recount(worker, now_us)
     keyed.recheck(cohort, now_us)
-    more = placing.fill(cohort, worker.types, now_us)
-    if not more:
+    unfilled = placing.fill(cohort, worker.types, now_us)
+    if not unfilled:
         lookahead.ask(cohort, worker)
-    return Joined(more, namesake if namesake != worker_id else None, replaced, void_up_to, now_us)
+    return Joined(unfilled, namesake if namesake != worker_id else None, replaced, void_up_to, now_us)
 
 
 # -- sync: a worker's heartbeat, which says what it holds. Only the worker itself gives a claim back.
@@ -99,11 +99,11 @@ def sync(
 
     ticker = workers.is_ticker(cohort, worker, now_us)
     # Other free slots are those of workers that sync as well.
-    may_fill = worker.free or missing.returned or cohort.gained or lowers_reserves
-    more = placing.fill(cohort, worker.types | missing.types, now_us) if may_fill else NONE
-    if not more:
+    may_fill = worker.free or missing.returned or cohort.to_fill or lowers_reserves
+    unfilled = placing.fill(cohort, worker.types | missing.types, now_us) if may_fill else NONE
+    if not unfilled:
         lookahead.ask(cohort, worker)
-    return Synced(True, ticker, more, missing.asked, void, cohort.settings.revision, now_us, missing.returned)
+    return Synced(True, ticker, unfilled, missing.asked, void, cohort.settings.revision, now_us, missing.returned)
 
 
 class _Missing(NamedTuple):
@@ -190,12 +190,12 @@ def heartbeat(cohort: Cohort, worker_id: str, *, loop_runs: bool, now_us: int) -
         worker.stalled = False
         types = set(worker.types)
         placing.recount(worker, now_us)
-    more = placing.fill(cohort, types, now_us)
-    return Beaten(True, bool(worker.inbox) and not loop_runs, more)
+    unfilled = placing.fill(cohort, types, now_us)
+    return Beaten(True, bool(worker.inbox) and not loop_runs, unfilled)
 
 
 def _return_unread(cohort: Cohort, worker: Worker, now_us: int) -> set[str]:
-    """Take back the jobs in the inbox, which were never read. Return the types that gained a pending job."""
+    """Take back the jobs in the inbox, which were never read. Return the types that got a pending job."""
     types: set[str] = set()
     unread = size = 0
     while worker.inbox and unread < MOST_MOVES and size <= cohort.most_bytes:

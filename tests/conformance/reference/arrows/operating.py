@@ -201,7 +201,7 @@ def pause(cohort: Cohort, what: str, *, for_us: int | None, why: str, now_us: in
     words = f"{now_us} {until_us} {why}"
     if what.startswith("key:"):
         cohort.pauses[what] = words
-        keyed.renew(cohort, {what.removeprefix("key:")}, now_us, gains=True)
+        keyed.renew(cohort, {what.removeprefix("key:")}, now_us, fills=True)
     else:
         type_rules.pause(cohort, what, words)
     for worker in cohort.workers.values():  # jobs that have not started are recalled: the sign is read before them
@@ -225,7 +225,7 @@ def end_pause(cohort: Cohort, what: str, now_us: int) -> None:
     if what.startswith("key:"):
         cohort.pauses.pop(what, None)
         cohort.pause_ends.pop(what, None)
-        cohort.gained |= keyed.renew(cohort, {what.removeprefix("key:")}, now_us, gains=True)
+        cohort.to_fill |= keyed.renew(cohort, {what.removeprefix("key:")}, now_us, fills=True)
     else:
         type_rules.pause(cohort, what, None)
 

@@ -30,7 +30,7 @@ def publish(
     recurring: str = "",
     bounded: Mapping[str, Bound] | None = None,
 ) -> list[Published]:
-    """Add *jobs*. A known id changes nothing. The first reply says `more`.
+    """Add *jobs*. A known id changes nothing. The first reply says `unfilled`.
 
     They stay in order: each is enqueued 1 µs after the one before. In the place of a job stands the name of its field
     for which it is refused (`new_job.bad`), if there is one. *recurring*: the call that they are firings of.
@@ -60,8 +60,8 @@ def publish(
             fresh.add(job.id)
         if reply.state == IS_MERGED:
             fresh |= _batch_of_fresh(cohort, job.id, fresh)
-    more = placing.fill(cohort, types, now_us, only=fresh)
-    return [published[0]._replace(more=more), *published[1:]]
+    unfilled = placing.fill(cohort, types, now_us, only=fresh)
+    return [published[0]._replace(unfilled=unfilled), *published[1:]]
 
 
 def _batch_of_fresh(cohort: Cohort, job_id: str, fresh: Collection[str]) -> set[str]:
@@ -97,5 +97,5 @@ def ingest(cohort: Cohort, list_: str, job: new_job.NewJob, *, readable: bool, n
 
 
 def claim(cohort: Cohort, types: Iterable[str], *, now_us: int) -> Set[str]:
-    """Go on with the types that another arrow named as `more`. Return `more`."""
+    """Go on with the types that another arrow named as `unfilled`. Return `unfilled`."""
     return placing.fill(cohort, set(types), now_us)

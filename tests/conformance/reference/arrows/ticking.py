@@ -28,7 +28,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
     type_rules.recount(cohort)
     has_more_keys = keyed.recheck(cohort, now_us)
     has_more_ended = ends.trim(cohort, now_us)
-    more = placing.fill(cohort, types, now_us)
+    unfilled = placing.fill(cohort, types, now_us)
     preemption.have_some_stopped(cohort, now_us)
     again = MOST_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys or has_more_ended
     untold = any(when_us <= now_us for when_us in cohort.untold.values())
@@ -43,7 +43,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
         now_us,
     )
     is_any_due = any(at_us <= now_us for at_us in handed_out_us)
-    return Ticked(again, next_due_us, len(due), taken.jobs, taken.workers, untold, is_any_due, filled, more)
+    return Ticked(again, next_due_us, len(due), taken.jobs, taken.workers, untold, is_any_due, filled, unfilled)
 
 
 def _scheduled(cohort: Cohort) -> list[Job]:

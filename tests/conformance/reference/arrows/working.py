@@ -56,21 +56,21 @@ def release(
         worker.stalled = False  # only the event loop takes jobs inline, so it runs
     again = _take_ends(cohort, worker, ends, now_us)
     lookahead.gave_back(cohort, worker, again)
-    fits_others = again or any(placing.best(cohort, type_) for type_ in cohort.gained)  # before the slots are free
+    fits_others = again or any(placing.best(cohort, type_) for type_ in cohort.to_fill)  # before the slots are free
     if not fits_others:
-        cohort.gained = set()
+        cohort.to_fill = set()
     placing.recount(worker, now_us)
     deliveries: list[Delivery] = []
-    more = placing.fill(
+    unfilled = placing.fill(
         cohort, again | worker.types, now_us, worker, deliveries if inline else None, alone=not fits_others
     )
-    if not more:
+    if not unfilled:
         if inline and may_hold != ahead.NOTHING:
             lookahead.fill(cohort, worker, may_hold, now_us, deliveries)
         lookahead.ask(cohort, worker)
     for delivery in deliveries:
         cohort.jobs[delivery.job_id].by = sequence
-    return Released(more, before + deliveries)
+    return Released(unfilled, before + deliveries)
 
 
 def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Outcome]], now_us: int) -> set[str]:
@@ -116,7 +116,7 @@ def requeue(
 ) -> tuple[Set[str], int]:
     """Take claims (job id, fencing number) back, *counted* as a delivery or not.
 
-    Return `more`, and the number of jobs that are pending again.
+    Return `unfilled`, and the number of jobs that are pending again.
     """
     worker = cohort.workers.get(worker_id)
     if worker is None:
