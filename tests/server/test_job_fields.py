@@ -99,6 +99,7 @@ TEXTS += [
     f"key=a {RATE} limit=1",
     "key=a rate=5/60000000 key=a limit=1",
     "key=rate%3Aa rate=5 key=a limit=1",
+    *(f"key=rate%3Aa rate=5/{period_us}" for period_us in ("", "0", "07")),
     "key=a limit=1 key=b limit=1",
     f"{RATE} key=a limit=1 key=b limit=1",
     f"key=rate%3A{'k' * 248} rate=1/1 key={'k' * 255} limit=1",

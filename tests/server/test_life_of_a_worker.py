@@ -2,8 +2,9 @@
 
 import pytest
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.lua.library import arrow
-from celery_affinity.rules.protocol import MOST_MOVES
+from celery_affinity.rules.protocol import MOST_MOVES, TICKED_LATELY_US, TICKERS
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.arguments import Joining
 from celery_affinity.server.replies import Claim
@@ -219,3 +220,13 @@ def test_a_worker_whose_pool_shrank_to_nothing_can_leave(fleet, redis_client):
 def test_a_namesake_is_named(fleet):
     assert fleet.join("one", "pdf").namesake is None
     assert fleet.scheduler.join(Joining("other", "one@host", ["pdf"], 1), {}).namesake == "one"
+
+
+def test_a_worker_beyond_the_first_ones_ticks_once_the_last_tick_is_old(fleet):
+    for number in range(TICKERS + 1):
+        fleet.join(f"worker{number}", "pdf")
+    fleet.scheduler.tick()
+    fleet.scheduler.advance(TICKED_LATELY_US / SECOND_US)
+    assert [fleet.sync(f"worker{number}").ticker for number in range(TICKERS + 1)] == [True] * TICKERS + [False]
+    fleet.scheduler.advance(1 / SECOND_US)
+    assert fleet.sync(f"worker{TICKERS}").ticker

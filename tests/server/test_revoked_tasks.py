@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.redis_keys import NONE, Keys
 
 from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
@@ -51,6 +51,7 @@ def test_a_task_stays_revoked_whose_dead_letter_is_dropped(fleet, ttl_ms):
     fleet.bury("job")
     fleet.scheduler.revoke(["task-job"], [], keep_s=HOUR_S)
     assert fleet.scheduler.drop(["job"]) == 1
+    assert fleet.scheduler.client.get(fleet.scheduler.keys.key("task", "task-job")) == NONE, "its job is gone"
     assert ttl_ms("task", "task-job") >= ttl_ms("revoked", "task-job") > 0
     assert published(fleet, "retry", "task-job") == "revoked"
 

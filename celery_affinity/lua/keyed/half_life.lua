@@ -1,7 +1,7 @@
--- half_life: the tag of a tenant whose use of before counts less, by half in each half-life (`shares`). The tag is the
--- logarithm, to the base 2, of the time of slots by weight, µs, of which each part was doubled once for each half-life
--- from the epoch until it was used. All parts halve alike as time goes by, so the order of tags stays, and nothing is
--- written.
+-- half_life: the tag of a tenant if slot-time counts half as much after each half-life (`shares`). The tag is
+-- log2(sum of u * 2 ^ (t / half-life)) over all slot-time that the tenant used: u, µs divided by the tenant's weight,
+-- at the time t since the epoch. All parts halve alike as time goes by, so the order of tags stays, and a tag is
+-- written only when the tenant uses more.
 -- Only sums and products: so each server has the last bit that the twin in Python has (`rules/half_life.py`).
 local LOG2_OF_E = 1.4426950408889634
 local LN_2 = 0.6931471805599453
@@ -35,7 +35,7 @@ end
 -- RETURNS the tag after `us` by weight, more than 0, were used by now. `tag`: that of before, 0 for none.
 function half_life.after(tag, us, half_life_us)
     local added = log2(us) + call.now_us / half_life_us
-    if tag == 0 then -- of a half-life of many years a tag may be as small as the logarithm of an hour
+    if tag == 0 then -- 0 is no tag: as one, it would count if the half-life is many years
         return added
     end
     local greater = math.max(tag, added)

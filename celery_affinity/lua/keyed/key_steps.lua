@@ -10,7 +10,7 @@ end
 
 -- Keeps a job back no more. RETURNS whether it was kept back. `is_not_last`: whether other jobs of its lane are known
 -- to be kept back.
-function key_steps.let_go(id, type, lane, is_not_last)
+function key_steps.keep_back_no_more(id, type, lane, is_not_last)
     local was_kept = redis.call("ZREM", key.kept_back(type, lane), id) == 1
     if was_kept and not is_not_last and redis.call("EXISTS", key.kept_back(type, lane)) == 0 then
         redis.call("HDEL", key.kept_lanes, type .. " " .. lane)
@@ -18,7 +18,7 @@ function key_steps.let_go(id, type, lane, is_not_last)
     return was_kept
 end
 
--- RETURNS the keys of job `id` for which it is to stand after `its_key`: one, or none.
+-- RETURNS the keys of job `id` that come after `its_key` in the order of the job, a list; empty for a job with one key.
 local function keys_after(its_key, id)
     local after, is_after = {}, false
     for _, stated in ipairs(marks.has_many_keys(id) and key_rows.keys_of(id) or {}) do
@@ -91,7 +91,7 @@ function key_steps.let_stand(its_key, sublane, wanted, heads)
             return heads, false
         end
     end
-    key_steps.let_go(wanted, type, lane, sublane.has_more)
+    key_steps.keep_back_no_more(wanted, type, lane, sublane.has_more)
     hooks.enters_lane(wanted, type, lane, enqueued)
     return lanes.with(wanted, type, lane, enqueued, heads), true
 end

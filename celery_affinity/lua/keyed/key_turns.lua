@@ -57,8 +57,9 @@ local function end_in_vain(its_key, its, fills)
     end
 end
 
--- Ends a turn whose time is over; before that, has a tick look at the key at that time. If no job of the type waits,
--- the turn ends later in this call, unless such a job has come by then. `fills`: as `key_standing.renew` has it.
+-- Ends the turn of a key if its time is over. Else, if no job of the type waits, notes the key for `end_all_in_vain`,
+-- which ends the turn later in this call unless such a job has come by then; and if one waits, has a tick look at the
+-- key when the time is over. `fills`: as `key_standing.renew_all` has it.
 function key_turns.end_turn_in_vain(its_key, its, fills)
     local began_us, ends_us = tonumber(its.turn_began), tonumber(its.turn_ends)
     if ends_us <= call.now_us or began_us > call.now_us then -- the clock may have been set back

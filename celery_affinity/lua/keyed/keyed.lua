@@ -95,7 +95,7 @@ end
 
 -- Removes job `id`, which ends or moves, from what waits for its keys.
 function keyed.leave(id, type, lane)
-    if not key_steps.let_go(id, type, lane) then
+    if not key_steps.keep_back_no_more(id, type, lane) then
         lanes.remove(id, type, lane)
     end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
@@ -108,7 +108,9 @@ end
 -- RETURNS whether a key has room for job `id`, which is in its lane.
 local function has_room_for(id, its_key, its)
     local room, due_us = key_room.room_of(its_key, its)
-    if due_us then -- it stands since the rate had room for it: that counts, unless limits have changed or a tick is due
+    if due_us then
+        -- The rate has no room by now. The job stands since a renewal found room: that counts, unless the key was not
+        -- renewed since limits changed, or is noted for a tick.
         return redis.call("ZSCORE", key.waiting_keys, its_key) == keyed.revision()
             and not redis.call("ZSCORE", key.due_keys, its_key)
     elseif due_us == false then
@@ -151,8 +153,10 @@ function hooks.may_start(id, type, lane)
     return true
 end
 
--- RETURNS whether job `id`, which has a key, may wait for a slot in a worker: if its only key is that of its tenant.
--- With shares the time there would count as that of a slot; and what is left to a tick may fit a slot that is free.
+-- RETURNS whether job `id`, which has a key, may wait in a worker for one of its slots (`lookahead`). Only a job whose
+-- single key is that of its tenant may; and not while tenants go by shares, since the time in the worker would be
+-- charged as slot-time; nor while a tick is to go on with the key at once, since a job that the tick lets stand may fit
+-- a slot that is free.
 function hooks.may_be_ahead(id)
     if not marks.has_tenant_alone(id) then
         return false
@@ -163,9 +167,9 @@ function hooks.may_be_ahead(id)
 end
 
 -- Job `id`, which was popped from its lane, was claimed: it holds its key, and counts as a start of its rate.
--- `needs_no_turn`: whether it went whosever turn it was.
-function hooks.hold(id, type, lane, fence, needs_no_turn)
-    if roomy.hold(id, type, lane, fence, needs_no_turn) then
+-- `is_out_of_turn`: whether it went whosever turn it was.
+function hooks.hold(id, type, lane, fence, is_out_of_turn)
+    if roomy.hold(id, type, lane, fence, is_out_of_turn) then
         return
     end
     for nth, stated in ipairs(key_rows.keys_of(id)) do
@@ -178,7 +182,7 @@ function hooks.hold(id, type, lane, fence, needs_no_turn)
         else
             key_rows.hold(stated, id, fence)
             if stated.tenant then
-                shares.charge(its_key, id, type, not needs_no_turn)
+                shares.charge(its_key, id, type, not is_out_of_turn)
             end
             key_turns.end_turn(its_key, its, type)
         end
@@ -273,8 +277,8 @@ function hooks.recheck()
         read_again(its_key)
     end
     for _, its_key in ipairs(due) do
-        -- The arrow that made the key due may have renewed it, and filled no slots; a publish leaves a job to this tick
-        -- that comes beside one which stands in vain.
+        -- The arrow that made the key due may have renewed it without filling slots. And a publish fills none for a job
+        -- if others of its type wait, even if these stand for a key that has no room: so this tick fills the types.
         for _, sublane in pairs(key_rows.read(its_key).sublanes) do
             call.to_fill[sublane.type] = call.to_fill[sublane.type] or key_steps.is_in_lane(its_key, sublane)
         end

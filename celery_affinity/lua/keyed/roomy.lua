@@ -5,24 +5,28 @@
 -- Cost: of a claim four commands, or about ten if jobs are kept back; O(log n).
 local ROOM = 3 -- for so many jobs, before a claim or after an end: then all types have room, whichever has a turn
 
--- RETURNS whether tenant `name` has no minimum, and room for several jobs more: before one of them is claimed, or after
--- one has ended; or, if one `was_claimed`, whether it had that room before. `its`: what is known of its key, or nil.
+-- RETURNS whether tenant `name` has no minimum, and room for ROOM more jobs. `was_claimed`: a job was claimed just now
+-- and is among the holders: the room before that claim counts. `its`: what the call has read of the tenant's key, or
+-- nil.
 function roomy.has_room(name, its_key, its, was_claimed)
     local quota = tenants.quota_of(name)
     return quota.min == 0 and (quota.max == math.huge
         or quota.max - (its and its.held or redis.call("ZCARD", key.held(its_key))) >= ROOM - (was_claimed and 1 or 0))
 end
 
--- RETURNS the sub-lane that `text` in the hash of a key says, if its first job stands, as the head of a lane always
--- does, without going first, and has a turn if tenants go by shares; else false.
+-- RETURNS the sub-lane that `text`, its field in the hash of a key, describes; false unless the short way is open to
+-- its standing job: the job is in no first lane (`minimums`), and has a turn of this era, or none while tenants go by
+-- age. The function does not check which job stands: the caller's job is in its lane, so that job does.
 local function sublane_of(text, type, lane)
     local sublane = key_rows.sublane_of(type, lane, text)
     return not sublane.is_first and sublane.turn == (tenants.shares()) and sublane
 end
 
--- RETURNS how job `id` passes, by two fields of its key's hash, which the call has not read: a table: stated, what the
--- job says of its key; sublane, false for an unbounded one. False if the whole key is needed to know that. And whether
--- the sub-lane is unbounded for another maximum.
+-- Reads two fields of the hash of a tenant's key, which this call has not read, to learn whether a job may start the
+-- short way. `stated`: what the job says of the key.
+-- RETURNS a table: `stated`, and the job's sub-lane, false for an unbounded one; or false if these fields do not let
+-- the job start. A second value: whether the field says that the sub-lane is unbounded, but for outdated settings: then
+-- the caller reads the whole key.
 local function passing_by_text(stated, type, lane)
     local row = redis.call("HMGET", key.of_key(stated.key), type .. " " .. lane, "turn")
     local text, turn = row[1], row[2]
@@ -69,7 +73,7 @@ local function go_on(its_key, sublane, id)
     if not first then
         return false
     end
-    key_steps.let_go(first, type, lane, second ~= nil)
+    key_steps.keep_back_no_more(first, type, lane, second ~= nil)
     hooks.enters_lane(first, type, lane, enqueued)
     lanes.add(first, type, lane, enqueued)
     shares.give_turn(its_key, sublane, first, enqueued)
@@ -79,8 +83,8 @@ local function go_on(its_key, sublane, id)
 end
 
 -- Job `id`, of which `passes` was asked last, was popped from its lane and claimed. If it passed, it holds its key.
--- RETURNS whether it passed. `needs_no_turn`: as `hooks.hold` has it.
-function roomy.hold(id, type, lane, fence, needs_no_turn)
+-- RETURNS whether it passed. `is_out_of_turn`: as `hooks.hold` has it.
+function roomy.hold(id, type, lane, fence, is_out_of_turn)
     local keys = key_rows.of_call()
     local passing = keys.passes
     if not passing then
@@ -91,7 +95,7 @@ function roomy.hold(id, type, lane, fence, needs_no_turn)
     local has_more
     key_rows.hold(passing.stated, id, fence)
     if passing.sublane then
-        shares.charge(its_key, id, type, not needs_no_turn)
+        shares.charge(its_key, id, type, not is_out_of_turn)
         has_more = go_on(its_key, passing.sublane, id)
     else
         local place = key.sublane(its_key, type, lane)

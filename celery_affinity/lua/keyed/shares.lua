@@ -51,8 +51,9 @@ local function time_in(text)
     return tonumber(string.match(text or "", "^%d+$") or 0)
 end
 
--- RETURNS the start of job `id` of a tenant. The job came when the clock was at most what it is now: a tag as great is
--- the start.
+-- RETURNS the start of job `id` of the tenant `its_key`: the greater of the tenant's tag and the clock at which the job
+-- came; with a half-life the tag. The clock only grows: so a tag that has reached the clock is the start, and the row
+-- of the job need not be read.
 local function start_of(its_key, id)
     local era, half_life_us = tenants.shares()
     local tag = tag_of(its_key)
@@ -79,7 +80,8 @@ local function turn_of(enqueued, id)
     return enqueued .. " " .. id
 end
 
--- Job `id` waits from now on: notes the clock in its row, unless it came before. `is_fresh`: whether it cannot have.
+-- Job `id` waits from now on: notes era and clock in field `since` of the job's row, unless the field has a clock of
+-- this era already. `is_fresh`: whether the job was published just now, so that its row has no such field.
 function shares.come(id, is_fresh)
     if not tenant_of(id) then
         return
@@ -174,8 +176,8 @@ local function least_of(turns)
     end
 end
 
--- RETURNS the job of the lane of `job`, its oldest, that goes instead of it: `job` itself, or one without a place among
--- the heads of its type.
+-- `job` is the oldest one of its lane. RETURNS the job of this lane whose tenant's turn it is: mostly `job` itself;
+-- else another one, a table without `place`, since that job is none of the heads.
 function hooks.turn(job)
     local is_of_one = marks.has_tenant_alone(job.id)
     if not tenants.shares() or not (is_of_one or marks.may_have_tenant(job.id) and tenant_of(job.id)) then
@@ -197,8 +199,9 @@ function hooks.turn(job)
     return job
 end
 
--- Job `id` of `type` was claimed: charges its tenant, whose key is `its_key`. `is_its_turn`: not since the tenant had
--- less than its minimum, or by age alone, which says nothing of the starts of others.
+-- Job `id` of `type` was claimed: charges its tenant, whose key is `its_key`. `is_its_turn`: whether the job was chosen
+-- by its start, so that the clock follows. The clock stays if the job went before all others since its tenant was below
+-- its minimum, by age alone, or since a reserve keeps back the job whose turn it was.
 function shares.charge(its_key, id, type, is_its_turn)
     local era, half_life_us = tenants.shares()
     if not era then

@@ -1,14 +1,15 @@
--- unbounded: tenants of which no job need be kept back: they have no minimum, go by age, are not paused, and have no
--- maximum, or not more of their jobs wait and hold their key together than that; only a job that comes adds to this
--- number. A sub-lane that begins then is unbounded: its jobs are all in their lane as well, and none stands for the
--- others. In the key's hash it has "*", and the maximum for which this is so. So a claim takes the job out of the
--- sub-lane and has it hold the key; there is nothing to renew.
--- Once a job comes that is one too many, or another maximum or a pause is found, all sub-lanes of the key are bounded:
--- the first job of each stands, and all others are kept back, some in each call, the youngest first. Field "+type lane"
--- of the key's hash says how many of its first jobs are still to be kept back. Until then a claim that meets one finds
--- out whether it may start, as of any job.
--- Cost: of a claim four commands, O(log n); of a job that comes, with a maximum, one for each sub-lane, of which a key
--- has MOST_SUBLANES at most if they are to be counted.
+-- unbounded: a tenant that keeps no job back. The tenant has no minimum, goes by age, is not paused, and has no
+-- maximum; or its maximum is not below the number of its jobs that wait for its key or hold the key. Only a job that
+-- comes raises this number: a claim turns a job that waits into a holder.
+-- A sub-lane that begins meanwhile is unbounded: all its jobs are in the lane as well, and no job stands for the
+-- others. The field of the sub-lane in the key's hash is "*", and behind that the maximum, if there is one. A claim
+-- only takes the job out of the sub-lane and has the job hold the key: no key is renewed.
+-- Once a job comes that is one too many, or settings or a pause forbid this when the key is read, all unbounded
+-- sub-lanes of the key are bounded: the first job of each stands, and the others are kept back, the youngest first,
+-- some in each call. Field "+type lane" of the key's hash has the number of first jobs in the sub-lane among which
+-- these calls still go on. A claim of one of these asks meanwhile whether the job may start (`hooks.may_start`).
+-- Cost: of a claim four commands, O(log n). With a maximum, a job that comes costs one command for each sub-lane; a key
+-- with more than MOST_SUBLANES sub-lanes is bounded without a count.
 local STAR = 42 -- the byte of "*"
 local IN_DOUBT = "*-" -- an unbounded sub-lane of a key whose jobs are to be counted
 
@@ -110,8 +111,9 @@ function unbounded.come(its_key, its, sublane)
     end
 end
 
--- RETURNS what job `id` says of its only key, if its sub-lane is unbounded, and no type has a turn; else nil, also if
--- the sub-lane does not exist yet. With a maximum the key is read.
+-- RETURNS what job `id` says of its tenant's key, if that is its only key, its sub-lane is unbounded, and the key is
+-- kept for no type (`key_turns`); else nil, also if the sub-lane does not exist yet. Without a maximum two fields of
+-- the key's hash mostly tell; else the whole key is read.
 local function stated_by(id, type, lane)
     local stated = marks.has_tenant_alone(id) and key_rows.keys_of(id)[1]
     local most = stated and stated.tenant and tenants.most_unbounded(stated.tenant) or 0

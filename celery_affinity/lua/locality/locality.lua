@@ -143,9 +143,10 @@ local function fields_of(hints, type)
     return fields
 end
 
--- RETURNS what a claim knows of jobs with one of `hints`, which its worker holds: a choice for `which_job.rarity`, and
--- in it, by type: the near heads of these hints (`heads`), and the best of these jobs (`best`). `bytes`: those of heads
--- that it may still compare anew. Nil if it is nothing that matters for the choice of a job.
+-- RETURNS a table for what a claim learns of the jobs with a hint that its worker holds; nil if there is no bonus, the
+-- slots of `view` are not those of one worker, or the worker holds no hint. hints: of the worker. heads: type -> the
+-- near heads of each hint. best: type -> the best of these jobs, as `best_of` returns it. bytes: bytes of heads that
+-- the claim may still compare anew. `which_job.rarity` takes the table as a choice.
 function hooks.near(types, view, preferred)
     local hints = preferred.bonus > 0 and view.worker and locality.of(view)
     return hints and {
@@ -215,8 +216,10 @@ local function points_of(near, job)
     return points
 end
 
--- RETURNS the job that goes instead of `job`, which goes first of those without a bonus; mostly itself: then it goes
--- before all others that have the bonus as well. The other job may be in no lane, since somebody deleted that.
+-- RETURNS the job that goes once the bonus counts, mostly `job` itself, which goes first if the bonus is left out. If
+-- `job` has one of the worker's hints, no other job can pass it. Else the best job with one of these hints goes
+-- instead, if the bonus lifts its points above those of `job`, or to as many and it is the older one. Somebody may have
+-- deleted that other job from its lane.
 function hooks.nearer(waiting, job)
     local near = call.near
     if marks.has_hint(job.id) and is_near(near, job) then

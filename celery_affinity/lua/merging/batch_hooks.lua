@@ -18,9 +18,10 @@ function batches.number_of_calls(id)
     return redis.call("ZCARD", key.callers(id))
 end
 
--- Chooses the call that is run of a batch that was popped from its lane: the first that has not expired; those before
--- it end. Of more than MOST_MOVES that have expired, the worker looks at the next one.
--- RETURNS the call, and when it expires; nil if none is left, and then the batch is gone.
+-- Chooses which call is run of a batch that was popped from its lane: the first call that has not expired. Expired
+-- calls before that one end. After MOST_MOVES of these the next call is chosen in any case: its worker sees whether it
+-- has expired.
+-- RETURNS the call, and when it expires; nil if no call is left: then the batch is gone.
 function batches.choose(batch, type)
     callers.count_waiting(type, -callers.beyond_one(batch))
     for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do

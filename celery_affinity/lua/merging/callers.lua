@@ -36,7 +36,8 @@ function callers.count_waiting(type, number)
     end
 end
 
--- RETURNS as how many calls a batch counts that waits, beyond one.
+-- RETURNS how many calls a batch has beyond one. While the batch waits, it is one pending job itself, and these are
+-- counted by `callers.count_waiting`.
 function callers.beyond_one(batch)
     return math.max(0, redis.call("ZCARD", key.callers(batch)) - 1)
 end

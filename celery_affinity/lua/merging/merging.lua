@@ -54,8 +54,9 @@ function merging.has_room(calls, bytes, added, rules)
     return calls < most and bytes + added <= most_bytes
 end
 
--- RETURNS the id of what is open in this field of key `merging`, and what is known of it; nil if nothing is. is_alone:
--- it is a call whose batch lives on without it, so no other call can join it.
+-- RETURNS the id of the call or batch that is open in this field of key `merging`, and a table of what its row says;
+-- nil if none is open that others may join. is_alone: whether that is a call and the id of the batch that would begin
+-- with it is taken, by a batch without this call: so no call can join.
 function merging.find(field)
     local id = redis.call("HGET", key.merging, field)
     if not id then
@@ -74,8 +75,8 @@ function merging.find(field)
         is_alone = marks.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(marks.batch_of(id))) == 1 }
 end
 
--- RETURNS whether `job`, which is not written yet, will join others. `opened`: what the call of publish will have
--- opened by then, by the fields of `callers.place`.
+-- RETURNS whether `job`, which is not written yet, will join others. `opened`: field of key `merging` -> calls and
+-- bytes of what will be open there once the publish has written the jobs that were asked about before; `job` is added.
 function merging.will_join(job, opened)
     local field = callers.place(job.type, job.rules, job.task_name)
     local found = opened[field]
@@ -99,8 +100,9 @@ function merging.open_if_none_is(batch, type, rules, name)
     end
 end
 
--- Job `id`, which may be open for further calls, has moved: from what `row` says, to `lane` of `type`. Opens it for
--- calls of the new type, if these have nothing else to join; else it is patient no more, and on demand neither.
+-- Job `id` has moved: from what `row` says, to `lane` of `type`. If the job was open for further calls of its old type,
+-- it is open for calls of the new type instead, unless these have something else to join: then the patience of the job
+-- ends. The patience ends as well if the new lane is on demand.
 function merging.is_moved(id, row, type, lane)
     local patient = row.state == "scheduled" and tonumber(row.patient) or nil
     local field = type ~= row.type and callers.place(row.type, row.rules, row.name)

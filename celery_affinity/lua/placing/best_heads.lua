@@ -121,19 +121,21 @@ function best_heads.first(type, heads, settings)
     return first_by(best_heads.compared(type, heads, settings))
 end
 
--- RETURNS which of several `types`, of each of which `all` has the heads, false for none, has the job that goes first
--- without rarity, the place of its head, and its points; false for none. At most so many `bytes` of heads are compared
--- anew. RETURNS the bytes that are left as well.
-function best_heads.first_of(types, all, settings, bytes)
+-- Finds the job that goes first, rarity left out, in several `fields` of key `near_heads`. `all`: the heads in each of
+-- these fields, false for none. `bytes`: bytes of heads that may be compared anew; the heads beyond that are left out,
+-- unless a comparison of them is kept that holds.
+-- RETURNS the position of the field, false for none; the place of the head there; its points; and the bytes that are
+-- left, below 0 if heads were left out.
+function best_heads.first_of(fields, all, settings, bytes)
     local comparisons, now_us, gain = of_fleet().of, call.now_us, settings.age_weight
     local first, first_place, most = false, nil, NONE
-    for nth = 1, #types do
+    for nth = 1, #fields do
         local heads = all[nth]
-        local found = heads and comparisons[types[nth]]
+        local found = heads and comparisons[fields[nth]]
         if heads and (not found or found.heads ~= heads or found.settings ~= settings -- as in `holds`
             or found.made_us > now_us or now_us > found.until_us) then
             bytes = bytes - #heads
-            found = bytes >= 0 and best_heads.compared(types[nth], heads, settings)
+            found = bytes >= 0 and best_heads.compared(fields[nth], heads, settings)
         end
         if found then
             local place, points = found.slow_place, found.slow + (now_us - found.made_us) * gain

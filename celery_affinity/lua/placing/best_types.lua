@@ -12,9 +12,10 @@ local function of_fleet()
     return fleets.of[key.base] or kept.keep(fleets, key.base, kept.cache(protocol.MOST_COMPARISONS))
 end
 
--- RETURNS a table for the points of `types` by these settings at the time of now, by position: what they have for being
--- rare; the heads that they are of; place and points of the best slow head, and of the best fast one; and of all, until
--- when they hold.
+-- RETURNS a table for the points that `types` have now, by these settings. By the position of a type: rarity: its
+-- points for being rare; heads: the heads for which the following were worked out, none at first; slow, slow_place,
+-- fast, fast_place: points and place of its best slow head, and of its best fast one. made_us: the time of which the
+-- points are; until_us: until when those of all types hold.
 local function new_points(types, settings, text)
     local rarity = {}
     for nth, slots in ipairs(lanes.fields(key.capacity, types)) do
@@ -40,7 +41,8 @@ local function renew(points, nth, type, heads)
     points.heads[nth] = heads
 end
 
--- RETURNS whether the head of one type, at the place that `places` says, goes first of two with as many points.
+-- RETURNS whether the best head of the `nth` type goes before that of the type at position `other`, nil for none, which
+-- has as many points. `places`, `others_places`: position of a type -> place of its best head, slow or fast.
 local function is_older(points, nth, places, other, others_places)
     local heads = points.heads
     return other and best_heads.is_older(heads[nth], places[nth], heads[other], others_places[other])

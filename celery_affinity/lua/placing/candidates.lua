@@ -3,8 +3,9 @@
 
 local NO_LIMITS = {}
 
--- RETURNS those of the types `waiting` among which one call chooses, since of each the free slots are looked up: those
--- with jobs on demand first; and the others, each with a blank behind it. Removes the `heads` of the others.
+-- RETURNS MOST_CHOSEN_FROM of the types in `waiting`, those with jobs on demand first: a call chooses among no more,
+-- since it looks up the free slots of each. A second value names the other types, each with a blank behind it; their
+-- entries in `heads` are removed.
 local function some_of(waiting, heads)
     local some, left = {}, {}
     for _, has_demand in ipairs({ true, false }) do
@@ -31,8 +32,8 @@ function candidates.write_heads(waiting)
     end
 end
 
--- Notes in `job`, which another hash than `heads` has as a head, whether it is one of the heads, and where. RETURNS
--- that.
+-- `job` was found among the heads of first lanes or of near lanes. Sets its `place`: where the head of its lane begins
+-- in the heads of its type, nil if another job is that head; and `nth`: the position of its type. RETURNS the place.
 function candidates.find_place(waiting, job)
     local heads = waiting.heads[job.type]
     local place = lanes.place(heads, job.lane)
@@ -60,8 +61,9 @@ local function best_below_minimum(waiting)
     return job
 end
 
--- RETURNS the job that goes first of those that a free slot fits, or nil; and whether it goes whosever turn it is: its
--- tenant is below its minimum, or it goes by age alone. Mostly the jobs are those of one lane.
+-- RETURNS the job that goes first of those that a free slot fits, nil for none; and whether the turns of tenants
+-- (`shares`) do not count for the job: its tenant is below its minimum, or the job goes by age alone. If all jobs are
+-- of one lane, as mostly, nothing is compared.
 function candidates.best(waiting)
     if waiting.alone ~= nil then
         return waiting.alone or nil

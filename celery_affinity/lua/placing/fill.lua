@@ -13,8 +13,9 @@ local function end_rule(waiting)
     candidates.read_first_heads(waiting)
 end
 
--- RETURNS the job whose turn it is instead of `job`; and whether `job` goes whosever turn it is, since a reserve keeps
--- back the other one, which is younger.
+-- RETURNS the job of the tenant whose turn it is in the lane of `job` (`hooks.turn`), mostly `job` itself, and false.
+-- If a reserve keeps back that job, RETURNS `job` and true: `job` goes out of turn. A reserve may let only `job` go,
+-- since `job` is older, and a reserve yields to jobs that have waited for `reserve_patience`.
 local function in_turn(waiting, job, view)
     local other, kept_back = hooks.turn(job), waiting.kept_back
     if other ~= job and kept_back
@@ -44,17 +45,17 @@ function fill.from(waiting, caller, view, fresh)
     local bytes = 0
 
     for moves = 1, protocol.MOST_MOVES do
-        local job, needs_no_turn
+        local job, is_out_of_turn
         if view.left ~= 0 then
-            job, needs_no_turn = candidates.best(waiting)
+            job, is_out_of_turn = candidates.best(waiting)
         end
         if not job then
             break
         end
         local mark = string.sub(job.id, -1)
         local is_marked, is_ruled = hooks.is_mark[mark], protocol.MARKS_OF_KEYS[mark]
-        if is_ruled and not needs_no_turn then
-            job, needs_no_turn = in_turn(waiting, job, view)
+        if is_ruled and not is_out_of_turn then
+            job, is_out_of_turn = in_turn(waiting, job, view)
         end
         local id, worker = job.id, view:best(job.type, job.id)
         local has_limit = waiting.limits[job.type]
@@ -87,7 +88,7 @@ function fill.from(waiting, caller, view, fresh)
         if is_ruled and may_start then
             begin_rule(waiting)
             if fence then
-                hooks.hold(id, job.type, job.lane, fence, needs_no_turn)
+                hooks.hold(id, job.type, job.lane, fence, is_out_of_turn)
             else
                 hooks.leave_gate(id, job.type, job.lane)
             end

@@ -29,7 +29,7 @@ local function meaning_of(text)
     local profile, slots, other, accepting, stalled, types, keeps, words =
         string.match(text, "^(%S+)\n(%d+)\n(-?%d+)\n([01])\n(1?)\n([^\n]*)\n([^\n]*)\n([^\n]*)$")
     local list, hints = workers.split(types), workers.split(words)
-    list.is_kept = true -- from call to call, by itself
+    list.is_kept = true -- this very table returns in later calls: `best_types` keeps points by it
     return profile and kept.keep(meanings, text, {
         profile, tonumber(slots), tonumber(other), accepting, false, stalled == "1",
         types = list, keeps = keeps ~= "" and keeps, hints = hints,

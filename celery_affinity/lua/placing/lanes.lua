@@ -56,7 +56,7 @@ local function with_head(heads, first, last, lane, enqueued, id)
 end
 
 -- RETURNS whether a claim that is under way has the heads of `type`, and writes them in the end.
-local function is_claimed(type)
+local function claim_has_heads_of(type)
     local claiming = call.claiming
     if not claiming then
         return false
@@ -71,7 +71,7 @@ end
 
 -- RETURNS the heads of `type`; "" for none.
 function lanes.heads_of(type)
-    if is_claimed(type) then
+    if claim_has_heads_of(type) then
         return call.claiming.heads[type] or ""
     end
     return redis.call("HGET", key.heads, type) or ""
@@ -79,7 +79,7 @@ end
 
 -- Writes the heads of `type`.
 function lanes.write(type, heads)
-    if is_claimed(type) then
+    if claim_has_heads_of(type) then
         candidates.moved(call.claiming, type, heads)
     elseif heads == "" then
         redis.call("HDEL", key.heads, type)
@@ -97,7 +97,8 @@ local function is_earlier(enqueued, id, others_enqueued, others_id)
     return score.is_older(tonumber(enqueued), id, tonumber(others_enqueued), others_id)
 end
 
--- RETURNS whether the first text in `heads` that may be the head of `lane` is that of an older job, as mostly.
+-- RETURNS true if a glance shows that the head of `lane` in `heads` is older than `enqueued`, as mostly; false if
+-- `find` has to tell.
 local function has_older(heads, lane, enqueued)
     local first, last = string.find(heads, lane, 1, true)
     local its = first and (first == 1 or string.byte(heads, first - 1) == BLANK)

@@ -1,15 +1,18 @@
 -- open_profiles: which profiles have a free slot, for a view of all slots (`which_slot`). Reads only as many as it
 -- needs: some profiles of a type; and if none of these has a free slot, once all profiles that have one.
 local FIRST, LAST = 20, "19" -- number of profiles of a type that are read at first; and the last one of these
-local NEXT = 100 -- then so many; and then as many as there are
+local NEXT = 100 -- then so many; and then MOST_UNPACKED at a time
 local ASKED_TOGETHER = 10 -- profiles: the free slots of more are asked for with one command
 local FEW_OPEN = 50 -- if no more profiles have a free slot, these alone are looked up for each type
 
--- RETURNS what is known of profiles in a call: `free`: profile -> free slots that the server has; `all`: the profiles
--- with a free slot, once they are read (`free` has all of these then); `occupied`: profile -> slots that got a job in
--- this call; `serving`: type -> its profiles that had a free slot, each with its size, the smallest first. Of these:
--- how many profiles of the type were looked at, if there may be more (`read`), and the size of the last one
--- (`largest`); and the position of the first that may have a free slot now (`first`), if it is not the first one.
+-- RETURNS what a call knows of profiles, a table.
+-- free: profile -> its free slots on the server, of those that were read. occupied: profile -> its slots that got a job
+-- in this call and are not written yet.
+-- all: a list of all profiles with a free slot, nil until these are read; then a profile that `free` lacks has none.
+-- serving: type -> a list "profile, size, profile, size, ..." of those that had a free slot when they were read, the
+-- smallest first. Fields of this list: read: how many profiles of the type were looked at, nil if there are no more;
+-- largest: the size of the last of these; first: where in the list the first profile begins that may still have a free
+-- slot, nil for the beginning.
 function open_profiles.new()
     return { free = {}, occupied = {}, serving = {} }
 end

@@ -3,7 +3,7 @@
 -- weights, so that a claim which reads that key anyway finds them, and no other one looks.
 -- Cost: one command for each worker of the sample.
 placement.FIELD = "!placing"
-local FEW_PROFILES = 10 -- the free workers of so many are asked which of them hold a hint; else the holders are asked
+local FEW_PROFILES = 10 -- in so many, holders of a hint are looked up (key `free`); else the holders' rows are read
 local MOST_ASKED = 10 -- so many of these at most
 local NAMES = {
     "placement", "locality_bonus", "tenant_turns",

@@ -119,13 +119,15 @@ local function changed(choice, type)
     end
 end
 
--- RETURNS a choice among the jobs of `types`. `heads`: type -> its heads, from which the caller pops jobs, and says so
--- (`popped`). Within an arrow time stands still, and all lanes of a type have one rarity: which of its heads goes first
--- changes only when one of its jobs is popped. `kept_back`: what reserves keep back, which changes with the free slots;
--- nil for nothing. `served`: the list of all types, if it is kept for many calls: then `best_types` chooses, if it may.
--- Of each of `types` a choice knows: the place of the head that goes first (`places`); the points of this head without
--- rarity; the place of the oldest head; and of all, once it is needed, the number of their slots.
--- Tables that have places for some types need not grow with each.
+-- RETURNS a choice among the jobs of `types`, a table with the functions `first`, `popped` and `changed`. `heads`: type
+-- -> its heads; the caller changes these, and says so (`popped`, `changed`). `kept_back`: what `reserves.among`
+-- returned, whose answers change with the free slots; nil without reserves. `served`: the list of all types of a
+-- worker, if that very table returns in later calls: then `best_types` makes the choice, where it may; else false or
+-- nil.
+-- Within an arrow time stands still, and all lanes of a type have one rarity: so the head of a type that goes first
+-- stays the first until the heads of the type change. By the position of a type: places, points: the place of this
+-- head, and its points without rarity; oldest: the place of the oldest head; capacities: the slots, false until they
+-- are read. A table that is made with nils in it has room for as many values.
 function which_job.among(types, heads, view, kept_back, served)
     local settings, text = settings_in_force.for_a_claim()
     if served and #types > 1 and view.fits_all and not kept_back and best_types.may_choose(settings) then

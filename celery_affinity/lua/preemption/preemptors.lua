@@ -5,8 +5,9 @@ local ONE_FREE = { free_for = function()
     return 1
 end } -- a view of the slots after a stop
 
--- RETURNS what is known of types in this call, a table: type -> false if a stop lets no job of the type start: a slot
--- that fits is free, or a rule holds back the type; else a table. kept_back: what reserves keep back; nil for nothing.
+-- Finds out, once in a call, whether the stop of a job may let jobs of each of `types` start. RETURNS a table with all
+-- types that the call has found out: type -> false if not, since a slot that fits the type is free, or a pause or a
+-- limit holds back the type; else a table, whose kept_back is what `reserves.among` returned, nil without reserves.
 local function types_of_call(types, settings)
     local known = key_rows.of_call()
     known.needs = known.needs or { types = {}, wanted = {} }

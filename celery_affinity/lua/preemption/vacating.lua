@@ -62,11 +62,12 @@ local function add(stops, victims_key, its_key, type)
     note(stops, victims_key)
 end
 
--- Withdraws orders whose signs no worker has read, if nobody needs the slot any more, or if the worker should have
--- answered by now: then another job may be stopped.
--- RETURNS the orders that are left, a table. number: of orders. number_for: of the orders that count for a tenant, and
--- one type: those that are in time, and that it still needs. add: adds another order. lost: tenant -> number of its
--- jobs that are being stopped.
+-- Looks at each order: whether it counts, because its worker has time left to answer, and its tenant still needs the
+-- slot for jobs of the type. Withdraws an order that does not count, unless the worker has read the sign. After the
+-- time to answer, field `stop` of the job's row stays: so another job is chosen.
+-- RETURNS the orders that are left, a table. number: of orders. number_for: a function: the number of orders that count
+-- for a tenant, or for a tenant and a type. add: a function: adds an order. lost: key of a tenant -> number of its jobs
+-- that are being stopped.
 function vacating.review(since, settings)
     local stops = { number = 0, of = {}, lost = {}, number_for = number_for, add = add }
     for _, stop in ipairs(read()) do

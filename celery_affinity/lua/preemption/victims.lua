@@ -1,11 +1,11 @@
 -- victims: which running jobs may be stopped for another tenant, and which of these first. A job must say so
--- (`preemptible=True`), run on a worker that can stop it, and be of a tenant above its minimum, also after the stop and
--- all that are under way. The job of the lowest priority goes first, queued before on demand, then the one that started
--- last. A job that has not started, since it is ahead of the slots of its worker or has lent its own, frees none. Where
--- a job is stopped, those ahead go back (`vacating.order`).
--- No slot is vacated twice within `preemption_exempt`: of a worker, no job is stopped that started after another was
--- stopped there so lately; nor is a job that was stopped before, so early in a further run, or more often than
--- `preemption_max`.
+-- (`preemptible=True`), run on a worker that can stop it, and be of a tenant that stays at its minimum or above after
+-- this stop and all that are under way. The job of the lowest priority is stopped first, queued before on demand, then
+-- the job that started last. A job that has not started is not stopped: that would free no slot. Jobs that its worker
+-- holds ahead of its slots go back when a job is stopped there (`vacating.order`).
+-- After a stop, the jobs that start on the same worker are exempt until the stop is `preemption_exempt` old. A job that
+-- was stopped before is exempt for `preemption_exempt` from each further start, and for good once it was stopped
+-- `preemption_max` times.
 
 -- RETURNS the key of the tenant of a job; "" if somebody deleted it.
 function victims.key_of(id)
@@ -89,8 +89,8 @@ local function candidates_of(stops, settings)
     return found
 end
 
--- RETURNS the time from which on jobs must have started on a worker that may not be stopped: the first of the times, in
--- `text`, at which jobs were stopped there so lately that their slots are exempt.
+-- RETURNS the time from which on jobs that start on a worker are exempt: when the first of the stops was that are not
+-- `preemption_exempt` old yet; `math.huge` if there is none. `text`: the times of stops on this worker.
 local function exempt_since(text, settings)
     local first_us = math.huge
     for at in string.gmatch(text or "", "%d+") do
@@ -116,7 +116,7 @@ local function holds_ahead(stops, worker, number)
 end
 
 -- RETURNS what the row of a worker says, a table. types: whose jobs would get a slot that comes free, "" for none;
--- stops: which tasks it can stop; exempt_us: see `exempt_since`; number_ahead: of jobs that it holds ahead of its
+-- stops: which tasks it can stop; exempt_since_us: see `exempt_since`; number_ahead: of jobs that it holds ahead of its
 -- slots.
 local function read_worker(stops, worker, settings)
     local row = free_slots.row(worker, "types", "stops", "preempted")
@@ -125,7 +125,7 @@ local function read_worker(stops, worker, settings)
     local number_ahead = takes_jobs and math.max(0, -free_slots.left(worker, row)) or 0
     local frees_slots = takes_jobs and (number_ahead == 0 or holds_ahead(stops, worker, number_ahead))
     return {
-        types = frees_slots and types or "", stops = its_stops, exempt_us = exempt_since(preempted, settings),
+        types = frees_slots and types or "", stops = its_stops, exempt_since_us = exempt_since(preempted, settings),
         number_ahead = number_ahead,
     }
 end
@@ -151,7 +151,7 @@ local function frees(each, type, stops, settings)
     end
     local its = stops.workers[each.worker] or read_worker(stops, each.worker, settings)
     stops.workers[each.worker] = its
-    return texts.has_word(its.types, type) and each.started_us < its.exempt_us and can_stop(its.stops, each.id)
+    return texts.has_word(its.types, type) and each.started_us < its.exempt_since_us and can_stop(its.stops, each.id)
 end
 
 -- RETURNS the job to be stopped next for a slot that serves `type`; nil if there is none. types, number_ahead: of its

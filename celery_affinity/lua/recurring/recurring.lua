@@ -97,8 +97,9 @@ function recurring.run(type, rules, name, id, ran, task)
     end
 end
 
--- A job that was pending since `enqueued` ends without a run: the calls that it put off are due as if no other job had
--- matched since then; if that time is past, in a µs: `fire` makes one job for each time at which a call is due.
+-- A job that was pending since `enqueued` ends without a run. Each recurring call that the job put off is due an
+-- interval after `enqueued` at the latest, even if later jobs put off the call further. If that time is past, the call
+-- is due in 1 µs: `fire` makes one job for each due time, so the call needs a new one.
 function recurring.take_back(type, rules, name, enqueued)
     for _, row in ipairs(rows_of(recurring.names_of(type, rules, name), "enqueue")) do
         local due_us = math.max(call.now_us + 1, (tonumber(enqueued) or math.huge) + row.stale_us)

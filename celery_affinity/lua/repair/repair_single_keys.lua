@@ -74,10 +74,10 @@ local function fix_type_rules()
         local rule = type_rules.read(words)
         local was_closed = type_rules.is_closed(rule)
         if rule.limit ~= limit_of[type] then
-            rule.limit, rule.is_full, rule.is_counted = limit_of[type], false, limit_of[type] ~= nil
+            rule.limit, rule.is_full, rule.is_being_counted = limit_of[type], false, limit_of[type] ~= nil
         end
         rule.is_paused = pauses[type]
-        is_counting = is_counting or rule.is_counted
+        is_counting = is_counting or rule.is_being_counted
         if was_closed and not type_rules.is_closed(rule) then
             call.to_fill[type] = true
         end

@@ -2,13 +2,14 @@
 -- closed until its running jobs are counted. Ticks count them, some claims at a time; key `recount` says where the next
 -- tick goes on.
 
--- Gives a type with `rule` another limit, nil for none. RETURNS whether ticks are to count claims: for a new limit, or
--- if this call has counted enough (`may_count`).
+-- Gives the type that has `rule` another limit, nil for none. RETURNS whether ticks are to count the claims of the
+-- type: it had no limit before, or this call may not look at its count any more (`may_count` is false).
 local function set_limit(type, rule, limit, may_count)
     local is_new = limit and (not rule.limit or not may_count)
-    rule.is_counted = limit and (rule.is_counted or is_new) or false -- without one the counted claims end some day
+    -- Without a limit nothing is counted further: what was counted ends some day.
+    rule.is_being_counted = limit and (rule.is_being_counted or is_new) or false
     rule.limit = limit
-    rule.is_full = limit and not rule.is_counted and redis.call("ZCARD", key.limited(type)) >= tonumber(limit)
+    rule.is_full = limit and not rule.is_being_counted and redis.call("ZCARD", key.limited(type)) >= tonumber(limit)
     return is_new
 end
 
@@ -43,19 +44,19 @@ function type_changes.change(before, now)
         local type, rule = types[nth], type_rules.read(words)
         rules[type], was_closed[type] = rule, type_rules.is_closed(rule)
         is_any_new = set_limit(type, rule, new[type], counted < protocol.MOST_FILLED) or is_any_new
-        counted = counted + (rule.is_counted and 0 or 1)
+        counted = counted + (rule.is_being_counted and 0 or 1)
     end
     type_rules.write_all(rules, was_closed)
     if is_any_new then
         redis.call("SET", key.recount, 0)
     elseif #types > 0 then
-        redis.call("SET", key.recount, 0, "XX") -- what is being counted goes by the places of types in the setting
+        redis.call("SET", key.recount, 0, "XX") -- if ticks count, they begin anew: the place may be of the old setting
     end
     return limits.of_keys(before) ~= limits.of_keys(now)
 end
 
 -- Has the caller fill all types of which jobs wait; of more than MOST_RESUMED, each worker's next sync does.
-local function gain_all()
+local function fill_all()
     local some = redis.call("HSCAN", key.heads, 0, "COUNT", protocol.MOST_RESUMED)[2]
     for i = 1, math.min(#some, 2 * protocol.MOST_RESUMED), 2 do -- of a small hash, HSCAN returns all
         call.to_fill[some[i]] = some[i] ~= "!"
@@ -74,7 +75,7 @@ function type_changes.reserve(before, now)
     elseif redis.call("HDEL", key.type_rules, "!") == 1 then
         type_rules.say_in_heads()
     end
-    gain_all()
+    fill_all()
 end
 
 -- Pauses `type`, or "*" for all types, or ends its pause.
@@ -84,7 +85,7 @@ function type_changes.pause(type, is_paused)
     rule.is_paused = is_paused
     type_rules.write(type, rule, was_closed)
     if type == "*" and not is_paused then
-        gain_all()
+        fill_all()
     end
 end
 
@@ -149,8 +150,8 @@ local function open_counted(place)
     local rules, was_closed = {}, {}
     for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
         local type, rule = types[nth], type_rules.read(words)
-        if rule.is_counted then
-            rule.is_counted, rule.is_full = false, redis.call("ZCARD", key.limited(type)) >= (rule.limit or 0)
+        if rule.is_being_counted then
+            rule.is_being_counted, rule.is_full = false, redis.call("ZCARD", key.limited(type)) >= (rule.limit or 0)
             rules[type], was_closed[type] = rule, true
         end
     end
@@ -177,7 +178,7 @@ function type_changes.recount()
     end
     redis.call("UNLINK", key.recount)
     if redis.call("HEXISTS", key.type_rules, "!") == 1 then
-        gain_all()
+        fill_all()
     end
     return false
 end

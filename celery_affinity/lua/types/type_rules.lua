@@ -5,26 +5,26 @@
 -- preference (`placement`), of which a claim has to know.
 
 -- RETURNS what a field of key `type_rules` says, a table: limit: a number, nil for none; is_full: as many jobs run;
--- is_counted: the jobs from before the limit are still being counted; is_paused.
+-- is_being_counted: the jobs from before the limit are still being counted; is_paused.
 function type_rules.read(text)
     if not text then
         return {}
     end
     return {
         limit = tonumber(string.match(text, "limit=(%d+)")), is_full = string.find(text, "full", 1, true) ~= nil,
-        is_counted = string.find(text, "counting", 1, true) ~= nil,
+        is_being_counted = string.find(text, "counting", 1, true) ~= nil,
         is_paused = string.find(text, "paused", 1, true) ~= nil,
     }
 end
 
 function type_rules.is_closed(rule)
-    return rule.is_full or rule.is_counted or rule.is_paused
+    return rule.is_full or rule.is_being_counted or rule.is_paused
 end
 
 -- RETURNS `rule` as a field says it; "" if nothing holds back the type.
 function type_rules.in_words(rule)
     local words = (rule.limit and "limit=" .. rule.limit or "") .. (rule.is_full and " full" or "")
-        .. (rule.is_counted and " counting" or "") .. (rule.is_paused and " paused" or "")
+        .. (rule.is_being_counted and " counting" or "") .. (rule.is_paused and " paused" or "")
     return rule.limit and words or string.sub(words, 2) -- without a limit a type is neither full nor counted
 end
 
@@ -39,7 +39,7 @@ function type_rules.word()
     return number == 1 and preferred or number > 0 and protocol.HAS_TYPE_RULES
 end
 
--- Says so in key `heads`.
+-- Writes what `type_rules.word` returns into field "!" of key `heads`.
 function type_rules.say_in_heads()
     hash.write(key.heads, "!", type_rules.word())
 end
@@ -50,7 +50,8 @@ function type_rules.holds_back(word)
     return word == protocol.HAS_TYPE_RULES or word == protocol.HAS_RESERVES
 end
 
--- Says so if that may change, since fields of key `type_rules` `have_come` or `have_gone`.
+-- Writes field "!" of key `heads` anew if its word may be another one now: fields of key `type_rules` `have_come` while
+-- the word told of no pause, limit or reserve; or fields `have_gone`, and at most one is left.
 local function fields_changed(have_come, have_gone)
     local may_change = have_come and not type_rules.holds_back(redis.call("HGET", key.heads, "!"))
         or have_gone and redis.call("HLEN", key.type_rules) < 2
@@ -138,7 +139,7 @@ function type_rules.free(type, id)
     end
     if rule.limit then
         local was_closed = type_rules.is_closed(rule)
-        rule.is_full = not rule.is_counted and redis.call("ZCARD", key.limited(type)) >= rule.limit
+        rule.is_full = not rule.is_being_counted and redis.call("ZCARD", key.limited(type)) >= rule.limit
         type_rules.write(type, rule, was_closed)
     end
 end

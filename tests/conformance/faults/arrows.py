@@ -25,7 +25,12 @@ FAULTS = (
     Fault("arrows/heartbeat", "> 0 and 1 or 0, unfilled", "> 1 and 1 or 0, unfilled"),
     Fault("arrows/heartbeat", "if id and claims.held", "if claims.held"),
     Fault("arrows/heartbeat", "bytes <= protocol.MOST_BYTES and ", ""),
-    Fault("arrows/heartbeat", "if not seen or tonumber(seen) == protocol.GIVEN_UP_US then", "if not seen then"),
+    Fault(
+        "arrows/heartbeat",
+        "if not seen or tonumber(seen) == protocol.GIVEN_UP_US then",
+        "if not seen then",
+        "tests/server/test_life_of_a_worker.py::test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way",
+    ),
     Fault("arrows/heartbeat", "workers.stall(worker)", ""),
     Fault(
         "arrows/heartbeat", "come_back.put(worker, id, false, settings)", "come_back.put(worker, id, true, settings)"

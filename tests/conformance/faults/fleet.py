@@ -4,7 +4,12 @@ from .fault import Fault
 
 FAULTS = (
     Fault("fleet/workers", "rank < protocol.TICKERS", "rank <= protocol.TICKERS"),
-    Fault("fleet/workers", "ticked > protocol.TICKED_LATELY_US", "ticked >= protocol.TICKED_LATELY_US"),
+    Fault(
+        "fleet/workers",
+        "ticked > protocol.TICKED_LATELY_US",
+        "ticked >= protocol.TICKED_LATELY_US",
+        "tests/server/test_life_of_a_worker.py::test_a_worker_beyond_the_first_ones_ticks_once_the_last_tick_is_old",
+    ),
     Fault("fleet/lookahead", "tonumber(may_hold) - beyond", "tonumber(may_hold)"),
     Fault("fleet/lookahead", "    view.left = view.left - cost(view, type)\n", ""),
     Fault("fleet/lookahead", "if not free_slots.takes_jobs(row) then", "if false then"),

@@ -5,6 +5,7 @@ from .fault import Fault
 _ENDED = "tests/server/test_ended.py::"
 _TOO_MANY = _ENDED + "test_of_too_many_the_oldest_go"
 _IN_PARTS = _ENDED + "test_very_many_too_many_go_in_parts"
+_DROPPED = "tests/server/test_revoked_tasks.py::test_a_task_stays_revoked_whose_dead_letter_is_dropped"
 _REFUSED = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
 _HOLDS = "tests/server/test_part.py::test_what_goes_waits_for_the_key_that_the_run_holds"
 _REVOKED = "tests/server/test_revoked_tasks.py::test_a_task_stays_revoked_"
@@ -133,7 +134,7 @@ FAULTS = (
     Fault("jobs/find_by", "if #left == 1 then", "if false then"),
     Fault("jobs/find_by", "#ids == most, last", "false, last"),
     Fault("jobs/find_by", 'id, "NX") then', "id) then"),
-    Fault("jobs/find_by", "elseif keep_s ~= 0 and not left then", "elseif not left then"),
+    Fault("jobs/find_by", "elseif keep_s ~= 0 and not left then", "elseif not left then", _DROPPED),
     Fault("jobs/find_by", 'say_more(redis.call("GET", key.task(task)))', ""),
     Fault("jobs/find_by", 'protocol.NONE, "NX", "EX", keep_s) then', 'protocol.NONE, "EX", keep_s) then'),
     Fault("jobs/find_by", "return { id ~= protocol.NONE and id or nil }", "return { id or nil }"),

@@ -74,7 +74,7 @@ FAULTS = (
     Fault("placing/best_heads", "found.heads == heads and ", ""),
     Fault("placing/best_heads", "found.made_us <= now_us and", "", _SET_BACK),
     Fault("placing/best_heads", " and now_us <= found.until_us", ""),
-    Fault("placing/best_heads", "found.heads, found.made_us = after, now_us", "found.heads = after"),
+    Fault("placing/best_heads", "found.heads, found.made_us = after, now_us", "found.heads = after", _LANES_CROSS),
     Fault("placing/best_heads", "local group = is_fast and fast or slow", "local group = slow"),
     Fault("placing/best_heads", "if enqueued_us > call.now_us then", "if false then"),
     Fault("placing/best_heads", "elseif points > group.next then", "elseif false then"),

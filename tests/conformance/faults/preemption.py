@@ -93,7 +93,7 @@ FAULTS = (
     Fault("preemption/victims", "times >= settings.preemption_max or", "", _THREE_TIMES),
     Fault("preemption/victims", 'or string.match(stop or "", "^%d+") == fence then', "then", _NO_ANSWER),
     Fault("preemption/victims", "started_us < settings.preemption_exempt_us", "started_us < 0", _ELSEWHERE),
-    Fault("preemption/victims", "each.started_us < its.exempt_us and", "", _IN_A_SLOT),
+    Fault("preemption/victims", "each.started_us < its.exempt_since_us and", "", _IN_A_SLOT),
     Fault("preemption/victims", "one.started_us > other.started_us", "one.started_us < other.started_us", _ORDER),
     Fault("preemption/victims", "one.on_demand < other.on_demand", "one.on_demand > other.on_demand", _ORDER),
     Fault("preemption/victims", "one.priority < other.priority", "one.priority > other.priority", _ORDER),

@@ -130,7 +130,7 @@ FAULTS = (
     ),
     Fault(
         "repair/repair_single_keys",
-        "rule.limit, rule.is_full, rule.is_counted = limit_of[type], false, limit_of[type] ~= nil",
+        "rule.limit, rule.is_full, rule.is_being_counted = limit_of[type], false, limit_of[type] ~= nil",
         "",
         _TYPES + "test_what_holds_back_a_type_is_known_again[valkey-limit]",
     ),
