@@ -96,7 +96,10 @@ FAULTS = (
     Fault("keyed/key_steps", "keys.has_left and not (keys.called_back and keys.called_back[wanted])", "keys.has_left"),
     Fault("keyed/key_standing", "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)", "its_keys[#its_keys].key)"),
     Fault(
-        "keyed/key_standing", "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)", "its_keys[is_rate and 2 or 1].key)"
+        "keyed/key_standing",
+        "its_keys[is_rate and #its_keys > 1 and 2 or 1].key)",
+        "its_keys[is_rate and 2 or 1].key)",
+        _BEHIND,
     ),
     Fault("keyed/key_standing", "has_left and keys.has_left_several and is_in_lane", "false", _BEHIND),
     Fault("keyed/key_standing", "keys.has_left_several and keys.is_renewed_later\n", "true\n"),
