@@ -283,8 +283,9 @@ def test_a_tenants_maximum_counts_beside_its_share(fleet):
     assert sorted(fleet.jobs("worker")) == ["a0$", "b0$", "b1$", "b2$"]
 
 
-def test_claims_by_age_take_the_oldest_job_whosever_turn_it_is(fleet, redis_client):
-    fleet.scheduler.configure({"priority_percentage": "0"})
+@pytest.mark.parametrize("most", ["none", "2"], ids=["with room for several", "with room for two"])
+def test_claims_by_age_take_the_oldest_job_whosever_turn_it_is(fleet, redis_client, most):
+    fleet.scheduler.configure({"priority_percentage": "0", "tenants": f"a=max:{most}"})
     flood(fleet, "a", "b")
     fleet.publish("later$", PDF, rules=of("b"), priority=9)
     fleet.join("worker", PDF)

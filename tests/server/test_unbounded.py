@@ -2,8 +2,9 @@
 
 import pytest
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.protocol import MOST_OPENED, MOST_SUBLANES
+from celery_affinity.rules.protocol import MOST_OPENED, MOST_SUBLANES, REPAIRED_EVERY_US
 from celery_affinity.rules.redis_keys import Keys
 
 from ..support.clocked import ClockedScheduler
@@ -285,8 +286,11 @@ def test_a_tenant_of_which_no_job_is_left_leaves_nothing(fleet, redis_client):
     assert not redis_client.exists(fleet.scheduler.keys.key("waiting_keys"))
 
 
+@pytest.mark.parametrize("period", range(4))
 @pytest.mark.parametrize("lost", LOST, ids=lambda lost: lost[0])
-def test_what_is_lost_is_made_again(fleet, redis_client, lost):
+def test_what_is_lost_is_made_again(fleet, redis_client, lost, period):
+    """A repair looks at the first job of a key, and at another one, which the period of time chooses."""
+    fleet.scheduler.advance((period * REPAIRED_EVERY_US - fleet.now_us % (4 * REPAIRED_EVERY_US)) / SECOND_US)
     fleet.join("busy", PDF)
     fleet.publish("first", PDF)
     flood(fleet, 4)
@@ -300,6 +304,20 @@ def test_what_is_lost_is_made_again(fleet, redis_client, lost):
     assert numbers(fleet) == (1, 3)
     fleet.join("worker", PDF, slots=9)
     assert fleet.jobs("worker") == ["a000$", "a001$"]
+
+
+def test_a_lost_lane_of_which_only_the_first_job_is_there_again_is_made_again(fleet, redis_client):
+    """A repair that looks at no other job than the first one sees the last one as well."""
+    fleet.join("worker", PDF)
+    flood(fleet, 4)
+    fleet.scheduler.advance((-fleet.now_us % (4 * REPAIRED_EVERY_US)) / SECOND_US)
+    redis_client.delete(fleet.scheduler.keys.key("lane", *LANE))
+    fleet.scheduler.leave("worker")
+    assert numbers(fleet) == (1, 0)
+    assert fleet.scheduler.repair()
+    fleet.scheduler.tick()
+    fleet.join("worker", PDF, slots=9)
+    assert fleet.jobs("worker") == ["a000$", "a001$", "a002$", "a003$"]
 
 
 @pytest.mark.parametrize("lost", [LOST[1], LOST[2], ("held", "tenant%3Aa")], ids=lambda lost: lost[0])

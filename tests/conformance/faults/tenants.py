@@ -41,6 +41,7 @@ _MINIMUM_GONE = _UNBOUNDED + "test_a_claim_ends_that_its_job_goes_first_where_no
 _IS_PAUSED = _UNBOUNDED + "test_a_claim_goes_by_a_pause_that_no_call_has_got_to_yet"
 _TURN_IS_OVER = _UNBOUNDED + "test_a_job_that_comes_ends_a_turn_whose_time_is_over"
 _IN_DOUBT = _UNBOUNDED + "test_who_was_deleted_from_the_holders_counts_again"
+_LAST_LOST = _UNBOUNDED + "test_a_lost_lane_of_which_only_the_first_job_is_there_again_is_made_again"
 _LOST_AGAIN = _UNBOUNDED + "test_what_is_lost_is_made_again"
 
 FAULTS = (
@@ -91,8 +92,8 @@ FAULTS = (
     Fault("keyed/unbounded", 'redis.call("HSET", key.of_key(its_key), "+" .. name, left)', "", _MANY),
     Fault("keyed/unbounded", "            key_standing.go_on_later(its_key)\n", "", _GOES_ON),
     Fault("keyed/unbounded", 'redis.call("HDEL", key.of_key(its_key), "+" .. name)', "", _GOES_ON),
-    Fault("repair/repair_keyed", "and standing ~= false then", "then", _LOST_AGAIN),
-    Fault("repair/repair_keyed", "            fix_last(its_key, type, lane)\n", "", _LOST_AGAIN),
+    Fault("repair/repair_keyed", "and standing ~= false then", "then", _LAST_LOST),
+    Fault("repair/repair_keyed", "            fix_last(its_key, type, lane)\n", "", _LAST_LOST),
     Fault("repair/repair_keyed", "    if is_bounded and not call.found then\n", "    if false then\n", _LOST_AGAIN),
     # A tenant that has room for several more.
     Fault("keyed/roomy", "return quota.min == 0 and", "return"),
