@@ -151,6 +151,20 @@ def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
     assert len(fleet.jobs("videos") + fleet.jobs("videos 2")) == 0, "both places are held"
 
 
+def test_a_further_end_does_not_prolong_a_turn(fleet):
+    fleet.scheduler.configure({"limits": "k=2"})
+    fleet.join("videos 2", "video")
+    fleet.scheduler.tick()
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,), (other,) = fleet.inbox("videos"), fleet.inbox("videos 2")
+    assert fleet.end("videos", video) == [], "one place is kept for the report"
+    fleet.scheduler.advance(PATIENCE_S - 1)
+    assert len(fleet.end("videos 2", other) + fleet.inbox("videos")) == 1
+    fleet.scheduler.advance(1)
+    fleet.scheduler.tick()
+    assert [len(fleet.claims(worker)) for worker in ("videos", "videos 2")] == [1, 1]
+
+
 def test_a_turn_goes_on_while_a_job_of_its_type_comes_to_the_key_from_its_rate(redis_client):
     fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
     fleet.scheduler.configure({"worker_timeout_us": "1000000000"})

@@ -66,6 +66,31 @@ def test_a_limit_of_a_type_counts_what_runs_when_it_comes(fleet):
     assert [claim.job_id for claim in fleet.end("worker", claims[0])] == ["late"]
 
 
+@pytest.mark.parametrize(("limit", "further"), [(1, 0), (3, 1), (4, 2)])
+def test_a_limit_of_a_type_that_becomes_another_one_is_in_force_at_once(fleet, limit, further):
+    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
+    fleet.scheduler.tick()
+    fleet.join("worker", "pdf", slots=9)
+    for number in range(9):
+        fleet.publish(str(number), "pdf")
+    running = fleet.inbox("worker")
+    assert len(running) == 2
+    fleet.scheduler.configure({"limits": f"type%3Apdf={limit}"})
+    assert len(fleet.jobs("worker")) == further
+    assert len(fleet.end("worker", running[0])) == (limit > 1)
+
+
+def test_no_job_of_a_type_with_a_limit_is_held_ahead(fleet):
+    """A job ahead of its slot would count, and another worker could run one instead."""
+    fleet.scheduler.configure({"limits": "type%3Apdf=9"})
+    fleet.scheduler.tick()
+    fleet.join("worker", "pdf")
+    for number in range(5):
+        fleet.publish(str(number), "pdf")
+    (first,) = fleet.inbox("worker")
+    assert len(fleet.end("worker", first, most_ahead=4)) == 1
+
+
 def test_a_type_whose_claims_are_still_counted_is_not_full_yet(fleet, redis_client):
     """Claims that an earlier limit counted are known before the others are."""
     fleet.scheduler.configure({"limits": "type%3Apdf=3"})

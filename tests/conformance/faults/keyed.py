@@ -4,6 +4,10 @@ from .fault import Fault
 
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _TWO_KEYS = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
+_ANOTHER_LIMIT = "tests/server/test_type_rules.py::test_a_limit_of_a_type_that_becomes_another_one_is_in_force_at_once"
+_NOT_AHEAD = "tests/server/test_type_rules.py::test_no_job_of_a_type_with_a_limit_is_held_ahead"
+_NOBODY_WAITS = "tests/server/test_key_patience.py::test_a_turn_ends_at_the_next_tick_once_nobody_waits_for_it"
+_PROLONGED = "tests/server/test_key_patience.py::test_a_further_end_does_not_prolong_a_turn"
 _BEHIND = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_waits_for_its_second_key_gets_the_free_slot"
 _AT_ONCE = "tests/server/test_two_keys.py::test_who_was_held_up_by_one_that_moves_gets_the_free_slot_at_once"
 _COMING = "tests/server/test_two_keys.py::test_what_a_task_states_of_a_key_stands_until_its_job_is_through"
@@ -203,11 +207,11 @@ FAULTS = (
         '    if its.turn == type then\n        key_rows.keep_for_nobody(its_key, its, "turn")\n',
         "    if its.turn == type then\n",
     ),
-    Fault("keyed/key_turns", "    if fills then\n", "    if true then\n"),
+    Fault("keyed/key_turns", "    if fills then\n", "    if true then\n", _NOBODY_WAITS),
     Fault("keyed/key_rows", "key.due_keys, protocol.AT_ONCE_US, its_key", "key.due_keys, call.now, its_key"),
     Fault("keyed/key_turns", "        if sublane.type ~= type then", "        if true then"),
     Fault("keyed/key_turns", "            record_had(its_key, its, type)\n", ""),
-    Fault("keyed/keyed", "elseif not its.turn and not its.retry then", "elseif not its.retry then"),
+    Fault("keyed/keyed", "elseif not its.turn and not its.retry then", "elseif not its.retry then", _PROLONGED),
     Fault("keyed/keyed", "elseif not its.turn and not its.retry then", "elseif not its.turn then", _NO_TURN),
     Fault("keyed/key_standing", 'redis.call("HDEL", key.of_key(its_key), "@" .. type)', ""),
     Fault("arrows/tick", "first_time(key.due_keys), ", ""),
@@ -251,7 +255,7 @@ FAULTS = (
     Fault("arrows/purge", "hooks.leave_gate(id, type, lane)", ""),
     Fault("arrows/configure", "hooks.recheck()", ""),
     Fault("arrows/join", "hooks.recheck()", ""),
-    Fault("placing/fill", "view.is_ahead and (has_limit or (", "view.is_ahead and (false or ("),
+    Fault("placing/fill", "view.is_ahead and (has_limit or (", "view.is_ahead and (false or (", _NOT_AHEAD),
     Fault(
         "placing/candidates",
         'nil, "closed"',
@@ -269,7 +273,7 @@ FAULTS = (
     Fault("types/type_rules", 'redis.call("ZREM", key.limited(type), id)', ""),
     Fault("types/type_rules", 'redis.call("HDEL", key.job(id), "limited")', ""),
     Fault("types/type_changes", "if is_any_new then", "if false then"),
-    Fault("types/type_changes", "limit ~= old[type] and type or nil", "not old[type] and type or nil"),
+    Fault("types/type_changes", "limit ~= old[type] and type or nil", "not old[type] and type or nil", _ANOTHER_LIMIT),
     Fault("base/limits", '"%f[^%s%z]type%%3A(%S+)=(%d+)"', '"type%%3A(%S+)=(%d+)"'),
     Fault("base/limits", "type, last and last + 1", "type, nil"),
     Fault("base/limits", "%f[^%s%z]type%%3A%S+ *", "type%%3A%S+ *"),
