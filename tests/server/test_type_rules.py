@@ -6,6 +6,7 @@ from celery_affinity.rules.protocol import MOST_RESUMED, MOST_SIGNED, TICKERS
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 
 
@@ -24,6 +25,19 @@ def test_a_paused_type_waits_and_other_types_go_on(fleet):
     assert fleet.scheduler.resume("type:pdf")
     assert fleet.jobs("worker") == ["one"]
     assert not fleet.scheduler.resume("type:pdf")
+
+
+@pytest.mark.parametrize(("for_s", "starts"), [(None, []), (3600, []), (1, ["job"])])
+def test_a_pause_that_is_said_again_ends_as_it_was_said_last(redis_client, for_s, starts):
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody sends heartbeats
+    fleet.join("worker", "pdf")
+    assert fleet.scheduler.pause("type:pdf", for_s=60)
+    assert not fleet.scheduler.pause("type:pdf", for_s=for_s)
+    fleet.publish("job", "pdf")
+    fleet.scheduler.advance(60)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == starts
 
 
 def test_a_pause_of_everything_holds_back_the_reply_to_a_release(fleet):

@@ -2,6 +2,7 @@
 
 from .fault import Fault
 
+_SAID_AGAIN = "tests/server/test_type_rules.py::test_a_pause_that_is_said_again_ends_as_it_was_said_last"
 _OF_MANY = "tests/server/test_type_rules.py::test_signs_for_a_large_fleet_are_put_by_the_ticks_that_follow"
 _TWO_KEYS = "tests/server/test_job_fields.py::test_client_and_script_refuse_the_same_and_of_that_nothing_is_written"
 _ANOTHER_LIMIT = "tests/server/test_type_rules.py::test_a_limit_of_a_type_that_becomes_another_one_is_in_force_at_once"
@@ -302,7 +303,7 @@ FAULTS = (
     Fault("fleet/workers", "if #found < most then", "if true then", _OF_MANY),
     Fault("arrows/pause", "    workers.have_one_tick()\n", "", _OF_MANY),
     Fault("keyed/key_room", "    if its.is_paused then", "    if false then"),
-    Fault("arrows/pause", 'redis.call("ZREM", key.pause_ends, what)', ""),
+    Fault("arrows/pause", 'redis.call("ZREM", key.pause_ends, what)', "", _SAID_AGAIN),
     Fault("arrows/resume", "rule_changes.pause(what)", ""),
     Fault("types/type_changes", "return limits.of_keys(before) ~= limits.of_keys(now)", "return true"),
     Fault("types/type_changes", "return limits.of_keys(before) ~= limits.of_keys(now)", "return false"),
