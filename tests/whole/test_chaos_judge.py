@@ -240,9 +240,19 @@ def test_a_job_must_not_start_before_its_time(story):
     assert "before its time" in story.judged().violations[0]
 
 
-@pytest.mark.parametrize(("runs_before", "is_fine"), [(0, True), (9, True), (10, False)])
-def test_a_result_may_be_lost_until_the_pool_s_connections_were_used_again_after_a_cut(story, runs_before, is_fine):
+def cut(story):
     story.happen("cut", "*", 1)
+
+
+def empty(story):
+    story.happen("down", "server", 1, how="emptied", forgets_s=1e9)
+    story.happen("up", "server", 2)
+
+
+@pytest.mark.parametrize("breaks", [cut, empty])
+@pytest.mark.parametrize(("runs_before", "is_fine"), [(0, True), (9, True), (10, False)])
+def test_a_result_may_be_lost_until_the_pool_s_connections_were_used_again(story, breaks, runs_before, is_fine):
+    breaks(story)
     for number in range(runs_before):
         story.publish(f"job{number}", name="early")
         story.run(f"job{number}", 9 + number / 10, 9.05 + number / 10)
@@ -251,6 +261,16 @@ def test_a_result_may_be_lost_until_the_pool_s_connections_were_used_again_after
     found = story.judged(results={**story.results(), "task-lost": "FAILURE"}).violations
     assert [each for each in found if "its result should be SUCCESS" not in each] == []
     assert (found == []) is is_fine
+
+
+@pytest.mark.parametrize(("expired_at", "is_fine"), [(3.0, True), (30.0, False)])
+def test_a_job_that_expired_may_be_revoked_in_vain_after_a_cut(story, expired_at, is_fine):
+    story.publish("used", name="early")
+    story.run("used", 0.1, 0.2)
+    cut(story)
+    story.publish("job", name="early", expires=expired_at)
+    is_expired = {"states": {"job": "expired"}, "expired": {"job": expired_at}, "results": story.results()}
+    assert (story.judged(**is_expired).violations == []) is is_fine
 
 
 @pytest.mark.parametrize("cut", [True, False])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from .app import ON_THE_BROKERS_SERVER
-from .book import RETURNS_S, Book
+from .book import RETURNS_S, TELLS_S, Book
 from .facts import Job, Run, Window
 from .keys import judge_keys, judge_types
 from .merging import as_jobs, judge_merging
@@ -36,6 +36,9 @@ EARLY_S = 0.05
 
 #: Runs of a worker in which all connections of its pool are used.
 _POOLED = 10
+
+#: Faults that break connections: a worker finds each of them broken only when it uses it.
+_BREAKS_CONNECTIONS = ("cut", "down")
 
 
 @dataclass
@@ -144,7 +147,8 @@ def _judge_results(job: Job, book: Book, remains: Remains, violated) -> None:
         return  # the result was looked at, and deleted
     expected = _result_of(job, book, remains)
     found = remains.results.get(job.task)
-    if expected is not None and found != expected and not _is_result_lost(job, book):
+    is_wrong = expected is not None and found != expected and not _is_result_lost(job, book)
+    if is_wrong and not (at is not None and _is_revoked_in_vain(job, at, book)):
         violated(f"its result should be {expected}, but is {found}")
     if job.task in book.got and expected not in (None, book.got[job.task]) and not _is_result_lost(job, book):
         violated(f"its result should be {expected}, but its caller got {book.got[job.task]}")
@@ -192,7 +196,7 @@ def _is_result_lost(job: Job, book: Book) -> bool:
         troubles = troubles_of(run, book)
         # A green pool's reply is there when the loop runs again, but the time limit of the reply has run out as well.
         blocked = [window for window in troubles if window.what == "block"]
-        used = [_until_used(window, run, book) for window in troubles]
+        used = [_until_used(window, run.worker, book) for window in troubles]
         away = used if is_brokers else [*book.results_away, *blocked]
         in_its_way = windows if run.worker in book.retries_results else [*windows, *away]
         if any(window.meets(run.start, told_by(run, book)) for window in in_its_way):
@@ -200,17 +204,26 @@ def _is_result_lost(job: Job, book: Book) -> bool:
     return False
 
 
-def _until_used(window: Window, run: Run, book: Book) -> Window:
-    """Return a window that goes on until the connections of the worker's pool were used again, if it broke them.
+def _is_revoked_in_vain(job: Job, at: float, book: Book) -> bool:
+    """Whether *job* expired, at this time, where a worker may have had no connection by which to store REVOKED."""
+    windows = book.troubles if job.name in ON_THE_BROKERS_SERVER else book.results_away
+    workers = {run.worker for each in book.jobs.values() for run in each.runs}
+    used = (_until_used(window, worker, book) for window in windows for worker in workers)
+    return any(window.meets(at, at + TELLS_S) for window in used)
 
-    One that went silent is found silent only when it is used, and one that was cut may be. Of cuts the next runs count.
+
+def _until_used(window: Window, worker: int, book: Book) -> Window:
+    """Return a window that goes on until the connections of a worker's pool were used again, if it broke them.
+
+    One that went silent is found silent only when it is used, and one that was cut may be. Of cuts, and of a server
+    that was away, the next runs count.
     """
     if window.what == "silence":
         return replace(window, until=inf)
-    if window.what != "cut":
+    if window.what not in _BREAKS_CONNECTIONS:
         return window
     runs = (each for job in book.jobs.values() for each in job.runs)
-    starts = sorted(each.start for each in runs if each.worker == run.worker and each.start >= window.since)
+    starts = sorted(each.start for each in runs if each.worker == worker and each.start >= window.since)
     return replace(window, until=max([window.until, *starts[:_POOLED][-1:]]))
 
 
