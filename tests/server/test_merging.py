@@ -46,6 +46,15 @@ def test_calls_that_wait_together_are_one_run_with_the_message_of_the_first(flee
     assert (claim.job_id, claim.message) == ("a*", b"message of a+")
 
 
+def test_a_publish_places_a_batch_of_its_own_calls_and_needs_no_further_call(fleet):
+    fleet.join("worker", "pdf")
+    counting = Counting(fleet.scheduler.client, fleet.scheduler.keys)
+    counting.publish(*fleet.made(("a+", "b+"), "pdf", task_name="tests.task", rules=RULES))
+    assert [arrow for arrow, *_ in counting.calls] == ["publish"]
+    (claim,) = fleet.inbox("worker")
+    assert (claim.job_id, claim.message) == ("a*", b"message of a+")
+
+
 def test_what_is_claimed_is_joined_by_none(fleet):
     claimed(fleet, "a+", "b+")
     assert [each.merged for each in publish(fleet, "c+", "d+")] == [False, True]
@@ -281,11 +290,12 @@ def test_purge_deletes_batches_with_their_calls(fleet, redis_client):
     assert not redis_client.keys("*job:*") + redis_client.keys("*message:*") + redis_client.keys("*lane:*")
 
 
-def test_a_call_that_has_expired_is_not_run_and_one_that_expires_during_the_run_gets_its_result(fleet):
+@pytest.mark.parametrize("later_s", [1, 2])
+def test_a_call_that_has_expired_is_not_run_and_one_that_expires_during_the_run_gets_its_result(fleet, later_s):
     publish(fleet, "a+", expires_us=1_000_000)
     publish(fleet, "b+")
     publish(fleet, "c+", expires_us=3_000_000)
-    fleet.scheduler.advance(2)
+    fleet.scheduler.advance(later_s)
     fleet.join("worker", "pdf")
     (batch,) = fleet.inbox("worker")
     assert (batch.message, fleet.state("a+")) == (b"message of b+", "expired")

@@ -16,7 +16,13 @@ _A_PAGE = "tests/server/test_large_batches.py::test_a_page_of_callers_has_some_m
 
 FAULTS = (
     # A batch is claimed.
-    Fault("merging/batch_hooks", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
+    Fault(
+        "merging/batch_hooks",
+        "math.huge) <= call.now_us",
+        "math.huge) < call.now_us",
+        "tests/server/test_merging.py"
+        "::test_a_call_that_has_expired_is_not_run_and_one_that_expires_during_the_run_gets_its_result",
+    ),
     Fault(
         "merging/batch_hooks",
         "nth > protocol.MOST_MOVES then",

@@ -2,6 +2,7 @@
 
 from .fault import Fault
 
+_PLACED = "tests/server/test_merging.py::test_a_publish_places_a_batch_of_its_own_calls_and_needs_no_further_call"
 _TESTS = "tests/server/test_merging.py::"
 _MANY = _TESTS + "test_a_call_among_many_that_leaves_its_rules_to_the_batch_is_explained_and_told_as_any"
 _PART = "tests/server/test_part.py::"
@@ -55,8 +56,8 @@ FAULTS = (
     Fault("merging/call_hooks", "joined.open.calls + 1)", "1)", _MANY),
     Fault("merging/merging", "number <= protocol.MOST_MOVES or", "number < protocol.MOST_MOVES or", _MANY),
     Fault("jobs/enter", 'waits_as == "merged" and protocol.IS_MERGED or protocol.IS_PENDING', "protocol.IS_PENDING"),
-    Fault("arrows/publish", "fresh[batch] = fresh[first]", "fresh[batch] = fresh[job.id]"),
-    Fault("arrows/publish", "fresh[batch] = fresh[first]", ""),
+    Fault("arrows/publish", "fresh[batch] = fresh[first]", "fresh[batch] = fresh[job.id]", _PLACED),
+    Fault("arrows/publish", "fresh[batch] = fresh[first]", "", _PLACED),
     Fault("arrows/tick", "not hooks.of(id).is_due(id, type, lane, enqueued)", "true"),
     Fault("merging/call_hooks", "tonumber(its_bytes) or 0", "0"),
     # Calls wait for more.
@@ -163,6 +164,7 @@ FAULTS = (
         "merging/patience",
         "row.is_full or lanes.is_on_demand(row.lane)",
         "lanes.is_on_demand(row.lane)",
+        _PATIENT + "test_a_run_that_is_full_waits_for_nothing",
     ),
     Fault(
         "merging/patience",
