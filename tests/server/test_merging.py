@@ -306,6 +306,13 @@ def test_a_call_that_has_expired_is_not_run_and_one_that_expires_during_the_run_
     assert names(fleet.scheduler.callers("a*", fence=batch.fence)) == ["c+"]
 
 
+def test_a_batch_whose_call_may_expire_is_taken_from_an_inbox_that_nobody_reads(fleet):
+    publish(fleet, "a+", "b+", expires_us=60_000_000)
+    fleet.join("worker", "pdf")
+    fleet.sync("worker", claims={}, draining=True)
+    assert (fleet.inbox("worker"), fleet.state("a*")) == ([], "pending")
+
+
 def test_very_many_calls_that_have_expired_end_some_at_a_time(fleet):
     ids = [f"a{number}+" for number in range(MOST_MOVES + 5)]
     publish(fleet, *ids, expires_us=1_000_000)

@@ -13,6 +13,8 @@ _LARGE_PURGE = _LARGE + "test_a_batch_that_is_purged_goes_with_some_calls_and_th
 _LARGE_DROP = _LARGE + "test_a_dead_batch_whose_callers_know_is_dropped_in_parts_and_runs_no_more"
 _LARGE_REPLAY = _LARGE + "test_a_dead_batch_that_is_replayed_waits_again_in_parts_with_all_its_calls"
 _A_PAGE = "tests/server/test_large_batches.py::test_a_page_of_callers_has_some_mb_of_messages_at_most"
+_MERGING = "tests/server/test_merging.py::"
+_IN_PAGES = "test_the_calls_are_read_in_pages_and_told_one_by_one"
 
 FAULTS = (
     # A batch is claimed.
@@ -37,7 +39,12 @@ FAULTS = (
     Fault("merging/batch_hooks", '        ends.record(id, "expired")\n', ""),
     Fault("placing/fill", "job.enqueued, run_expires or expires,", "job.enqueued, expires,"),
     Fault("merging/batch_hooks", "    callers.vanish(batch)\n    return nil", "    return nil"),
-    Fault("merging/batch_hooks", 'return run, run and redis.call("HGET", key.job(run), "expires")', "return run"),
+    Fault(
+        "merging/batch_hooks",
+        'return run, run and redis.call("HGET", key.job(run), "expires")',
+        "return run",
+        _MERGING + "test_a_batch_whose_call_may_expire_is_taken_from_an_inbox_that_nobody_reads",
+    ),
     # The run ends, or comes back.
     Fault("merging/batches", 'how == "revoked" or how', "how"),
     Fault("merging/batches", "    callers.close(batch, type, known.rules, known.name)\n", ""),
@@ -124,13 +131,18 @@ FAULTS = (
         _PART + "test_the_calls_that_go_are_a_run_of_their_own_in_their_order",
     ),
     Fault("merging/merging", "if field and not merging.find(field) then", "if field then"),
-    Fault("arrows/callers", "if id ~= primary then", "if true then"),
+    Fault("arrows/callers", "if id ~= primary then", "if true then", _MERGING + _IN_PAGES),
     Fault("arrows/callers", '"(" .. after', "after"),
     Fault("arrows/callers", "if bytes > protocol.MOST_BYTES then", "if false then", _A_PAGE),
     Fault("arrows/callers", "#page == 2 * tonumber(most) and tonumber(page[#page]) or -1", "-1"),
     Fault("arrows/shared", "id ~= primary and", ""),
     Fault("arrows/shared", 'number and batch_state == "dead" then', "false then"),
-    Fault("arrows/shared", "id, batch, ends.STATE_AFTER[how], why)", 'id, batch, ends.STATE_AFTER[how], "")'),
+    Fault(
+        "arrows/shared",
+        "id, batch, ends.STATE_AFTER[how], why)",
+        'id, batch, ends.STATE_AFTER[how], "")',
+        _MERGING + _IN_PAGES,
+    ),
     Fault("arrows/shared", "    return left - 1\n", "    return left\n"),
     Fault("arrows/shared", "    come_back.told(batch)\n", ""),
     Fault("arrows/replay", "rule.wait_again(id, calls_left)", "true, 0"),
