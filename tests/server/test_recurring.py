@@ -360,15 +360,54 @@ def test_calls_that_end_before_their_run_have_put_off_nothing_since_the_first_of
     assert fires_in_s(fleet) == 150
 
 
-def test_calls_that_are_purged_while_they_wait_for_more_have_put_nothing_off_since_the_first_of_them(fleet):
+@pytest.mark.parametrize("how", ["revoked", "purged"])
+def test_calls_that_end_while_they_wait_for_more_have_put_nothing_off_since_the_first_of_them(fleet, how):
     patient = f"{RULES} wait=200000000/200000000"
     fleet.scheduler.recur([entry()])
     fleet.scheduler.publish(job("a+", rules=patient))
     fleet.scheduler.advance(100)
     fleet.scheduler.publish(job("b+", rules=patient))
     assert fires_in_s(fleet) == 300
-    fleet.scheduler.purge("route")
+    if how == "revoked":
+        fleet.scheduler.revoke(["task-a+", "task-b+"], [], keep_s=60)
+    else:
+        fleet.scheduler.purge("route")
     assert fires_in_s(fleet) == 200
+
+
+def test_a_call_that_is_revoked_while_it_waits_alone_for_more_has_put_nothing_off(fleet):
+    patient = f"{RULES} wait=200000000/200000000"
+    fleet.scheduler.recur([entry()])
+    fleet.scheduler.publish(job("a+", rules=patient))
+    fleet.scheduler.advance(100)
+    fleet.scheduler.publish(job("b+!", rules=f"{patient} key=k limit=1"))
+    fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
+    assert fires_in_s(fleet) == 200
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_a_job_that_ends_as_it_comes_back_from_its_worker_has_put_nothing_off(fleet, how):
+    fleet.scheduler.recur([entry()])
+    fleet.scheduler.publish(job("a+", expires_us=50_000_000 if how == "expired" else None))
+    fleet.join("worker", "route")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(100)
+    fleet.scheduler.publish(job("b+"))
+    assert fires_in_s(fleet) == 300
+    if how == "revoked":
+        fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
+    fleet.end("worker", claim, outcome="returned")
+    assert (fleet.state("a+"), fires_in_s(fleet)) == (how, 200)
+
+
+def test_a_merged_run_that_has_succeeded_puts_off_what_counts_from_the_end(fleet):
+    fleet.scheduler.recur([entry(since="end")])
+    fleet.scheduler.publish(job("a+"), job("b+"))
+    fleet.join("worker", "route")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(100)
+    fleet.end("worker", claim)
+    assert fires_in_s(fleet) == 300
 
 
 def test_a_firing_that_is_gone_is_made_again_soon_and_as_another_one(fleet):

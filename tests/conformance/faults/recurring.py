@@ -43,20 +43,26 @@ FAULTS = (
         "merging/call_hooks",
         'state == "pending" or state == "claimed" or (state',
         'state == "pending" or (state',
-        _TESTS + "test_calls_that_end_before_their_run_have_put_off_nothing_since_the_first_of_them",
+        _TESTS + "test_a_job_that_ends_as_it_comes_back_from_its_worker_has_put_nothing_off",
     ),
-    Fault("merging/call_hooks", 'or (state == "scheduled" and patient) then', "then"),
+    Fault(
+        "merging/call_hooks",
+        'or (state == "scheduled" and patient) then',
+        "then",
+        _TESTS + "test_a_call_that_is_revoked_while_it_waits_alone_for_more_has_put_nothing_off",
+    ),
     Fault(
         "merging/call_hooks",
         'if state == "pending" or patient then',
         'if state == "pending" then',
         "tests/server/test_recurring.py::"
-        "test_calls_that_are_purged_while_they_wait_for_more_have_put_nothing_off_since_the_first_of_them",
+        "test_calls_that_end_while_they_wait_for_more_have_put_nothing_off_since_the_first_of_them",
     ),
     Fault(
         "merging/call_hooks",
         "and patient) then\n        recurring.take_back(type, its_rules, name, enqueued)\n",
         "and patient) then\n",
+        _TESTS + "test_a_job_that_ends_as_it_comes_back_from_its_worker_has_put_nothing_off",
     ),
     Fault(
         "merging/callers",
@@ -76,7 +82,12 @@ FAULTS = (
         _TESTS + "test_a_run_that_was_acked_early_and_lost_puts_nothing_off",
     ),
     Fault("merging/batches", "known.is_doubtful or not primary", "false", _NOBODY_KNOWS),
-    Fault("merging/batches", "known.ran, known.is_doubtful = primary,", "known.ran, known.is_doubtful = nil,"),
+    Fault(
+        "merging/batches",
+        "known.ran, known.is_doubtful = primary,",
+        "known.ran, known.is_doubtful = nil,",
+        _TESTS + "test_a_merged_run_that_has_succeeded_puts_off_what_counts_from_the_end",
+    ),
     # The clock is set back.
     Fault("arrows/tick", "        recheck_from = 0\n", "", _TESTS + "test_a_clock_that_is_set_back_delays_no_call"),
     Fault(
