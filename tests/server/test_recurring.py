@@ -220,6 +220,20 @@ def test_a_call_that_is_suspended_is_never_due_and_then_once(fleet):
     assert fire(fleet, "again+") is None
 
 
+@pytest.mark.parametrize("change", ["goes on", "another interval"])
+def test_a_call_whose_time_is_past_when_it_changes_is_due_now_and_not_before(fleet, redis_client, change):
+    scheduler = fleet.scheduler
+    scheduler.recur([entry(stale_s=300)])
+    if change == "goes on":
+        scheduler.suspend("hh", True)
+        scheduler.advance(400)
+        scheduler.suspend("hh", False)
+    else:
+        scheduler.advance(200)
+        scheduler.recur([entry(stale_s=100)])
+    assert redis_client.zscore(scheduler.keys.key("recurring"), "hh") == fleet.now_us
+
+
 def test_a_call_that_is_suspended_after_it_was_handed_out_is_not_made(fleet):
     fleet.scheduler.recur([entry()])
     fleet.scheduler.advance(300)

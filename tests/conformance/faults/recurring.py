@@ -3,6 +3,7 @@
 from .fault import Fault
 
 _TESTS = "tests/server/test_recurring.py::"
+_PAST = _TESTS + "test_a_call_whose_time_is_past_when_it_changes_is_due_now_and_not_before"
 _UNDER_WAY = _TESTS + "test_from_the_end_no_call_is_made_while_its_last_run_is_under_way"
 _LEAVES = _TESTS + "test_an_app_leaves_what_it_does_not_know_to_others_for_a_while"
 _DUE = "tests/server/test_due.py::"
@@ -125,7 +126,7 @@ FAULTS = (
         _TESTS + "test_whoever_says_the_same_replaces_nothing",
     ),
     Fault("arrows/recur", "old_digest ~= digest and old_app ~= app", "old_digest ~= digest"),
-    Fault("arrows/recur", "math.max(call.now_us, due_us)", "due_us"),
+    Fault("arrows/recur", "math.max(call.now_us, due_us)", "due_us", _PAST),
     Fault("arrows/recur", "tonumber(due) - tonumber(old_stale) + tonumber(stale)", "call.now_us + tonumber(stale)"),
     Fault(
         "arrows/recur",
@@ -143,7 +144,7 @@ FAULTS = (
     Fault("arrows/stop", '        redis.call("ZREM", key.recurring, name)\n', ""),
     Fault("arrows/stop", '        redis.call("HDEL", key.recurring_of(app), name)\n', ""),
     Fault("arrows/suspend", '    redis.call("ZADD", key.recurring, "inf", name)\n', ""),
-    Fault("arrows/suspend", "math.max(call.now_us, tonumber(due) or 0)", "tonumber(due)"),
+    Fault("arrows/suspend", "math.max(call.now_us, tonumber(due) or 0)", "tonumber(due)", _PAST),
     Fault("arrows/suspend", "elseif is_suspended then", "else"),
     # A call that is due is handed out, and made.
     Fault(
