@@ -43,7 +43,7 @@ FAULTS = (
     Fault("jobs/hooks", 'elseif name == "reserve" then', "elseif false then"),
     Fault("jobs/enter", "or has_type_rules == protocol.HAS_RESERVES", ""),
     Fault("fleet/workers", '"!") == protocol.HAS_RESERVES then', '"!") == 0 then'),
-    Fault("placing/candidates", "kept_back and view.of_all and view:of_all() or view", "view"),
+    Fault("placing/candidates", "kept_back and view.of_all and view:of_all() or view", "view", _SPECIALISED),
     Fault("placing/candidates", "(kept_back and kept_back.covers(job.type, job.lane))", "false"),
     Fault("placing/candidates", "kept_back.counted(job.type)", ""),
     Fault("placing/candidates", 'and not (kept_back and kept_back.open(one, heads[one], view) == "")', ""),

@@ -35,6 +35,7 @@ _AS_MANY = _UNBOUNDED + "test_as_many_jobs_as_the_maximum_are_in_their_lane_and_
 _ANOTHER = _UNBOUNDED + "test_another_maximum_counts_at_once"
 _MANY_LANES = _UNBOUNDED + "test_in_more_lanes_than_are_counted_all_but_the_first_are_kept_back"
 _NO_DOUBT = _UNBOUNDED + "test_a_job_that_comes_has_a_count_that_was_in_doubt_be_none_any_more"
+_OVER = _UNBOUNDED + "test_a_job_that_comes_ends_a_turn_whose_time_is_over"
 _TURN_ENDS = _UNBOUNDED + "test_a_claim_ends_the_turn_of_its_type"
 _IN_FORCE = _UNBOUNDED + "test_a_claim_goes_by_the_maximum_that_is_in_force_where_no_tick_has_got_to_yet"
 _MINIMUM_GONE = _UNBOUNDED + "test_a_claim_ends_that_its_job_goes_first_where_no_call_has_got_to_a_minimum_that_is_gone"
@@ -83,7 +84,7 @@ FAULTS = (
     ),
     Fault("keyed/unbounded", 'its.sublanes[type .. " " .. lane].is_changed --', "false --", _NO_DOUBT),
     Fault("keyed/unbounded", 'redis.call("HSET", key.of_key(its_key), fields[i], IN_DOUBT)', "", _IN_DOUBT),
-    Fault("keyed/unbounded", "sublane.is_unbounded and not its.turn", "sublane.is_unbounded"),
+    Fault("keyed/unbounded", "sublane.is_unbounded and not its.turn", "sublane.is_unbounded", _OVER),
     Fault("keyed/unbounded", "key_steps.keep_back(id, sublane.type, sublane.lane, enqueued)", ""),
     Fault("keyed/unbounded", "heads = lanes.without(id, sublane.type, sublane.lane, heads)", ""),
     Fault("keyed/unbounded", "        if id ~= sublane.standing then\n", "        if true then\n"),
