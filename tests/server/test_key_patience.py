@@ -137,13 +137,19 @@ def test_of_types_that_have_waited_equally_long_the_first_by_name_has_its_turn(f
     assert fleet.jobs("others") == ["type-a!"]
 
 
-def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
+def with_one_of_two_places_kept(fleet):
+    """Have one place of the key be kept for the report. Return the claim that has the other place."""
     fleet.scheduler.configure({"limits": "k=2"})
     fleet.join("videos 2", "video")
     fleet.scheduler.tick()
     fleet.scheduler.advance(PATIENCE_S)
     (video,), (other,) = fleet.inbox("videos"), fleet.inbox("videos 2")
-    assert fleet.end("videos", video) == []
+    assert fleet.end("videos", video) == [], "one place is kept for the report"
+    return other
+
+
+def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
+    other = with_one_of_two_places_kept(fleet)
     assert len(fleet.end("videos 2", other) + fleet.inbox("videos")) == 1
     (report,) = fleet.inbox("reports")
     assert [each.job_id for each in fleet.end("reports", report)] == ["report!"]
@@ -152,12 +158,7 @@ def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
 
 
 def test_a_further_end_does_not_prolong_a_turn(fleet):
-    fleet.scheduler.configure({"limits": "k=2"})
-    fleet.join("videos 2", "video")
-    fleet.scheduler.tick()
-    fleet.scheduler.advance(PATIENCE_S)
-    (video,), (other,) = fleet.inbox("videos"), fleet.inbox("videos 2")
-    assert fleet.end("videos", video) == [], "one place is kept for the report"
+    other = with_one_of_two_places_kept(fleet)
     fleet.scheduler.advance(PATIENCE_S - 1)
     assert len(fleet.end("videos 2", other) + fleet.inbox("videos")) == 1
     fleet.scheduler.advance(1)

@@ -286,11 +286,8 @@ def test_a_tenant_of_which_no_job_is_left_leaves_nothing(fleet, redis_client):
     assert not redis_client.exists(fleet.scheduler.keys.key("waiting_keys"))
 
 
-@pytest.mark.parametrize("period", range(4))
 @pytest.mark.parametrize("lost", LOST, ids=lambda lost: lost[0])
-def test_what_is_lost_is_made_again(fleet, redis_client, lost, period):
-    """A repair looks at the first job of a key, and at another one, which the period of time chooses."""
-    fleet.scheduler.advance((period * REPAIRED_EVERY_US - fleet.now_us % (4 * REPAIRED_EVERY_US)) / SECOND_US)
+def test_what_is_lost_is_made_again(fleet, redis_client, lost):
     fleet.join("busy", PDF)
     fleet.publish("first", PDF)
     flood(fleet, 4)

@@ -249,6 +249,17 @@ def empty(story):
     story.happen("up", "server", 2)
 
 
+def silence(story):
+    story.happen("born", "worker", 0, target=WORKER, retries_results=False)
+    story.happen("silence", "worker", 1)
+    story.happen("healed", "worker", 2)
+
+
+def cut_who_retries(story):
+    story.happen("born", "worker", 0, target=WORKER, retries_results=True)
+    cut(story)
+
+
 @pytest.mark.parametrize("breaks", [cut, empty])
 @pytest.mark.parametrize(("runs_before", "is_fine"), [(0, True), (9, True), (10, False)])
 def test_a_result_may_be_lost_until_the_pool_s_connections_were_used_again(story, breaks, runs_before, is_fine):
@@ -263,12 +274,23 @@ def test_a_result_may_be_lost_until_the_pool_s_connections_were_used_again(story
     assert (found == []) is is_fine
 
 
-@pytest.mark.parametrize(("expired_at", "is_fine"), [(3.0, True), (30.0, False)])
-def test_a_job_that_expired_may_be_revoked_in_vain_after_a_cut(story, expired_at, is_fine):
+@pytest.mark.parametrize(
+    ("breaks", "name", "expired_at", "is_fine"),
+    [
+        (cut, "early", 3.0, True),
+        (empty, "early", 3.0, True),
+        (cut, "early", 30.0, False),
+        (silence, "early", 3.0, False),
+        (cut_who_retries, "early", 3.0, False),
+        (cut, "late", 3.0, False),
+    ],
+    ids=["cut", "a server that was away", "long after", "another fault", "all retry", "results on another server"],
+)
+def test_a_job_that_expired_may_be_revoked_in_vain_by_a_connection_that_broke(story, breaks, name, expired_at, is_fine):
     story.publish("used", name="early")
     story.run("used", 0.1, 0.2)
-    cut(story)
-    story.publish("job", name="early", expires=expired_at)
+    breaks(story)
+    story.publish("job", at=2.5, name=name, expires=expired_at)
     is_expired = {"states": {"job": "expired"}, "expired": {"job": expired_at}, "results": story.results()}
     assert (story.judged(**is_expired).violations == []) is is_fine
 

@@ -46,7 +46,7 @@ local function waits(its)
     return false
 end
 
--- Ends a turn in which no job got the key. `fills`: as `key_standing.renew` has it.
+-- Ends a turn in which no job got the key. `fills`: as `key_standing.renew_all` has it.
 local function end_in_vain(its_key, its, fills)
     record_had(its_key, its, its.turn)
     if fills then

@@ -205,9 +205,11 @@ def _is_result_lost(job: Job, book: Book) -> bool:
 
 
 def _is_revoked_in_vain(job: Job, at: float, book: Book) -> bool:
-    """Whether *job* expired, at this time, where a worker may have had no connection by which to store REVOKED."""
-    windows = book.troubles if job.name in ON_THE_BROKERS_SERVER else book.results_away
-    workers = {run.worker for each in book.jobs.values() for run in each.runs}
+    """Whether *job* expired, at this time, where a worker that tries once may have had but a broken connection."""
+    if job.name not in ON_THE_BROKERS_SERVER:
+        return False
+    windows = [window for window in book.troubles if window.what in _BREAKS_CONNECTIONS]
+    workers = {run.worker for each in book.jobs.values() for run in each.runs} - set(book.retries_results)
     used = (_until_used(window, worker, book) for window in windows for worker in workers)
     return any(window.meets(at, at + TELLS_S) for window in used)
 
