@@ -46,6 +46,17 @@ def test_the_docs_hold_the_results_of_a_run(tmp_path):
     assert after.rpartition("chaos: end -->")[2] == before.rpartition("chaos: end -->")[2]
 
 
+def test_a_worker_that_cannot_store_a_result_notes_that(tmp_path):
+    env = {"LEDGER": str(tmp_path / "ledger"), "RESULT_URL": "redis://127.0.0.1:1"}
+    store = "from tests.whole.chaos.app import app; app.backend.store_result('task', None, 'SUCCESS')"
+    ended = subprocess.run(
+        [sys.executable, "-c", store], env={**os.environ, **env}, cwd=ROOT, capture_output=True, text=True
+    )
+    assert "ConnectionError" in ended.stderr
+    (noted,) = Ledger(tmp_path / "ledger").new()
+    assert (noted.kind, noted.subject, noted.facts["state"]) == ("unstored", "task", "SUCCESS")
+
+
 @pytest.mark.timeout(240)
 def test_a_minute_of_chaos(tmp_path):
     command = [sys.executable, "-m", "tests.whole.chaos", "--seconds", "60", "--storm-seconds", "8", "--rate", "120"]

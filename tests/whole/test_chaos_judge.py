@@ -151,28 +151,58 @@ def test_a_try_that_was_killed_is_over_if_its_retry_has_succeeded_when_its_worke
     assert (verdict.violations == []) is is_fine
 
 
-@pytest.mark.parametrize("retries", [True, False])
-def test_a_result_may_be_lost_while_its_server_is_away_unless_its_worker_tries_again(story, retries):
-    story.happen("born", "pdf", 0, target=WORKER, retries_results=retries)
-    story.publish("job")
-    story.happen("down", "results", 1.5, how="killed", forgets_s=0)
-    story.run("job", 1, 2)
+def cut(story):
+    story.happen("cut", "*", 1)
+
+
+def lose_results_server(story):
+    story.happen("down", "results", 1, how="killed", forgets_s=0)
     story.happen("up", "results", 3)
-    assert (story.judged(states={"job": "done"}, results={}).violations == []) is not retries
-    story.happen("got", "task-job", 20, state="FAILURE")
-    verdict = story.judged(states={"job": "done"}, results={"task-job": "FAILURE"})
-    assert (verdict.violations == []) is not retries
 
 
-@pytest.mark.parametrize("retries", [True, False])
-@pytest.mark.parametrize("blocked", [WORKER, OTHER])
-def test_a_worker_that_is_blocked_may_lose_a_result_unless_it_tries_again(story, blocked, retries):
+def block(story):
+    story.happen("block", "pdf", 1, target=WORKER)
+
+
+@pytest.mark.parametrize(
+    ("breaks", "retries", "state", "is_fine"),
+    [
+        (cut, False, "SUCCESS", True),
+        (lose_results_server, False, "SUCCESS", True),
+        (block, False, "SUCCESS", True),
+        (cut, True, "SUCCESS", False),
+        (cut, False, "RETRY", False),
+        (cut, False, None, False),
+        (lambda _: None, False, "SUCCESS", False),
+    ],
+    ids=["cut", "no server", "blocked", "it tries again", "another state", "none was noted", "nothing was broken"],
+)
+@pytest.mark.parametrize("got", ["FAILURE", None])
+def test_a_result_may_be_lost_that_a_worker_could_not_store_unless_it_tries_again(
+    story, breaks, retries, state, is_fine, got
+):
     story.happen("born", "pdf", 0, target=WORKER, retries_results=retries)
     story.publish("job")
-    story.happen("block", "pdf", 1.5, target=blocked)
     story.run("job", 1, 2)
-    verdict = story.judged(states={"job": "done"}, results={"task-job": "FAILURE"})
-    assert (verdict.violations == []) is (blocked == WORKER and not retries)
+    breaks(story)
+    if state:
+        story.happen("unstored", "task-job", 40, worker=WORKER, state=state, error="ConnectionError")
+    if got:
+        story.happen("got", "task-job", 50, state=got)
+    found = story.judged(states={"job": "done"}, results={"task-job": got} if got else {}).violations
+    assert (found == []) is is_fine
+    assert all("its result should be SUCCESS" in each for each in found)
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_job_that_expired_may_be_revoked_in_vain_by_a_worker_that_could_not_store_that(story, is_noted):
+    story.happen("born", "pdf", 0, target=WORKER, retries_results=False)
+    cut(story)
+    story.publish("job", at=2.5, expires=5)
+    if is_noted:
+        story.happen("unstored", "task-job", 5.5, worker=WORKER, state="REVOKED", error="ConnectionError")
+    is_expired = {"states": {"job": "expired"}, "expired": {"job": 5.0}, "results": {}}
+    assert (story.judged(**is_expired).violations == []) is is_noted
 
 
 @pytest.mark.parametrize(("forgets_s", "is_fine"), [(1e9, True), (0, False)])
@@ -238,61 +268,6 @@ def test_a_job_must_not_start_before_its_time(story):
     story.publish("job", due=5)
     story.run("job", 4.5, 6)
     assert "before its time" in story.judged().violations[0]
-
-
-def cut(story):
-    story.happen("cut", "*", 1)
-
-
-def empty(story):
-    story.happen("down", "server", 1, how="emptied", forgets_s=1e9)
-    story.happen("up", "server", 2)
-
-
-def silence(story):
-    story.happen("born", "worker", 0, target=WORKER, retries_results=False)
-    story.happen("silence", "worker", 1)
-    story.happen("healed", "worker", 2)
-
-
-def cut_who_retries(story):
-    story.happen("born", "worker", 0, target=WORKER, retries_results=True)
-    cut(story)
-
-
-@pytest.mark.parametrize("breaks", [cut, empty])
-@pytest.mark.parametrize(("runs_before", "is_fine"), [(0, True), (9, True), (10, False)])
-def test_a_result_may_be_lost_until_the_pool_s_connections_were_used_again(story, breaks, runs_before, is_fine):
-    breaks(story)
-    for number in range(runs_before):
-        story.publish(f"job{number}", name="early")
-        story.run(f"job{number}", 9 + number / 10, 9.05 + number / 10)
-    story.publish("lost", name="early")
-    story.run("lost", 11, 11.1)
-    found = story.judged(results={**story.results(), "task-lost": "FAILURE"}).violations
-    assert [each for each in found if "its result should be SUCCESS" not in each] == []
-    assert (found == []) is is_fine
-
-
-@pytest.mark.parametrize(
-    ("breaks", "name", "expired_at", "is_fine"),
-    [
-        (cut, "early", 3.0, True),
-        (empty, "early", 3.0, True),
-        (cut, "early", 30.0, False),
-        (silence, "early", 3.0, False),
-        (cut_who_retries, "early", 3.0, False),
-        (cut, "late", 3.0, False),
-    ],
-    ids=["cut", "a server that was away", "long after", "another fault", "all retry", "results on another server"],
-)
-def test_a_job_that_expired_may_be_revoked_in_vain_by_a_connection_that_broke(story, breaks, name, expired_at, is_fine):
-    story.publish("used", name="early")
-    story.run("used", 0.1, 0.2)
-    breaks(story)
-    story.publish("job", at=2.5, name=name, expires=expired_at)
-    is_expired = {"states": {"job": "expired"}, "expired": {"job": expired_at}, "results": story.results()}
-    assert (story.judged(**is_expired).violations == []) is is_fine
 
 
 @pytest.mark.parametrize("cut", [True, False])

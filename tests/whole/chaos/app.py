@@ -203,6 +203,27 @@ def _noted(request, kind: str = "start", **more: object) -> Iterator[str]:
         ledger.note("end", job if kind == "start" else "-", run=run, outcome=outcome)
 
 
+# -- results that could not be stored
+
+_store_result = RedisBackend.store_result
+
+
+def _stores_result(self, task_id, result, state, *args, **kwargs):
+    """Note the result of a worker that tries once and meets a broken connection, or none: it is lost then.
+
+    That is Celery's own, on any broker. A connection of the pool may have been broken long before it is used: the pool
+    hands out the last one first.
+    """
+    try:
+        return _store_result(self, task_id, result, state, *args, **kwargs)
+    except self.connection_errors as exc:
+        ledger.note("unstored", task_id, state=state, worker=_worker_pid, error=type(exc).__name__)
+        raise
+
+
+if "LEDGER" in os.environ:  # a process of a storm, not one that judges it
+    RedisBackend.store_result = _stores_result
+
 # -- a loop that does not run
 
 

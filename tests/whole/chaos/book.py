@@ -8,7 +8,7 @@ from celery_affinity.rules import tenants
 from celery_affinity.rules.keyed.key_limits import typed
 
 from .app import BLOCK_S, HEARTBEAT_S, REPLY_TIMEOUT_S, WORKER_TIMEOUT_S
-from .facts import Change, Job, MergedCall, Pause, Run, Window
+from .facts import Change, Job, MergedCall, Pause, Run, Unstored, Window
 from .ledger import Event
 from .reserves import highest
 
@@ -57,6 +57,7 @@ class Book:
         self.turnover: list[float] = []
         self.members: dict[int, str] = {}
         self.retries_results: set[int] = set()
+        self.unstored: dict[str, list[Unstored]] = defaultdict(list)
         self.got: dict[str, str] = {}
         self.waited: dict[str, Window] = {}
         self.complaints: list[str] = []
@@ -163,6 +164,10 @@ class Book:
 
     def _on_chord(self, event: Event) -> None:
         self.chords[event.subject] = event.facts["parts"].split(",")
+
+    def _on_unstored(self, event: Event) -> None:
+        unstored = Unstored(event.at, int(event.facts["worker"]), event.facts["state"])
+        self.unstored[event.subject].append(unstored)
 
     def _on_got(self, event: Event) -> None:
         self.got[event.subject] = event.facts["state"]

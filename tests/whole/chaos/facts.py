@@ -101,6 +101,15 @@ class Window:
         return self.since <= until and since <= self.until
 
 
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """A result, by its state, that a process of the worker *worker* could not store: its connection was broken."""
+
+    at: float
+    worker: int
+    state: str
+
+
 @dataclass(slots=True)
 class Pause:
     """A pause of *what*, as the scripts call it, in force for claims above fence *above*, up to fence *up_to*.

@@ -1,17 +1,12 @@
-"""Compares the book and Redis with the promises. Strict: an event that no noted fault explains is a violation.
-
-With the package hiredis in the environment, an eventlet worker finds the pooled connections to its result backend
-broken only when it uses them, minutes after an outage, and a task's result may be FAILURE then. Celery's backend does
-that on stock Celery as well, and no noted fault explains it: `make chaos` is run without hiredis.
-"""
+"""Compares the book and Redis with the promises. Strict: an event that no noted fault explains is a violation."""
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 from .app import ON_THE_BROKERS_SERVER
-from .book import RETURNS_S, TELLS_S, Book
-from .facts import Job, Run, Window
+from .book import RETURNS_S, Book
+from .facts import Job, Run
 from .keys import judge_keys, judge_types
 from .merging import as_jobs, judge_merging
 from .pauses import judge_pauses
@@ -24,7 +19,6 @@ from .reasons import (
     is_publish_refused,
     is_stopped,
     told_by,
-    troubles_of,
     why_again,
 )
 from .recurring import judge_recurring
@@ -33,12 +27,6 @@ from .stops import judge_stops
 
 #: Time, s, by which a job with an ETA may start early: both ends read their clocks in several steps.
 EARLY_S = 0.05
-
-#: Runs of a worker in which all connections of its pool are used.
-_POOLED = 10
-
-#: Faults that break connections: a worker finds each of them broken only when it uses it.
-_BREAKS_CONNECTIONS = ("cut", "down")
 
 
 @dataclass
@@ -147,18 +135,19 @@ def _judge_results(job: Job, book: Book, remains: Remains, violated) -> None:
         return  # the result was looked at, and deleted
     expected = _result_of(job, book, remains)
     found = remains.results.get(job.task)
-    is_wrong = expected is not None and found != expected and not _is_result_lost(job, book)
-    if is_wrong and not (at is not None and _is_revoked_in_vain(job, at, book)):
+    if expected is None or _is_result_lost(job, expected, book):
+        return
+    if found != expected:
         violated(f"its result should be {expected}, but is {found}")
-    if job.task in book.got and expected not in (None, book.got[job.task]) and not _is_result_lost(job, book):
+    if book.got.get(job.task, expected) != expected:
         violated(f"its result should be {expected}, but its caller got {book.got[job.task]}")
-    _judge_wait(job, book, expected, violated)
+    _judge_wait(job, book, violated)
 
 
-def _judge_wait(job: Job, book: Book, expected: str | None, violated) -> None:
+def _judge_wait(job: Job, book: Book, violated) -> None:
     """A caller that waits gets its result, unless a fault was in the way."""
     window = book.waited.get(job.task)
-    if window is not None and expected is not None and not _is_result_lost(job, book):
+    if window is not None:
         troubles = (*book.troubles, *book.results_away, *book.is_full)
         late = any(run.end > window.until - 1 for run in job.runs)
         if not late and not any(each.meets(job.intended, window.until) for each in troubles):
@@ -186,54 +175,27 @@ def _is_state_of_retry_late(job: Job, done: Run, book: Book) -> bool:
     return any(run.outcome == "retried" and told_by(run, book) >= done.end for run in tries)
 
 
-def _is_result_lost(job: Job, book: Book) -> bool:
-    """Whether the server of a job's result forgot it, or was full, or away for a worker that tries only once."""
-    is_brokers = job.name in ON_THE_BROKERS_SERVER
-    windows = [*book.amnesias, *book.is_full] if is_brokers else book.results_amnesias
-    if not job.runs:
-        return any(window.meets(job.intended, inf) for window in windows)
-    for run in job.runs:
-        troubles = troubles_of(run, book)
-        # A green pool's reply is there when the loop runs again, but the time limit of the reply has run out as well.
-        blocked = [window for window in troubles if window.what == "block"]
-        used = [_until_used(window, run.worker, book) for window in troubles]
-        away = used if is_brokers else [*book.results_away, *blocked]
-        in_its_way = windows if run.worker in book.retries_results else [*windows, *away]
-        if any(window.meets(run.start, told_by(run, book)) for window in in_its_way):
-            return True
-    return False
-
-
-def _is_revoked_in_vain(job: Job, at: float, book: Book) -> bool:
-    """Whether *job* expired, at this time, where a worker that tries once may have had but a broken connection."""
-    if job.name not in ON_THE_BROKERS_SERVER:
-        return False
-    windows = [window for window in book.troubles if window.what in _BREAKS_CONNECTIONS]
-    workers = {run.worker for each in book.jobs.values() for run in each.runs} - set(book.retries_results)
-    used = (_until_used(window, worker, book) for window in windows for worker in workers)
-    return any(window.meets(at, at + TELLS_S) for window in used)
-
-
-def _until_used(window: Window, worker: int, book: Book) -> Window:
-    """Return a window that goes on until the connections of a worker's pool were used again, if it broke them.
-
-    One that went silent is found silent only when it is used, and one that was cut may be. Of cuts, and of a server
-    that was away, the next runs count.
-    """
-    if window.what == "silence":
-        return replace(window, until=inf)
-    if window.what not in _BREAKS_CONNECTIONS:
-        return window
-    runs = (each for job in book.jobs.values() for each in job.runs)
-    starts = sorted(each.start for each in runs if each.worker == worker and each.start >= window.since)
-    return replace(window, until=max([window.until, *starts[:_POOLED][-1:]]))
+def _is_result_lost(job: Job, state: str, book: Book) -> bool:
+    """Whether the server of a job's result forgot it, or was full, or its worker tried once to store it, in vain."""
+    forgot = book.amnesias if job.name in ON_THE_BROKERS_SERVER else book.results_amnesias
+    windows = [*forgot, *book.is_full] if job.name in ON_THE_BROKERS_SERVER else forgot
+    spans = [(run.start, told_by(run, book)) for run in job.runs] or [(job.intended, inf)]
+    if any(window.meets(*span) for window in windows for span in spans):
+        return True
+    breaks = [*book.troubles, *book.results_away]
+    return any(
+        each.state == state
+        and each.worker not in book.retries_results
+        and any(window.since <= each.at for window in breaks)
+        for each in book.unstored[job.task]
+    )
 
 
 def _is_revoked_by_its_worker(job: Job, book: Book, remains: Remains) -> bool:
     """Whether a job that expired in its worker's hands has the result REVOKED, or could not get that."""
     away = book.troubles if job.name in ON_THE_BROKERS_SERVER else book.results_away
     is_away = any(window.meets(job.intended, job.expires + RETURNS_S) for window in away)
-    return remains.results.get(job.task) == "REVOKED" or is_away or _is_result_lost(job, book)
+    return remains.results.get(job.task) == "REVOKED" or is_away or _is_result_lost(job, "REVOKED", book)
 
 
 def _judge_repetitions(job: Job, book: Book, verdict: Verdict, violated) -> None:
