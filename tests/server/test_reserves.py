@@ -171,6 +171,22 @@ def test_a_smaller_reserve_and_none_let_the_waiting_start(fleet):
     assert len(fleet.inbox("worker")) == 2
 
 
+@pytest.mark.parametrize("how", ["has fewer", "leaves"])
+def test_fewer_live_slots_are_a_smaller_share_so_that_the_waiting_start(fleet, how):
+    """The worker whose slots go has none free, so it fills none of its own."""
+    reserve(fleet, pdf={"queued": "50%"})
+    fleet.join("versatile", "pdf", "excel", slots=4)
+    publish(fleet, 4, "excel", "sheet")
+    fleet.join("special", "pdf", slots=3)
+    publish(fleet, 2)
+    assert fleet.jobs("special") == [], "4 of 7 are to stay free"
+    if how == "leaves":
+        fleet.scheduler.leave("versatile")
+    else:
+        fleet.sync("versatile", slots=1)
+    assert fleet.jobs("special") == ["job0"], "2 are to stay free"
+
+
 def test_more_slots_let_the_waiting_start(fleet):
     reserve(fleet, pdf={"queued": 1})
     fleet.join("worker", "pdf", slots=1)
@@ -220,6 +236,22 @@ def test_by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back(fleet):
         (claim,) = following
         order.append(claim.job_id)
     assert order == ["first", "second", "third"]
+
+
+def test_a_rare_type_goes_first_with_those_of_its_jobs_that_no_reserve_keeps_back(fleet):
+    reserve(fleet, pdf={"0": 1})
+    fleet.join("pdfs", "pdf")
+    fleet.join("sheets", "excel", slots=3)
+    fleet.publish("busy", "pdf", priority=5)
+    publish(fleet, 3, "excel", "sheet")
+    fleet.publish("low", "pdf")
+    fleet.publish("older", "excel", priority=5)
+    fleet.scheduler.advance(0.001)
+    fleet.publish("rare", "pdf", priority=5)
+    fleet.join("both", "pdf", "excel")
+    (claim,) = fleet.inbox("both")
+    assert claim.job_id == "rare"
+    assert [each.job_id for each in fleet.end("both", claim)] == ["older"], "low is kept back"
 
 
 # -- costs

@@ -5,6 +5,8 @@ from .fault import Fault
 _OF = "tests/server/test_reserves.py::test_"
 _BY_AGE = f"{_OF}by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back"
 _SPECIALISED = f"{_OF}a_job_goes_to_the_most_specialised_of_the_slots_that_were_kept_free"
+_SHRINKS = f"{_OF}fewer_live_slots_are_a_smaller_share_so_that_the_waiting_start"
+_RARE = f"{_OF}a_rare_type_goes_first_with_those_of_its_jobs_that_no_reserve_keeps_back"
 _PATIENCE = "tests/server/test_reserves.py::test_a_patient_job_ignores_reserves_from_some_age_on"
 
 FAULTS = (
@@ -42,7 +44,7 @@ FAULTS = (
     Fault("types/type_changes", "== 1 then\n        fill_all()", "== 1 then"),
     Fault("jobs/hooks", 'elseif name == "reserve" then', "elseif false then"),
     Fault("jobs/enter", "or has_type_rules == protocol.HAS_RESERVES", ""),
-    Fault("fleet/workers", '"!") == protocol.HAS_RESERVES then', '"!") == 0 then'),
+    Fault("fleet/workers", '"!") == protocol.HAS_RESERVES then', '"!") == 0 then', _SHRINKS),
     Fault("placing/candidates", "kept_back and view.of_all and view:of_all() or view", "view", _SPECIALISED),
     Fault("placing/candidates", "(kept_back and kept_back.covers(job.type, job.lane))", "false"),
     Fault("placing/candidates", "kept_back.counted(job.type)", ""),
@@ -53,6 +55,7 @@ FAULTS = (
         "placing/which_job",
         "        its_points = its_points + which_job.rarity(choice, nth)\n    end\n    return lanes",
         "    end\n    return lanes",
+        _RARE,
     ),
     Fault("placing/free_slots", "write = own.write, of_all = own.of_all,", "write = own.write,", _SPECIALISED),
     Fault("arrows/release", "reply, view = fill", "reply = fill"),
