@@ -163,6 +163,16 @@ def test_what_a_tenant_below_its_minimum_lends_comes_back_with_the_next_slot(fle
     assert [each.job_id for each in fleet.end("worker", second)] == ["b2$"], "one is its minimum"
 
 
+def test_a_call_that_gives_a_tenant_its_minimum_gives_the_slots_that_are_left_to_others(fleet):
+    """The tenant has jobs of two types: while it lacks a slot, both go first; then neither does."""
+    quotas(fleet, "a=max:none,min:1")
+    fleet.publish("first$", PDF, priority=2, rules=of("a"))
+    fleet.publish("second$", "excel", priority=1, rules=of("a"))
+    fleet.publish("urgent", "excel", priority=9)
+    fleet.join("worker", PDF, "excel", slots=2)
+    assert fleet.jobs("worker") == ["first$", "urgent"]
+
+
 def test_of_tenants_below_their_minimum_the_best_score_goes(fleet):
     quotas(fleet, "*=max:none,min:1")
     fleet.join("worker", PDF)
@@ -250,6 +260,24 @@ def test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others(fleet
         fleet.scheduler.tick()
         assert redis_client.hlen(fleet.scheduler.keys.key("first_heads")) == (len(types) - 1 if least else 0)
     assert [each.job_id for each in fleet.end("worker", claim)] != []
+
+
+def test_a_job_that_may_start_since_its_tenant_is_kept_for_another_type_no_more_goes_first(fleet):
+    fleet.scheduler.configure({"tenants": "a=max:1,min:1", "key_patience_us": "10000000"})
+    fleet.join("reports", "report")
+    fleet.publish("busy", "report")
+    fleet.join("worker", PDF)
+    fleet.publish("0$", PDF, rules=of("a"))
+    fleet.publish("report$", "report", rules=of("a"))
+    fleet.scheduler.advance(10)
+    fleet.publish("1$", PDF, rules=of("a"))
+    for number in range(2):
+        fleet.publish(f"urgent{number}", PDF, priority=9)
+    (claim,) = fleet.inbox("worker")
+    (claim,) = fleet.end("worker", claim)
+    assert claim.job_id == "urgent0", "the tenant's only slot is kept for the report"
+    fleet.scheduler.revoke(["task-report$"], [], keep_s=60)
+    assert [each.job_id for each in fleet.end("worker", claim)] == ["1$"]
 
 
 def test_with_no_tenant_below_its_minimum_nothing_is_left_of_it(fleet, redis_client):

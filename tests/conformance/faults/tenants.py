@@ -22,6 +22,8 @@ _MANY_TYPES = _SHARES + "test_of_very_many_types_of_a_tenant_a_call_gives_some_a
 _QUOTAS = "tests/server/test_tenants.py::"
 _MANY_FIRST = _QUOTAS + "test_of_very_many_types_a_call_has_some_go_first_and_a_tick_the_others"
 _LEFT_BEHIND = _QUOTAS + "test_a_first_place_that_somebody_left_behind_starts_no_job_twice"
+_KEPT_NO_MORE = _QUOTAS + "test_a_job_that_may_start_since_its_tenant_is_kept_for_another_type_no_more_goes_first"
+_TO_OTHERS = _QUOTAS + "test_a_call_that_gives_a_tenant_its_minimum_gives_the_slots_that_are_left_to_others"
 _LOST = _QUOTAS + "test_what_is_lost_of_first_places_is_made_again"
 
 _UNBOUNDED = "tests/server/test_unbounded.py::"
@@ -218,7 +220,7 @@ FAULTS = (
     Fault("keyed/minimums", "        hooks.say_to_claims(ANY, 1)\n", ""),
     Fault("keyed/minimums", "    if sublane.is_first then\n", "    if false then\n"),
     Fault("keyed/minimums", "key_rows.held(its_key, its) < min", "key_rows.held(its_key, its) <= min"),
-    Fault("keyed/minimums", 'goes_first and sublane.standing ~= ""', "goes_first"),
+    Fault("keyed/minimums", 'goes_first and sublane.standing ~= ""', "goes_first", _KEPT_NO_MORE),
     Fault("keyed/minimums", "            key_standing.go_on_later(its_key)\n", "", _MANY_FIRST),
     Fault("keyed/minimums", "            number = number + 1\n", "", _MANY_FIRST),
     Fault(
@@ -250,7 +252,7 @@ FAULTS = (
         _QUOTAS + "test_a_limit_of_a_type_holds_back_a_tenant_below_its_minimum",
     ),
     Fault("placing/fill", "    candidates.read_first_heads(waiting)\n", ""),
-    Fault("keyed/minimums", "return minimums.heads(types) or {}", "return minimums.heads(types)"),
+    Fault("keyed/minimums", "return minimums.heads(types) or {}", "return minimums.heads(types)", _TO_OTHERS),
     Fault("types/type_rules", "are_some_first and minimums.heads(open)", "nil"),
     # What a repair finds.
     Fault("repair/repair_minimums", "return goes_first(id, type, lane)", "return false", _LOST),
