@@ -69,7 +69,6 @@ bench-quick: $(VENV)/.bench
 	$(BIN)/python -m benchmarks --quick $(ARGS)
 
 # Faults while jobs run, for SECONDS; `make chaos SEED=...` has the same storms again, in another weather: time differs.
-# Without the package hiredis: tests/whole/chaos/judge.py says why.
 chaos: $(VENV)/.test
 	$(BIN)/python -m tests.whole.chaos --seconds $(SECONDS) --seed "$(SEED)" --output build/chaos $(ARGS)
 

@@ -375,6 +375,34 @@ def test_a_change_begins_an_era_in_which_nothing_counts_that_was_used_before(fle
     assert redis_client.hget(Keys().key("settings"), "shares") == b"2 60000000"
 
 
+def test_a_clock_of_an_era_that_is_over_puts_nobody_back(fleet):
+    """Job b0 came when the clock was ahead. In the new era no tenant has used anything, so the oldest job goes."""
+    fleet.join("worker", PDF)
+    flood(fleet, "a")
+    assert len(order_of(fleet)) == 3
+    fleet.publish("busy", PDF)
+    flood(fleet, "b", jobs=1)
+    fleet.scheduler.configure({"tenant_turns": "age"})
+    fleet.scheduler.configure(SHARES)
+    flood(fleet, "c", jobs=1)
+    assert order_of(fleet) == ["busy", "b0$", "c0$"]
+
+
+def test_a_claim_gives_its_tenant_turns_in_all_lanes_where_no_tick_has_got_to_a_new_era(redis_client):
+    """The job of another type has its turn by age then, before one that comes later."""
+    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"tenants": "a=max:9"})
+    flood(fleet, "a", jobs=10)
+    fleet.publish("a.excel$", "excel", rules=of("a"))
+    redis_client.hset(Keys().key("settings"), mapping={**SHARES, "shares_era": 1, "shares": "1 0"})
+    fleet.join("worker", PDF)
+    assert fleet.jobs("worker") == ["a0$"]
+    fleet.scheduler.advance(0.001)
+    fleet.publish("b.excel$", "excel", rules=of("b"))
+    fleet.join("other", "excel")
+    assert fleet.jobs("other") == ["a.excel$"]
+
+
 def test_of_very_many_tenants_that_wait_ticks_give_all_a_turn(valkey, redis_client):
     fleet = ScriptedFleet(Counting(redis_client, Keys()))
     for number in range(400):

@@ -133,6 +133,31 @@ def test_who_was_held_up_by_one_that_is_purged_gets_the_free_slot(fleet, held_up
     assert fleet.scheduler.reader.hash("of_key", "rate%3Ahost") == {}
 
 
+def test_who_is_called_back_and_goes_on_again_in_one_call_has_no_tick_look_at_its_key(fleet, redis_client):
+    """With "first!" gone, "third&" takes the place of "fourth&" at key "b"; so "fifth&" goes on to key "c".
+
+    There the script sees that the key has room for "second&", which takes the place of "third&" at the rate that
+    "first!" had: so "fourth&" and "fifth&" are where they were. No call has got to the limit of key "c" before.
+    """
+    rate, other = "key=rate%3Ahost rate=9/9000000", "key=rate%3Aother rate=9/9000000"
+    fleet.scheduler.configure({"limits": "c=0"})
+    for job, its_rules in (
+        ("first!", rate),
+        ("second&", f"key=c limit=1 {rate}"),
+        ("third&", f"{rate} key=b limit=1"),
+        ("fourth&", f"key=b limit=1 {other}"),
+        ("fifth&", f"{other} key=c limit=1"),
+    ):
+        fleet.publish(job, PDF, rules=its_rules)
+        fleet.scheduler.advance(0.001)
+    key = fleet.scheduler.keys.key
+    assert redis_client.zrange(key("lane", PDF, "queued.0"), 0, -1) == [b"first!", b"fourth&"]
+    redis_client.hdel(key("settings"), "limits")
+    fleet.scheduler.revoke(["task-first!"], (), keep_s=60)
+    assert redis_client.zrange(key("lane", PDF, "queued.0"), 0, -1) == [b"second&", b"fourth&"]
+    assert redis_client.zrange(key("due_keys"), 0, -1) == [b"c"], "the key of second& alone"
+
+
 def test_a_limit_that_is_published_anew_counts_for_who_waits_for_the_key(fleet):
     fleet.join("worker", PDF, slots=9)
     fleet.publish("a&", PDF, rules=rules("acme"))

@@ -16,6 +16,8 @@ _LEAST_GOES = _SHARES + "test_with_a_half_life_the_tenant_that_has_used_least_go
 _LONG_AGO = _SHARES + "test_what_was_used_ten_half_lives_ago_is_forgotten"
 _CHANGED = _SHARES + "test_jobs_that_wait_go_by_shares_once_the_setting_says_so_and_by_age_again"
 _ERA = _SHARES + "test_a_change_begins_an_era_in_which_nothing_counts_that_was_used_before"
+_ERA_IS_OVER = _SHARES + "test_a_clock_of_an_era_that_is_over_puts_nobody_back"
+_NEW_ERA = _SHARES + "test_a_claim_gives_its_tenant_turns_in_all_lanes_where_no_tick_has_got_to_a_new_era"
 _SPOILED_TURNS = _SHARES + "test_what_is_lost_of_turns_is_made_again"
 _SPOILED_SHARES = _SHARES + "test_what_is_lost_of_the_setting_is_made_again"
 _MANY_TYPES = _SHARES + "test_of_very_many_types_of_a_tenant_a_call_gives_some_a_turn_and_ticks_the_others"
@@ -103,7 +105,7 @@ FAULTS = (
     Fault("keyed/roomy", "key.held(its_key))) >= ROOM -", "key.held(its_key))) >= ROOM - 1 -"),
     Fault("keyed/roomy", "(was_claimed and 1 or 0)", "0"),
     Fault("keyed/roomy", "return not sublane.is_first and", "return", _MINIMUM_GONE),
-    Fault("keyed/roomy", "and sublane.turn == (tenants.shares()) and", "and"),
+    Fault("keyed/roomy", "and sublane.turn == (tenants.shares()) and", "and", _NEW_ERA),
     Fault("keyed/roomy", "    if turn or not text then\n", "    if not text then\n", _TURN_ENDS),
     Fault("keyed/roomy", "local is_so = unbounded.says(text, stated.tenant)", "local is_so = true", _IN_FORCE),
     Fault("keyed/roomy", "not key_rows.is_paused(stated.key) and", "", _IS_PAUSED),
@@ -174,7 +176,7 @@ FAULTS = (
     # Whose turn it is.
     Fault("keyed/shares", "math.max(tag, its_era", "math.max(0, its_era"),
     Fault("keyed/shares", "its_era == era and tonumber(since) or 0", "0", _IDLE),
-    Fault("keyed/shares", "its_era == era and tonumber(since)", "tonumber(since)"),
+    Fault("keyed/shares", "its_era == era and tonumber(since)", "tonumber(since)", _ERA_IS_OVER),
     Fault("keyed/shares", "read(CLOCK) and tag >= read(CLOCK)", "true", _IDLE),
     Fault("keyed/shares", 'redis.call("ZREM", key.turns(sublane.type', "tostring(key.turns(sublane.type"),
     Fault("keyed/shares", "        sublane.turn, sublane.is_changed = nil, true\n", ""),

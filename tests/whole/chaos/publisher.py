@@ -32,8 +32,9 @@ WITH_ANOTHER = 0.2
 #: Number of merge keys; calls in a burst, at most; share, %, of calls at which a process dies, if many calls merge.
 MERGE_KEYS, BURST, DEADLY = 5, 12, 2
 
-#: Number of calls of which one waits for its result, at the end, and the longest wait, s.
-ONE_WAITS_IN, WAITS_S = 100, 10.0
+#: Number of calls of which one waits for its result, at the end; the longest wait, s, for one result; and the time, s,
+#: after which nobody waits for another one: of a server that lost its data, none comes.
+ONE_WAITS_IN, WAITS_S, WAITS_IN_ALL_S = 100, 10.0, 60.0
 
 
 def main(seed: str, jobs: int, rate: float, long: int, merging: int, may_stop: int) -> None:
@@ -57,8 +58,10 @@ def main(seed: str, jobs: int, rate: float, long: int, merging: int, may_stop: i
                 kind = "call_refused" if ":" in name else "refused"
                 ledger.note(kind, name, error=type(exc).__name__, text=str(exc)[:200])
     ledger.note("published", seed)
+    until = time.monotonic() + WAITS_IN_ALL_S
     for result in waited_for:
-        _wait_for(result)
+        if time.monotonic() < until:
+            _wait_for(result)
 
 
 def _wait_for(result) -> None:
