@@ -35,7 +35,13 @@ class Node(EmbeddedNode):
 
 
 class Cluster(EmbeddedCluster):
+    """*deaths_s*: when primaries were killed, Unix time, s."""
+
     Node = Node
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.deaths_s = []
 
     @staticmethod
     def url_of(nodes):
@@ -67,11 +73,16 @@ class Cluster(EmbeddedCluster):
     def kill_owner(self):
         """End the primary that has the fleet's keys. Return it, and the time, s, until another one has taken over."""
         dead = self.owner
+        return dead, self.kill_primary(dead)
+
+    def kill_primary(self, dead):
+        """End a primary. Return the time, s, until another one has taken over."""
         heir = self.replica_of(dead)
+        self.deaths_s.append(time.time())
         dead.kill()
         began = time.monotonic()
         wait_until(lambda: heir.is_primary and heir.is_up, 30, "a replica takes over")
-        return dead, time.monotonic() - began
+        return time.monotonic() - began
 
     def revive(self, node):
         """Bring a dead node back, as the replica of the one that took over."""

@@ -4,6 +4,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+#: Longest time, s, between a primary's death and the start of the job that this primary gave out last.
+NEAR_S = 0.5
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -29,6 +32,22 @@ class Ledger:
 
     def ends(self):
         return Counter(entry.job for entry in self.entries() if entry.event == "end")
+
+
+def ran_again(entries, deaths_s=()):
+    """Yield each run of a job that was begun again later.
+
+    Left out is a run whose claim the server forgot: replication is asynchronous, so the last write before a primary's
+    death, at one of *deaths_s*, may be lost. The next claim has the fence of the lost one then.
+    """
+    last = {}
+    for entry in entries:
+        if entry.event != "start":
+            continue
+        earlier = last.get(entry.job)
+        last[entry.job] = entry
+        if earlier and not (earlier.fence == entry.fence and any(abs(earlier.time_s - at) < NEAR_S for at in deaths_s)):
+            yield earlier
 
 
 def whole_lines(path):
