@@ -18,8 +18,7 @@ CLAIMED_S = 80
 WHO = [
     ("prefork", "worker"),
     ("prefork", "process"),
-    ("threads", "process"),
-    *(pytest.param(pool, "process", marks=pytest.mark.slow) for pool in ("solo", "gevent", "eventlet")),
+    *(pytest.param(pool, "process", marks=pytest.mark.slow) for pool in ("threads", "solo", "gevent", "eventlet")),
 ]
 
 
