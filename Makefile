@@ -51,7 +51,7 @@ conformance: $(VENV)/.test
 seeded-faults: $(VENV)/.test
 	$(BIN)/python -m tests.conformance.seeded_faults $(ARGS)
 
-# What each script and each report costs with a million jobs pending, and merged calls. Some 15 minutes.
+# What each script and each report costs with a million jobs pending, and merged calls. Some 40 minutes.
 million: $(VENV)/.test
 	$(BIN)/python -m tests.whole.large $(ARGS)
 

@@ -139,7 +139,9 @@ def measure(scale):
         fleet.note_times()  # now: a server that has much to forget stands still for that
         fleet.crowd(scale.workers)
         fleet.live(scale.rounds)
-        return fleet.script_times(), fleet.report_times(), fleet.nothing_times()
+        reports = fleet.report_times()
+        fleet.purge()
+        return fleet.script_times(), reports, fleet.nothing_times()
 
 
 def as_markdown(scale, scripts, reports, nothing):

@@ -182,6 +182,9 @@ class LargeFleet:
         self.ingest(60)
         self.die("versatile")
         self.note_times()
+
+    def purge(self):
+        """Purge a type. Of a fleet with one type, no job is pending after that."""
         self.scheduler.purge(self.types[-1])
         self.note_times()
 
@@ -350,12 +353,14 @@ class LargeFleet:
         }
 
     def pending_tasks(self, number):
-        found = set()
-        while len(found) < number:
+        found, prefix = set(), Keys().key("task", "").encode()
+        for _ in range(1_000 * number):
             key = self.client.randomkey()
-            if key.startswith(Keys().key("task", "").encode()):
+            if key.startswith(prefix):
                 found.add(key)
-        return found
+            if len(found) == number:
+                return found
+        raise LookupError(f"{number} tasks are looked for, and {len(found)} found, among {self.client.dbsize():,} keys")
 
 
 def _with_short(noted, calls):
