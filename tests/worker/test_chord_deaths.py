@@ -18,7 +18,8 @@ CLAIMED_S = 80
 WHO = [
     ("prefork", "worker"),
     ("prefork", "process"),
-    *(pytest.param(pool, "process", marks=pytest.mark.slow) for pool in ("threads", "solo", "gevent", "eventlet")),
+    ("threads", "process"),
+    *(pytest.param(pool, "process", marks=pytest.mark.slow) for pool in ("solo", "gevent", "eventlet")),
 ]
 
 

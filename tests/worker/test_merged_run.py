@@ -257,7 +257,7 @@ def test_a_run_that_is_terminated_for_one_caller_begins_again_for_the_others(mer
         others[1].get(timeout=SOON_S)
 
 
-@pytest.mark.parametrize("pool", ["prefork", pytest.param("gevent", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
 @pytest.mark.parametrize("acks", ["early", "late"])
 @pytest.mark.parametrize("ended", [[0], [1], [1, 2], [0, 2]])
 def test_whichever_caller_a_run_is_terminated_for_it_begins_again_for_the_others(merging, ended, acks, pool):
