@@ -35,7 +35,7 @@ class Node(EmbeddedNode):
 
 
 class Cluster(EmbeddedCluster):
-    """*deaths_s*: when primaries were killed, Unix time, s."""
+    """*deaths_s*: when primaries that had the fleet's keys were killed, Unix time, s."""
 
     Node = Node
 
@@ -78,7 +78,8 @@ class Cluster(EmbeddedCluster):
     def kill_primary(self, dead):
         """End a primary. Return the time, s, until another one has taken over."""
         heir = self.replica_of(dead)
-        self.deaths_s.append(time.time())
+        if dead is self.owner:
+            self.deaths_s.append(time.time())
         dead.kill()
         began = time.monotonic()
         wait_until(lambda: heir.is_primary and heir.is_up, 30, "a replica takes over")

@@ -46,7 +46,10 @@ def ran_again(entries, deaths_s=()):
             continue
         earlier = last.get(entry.job)
         last[entry.job] = entry
-        if earlier and not (earlier.fence == entry.fence and any(abs(earlier.time_s - at) < NEAR_S for at in deaths_s)):
+        if earlier is None:
+            continue
+        is_forgotten = 0 != earlier.fence == entry.fence
+        if not (is_forgotten and any(abs(earlier.time_s - at) < NEAR_S for at in deaths_s)):
             yield earlier
 
 

@@ -7,12 +7,12 @@ from .chaos import on_cluster
 
 
 @pytest.mark.parametrize(
-    ("fence", "death_s", "is_again"),
-    [(7, 9.9, False), (7, 10.3, False), (7, 20.0, True), (8, 10.3, True)],
-    ids=["begun after it", "begun before it", "no death then", "a claim that was known"],
+    ("fences", "death_s", "is_again"),
+    [((7, 7), 9.9, False), ((7, 7), 10.3, False), ((7, 7), 20.0, True), ((7, 8), 10.3, True), ((0, 0), 10.3, True)],
+    ids=["begun after it", "begun before it", "no death then", "a claim that was known", "no fence"],
 )
-def test_a_job_may_begin_again_whose_claim_died_with_its_primary(fence, death_s, is_again):
-    first, second = Entry("start", "job", 1, 10.0, 7), Entry("start", "job", 1, 13.0, fence)
+def test_a_job_may_begin_again_whose_claim_died_with_its_primary(fences, death_s, is_again):
+    first, second = Entry("start", "job", 1, 10.0, fences[0]), Entry("start", "job", 1, 13.0, fences[1])
     other = Entry("start", "other", 1, 10.1, 6)
     assert list(ran_again([first, other, second], [death_s])) == ([first] if is_again else [])
 

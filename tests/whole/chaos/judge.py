@@ -177,8 +177,8 @@ def _is_state_of_retry_late(job: Job, done: Run, book: Book) -> bool:
 
 def _is_result_lost(job: Job, state: str, book: Book) -> bool:
     """Whether the server of a job's result forgot it, or was full, or its worker tried once to store it, in vain."""
-    forgot = book.amnesias if job.name in ON_THE_BROKERS_SERVER else book.results_amnesias
-    windows = [*forgot, *book.is_full] if job.name in ON_THE_BROKERS_SERVER else forgot
+    is_brokers = job.name in ON_THE_BROKERS_SERVER
+    windows = [*book.amnesias, *book.is_full] if is_brokers else book.results_amnesias
     spans = [(run.start, told_by(run, book)) for run in job.runs] or [(job.intended, inf)]
     if any(window.meets(*span) for window in windows for span in spans):
         return True
