@@ -4,7 +4,6 @@ Messages that are no tasks (remote control and its replies, events) take kombu's
 parts: `connections`; `inbox` and `qos`, with which a worker reads; and `client.publishing_channel`, which publishes.
 """
 
-import logging
 from typing import Any
 
 from kombu import Queue
@@ -13,11 +12,12 @@ from kombu.transport import redis as stock
 from ..client import revokes
 from ..client.publishing_channel import PublishingChannel
 from ..client.stamp import PROPERTY, Message, as_stock
+from ..log_limit import limited_logger
 from ..rules.cohorts import DEFAULT
 from ..rules.protocol import REVOKED_KEPT_S
 from .inbox import InboxChannel
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class AffinityChannel(InboxChannel, PublishingChannel):
