@@ -27,7 +27,7 @@ _RESERVED = 3
 _TRACEBACK_LINES = 70
 _LINE_LENGTH = 8_000
 
-#: Seconds between two tracebacks in full from the same place in the code.
+#: Seconds between two tracebacks in full of errors of the same type, raised and logged in the same places.
 _FULL_TRACEBACK_EVERY_S = 60.0
 
 #: Seconds from the first suppressed line to the line that counts the suppressed ones.
@@ -73,7 +73,7 @@ class LineLimit(logging.Filter):
         self._lock = threading.RLock()  # a signal handler may log while its thread is here
         self._written_s: list[float] = []  # the time at which each line counts: the lines of a traceback count later
         self._places_s: dict[_Place, float] = {}  # time of the last line of each place in the code
-        self._tracebacks_s: dict[_Place, float] = {}
+        self._tracebacks_s: dict[tuple[object, ...], float] = {}
         self._suppressed: Counter[str] = Counter()
 
     def forget(self) -> None:
@@ -97,13 +97,15 @@ class LineLimit(logging.Filter):
                 self._suppress(record)
                 return False
             owes_lines = any(at_s > now_s for at_s in self._written_s)
-            last_s = self._tracebacks_s.get(place, -math.inf)
-            is_full = not owes_lines and now_s - last_s >= _FULL_TRACEBACK_EVERY_S
+            recent_s = now_s - _FULL_TRACEBACK_EVERY_S
+            self._tracebacks_s = {error: at_s for error, at_s in self._tracebacks_s.items() if at_s > recent_s}
+            error = (*place, *_origin(record))
+            is_full = not owes_lines and error not in self._tracebacks_s
             self._places_s[place] = now_s
             self._written_s.append(now_s)
             lines = _shortened(record, is_full)
             if lines:
-                self._tracebacks_s[place] = now_s
+                self._tracebacks_s[error] = now_s
                 self._written_s += [now_s + 1 + number // (LINES - _RESERVED) for number in range(lines)]
             return True
 
@@ -129,6 +131,16 @@ class LineLimit(logging.Filter):
                 place,
                 LINES,
             )
+
+
+def _origin(record: logging.LogRecord) -> tuple[object, ...]:
+    """Return the type of the error of *record*, and the place that raised it."""
+    type_, _, trace = record.exc_info or (None, None, None)
+    if type_ is None or trace is None:
+        return (type_,)
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return type_.__qualname__, trace.tb_frame.f_code.co_filename, trace.tb_lineno
 
 
 def _shortened(record: logging.LogRecord, is_full: bool) -> int:

@@ -134,6 +134,20 @@ def test_first_traceback_is_written_in_full_and_paid_with_later_lines():
     assert len(lines) <= seconds * LINES
 
 
+def test_another_error_of_the_same_place_gets_a_traceback_of_its_own():
+    log = Log()
+    log_error(log, depth=3)
+    assert "Traceback" in log.lines()[1]
+    log.now_s = 20.0
+    log_error(log, depth=3)
+    assert len(log.lines()) == 1
+    try:
+        {}["a"]
+    except KeyError:
+        log.logger.exception("Job %s failed", "a")
+    assert "Traceback" in log.lines()[1]
+
+
 @given(
     st.lists(
         st.tuples(
