@@ -4,7 +4,6 @@ The server hands out the ends to tell and records which were told. After a pause
 offers an end whose telling hangs here to another process.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
+from ..log_limit import limited_logger
 from ..rules.marks import is_batch
 from ..server.replies import Ending
 from ..server.scheduler import Scheduler
@@ -20,7 +20,7 @@ from .chord_parts import ChordIsClaimedError
 from .sharing import share_later
 from .teller import Teller
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, after which a telling is late: the log says so, and another process may try. The pauses before later tries
 #: grow.

@@ -6,7 +6,6 @@ too often: the caller would wait for ever, and so would a chord with that task.
 
 import base64
 import hashlib
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -21,11 +20,12 @@ from kombu.utils.encoding import safe_repr
 
 from ..client import envelope
 from ..client.accepted_work import tells_an_end
+from ..log_limit import limited_logger
 from ..rules.protocol import DROPPED
 from ..server.replies import Ending
 from .chord_parts import count_what_is_stored
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class Teller:

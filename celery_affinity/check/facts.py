@@ -56,6 +56,7 @@ class App:
     *transport_fails*: the error, if ``broker_transport`` is no transport at all. *keys_refused*: the error, if the
     transport's options give no Redis keys. *not_imported*: the error, if the tasks' modules cannot be imported.
     *refused*: errors in settings and options. *misspelt*: options one letter away from ours, with their places.
+    *not_sent*: errors in the options of ``beat_schedule`` entries. *out_of_range*: priorities outside of 0 to 10.
     *schedules_all*: False if some queues are left to kombu.
 
     *declared*: scheduled type -> its declarations, such as ``task shop.render``. *priorities*: the places that use
@@ -82,6 +83,8 @@ class App:
     url_refused: str | None = None
     refused: tuple[str, ...] = ()
     misspelt: tuple[str, ...] = ()
+    not_sent: tuple[str, ...] = ()
+    out_of_range: tuple[str, ...] = ()
     not_imported: str | None = None
     options: tuple[str, ...] = ()
     known_options: tuple[str, ...] = ()

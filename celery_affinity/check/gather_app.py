@@ -17,7 +17,7 @@ from redis.utils import HIREDIS_AVAILABLE
 from ..client import misspelt, recurring
 from ..client.of_app import is_ours, rules_by_name, settings_of
 from ..client.options_in_app import options_in_annotations, options_in_beat_schedule, options_in_routes
-from ..client.wrong_in_app import wrong_in, wrong_with_app
+from ..client.wrong_in_app import Wrong, wrong_in, wrong_with_app
 from ..errors import AffinityError, OptionError
 from ..rules import reserves
 from ..rules.affinity import affinity_of
@@ -35,7 +35,7 @@ from .facts import App, Backend, Name
 from .gather_cohorts import shared_keys
 from .gather_preemptible import preemptible
 from .gather_tenants import without_tenant
-from .gather_types import by_type, declared_types, priorities
+from .gather_types import by_type, declared_types, out_of_range, priorities
 
 #: Options that kombu's connection and transport read by themselves.
 _OPTIONS_OF_CONNECTIONS = (
@@ -74,7 +74,8 @@ def gather_app(app: Celery) -> App:
     broker, url_refused = _parse(url)
     use_ssl = app.conf.broker_use_ssl
     given_ssl = use_ssl if isinstance(use_ssl, Mapping) else {}
-    misspelt_options = _misspelt(app, own, refused)
+    wrong, wrong_entries = _wrong_options(app, own)
+    refused.extend(str(each) for each in wrong if not each.misspelt)
     declared = dict(by_type(each for each in declared_types(app, own, refused) if own.schedules(each[0])))
     return App(
         name=app.main or "",
@@ -85,7 +86,8 @@ def gather_app(app: Celery) -> App:
         keys_refused=_wrong_with_keys(app.conf.broker_transport_options or {}),
         url_refused=url_refused,
         refused=tuple(dict.fromkeys(refused)),
-        misspelt=tuple(dict.fromkeys(misspelt_options)),
+        misspelt=tuple(dict.fromkeys(str(each) for each in (*wrong, *wrong_entries) if each.misspelt)),
+        not_sent=tuple(str(each) for each in wrong_entries if not each.misspelt),
         not_imported=not_imported,
         options=tuple(app.conf.broker_transport_options or ()),
         known_options=(
@@ -96,6 +98,7 @@ def gather_app(app: Celery) -> App:
         schedules_all="*" in own.queues,
         priority_order_is_set=any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys()),  # noqa: SIM118  # Celery's conf iterates over other keys
         priorities=tuple(priorities(app)),
+        out_of_range=tuple(dict.fromkeys(out_of_range(app))) if "*" in own.queues else (),
         void={name: said for name, default in _PREFETCH.items() if (said := app.conf.get(name, default)) != default},
         cancels_on_connection_loss=bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss),
         guard=own.guard,
@@ -147,13 +150,11 @@ def _not_recurring(app: Celery) -> Iterator[str]:
             yield f"{PREFIX}recurring[{name!r}]: {found}"
 
 
-def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
-    """Return misspelt options of tasks, routes, annotations and beat_schedule entries. Other errors go to *refused*."""
+def _wrong_options(app: Celery, own: Settings) -> tuple[list[Wrong], list[Wrong]]:
+    """Return complaints about options of tasks, routes and annotations, and about those of beat_schedule entries."""
     scheduled = "*" in own.queues
     entries = (wrong_in(where, options, scheduled=scheduled) for where, options in options_in_beat_schedule(app.conf))
-    found = [*wrong_with_app(app), *chain.from_iterable(entries)]
-    refused.extend(str(each) for each in found if not each.misspelt)
-    return [str(each) for each in found if each.misspelt]
+    return list(wrong_with_app(app)), list(chain.from_iterable(entries))
 
 
 def _wrong_with_transport(name: object) -> str | None:

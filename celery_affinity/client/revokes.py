@@ -6,7 +6,6 @@ workers that tick for the fleet end them when the broadcast arrives.
 """
 
 import base64
-import logging
 from collections.abc import Mapping
 from numbers import Number
 from typing import Any, NamedTuple
@@ -16,12 +15,13 @@ from kombu import serialization
 from kombu.utils.functional import maybe_list
 
 from ..errors import OptionError
+from ..log_limit import limited_logger
 from ..rules.encoding import encode
 from ..rules.protocol import MOST_STAMP_BYTES, MOST_STAMPS
 from ..rules.unreadable import is_text, shown
 from .stamp import Message
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: The content type of remote control, unless the app chose another.
 _ACCEPTED = serialization.prepare_accept_content(["json"])

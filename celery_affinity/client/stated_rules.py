@@ -15,7 +15,6 @@ function: the call's arguments fill it, by the names that the task has for them;
 arguments alone have names. Callbacks and the later steps of a chain inherit the tenant alone (`passed_on`).
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from celery.app.task import Task
 
 from ..errors import OptionError, refuse
+from ..log_limit import limited_logger
 from ..rules.affinity import NEEDS_LATE_ACKS, RULES, WORDS, Affinity, check_preemptible, only_tasks_merge
 from ..rules.call_options import KEYS
 from ..rules.keyed.key_rules import (
@@ -47,7 +47,7 @@ from .of_app import rules_by_name
 if TYPE_CHECKING:
     from ..rules.settings import Settings
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 _OF_CALL = OfCall()
 

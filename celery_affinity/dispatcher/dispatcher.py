@@ -6,7 +6,6 @@ The ticking thread calls nothing but the broker. Foreign code runs in daemon thr
 ended (`announcer`), messages of stock producers (`ingest`), and calls that recur (`recurring_calls`).
 """
 
-import logging
 import random
 import time
 
@@ -14,6 +13,7 @@ from redis.exceptions import RedisError
 
 from ..callers.announcer import Announcer
 from ..clock import SECOND_US
+from ..log_limit import limited_logger
 from ..rules.protocol import REPAIRED_EVERY_US, TICK_US
 from ..server.old_libraries import OldLibraries
 from ..server.scheduler import Scheduler
@@ -24,7 +24,7 @@ from .recurring_calls import RecurringCalls
 from .reserve_warnings import ReserveWarnings
 from .trend_notes import TrendNotes
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Longest pause, s, between two ticks in a worker: `publish` wakes the worker for a job that is due sooner.
 LONGEST_PAUSE_S = TICK_US / SECOND_US

@@ -5,7 +5,6 @@ Celery's wire format on a list that no worker of a scheduled queue reads. So eac
 that live workers serve.
 """
 
-import logging
 import secrets
 import time
 from collections import deque
@@ -22,6 +21,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 from ..client import revokes, stated_rules
 from ..client.of_app import settings_of, tasks_of
 from ..client.stamp import Message, Stamp, as_counted, moment
+from ..log_limit import limited_logger
 from ..rules import marks
 from ..rules.encoding import decode
 from ..rules.new_job import NewJob
@@ -29,7 +29,7 @@ from ..rules.option_values import left_in
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
 from ..server.scheduler import Scheduler
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Interval, s, at which the queues that live workers serve are read anew.
 _SERVED_FOR_S = 15.0

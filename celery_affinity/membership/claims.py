@@ -7,13 +7,13 @@ Celery does a cold shutdown in a signal's handler, which may interrupt the threa
 
 # Longer than 300 lines: all that reads or changes the three tables, since one lock guards them.
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from ..clock import SECOND_US
+from ..log_limit import limited_logger
 from ..server.arguments import ClaimReport
 from ..server.replies import Claim
 from .held import ACKED, FAILED, RETURNED, UNSETTLED, WAITS_AGAIN, Held, TaskRequest, tag_of
@@ -23,7 +23,7 @@ from .records import Records
 from .server_clock import ServerClock
 from .sums import Sums
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class Claims:

@@ -5,7 +5,6 @@ A membership lasts from the first join to the end of the process, across reconne
 
 # Longer than 300 lines: one life, in the order in which it is lived.
 
-import logging
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
 from ..errors import SettingError
 from ..guard.guard import Kin
+from ..log_limit import limited_logger
 from ..rules.protocol import MOST_TYPES, REVOKED_KEPT_S
 from ..rules.settings import HIGHER_FIRST, PREFIX, Settings
 from ..server import instance
@@ -36,7 +36,7 @@ from .reconciling import Reconciling
 from .recording import RecordingWorker
 from .reporting import Reporting
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Pause, s, before a heartbeat that the server did not answer is repeated.
 _RETRY_S = 0.2

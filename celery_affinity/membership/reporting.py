@@ -4,12 +4,12 @@ The end of a task goes one way: `Reporting.end` has it written down (`claims`) a
 once (`outbox`). While no event loop runs, or the server does not answer, the thread of the heartbeats tells.
 """
 
-import logging
 import time
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as ReplyTimeoutError
 
+from ..log_limit import limited_logger
 from ..rules.ahead import NOTHING, Ahead
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim
@@ -21,7 +21,7 @@ from .host import Host, Pool
 from .lookahead import Lookahead
 from .outbox import Outbox
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class Reporting:

@@ -4,7 +4,6 @@ other that this cannot be done with is a dead letter. So none is lost.
 
 import base64
 import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from ..client.first_try import rules_in
 from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY, Message
 from ..clock import SECOND_US
+from ..log_limit import limited_logger
 from ..rules.ahead import NOTHING
 from ..rules.keyed.key_rules import key_in, tenant_in
 from ..rules.marks import is_batch, merges
@@ -26,7 +26,7 @@ from . import left_to_celery
 from .claims import message_in
 from .incarnation import Incarnation
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: The number of a call of `release` that is never repeated as one.
 ONCE = 1

@@ -1,7 +1,9 @@
 """The affinity of a task: the type of worker, the urgency and the rule that it may ask for."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from functools import lru_cache
 
 from ..errors import OptionError, refuse
@@ -37,6 +39,28 @@ def check_priority(value: object) -> int:
     return int(priority)
 
 
+#: Whole numbers beyond it are taken for it: to make an integer of a Decimal takes as long as the number has digits.
+_LARGEST = 2**62
+
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,100}\s*")
+
+
+def whole_priority(value: object) -> int:
+    """Return *value* as a whole number, which `in_range` makes a priority. Raises OptionError for anything else."""
+    number = int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
+    is_whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
+    if isinstance(number, Decimal):
+        is_whole = number.is_finite() and number == number.to_integral_value()
+    if isinstance(number, int | float | Decimal) and is_whole:
+        return int(max(-_LARGEST, min(number, _LARGEST)))
+    return check_priority(value)
+
+
+def in_range(priority: int) -> int:
+    """Return the nearest priority to a whole number: kombu clamps priorities as well, and refuses none."""
+    return max(0, min(priority, MAX_PRIORITY))
+
+
 def check_on_demand(value: object) -> bool:
     """Return *value* if it is a bool, else raise OptionError."""
     if not isinstance(value, bool):
@@ -64,7 +88,8 @@ class Affinity(Named):
     """The needs of a task: a *type* of worker, and an urgency.
 
     *type*: the name of a Celery queue; None keeps the queue to which the task is routed. *priority*: 0..10, 10 is the
-    highest (0 with ``affinity_priority_order = "lower-first"``); None keeps the task's own priority. *on_demand*:
+    highest (0 with ``affinity_priority_order = "lower-first"``); a number outside of this range counts as the nearest
+    one, with a warning; None keeps the task's own priority. *on_demand*:
     whether a user waits for the answer; None leaves the choice to the caller. *exclusive*: a limited number of jobs
     with the same key run at a time; a text is the key or its template (`Exclusive`). *rate*: jobs with the same key
     start at a limited rate (`Rate`). A job with both starts when its rate lets it, and then its exclusive key.
@@ -78,7 +103,7 @@ class Affinity(Named):
     """
 
     type: str | None = field(default=None, metadata={"check": check_type})
-    priority: int | None = field(default=None, metadata={"check": check_priority})
+    priority: int | None = field(default=None, metadata={"check": whole_priority})
     on_demand: bool | None = field(default=None, metadata={"check": check_on_demand, "is_attribute": True})
     exclusive: Exclusive | str | None = None
     rate: Rate | None = None

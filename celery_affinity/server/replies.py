@@ -1,18 +1,18 @@
 """What `Scheduler` returns: the replies of the arrows, read."""
 
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..errors import QueueFull
+from ..log_limit import limited_logger
 from ..rules import encoding, lanes, new_job
 from ..rules.new_job import NewJob
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED, WAS_PREEMPTED
 from ..rules.rows import number_of, text_of
 from .connections.kept import Reply
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Number of digits of the largest number that Redis counts to.
 LONGEST_FENCE = 19

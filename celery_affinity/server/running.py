@@ -1,6 +1,5 @@
 """The calls of arrows: the library is loaded if the server lacks it; again after a repair; the meaning of errors."""
 
-import logging
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 import redis
 from redis.exceptions import BusyLoadingError, NoPermissionError, NoScriptError, ResponseError
 
+from ..log_limit import limited_logger
 from ..lua.library import Argument, Arrow, arrow
 from ..lua.ways import Library, Way, library
 from ..rules.protocol import LONGEST_NAME, MOST_FILLED
@@ -18,7 +18,7 @@ from .calls import ArrowCall, pages
 from .passing import passes
 from .reader import Reader
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Errors that a server answers instead of a reply.
 _REFUSALS = (BusyLoadingError, ResponseError)

@@ -1,12 +1,12 @@
 """The settings in force: read, changed at run time and reset, and logged by each worker."""
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar, cast
 
 from ..errors import SettingError
+from ..log_limit import UNLIMITED, limited_logger
 from ..rules import heartbeats
 from ..rules.keyed.key_limits import NONE_AT_RUN_TIME
 from ..rules.settings import PREFIX, Settings
@@ -15,7 +15,7 @@ from ..rules.shared_settings import NAME_IN_REDIS, from_redis, is_setting, share
 from .fleet import Row
 from .scheduler import Scheduler
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 V = TypeVar("V")
 
@@ -168,4 +168,4 @@ class SettingsLog:
             )
         if now.value != before.value:
             why = "changed at run time" if now.changed_at_run_time else "as app.conf has it"
-            logger.info("%s is now %r (%s); it was %r", name, now.value, why, before.value)
+            logger.info("%s is now %r (%s); it was %r", name, now.value, why, before.value, extra=UNLIMITED)

@@ -4,20 +4,21 @@ Messages that are no tasks (remote control and its replies, events) take kombu's
 parts: `connections`; `inbox` and `qos`, with which a worker reads; and `client.publishing_channel`, which publishes.
 """
 
-import logging
 from typing import Any
 
 from kombu import Queue
 from kombu.transport import redis as stock
 
-from ..client import revokes
+from ..client import publishing_app, revokes
 from ..client.publishing_channel import PublishingChannel
 from ..client.stamp import PROPERTY, Message, as_stock
+from ..log_limit import limited_logger
 from ..rules.cohorts import DEFAULT
 from ..rules.protocol import REVOKED_KEPT_S
+from . import queue_arguments
 from .inbox import InboxChannel
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class AffinityChannel(InboxChannel, PublishingChannel):
@@ -84,6 +85,8 @@ class AffinityChannel(InboxChannel, PublishingChannel):
         """
         declared = super().queue_declare(queue, passive=passive, **kwargs)
         if not passive:
+            if kwargs.get("arguments"):
+                queue_arguments.warn(publishing_app.that_made(self.made_by), declared.queue, kwargs["arguments"])
             return declared
         scheduled = self.scheduler_for(declared.queue).reader.scheduled_count(declared.queue)
         return declared._replace(message_count=declared.message_count + scheduled)

@@ -3,7 +3,6 @@
 One BRPOP waits for all of them. On a channel of any other process, kombu alone reads.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
@@ -19,6 +18,7 @@ from ..callers.failure import words
 from ..client import publishing_app
 from ..client.first_try import mode_of
 from ..client.of_app import settings_of
+from ..log_limit import limited_logger
 from ..membership.held import FAILED, REJECTED, RETURNED
 from ..server import received
 from ..server.connections.renewed import renew_login
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..membership.reporting import Reporting  # a producer reads nothing, and need not load it
     from ..rules.settings import Settings
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Longest wait, s, of one call for the inbox: less than the 5 s for which redis-py waits for a reply by default.
 _INBOX_TIMEOUT_S = 4

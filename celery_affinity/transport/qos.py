@@ -1,16 +1,16 @@
 """Acks and rejections: the end of a claimed job is told to its claim; kombu's own messages keep kombu's ways."""
 
-import logging
 from typing import Any
 
 from kombu.transport import redis as stock
 
 from ..callers.failure import why_refused
+from ..log_limit import limited_logger
 from ..membership.held import ACKED, REJECTED, UNSETTLED, is_claim
 from ..rules.unreadable import shown
 from ..server import received
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class QoS(stock.QoS):

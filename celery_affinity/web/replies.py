@@ -1,7 +1,6 @@
 """Replies: the JSON of a report, and the JSON of an error, of which no reply has a traceback or a password."""
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ from starlette.responses import Response
 
 from ..callers.chord_parts import ChordIsClaimedError
 from ..errors import AffinityError, OptionError, SchemaError, SettingError, TransportError
+from ..log_limit import limited_logger
 from ..observe import cohorts
 from ..observe.as_json import as_json
 from ..remote.claims import StaleClaimError
@@ -23,7 +23,7 @@ from ..server.fleet import Asked, Row
 from .broker import BrokerDownError
 from .threads import BusyError
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Seconds after which a client may ask again when the broker was down.
 _RETRY_AFTER = {"Retry-After": "1"}

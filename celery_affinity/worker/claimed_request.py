@@ -1,6 +1,5 @@
 """A request that Celery makes of a claimed job: the claim, the times, and checks of the message's values."""
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from ..client.first_try import Until, rules_in
 from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
 from ..clock import SECOND_US, now_s
+from ..log_limit import limited_logger
 from ..membership.held import is_claim, job_in
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, from which on a number is no time limit.
 _LONGEST_LIMIT_S = 1e9

@@ -8,7 +8,6 @@ The hooks store results and send events and signals besides, any of which may fa
 billiard does in a prefork pool: the other pools would drop the error, and the solo pool take it for a lost connection.
 """
 
-import logging
 from functools import cache, wraps
 from typing import Any
 
@@ -25,6 +24,7 @@ from redis.exceptions import RedisError
 from ..callers.chord_parts import ChordIsClaimedError, count_what_is_stored
 from ..callers.failure import error_of, is_ignored, words
 from ..client.accepted_work import tells_an_end
+from ..log_limit import limited_logger
 from ..membership.held import ACKED, EXPIRED, FAILED, IGNORED, RETURNED, REVOKED, job_in
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
@@ -33,7 +33,7 @@ from ..server.received import LOST
 from .preempted import Preempted
 from .started_request import NotBegunError, StartedRequest, starting_if_it_may
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Whether this Celery leaves the result of a task that rejected its message pending for ever (celery#4222).
 _LEAVES_REJECTED_PENDING = celery.VERSION[:2] < (5, 7)

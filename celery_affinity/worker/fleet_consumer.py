@@ -1,6 +1,5 @@
 """Celery's consumer, as that of a worker in a fleet: a class that derives from the one that `worker_consumer` names."""
 
-import logging
 from collections.abc import Callable
 from functools import cache
 from time import monotonic, sleep
@@ -12,6 +11,7 @@ from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
 from ..client.revokes import Revoked
+from ..log_limit import limited_logger
 from ..server import received
 from ..server.passing import passes, refuses_writes
 from . import end_of_task
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .rate_limits import RateLimits
     from .reconnecting import Reconnecting
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, that a connection lasts at least if the server is fit; first pause after one that did not, and longest, s.
 _SHORT_S = 0.5

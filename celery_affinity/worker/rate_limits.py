@@ -9,7 +9,6 @@ A job that holds a key waits for a moment at most, or it would keep others of th
 back, and the worker withdraws from its type until the token is near.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from operator import itemgetter
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from celery.worker import state
 from celery.worker.request import Request
 
+from ..log_limit import limited_logger
 from ..membership.membership import Membership
 from .following import Following
 from .seats import Seats
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .fleet_consumer import FleetConsumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Longest time, s, for which a job may wait for a token while it holds a key.
 _HOLDS_A_KEY_S = 1.0

@@ -4,7 +4,6 @@ A worker may lose a job between its claim and its start: the server took the wor
 begun; if it has begun already, it is stopped where the pool can do that.
 """
 
-import logging
 import signal
 from collections.abc import Callable
 from functools import partial, wraps
@@ -16,12 +15,13 @@ from celery.exceptions import Reject, TaskRevokedError, WorkerTerminate
 from celery.worker import state
 from celery.worker.state import active_requests, task_ready
 
+from ..log_limit import limited_logger
 from ..server.received import LOST
 from . import runs
 from .cancelled_request import CancelledRequest
 from .pools import forks
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class NotBegunError(Reject):

@@ -1,6 +1,5 @@
 """The consumer bootstep of a worker, which joins the fleet at each start, drains at the stop, and leaves."""
 
-import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from ..client.of_app import settings_of
 from ..client.revokes import Revoked
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
+from ..log_limit import UNLIMITED, limited_logger
 from ..membership.held import Held, job_in
 from ..membership.host import Host
 from ..membership.membership import Membership
@@ -38,7 +38,7 @@ from .strays import Strays
 if TYPE_CHECKING:
     from .fleet_consumer import FleetConsumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class AffinityStep(bootsteps.StartStopStep):
@@ -121,7 +121,7 @@ class AffinityStep(bootsteps.StartStopStep):
         members = self.members
         if self._is_introduced:
             again = introduction.line_on_joining_again(anew=is_new, unfinished=members.claims.unfinished())
-            logger.info(again)
+            logger.info(again, extra=UNLIMITED)
             return
         self._is_introduced = True
         line = introduction.line_on_joining(
@@ -134,7 +134,7 @@ class AffinityStep(bootsteps.StartStopStep):
             server=instance.product(members.scheduler.client),
             uri=self._consumer.connection.as_uri(),
         )
-        logger.info(line)
+        logger.info(line, extra=UNLIMITED)
 
     def register_with_event_loop(self, consumer: "FleetConsumer", hub: Hub) -> None:
         """Tell ends, and start the jobs that follow, at each iteration of the loop."""
@@ -181,7 +181,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self._returned_before is None:  # Celery stops no step of a worker that is about to connect
             self._returned_before = self._returned
         if self.membership.leave():
-            logger.info(introduction.line_on_leaving(self._returned - self._returned_before))
+            logger.info(introduction.line_on_leaving(self._returned - self._returned_before), extra=UNLIMITED)
 
     def _close_loop(self) -> None:
         # First no thread wakes the loop any more: the heartbeats' thread tells the ends that the loop was to tell.

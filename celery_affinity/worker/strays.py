@@ -1,12 +1,12 @@
 """Claims that are held and run nowhere: an end that nobody noticed must not cost a slot for ever."""
 
-import logging
 from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from celery.worker import state
 
+from ..log_limit import limited_logger
 from ..membership.held import ACKED, Held
 from ..membership.reporting import Reporting
 from . import unclaimed
@@ -14,7 +14,7 @@ from . import unclaimed
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, for which a claim is found nowhere before its slot is freed: an end takes its time.
 NOWHERE_FOR_S = 30.0

@@ -54,6 +54,27 @@ def ids(app):
     return {finding.id for finding in check(gather(app, fleet=False))} - there_is_none
 
 
+def entry(**options):
+    return {"nightly": {"task": "far.down", "schedule": 1.0, "options": options}}
+
+
+def test_priorities_out_of_range_are_named_with_their_places(new_app):
+    app = new_app(
+        beat_schedule=entry(priority=255),
+        task_routes={"shop.*": {"affinity": Affinity("pdf", priority=-1)}},
+        task_annotations={"shop.pdf": {"priority": "11"}},
+    )
+    app.task(nothing, name="shop.pdf", shared=False, affinity=Affinity("pdf", priority=12))
+    app.task(nothing, name="shop.fine", shared=False, priority=10)
+    assert set(gather_app(app).out_of_range) >= {
+        "beat_schedule entry 'nightly': priority 255 counts as 10",
+        "task_routes 'shop.*': priority -1 counts as 0",
+        "task_annotations 'shop.pdf': priority 11 counts as 10",
+        "task shop.pdf: priority 12 counts as 10",
+    }
+    assert not [each for each in gather_app(app).out_of_range if "shop.fine" in each]
+
+
 def test_what_an_app_gets_wrong(new_app):
     url = "redis://127.0.0.1:1"
     assert ids(new_app(url)) == set()
@@ -66,6 +87,12 @@ def test_what_an_app_gets_wrong(new_app):
     assert ids(new_app(url, task_default_priority=3, affinity_priority_order="lower-first")) == set()
     assert ids(new_app(url, worker_prefetch_multiplier=1)) == {"prefetch"}
     assert ids(new_app(url, worker_cancel_long_running_tasks_on_connection_loss=True)) == {"cancel-on-loss"}
+    assert ids(new_app(url, task_default_priority=255, affinity_priority_order="lower-first")) == {"priority-range"}
+    assert ids(new_app(url, beat_schedule=entry(priority="high"), affinity_priority_order="lower-first")) == {
+        "not-sent"
+    }
+    assert ids(new_app(url, beat_schedule=entry(affinity=7))) == {"not-sent"}
+    assert ids(new_app(url, beat_schedule=entry(affinty="pdf"))) == {"option-misspelt"}
     assert ids(new_app(url, affinity_guard=False)) == {"no-guard"}
     assert ids(new_app(url, result_backend=url + "/1", result_expires=None)) == {"results-never-expire"}
     assert ids(new_app(url, result_backend=url + "/1", result_expires=timedelta(hours=1))) == set()

@@ -76,6 +76,7 @@ CASES = [
     ("broker-url", Facts(replace(APP, url_refused="broker_url must begin with ...")), "broker_url must"),
     ("settings", app(refused=("affinity_x must be ...",)), "affinity_x must be"),
     ("option-misspelt", app(misspelt=("task shop.render: unknown option 'affinty'",)), "'affinty'"),
+    ("not-sent", app(not_sent=("beat_schedule entry 'nightly': priority must be ...",)), "'nightly': priority must be"),
     ("not-recurring", app(not_recurring=("affinity_recurring['hh']: the app has no task 'x'",)), "no task 'x'"),
     ("task-misspelt", app(no_tasks=(Name("task_routes 'shop.rendr'", "shop.render"),)), "mean 'shop.render'?"),
     ("task-of-no-name", app(no_tasks=(Name("task_routes 'far.*'"),)), "task_routes 'far.*' matches no task"),
@@ -86,6 +87,7 @@ CASES = [
     ("unknown-option", app(options=("namespce",), known_options=("namespace",)), "'namespce'"),
     ("void-options", app(options=("visibility_timeout", "namespace")), ": visibility_timeout."),
     ("priority-order", app(priorities=("task shop.render",), priority_order_is_set=False), "task shop.render"),
+    ("priority-range", app(out_of_range=("task shop.render: priority 255 counts as 10",)), "255 counts as 10."),
     ("prefetch", app(void={"worker_prefetch_multiplier": 1}), "worker_prefetch_multiplier = 1"),
     ("cancel-on-loss", app(cancels_on_connection_loss=True), "cancels running tasks"),
     ("tls-unverified", app(tls_unverified=True), "not verified"),
@@ -197,6 +199,7 @@ def test_every_finding_comes_with_its_facts_and_no_other_does():
         app(keys_refused="E."),
         app(refused=("E.",)),
         app(not_recurring=("E.",)),
+        app(not_sent=("E.",)),
         app(not_imported="E."),
     ],
 )
@@ -239,7 +242,8 @@ def test_the_exit_code():
 def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     """A level changes only by decision: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
-        "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-down",
+        "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "not-sent", "imports",
+        "broker-down",
         "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
         "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-down",
         "cohorts-differ", "bound-full", "cluster-results", "tenant-not-filled", "cohort-down", "key-in-cohorts",

@@ -98,6 +98,15 @@ def misspelt_options(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def not_sent(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.not_sent:
+        yield Finding(
+            "not-sent",
+            ended(words),
+            "Correct it: celery beat cannot send this entry, and logs an error each time that it is due.",
+        )
+
+
 def not_recurring(facts: Facts) -> Iterator[Finding]:
     for words in facts.app.not_recurring:
         yield Finding("not-recurring", ended(words), "Correct it: this call is never made, and workers log an error.")
@@ -154,6 +163,11 @@ def priority_order(facts: Facts) -> Iterator[Finding]:
             "on stock Redis 0 is, here 10 is.",
             'Set affinity_priority_order: "lower-first" if the app was written for stock Redis, else "higher-first".',
         )
+
+
+def priority_range(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.out_of_range:
+        yield Finding("priority-range", ended(words), "Write a priority from 0 to 10.")
 
 
 def prefetch(facts: Facts) -> Iterator[Finding]:
@@ -240,6 +254,7 @@ RULES = (
     broker_url,
     settings,
     misspelt_options,
+    not_sent,
     not_recurring,
     no_tasks,
     keys,
@@ -247,6 +262,7 @@ RULES = (
     unknown_option,
     void_options,
     priority_order,
+    priority_range,
     prefetch,
     cancel_on_loss,
     tls,

@@ -6,13 +6,13 @@ viewer that is slow gets the newest news next, and misses those between.
 
 import asyncio
 import json
-import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from ...clock import SECOND_US
+from ...log_limit import limited_logger
 from ...observe import cohorts
 from ...observe.as_json import as_json
 from ...observe.status import Report, Status
@@ -23,7 +23,7 @@ from ...server.scheduler import Scheduler
 from ..site import Site
 from .recent_waits import RecentWaits
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Interval, s, at which the broker is asked while somebody looks, and while nobody does.
 LOOKED_AT_S, ALONE_S = 2.0, 10.0
