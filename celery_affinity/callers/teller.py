@@ -4,7 +4,6 @@ No worker writes the result of a job that was revoked or expired while pending, 
 too often: the caller would wait for ever, and so would a chord with that task.
 """
 
-import base64
 import hashlib
 import logging
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from kombu.message import Message
 from kombu.serialization import prepare_accept_content
 from kombu.utils.encoding import safe_repr
 
-from ..client import envelope
+from ..client import bodies, envelope
 from ..client.accepted_work import tells_an_end
 from ..rules.protocol import DROPPED
 from ..server.replies import Ending
@@ -118,17 +117,17 @@ class Teller:
 
     def _message(self, raw: bytes) -> Message:
         payload = envelope.read(raw)
-        properties, body = payload["properties"], payload["body"]
-        if properties.get("body_encoding") == "base64":
-            body = base64.b64decode(body)
+        properties, headers = payload["properties"], payload["headers"]
+        bodies.check_content_encoding(payload.get("content-type"), payload.get("content-encoding"))
+        most = bodies.MOST_LOOKED_AT if headers.get("compression") else bodies.MOST_CHARACTERS
         message = Message(
-            body,
+            bodies.raw_body(payload, most),
             delivery_tag=properties.get("delivery_tag"),
             content_type=payload.get("content-type"),
             content_encoding=payload.get("content-encoding"),
             delivery_info=properties.get("delivery_info"),
             properties=properties,
-            headers=payload["headers"],
+            headers={name: value for name, value in headers.items() if name != "compression"},  # kombu decompresses
         )
         message.accept = prepare_accept_content(self.app.conf.accept_content)
         return message
