@@ -127,8 +127,8 @@ class Teller:
             content_encoding=payload.get("content-encoding"),
             delivery_info=properties.get("delivery_info"),
             properties=properties,
-            headers={name: value for name, value in headers.items() if name != "compression"},  # kombu decompresses
         )
+        message.headers = headers  # not above: kombu would decompress the body once more, without a limit
         message.accept = prepare_accept_content(self.app.conf.accept_content)
         return message
 

@@ -105,6 +105,6 @@ def parsed(text: bytes | str) -> Message:
     if not isinstance(message, dict):
         raise ValueError(f"a message must be a mapping, got: {shape_of(message)}")
     for part in ("headers", "properties"):
-        if not isinstance(message.get(part) or {}, dict):
+        if message.get(part) is not None and not isinstance(message[part], dict):
             raise ValueError(f"{part} of a message must be a mapping, got: {shape_of(message[part])}")
     return message

@@ -122,9 +122,11 @@ class Ingest:
 
 
 def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
-    """Return the job that a message asks for. Raises ValueError or KeyError for a message that Celery did not send."""
+    """Return the job that a message asks for. Raises ValueError for a message that Celery did not send."""
     message = envelope.parsed(raw)
-    headers, properties = message.get("headers") or {}, message["properties"] or {}
+    headers, properties = message.get("headers") or {}, message.get("properties")
+    if properties is None:
+        raise ValueError("a message must have properties")
     said = headers if "task" in headers else _said_in_body(message)
     priority = as_counted(clamped(properties.get("priority"), 0, MAX_PRIORITY, 0), settings_of(app))
     plain = left_in(properties)
