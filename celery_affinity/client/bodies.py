@@ -126,6 +126,8 @@ def raw_body(message: Mapping[str, Any], most: int = MOST_LOOKED_AT, *, any_meth
             body = base64.b64decode(body)
         except ValueError as exc:
             raise UnreadableBodyError(f"its body must be base64: {exc}") from exc
+        if len(body) > most:
+            raise _too_large(most)
     method = headers.get("compression") if isinstance(headers, Mapping) else None
     return decompressed(body, method, most, any_method=any_method) if method else body
 

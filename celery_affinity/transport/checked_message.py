@@ -15,6 +15,9 @@ from ..rules.untrusted import clamped, is_number, whole
 #: Types of those parts of a message that may be missing.
 _PARTS = {"headers": dict, "content-type": str, "content-encoding": str}
 
+#: Largest logical clock, and largest time, s, of a broadcast: Celery would go on from a larger number for ever.
+_LARGEST = 2**62 - 1
+
 
 class UnreadableError(ValueError):
     """A message cannot be read: the text says what is wrong."""
@@ -71,7 +74,7 @@ def check_control(payload: object) -> None:
         raise UnreadableError("it has no headers")
     for name in ("clock", "expires"):
         number = headers.get(name) or 0
-        if not is_number(number):
+        if not is_number(number, _LARGEST):
             raise UnreadableError(f"its {name} is no number that can be")
     if not isinstance(headers.get("ticket") or "", str):
         raise UnreadableError("its ticket is no text")

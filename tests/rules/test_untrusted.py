@@ -7,24 +7,14 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kombu.utils.json import loads as loads_of_kombu
 from kombu.utils.json import object_hook
 
 from celery_affinity.errors import OptionError
 from celery_affinity.rules import untrusted
 
-from ..support.from_outside import HALF, MARKED, NUMBERS, VALUES, nested
+from ..support.from_outside import HALF, MARKED, NUMBERS, VALUES, as_kombu_reads, nested
 
-
-def decoded(value):
-    """Return *value* with the objects that kombu makes of it, or *value* if kombu cannot."""
-    try:
-        return loads_of_kombu(json.dumps(value))
-    except Exception:
-        return value
-
-
-HOSTILE = VALUES.map(decoded) | st.sampled_from([*map(decoded, MARKED), *NUMBERS]) | st.decimals()
+HOSTILE = VALUES.map(as_kombu_reads) | st.sampled_from([*map(as_kombu_reads, MARKED), *NUMBERS]) | st.decimals()
 
 
 @settings(max_examples=500)
