@@ -1,5 +1,8 @@
 """Every error that this package raises on purpose: `AffinityError` and its kinds."""
 
+#: Maximum number of characters that an error shows of a value.
+_MOST_SHOWN = 1000
+
 
 class AffinityError(Exception):
     """Base of all errors of celery_affinity."""
@@ -95,4 +98,12 @@ class OutcomeUnknownError(CohortDownError):
 
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
-    return OptionError(f"{option} must be {accepted}, got: {got!r}")
+    return OptionError(f"{option} must be {accepted}, got: {_in_short(got)}")
+
+
+def _in_short(got: object) -> str:
+    try:
+        text = repr(got)
+    except (RecursionError, ValueError):  # nested too deep, or an integer of thousands of digits
+        return f"a value of type {type(got).__name__} that is too large to show"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

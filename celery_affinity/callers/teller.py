@@ -4,7 +4,6 @@ No worker writes the result of a job that was revoked or expired while pending, 
 too often: the caller would wait for ever, and so would a chord with that task.
 """
 
-import base64
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ from kombu.message import Message
 from kombu.serialization import prepare_accept_content
 from kombu.utils.encoding import safe_repr
 
-from ..client import envelope
+from ..client import bodies, envelope
 from ..client.accepted_work import tells_an_end
 from ..log_limit import limited_logger
 from ..rules.protocol import DROPPED
@@ -118,18 +117,18 @@ class Teller:
 
     def _message(self, raw: bytes) -> Message:
         payload = envelope.read(raw)
-        properties, body = payload["properties"], payload["body"]
-        if properties.get("body_encoding") == "base64":
-            body = base64.b64decode(body)
+        properties, headers = payload["properties"], payload["headers"]
+        bodies.check_content_encoding(payload.get("content-type"), payload.get("content-encoding"))
+        most = bodies.MOST_LOOKED_AT if headers.get("compression") else bodies.MOST_CHARACTERS
         message = Message(
-            body,
+            bodies.raw_body(payload, most),
             delivery_tag=properties.get("delivery_tag"),
             content_type=payload.get("content-type"),
             content_encoding=payload.get("content-encoding"),
             delivery_info=properties.get("delivery_info"),
             properties=properties,
-            headers=payload["headers"],
         )
+        message.headers = headers  # not above: kombu would decompress the body once more, without a limit
         message.accept = prepare_accept_content(self.app.conf.accept_content)
         return message
 

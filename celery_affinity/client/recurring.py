@@ -10,7 +10,7 @@ from typing import Any
 
 from celery import Celery
 from celery.canvas import Signature
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps, object_hook
 
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
@@ -22,6 +22,7 @@ from ..rules.recurring import Recurring, check_name, check_since, check_stale_af
 from ..rules.recurring_call import RecurringCall
 from ..rules.rule_texts import merge_in
 from ..rules.settings import HIGHER_FIRST, PREFIX
+from ..rules.untrusted import are_usual, loads
 from ..server.replies import DueCall
 from . import misspelt, stated_rules
 from .envelope import as_job
@@ -134,11 +135,13 @@ def job_of(app: Celery, due: DueCall) -> NewJob:
 
 def _read(app: Celery, due: DueCall) -> Signature:
     try:
-        found: Any = loads(due.signature)
+        found: Any = loads(due.signature, longest=MOST_SIGNATURE, object_hook=object_hook)
     except ValueError:
         found = None
     if not isinstance(found, Mapping) or found.get("task") != due.task:
         raise OptionError(f"recurring {due.name!r}: its signature in Redis is not a call of {due.task}")
+    if not are_usual(found.get("options")):
+        raise OptionError(f"recurring {due.name!r}: its signature in Redis has options with numbers out of range")
     return Signature.from_dict(dict(found), app=app)
 
 

@@ -39,8 +39,9 @@ from ..rules.keyed.key_rules import (
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
 from ..rules.rule_texts import as_preemptible, is_preemptible, joined, parts_of, texts_of_keys, word_in
+from ..rules.untrusted import shape_of
 from ..rules.word import Word
-from . import revokes
+from .bodies import MOST_CHARACTERS, decoded
 from .first_try import rules_in
 from .of_app import rules_by_name
 
@@ -229,7 +230,7 @@ def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], setti
         return ""
     parts = _in_order({option: getattr(named, option) for option in RULES})
     rule = RuleMaker(task_name, _arguments_of(task), parts, False, bool(named.preemptible))
-    return rule.text(*read(task_name, message))
+    return rule.text(*arguments_in(task_name, decoded(message)))
 
 
 @lru_cache(maxsize=10_000)
@@ -248,8 +249,11 @@ def _arguments_of(task: Task | None) -> Arguments:
 
 
 def read(task_name: str, message: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the arguments of a call of a task from its encoded message. Raises OptionError if it is not JSON."""
-    return arguments_in(task_name, revokes.decoded(message))
+    """Return the arguments of a call that this process publishes, from its encoded message.
+
+    Raises OptionError if it is not JSON.
+    """
+    return arguments_in(task_name, decoded(message, MOST_CHARACTERS))
 
 
 def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -265,6 +269,6 @@ def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[s
         args = kwargs = None
     if not isinstance(args, (list, tuple)) or not isinstance(kwargs, Mapping):
         raise OptionError(
-            f"the arguments of a call of task {task_name} cannot be read, so it has no key: {body!r:.200}"
+            f"the arguments of a call of task {task_name} cannot be read, so it has no key: {shape_of(body)}"
         )
     return args, kwargs

@@ -5,8 +5,8 @@ from typing import Any
 
 from celery import Celery
 
+from ..client.bodies import decoded
 from ..client.envelope import read
-from ..client.revokes import decoded
 from ..client.stated_rules import arguments_in
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
@@ -14,6 +14,7 @@ from ..observe.job_filter import Filter
 from ..rules.keyed.template import Arguments, OfCall, TemplateField, parsed, taken_by
 from ..rules.patterns import matches
 from ..rules.unreadable import is_text
+from ..rules.untrusted import is_too_deep
 from ..server.reader import Reader
 
 _OF_CALL = OfCall()
@@ -71,7 +72,7 @@ def _age(name: str, given_s: float | None) -> float | None:
 class Argument:
     """Whether a message has an argument: *said* is its name and value. Raises OptionError for what is neither.
 
-    A message whose arguments cannot be read, because they are not JSON or are compressed, has none.
+    A message whose arguments cannot be read, because they are not JSON or are very large, has none.
     """
 
     def __init__(self, app: Celery, said: str) -> None:
@@ -89,7 +90,7 @@ class Argument:
             value = self._arguments(task_name).value(self._field, args, kwargs)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False
-        return matches(self._value, str(value))
+        return not is_too_deep(value) and matches(self._value, str(value))
 
     def _arguments(self, task_name: str) -> Arguments:
         task: Any = self._app.tasks.get(task_name)

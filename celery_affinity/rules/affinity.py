@@ -14,6 +14,7 @@ from .merging import Merge, as_merge, merge_in_settings
 from .protocol import MAX_PRIORITY
 from .spelling import closest
 from .type_name import ACCEPTED, is_type
+from .untrusted import clamped
 from .word import Word
 
 
@@ -29,14 +30,10 @@ def check_priority(value: object) -> int:
 
     As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
     """
-    try:
-        priority = int(value)  # type: ignore[call-overload]
-        is_whole = isinstance(value, str) or priority == value
-    except (TypeError, ValueError, OverflowError):
-        priority, is_whole = -1, False
-    if not is_whole or not 0 <= priority <= MAX_PRIORITY:
+    priority = clamped(value, -1, MAX_PRIORITY + 1, -1)
+    if not 0 <= priority <= MAX_PRIORITY or not (isinstance(value, str) or priority == value):
         raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
-    return int(priority)
+    return priority
 
 
 #: Whole numbers beyond it are taken for it: to make an integer of a Decimal takes as long as the number has digits.

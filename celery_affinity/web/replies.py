@@ -72,7 +72,7 @@ class RefusedError(Exception):
 
 def reply(found: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return *found*, a report or a part of one, as JSON: the same as the commands print."""
-    text = json.dumps(as_json(found), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(as_json(found), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Response(text.encode(errors="replace"), status, headers, "application/json")
 
 

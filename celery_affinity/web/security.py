@@ -11,7 +11,6 @@
 
 import asyncio
 import ipaddress
-import json
 import re
 import socket
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..rules.untrusted import MOST_NESTED, loads, strict_json
 from .replies import error
 from .tokens import WORKER, Tokens, includes
 
@@ -209,11 +209,13 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
 
 
 def _check_json(body: bytes) -> None:
-    """Refuse what is no JSON that others can read: NaN, halves of surrogate pairs, very deep nesting."""
+    """Refuse what is no JSON that others can read: NaN, halves of surrogate pairs, deep nesting."""
     try:
-        json.dumps(json.loads(body, parse_constant=_refuse_constant), ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError) as exc:
-        raise _NoError(400, f"a body must be JSON (RFC 8259): {str(exc)[:200]}") from None
+        strict_json(loads(body, parse_constant=_refuse_constant))
+    except ValueError as exc:
+        raise _NoError(
+            400, f"a body must be JSON (RFC 8259), nested at most {MOST_NESTED} levels deep: {str(exc)[:200]}"
+        ) from None
 
 
 def _refuse_constant(name: str) -> Any:

@@ -16,6 +16,7 @@ from ..membership.held import is_claim, job_in
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
 from ..rules.rule_texts import texts_of_keys
+from ..rules.untrusted import is_number, shape_of, text, whole
 from ..transport.consumed import WAIT
 from ..transport.inbox import Inbox
 from . import unclaimed
@@ -31,11 +32,14 @@ logger = limited_logger(__name__)
 _LONGEST_LIMIT_S = 1e9
 
 
+#: Number of retries that no task has. Celery raises 2 to their power for ``retry_backoff``.
+_MOST_RETRIES = 1_000_000
+
 _NO_LIMITS = ([None, None], (None, None))
 
 
 def _is_limit(limit: object) -> bool:
-    return limit is None or (isinstance(limit, int | float) and abs(limit) < _LONGEST_LIMIT_S)
+    return limit is None or is_number(limit, _LONGEST_LIMIT_S)
 
 
 class ClaimedRequest(_Request):
@@ -81,12 +85,18 @@ class ClaimedRequest(_Request):
             isinstance(limits, (list, tuple)) and len(limits) == 2 and all(map(_is_limit, limits))
         )
         if not good:
-            raise InvalidTaskError(f"invalid timelimit value {limits!r}: it must be two numbers of seconds, or null")
+            raise InvalidTaskError(
+                f"invalid timelimit, of type {shape_of(limits)}: it must be two numbers of seconds, or null"
+            )
+        retries = self.request_dict.get("retries")
+        if retries is not None and whole(retries, 0, _MOST_RETRIES) is None:  # the exponent of a pause
+            raise InvalidTaskError(f"invalid retries, of type {shape_of(retries)}: it must be a whole number")
         embedded = self._payload[2] or {}
         if not (isinstance(embedded, dict) and set(map(type, embedded)) <= {str}):
-            raise InvalidTaskError(f"invalid callbacks in the message's body: {embedded!r:.200}")
-        if isinstance(self.id, (dict, list)) or not isinstance(self.name, str):
-            raise InvalidTaskError(f"invalid task id {self.id!r}, or name {self.name!r}: they must be texts")
+            raise InvalidTaskError(f"invalid callbacks in the message's body, of type {shape_of(embedded)}")
+        if text(self.id) is None or not isinstance(self.name, str):
+            shapes = f"{shape_of(self.id)}, or name, of type {shape_of(self.name)}"
+            raise InvalidTaskError(f"invalid task id, of type {shapes}: they must be texts")
 
     def _check_that_it_can_run_all_calls(self) -> None:
         """Raise InvalidTaskError for several calls that a producer merged, if the task does not merge here."""

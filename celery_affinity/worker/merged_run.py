@@ -27,6 +27,8 @@ from ..log_limit import limited_logger
 from ..membership.held import claim_in
 from ..rules.marks import is_batch
 from ..rules.merging import Call, Merge
+from ..rules.protocol import MAX_PRIORITY
+from ..rules.untrusted import clamped
 from .broker_of_run import broker, once_it_answers
 
 logger = limited_logger(__name__)
@@ -195,7 +197,7 @@ def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[
         dict(kwargs),
         task_id=request.id,
         on_demand=bool(mode_of(request.properties)),
-        priority=(request.delivery_info or {}).get("priority") or 0,
+        priority=clamped((request.delivery_info or {}).get("priority"), 0, MAX_PRIORITY, 0),
         headers=request.headers or {},
     )
 

@@ -72,7 +72,7 @@ class News:
         self._viewers += 1
         try:
             self._start()
-            yield _event("history", json.dumps(list(self._history)))
+            yield _event("history", json.dumps(list(self._history), allow_nan=False))
             seen = 0  # the number of the news that are none yet
             while True:
                 if seen != self._number:
@@ -121,11 +121,12 @@ class News:
         except Exception as exc:  # the broker is down, or says no: the page says so, and this goes on
             logger.debug("No news: %s", exc)
             self._is_gap = True
-            await self._tell(_event("down", json.dumps({"at": time.time(), "why": str(exc)})))
+            await self._tell(_event("down", json.dumps({"at": time.time(), "why": str(exc)}, allow_nan=False)))
             return
         self._remember(found["sample"])
         found["times"] = self._waits.add(found["sample"]["at"], found.pop("metrics", []))
-        await self._tell(_event("news", json.dumps(found, ensure_ascii=False, separators=(",", ":"))))
+        data = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        await self._tell(_event("news", data))
 
     def _remember(self, sample: dict[str, Any]) -> None:
         """Add *sample* to the history. One before which others are missing says so: a plot draws no line to it."""
