@@ -93,6 +93,14 @@ class OutcomeUnknownError(CohortDownError):
         return f"the server of cohort {self.cohort!r} was lost, and has made the change or not: {self.why}"
 
 
+def printed(value: object) -> str:
+    """Return a value that was refused as an error message shows it."""
+    try:
+        return repr(value)
+    except (ValueError, RecursionError):  # an integer of more digits than Python writes, or deep nesting
+        return f"a value of {type(value).__name__} that is too large to be shown"
+
+
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
-    return OptionError(f"{option} must be {accepted}, got: {got!r}")
+    return OptionError(f"{option} must be {accepted}, got: {printed(got)}")

@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+from ..rules.numbers import LONGEST_S
 
-#: Longest time, s: ten years.
-_LONGEST_S = 3_650 * _UNITS_S["d"]
+_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 class SecondsRange(click.FloatRange):
@@ -30,7 +29,7 @@ def seconds(_ctx: click.Context, _option: click.Parameter, text: str | None) -> 
         return None
     said = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
     found = int(said[1]) * _UNITS_S[said[2]] if said else 0
-    if not 0 < found <= _LONGEST_S:
+    if not 0 < found <= LONGEST_S:
         accepted = "a whole number above 0 of s, m, h or d is accepted, such as 30m, up to 3650d"
         raise click.BadParameter(f"{accepted}, got: {text!r}")
     return found
