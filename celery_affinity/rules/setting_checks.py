@@ -9,7 +9,7 @@ from .keyed.key_limits import NONE
 from .numbers import COUNT, COUNT_OR_0, SECONDS, SECONDS_FROM_1, SECONDS_OR_0, Check, number, whole
 from .type_name import ACCEPTED, is_type
 
-__all__ = ["COUNT", "COUNT_OR_0", "SECONDS_FROM_1", "SECONDS_OR_0", "Check", "number", "whole"]
+__all__ = ["COUNT", "COUNT_OR_0", "SECONDS", "SECONDS_FROM_1", "SECONDS_OR_0", "Check", "number", "whole"]
 
 #: Value of ``affinity_lookahead``: by how long tasks take.
 AUTO = "auto"
