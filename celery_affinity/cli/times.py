@@ -1,4 +1,4 @@
-"""Times that a person writes: 90s, 30m, 2h, 1d."""
+"""Times that a person writes: 90s, 30m, 2h, 1d. Each number of a command has an upper bound."""
 
 import math
 import re
@@ -6,20 +6,25 @@ from typing import Any
 
 import click
 
-from ..rules.numbers import LONGEST_S
+from ..rules.numbers import LONGEST_S, MOST_COUNT
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+#: A number of rows, or of repetitions.
+COUNT = click.IntRange(1, MOST_COUNT)
 
 
 class SecondsRange(click.FloatRange):
     """A number of seconds. NaN, which is neither below nor above a limit, is outside of every range."""
 
+    def __init__(self, min: float, max: float = LONGEST_S, min_open: bool = False) -> None:
+        super().__init__(min, max, min_open)
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
-            low = "" if self.min is None else f"{self.min}{'<' if self.min_open else '<='}"
-            high = "" if self.max is None else f"{'<' if self.max_open else '<='}{self.max}"
-            self.fail(f"{value} is not in the range {low}x{high}.", param, ctx)
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
         return found
 
 

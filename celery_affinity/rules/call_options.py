@@ -17,6 +17,7 @@ from .affinity import as_affinity, check_on_demand, check_preemptible, check_pri
 from .keyed.key_rules import Exclusive, Rate, TenantKey, rule_of_call
 from .locality import Locality
 from .merging import merge_key
+from .protocol import MAX_PRIORITY
 
 #: Who may say an option, and by which option or setting.
 Place = tuple[str, str]
@@ -124,7 +125,7 @@ OPTIONS: dict[str, Option] = {
         field="priority",
         shown="priority",
         is_celerys=True,
-        in_json=lambda value: type(value) is int,
+        in_json=lambda value: type(value) is int and 0 <= value <= MAX_PRIORITY,
         accepted_in_json="a whole number",
     ),
     "on_demand": Option(

@@ -70,7 +70,7 @@ def typed(text: str) -> dict[str, Limit] | None:
 
 def one_typed(limit: str) -> Limit:
     """Return one *limit* as somebody types it, or as Redis has it: a number, or a rate."""
-    return int(limit) if limit.isdecimal() else as_said(limit)
+    return int(limit) if limit.isdecimal() and len(limit) <= LONGEST_NUMBER else as_said(limit)
 
 
 def shown(value: Mapping[str, Limit] | str) -> str:
