@@ -96,14 +96,15 @@ class OutcomeUnknownError(CohortDownError):
         return f"the server of cohort {self.cohort!r} was lost, and has made the change or not: {self.why}"
 
 
+def printed(value: object) -> str:
+    """Return a value that was refused as an error message shows it: its beginning, if it is long."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of more digits than Python writes, or deep nesting
+        return f"a value of type {type(value).__name__} that is too large to show"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
-    return OptionError(f"{option} must be {accepted}, got: {_in_short(got)}")
-
-
-def _in_short(got: object) -> str:
-    try:
-        text = repr(got)
-    except (RecursionError, ValueError):  # nested too deep, or an integer of thousands of digits
-        return f"a value of type {type(got).__name__} that is too large to show"
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return OptionError(f"{option} must be {accepted}, got: {printed(got)}")

@@ -190,12 +190,14 @@ class Setting:
     """A setting that can be changed at run time.
 
     *value*: that in force. *conf*: that in the app.conf of the worker that joined last. *own*: that in this app.conf.
+    *is_damaged*: whether a repair has put that of app.conf in force, since the value in Redis was deleted or invalid.
     """
 
     name: str
     value: object
     conf: object
     own: object
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ LEVELS = {
     "reserve-too-large": Level.WARNING,
     "settings-differ": Level.WARNING,
     "settings-changed": Level.NOTE,
+    "settings-damaged": Level.WARNING,
 }
 
 

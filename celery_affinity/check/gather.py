@@ -265,7 +265,7 @@ def _stock_messages(reader: Reader, channel: AffinityChannel, queues: Iterable[s
 
 def _settings(app: Celery, scheduler: Scheduler) -> tuple[Setting, ...]:
     found = runtime_settings.read(scheduler, _conf(app))
-    return tuple(Setting(each.name, each.value, each.conf, each.own) for each in found)
+    return tuple(Setting(each.name, each.value, each.conf, each.own, each.damaged_s is not None) for each in found)
 
 
 def _conf(app: Celery) -> Settings:

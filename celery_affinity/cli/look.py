@@ -15,11 +15,9 @@ from ..observe.explain import Explanation
 from ..operate import values
 from . import text_of_explain, text_of_jobs, text_of_status
 from .broker import AS_JSON, fleet_of, say_down, show
-from .times import SecondsRange
+from .times import COUNT, SecondsRange
 
-_LIMIT = click.option(
-    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Largest number to show."
-)
+_LIMIT = click.option("--limit", default=20, show_default=True, type=COUNT, help="Largest number to show.")
 
 
 @click.command(cls=CeleryCommand)
@@ -95,9 +93,7 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
 @click.option(
     "--interval", default=2.0, show_default=True, type=SecondsRange(min=0.1), help="Seconds between refreshes."
 )
-@click.option(
-    "--count", type=click.IntRange(min=1), help="Refresh N times, then exit. Default: until Ctrl-C.", metavar="N"
-)
+@click.option("--count", type=COUNT, help="Refresh N times, then exit. Default: until Ctrl-C.", metavar="N")
 @click.pass_context
 @handle_preload_options
 def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:

@@ -17,6 +17,7 @@ from ..errors import OptionError, refuse
 from ..rules.affinity import affinity_of, as_affinity
 from ..rules.made_ids import made_task_id
 from ..rules.new_job import NewJob
+from ..rules.numbers import SECONDS_OR_0
 from ..rules.protocol import MOST_SIGNATURE
 from ..rules.recurring import Recurring, check_name, check_since, check_stale_after
 from ..rules.recurring_call import RecurringCall
@@ -50,6 +51,10 @@ def call_of_signature(
             raise OptionError(
                 f"recurring {name!r} must have no {option}: each firing has its own, got: {signature.options[option]!r}"
             )
+    for option in ("expires", "time_limit", "soft_time_limit"):
+        value = signature.options.get(option)
+        if isinstance(value, int | float) and (accepted := SECONDS_OR_0(value)):
+            raise refuse(f"{option} of recurring {name!r}", accepted, value)
     type_, merge_key = _matching(app, name, signature)
     return RecurringCall(
         name=name,

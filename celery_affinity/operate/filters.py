@@ -12,6 +12,7 @@ from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..observe.job_filter import Filter
 from ..rules.keyed.template import Arguments, OfCall, TemplateField, parsed, taken_by
+from ..rules.numbers import SECONDS_OR_0
 from ..rules.patterns import matches
 from ..rules.unreadable import is_text
 from ..rules.untrusted import is_too_deep
@@ -64,8 +65,9 @@ class Filters:
 
 
 def _age(name: str, given_s: float | None) -> float | None:
-    if given_s is not None and not 0 <= given_s < 1e12:
-        raise refuse(name, "a number of seconds, 0 or more", given_s)
+    accepted = None if given_s is None else SECONDS_OR_0(given_s)
+    if accepted is not None:
+        raise refuse(name, accepted, given_s)
     return given_s
 
 

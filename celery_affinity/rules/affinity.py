@@ -1,9 +1,7 @@
 """The affinity of a task: the type of worker, the urgency and the rule that it may ask for."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from decimal import Decimal
 from functools import lru_cache
 
 from ..errors import OptionError, refuse
@@ -25,37 +23,32 @@ def check_type(value: object) -> str:
     return value
 
 
-def check_priority(value: object) -> int:
-    """Return *value* as a priority, else raise OptionError.
-
-    As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
-    """
-    priority = clamped(value, -1, MAX_PRIORITY + 1, -1)
-    if not 0 <= priority <= MAX_PRIORITY or not (isinstance(value, str) or priority == value):
-        raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
-    return priority
-
-
-#: Whole numbers beyond it are taken for it: to make an integer of a Decimal takes as long as the number has digits.
+#: A whole number beyond it counts as this number.
 _LARGEST = 2**62
-
-_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,100}\s*")
 
 
 def whole_priority(value: object) -> int:
-    """Return *value* as a whole number, which `in_range` makes a priority. Raises OptionError for anything else."""
-    number = int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
-    is_whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
-    if isinstance(number, Decimal):
-        is_whole = number.is_finite() and number == number.to_integral_value()
-    if isinstance(number, int | float | Decimal) and is_whole:
-        return int(max(-_LARGEST, min(number, _LARGEST)))
-    return check_priority(value)
+    """Return *value* as a whole number, which `in_range` makes a priority. Raises OptionError for anything else.
+
+    As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
+    """
+    number = clamped(value, -_LARGEST, _LARGEST, _LARGEST + 1)
+    if number > _LARGEST or not (isinstance(value, str) or number == value or abs(number) == _LARGEST):
+        raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
+    return number
 
 
 def in_range(priority: int) -> int:
     """Return the nearest priority to a whole number: kombu clamps priorities as well, and refuses none."""
     return max(0, min(priority, MAX_PRIORITY))
+
+
+def check_priority(value: object) -> int:
+    """Return *value* as a priority. Raises OptionError for anything else, also for a number out of range."""
+    priority = whole_priority(value)
+    if in_range(priority) != priority:
+        raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
+    return priority
 
 
 def check_on_demand(value: object) -> bool:

@@ -319,6 +319,9 @@ MOST_NAMES = 10_000
 MOST_FLEETS = 20
 MOST_COMPARISONS = 10_000
 
+#: Prefix of the field that names a setting whose damaged value a repair has replaced by that of app.conf, at what time.
+SETTING_RESET = "reset:"
+
 #: Largest number of findings that are kept for a dispatcher's log.
 MOST_SPOILED = 100
 

@@ -184,28 +184,26 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
     too_large = _NoError(413, f"a body must have {MOST_BYTES:,} bytes at most", {"Connection": "close"})
     if not length.isdecimal() or int(length[:19]) > MOST_BYTES:
         raise too_large
-    parts, size = [], 0
+    body = bytearray()  # a list of parts would be many times as large, if each part was a byte
     try:
         async with asyncio.timeout(BODY_S):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise _NoError(400, "the client closed the connection")
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > MOST_BYTES:
+                body += message.get("body", b"")
+                if len(body) > MOST_BYTES:
                     raise too_large
                 if not message.get("more_body"):
                     break
     except TimeoutError:
         raise _NoError(408, f"a body must be there within {BODY_S:g} s", {"Connection": "close"}) from None
-    body = b"".join(parts)
     if body:
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise _NoError(400, f"a body must be JSON: Content-Type: application/json, got: {kind[:100]!r}")
-        _check_json(body)
-    return body
+        _check_json(bytes(body))
+    return bytes(body)
 
 
 def _check_json(body: bytes) -> None:

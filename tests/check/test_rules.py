@@ -167,6 +167,7 @@ CASES = [
     ("reserve-too-large", fleet(reserves=("affinity_reserve keeps 4 slots free",)), "keeps 4 slots free"),
     ("settings-differ", fleet(settings=(Setting("rarity", "free", "free", "capacity"),)), "'capacity' in this"),
     ("settings-changed", fleet(settings=(Setting("rarity", "free", "capacity", "capacity"),)), "is 'free', changed"),
+    ("settings-damaged", fleet(settings=(Setting("rarity", "free", "free", "free", True),)), "the value of app.conf"),
 ]  # fmt: skip
 
 

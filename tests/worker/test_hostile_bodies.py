@@ -79,7 +79,9 @@ def test_a_small_body_takes_no_memory_of_a_worker(worker, redis_client, ledger, 
         with_body(body, "application/data", "bz2", task),
         with_body(body, "application/json", "utf-8", {**task, "compression": "bzip2"}),
         with_body(body, "application/json", "utf-8", {"compression": "bzip2"}),
-        with_body(body, "application/json", "utf-8", {**task, "compression": "bzip2", "expires": "2001-01-01T00:00:00"}),
+        with_body(
+            body, "application/json", "utf-8", {**task, "compression": "bzip2", "expires": "2001-01-01T00:00:00"}
+        ),
     ]
     for queue in ("pdf", "celery"):
         redis_client.lpush(queue, *hostile)

@@ -277,6 +277,19 @@ def settings_changed(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
+@rule_of_fleet
+def settings_damaged(fleet: Fleet) -> Iterator[Finding]:
+    for each in fleet.settings:
+        if each.is_damaged:
+            yield Finding(
+                "settings-damaged",
+                f"Another program deleted or overwrote affinity_{each.name} in Redis. A repair put the value of "
+                f"app.conf in force, {each.conf!r}: a change at run time is lost.",
+                f"Run `celery -A ... affinity settings set {each.name} VALUE` if it was changed at run time; otherwise "
+                f"`settings reset {each.name}`. Find the program that wrote to the fleet's keys.",
+            )
+
+
 RULES = (
     type_waits,
     left_to_celery,
@@ -295,4 +308,5 @@ RULES = (
     reserve_too_large,
     settings_differ,
     settings_changed,
+    settings_damaged,
 )

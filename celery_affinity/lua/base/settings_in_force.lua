@@ -126,6 +126,7 @@ function settings_in_force.change(given)
         local name, value = given[i], given[i + 1]
         local own = redis.call("HGET", key.conf, name)
         put(name, value ~= "" and value or own or nil)
+        redis.call("HDEL", key.settings, protocol.SETTING_RESET .. name)
     end
     return count_change()
 end

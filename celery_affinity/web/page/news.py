@@ -8,7 +8,8 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ...clock import SECOND_US
@@ -62,26 +63,30 @@ class News:
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more browser may open the stream of news: `MOST_VIEWERS` may."""
-        return self._viewers < MOST_VIEWERS
+    @contextmanager
+    def viewing(self) -> Iterator[bool]:
+        """Count a viewer. Yield False, and count nobody, if there are `MOST_VIEWERS` already.
+
+        Check and count are one step of the event loop: no other request comes between them.
+        """
+        is_admitted = self._viewers < MOST_VIEWERS
+        self._viewers += is_admitted
+        try:
+            yield is_admitted
+        finally:
+            self._viewers -= is_admitted
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield the history, and then the news, as server-sent events."""
-        self._viewers += 1
-        try:
-            self._start()
-            yield _event("history", json.dumps(list(self._history), allow_nan=False))
-            seen = 0  # the number of the news that are none yet
-            while True:
-                if seen != self._number:
-                    seen = self._number
-                    yield self._text
-                elif not await self._has_changed(seen):
-                    yield ": nothing new\n\n"
-        finally:
-            self._viewers -= 1
+        """Yield the history, and then the news, as server-sent events, to a viewer that is counted (`viewing`)."""
+        self._start()
+        yield _event("history", json.dumps(list(self._history), allow_nan=False))
+        seen = 0  # the number of the news that are none yet
+        while True:
+            if seen != self._number:
+                seen = self._number
+                yield self._text
+            elif not await self._has_changed(seen):
+                yield ": nothing new\n\n"
 
     async def _has_changed(self, seen: int) -> bool:
         try:

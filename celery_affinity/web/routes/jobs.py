@@ -16,6 +16,7 @@ from ...operate import values as values_of
 from ...operate.jobs import Change
 from ...operate.moving import Move
 from ...operate.values import Values
+from ...rules.numbers import LONGEST_S
 from ...server.fleet import WholeFleet
 from ..described import Error, errors, replies, with_more
 from ..replies import RefusedError, reply
@@ -24,6 +25,7 @@ from ..values import check
 from ..waits import WaitsForJobs
 
 _Limit = Annotated[int, Query(ge=1, le=MOST)]
+_Age = Annotated[float | None, Query(ge=0, le=LONGEST_S)]
 _Wait = Annotated[float, Query(ge=0, le=60)]
 
 
@@ -50,9 +52,9 @@ def add(api: APIRouter, site: Site) -> None:
         limit: _Limit = 100,
         cursor: str | None = None,
         stamp: str | None = None,
-        older_than_s: float | None = None,
+        older_than_s: _Age = None,
         key: str | None = None,
-        newer_than_s: float | None = None,
+        newer_than_s: _Age = None,
         argument: str | None = None,
         cohort: str | None = None,
     ) -> Response:

@@ -124,6 +124,12 @@ FAULTS = (
     ),
     Fault(
         "repair/repair_single_keys",
+        'return other and not string.find(other, "%S") and value or nil',
+        'return other == "" and value or nil',
+        "tests/server/test_settings_survive_repair.py::test_each_value_of_each_setting_survives_a_repair[valkey]",
+    ),
+    Fault(
+        "repair/repair_single_keys",
         "        rule.is_paused = pauses[type]\n",
         "",
         _TYPES + "test_what_holds_back_a_type_is_known_again[valkey-pause]",
