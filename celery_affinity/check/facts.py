@@ -115,6 +115,10 @@ class App:
     no_tenant: tuple[NoTenant, ...] = ()
 
 
+#: Share of `maxmemory` from which on workers are not asked: their replies need memory, and others publish meanwhile.
+REPLIES_BELOW = 0.95
+
+
 @dataclass(frozen=True)
 class Server:
     """The facts of a server. Sizes are in bytes.
@@ -143,6 +147,11 @@ class Server:
     clock_here_s: float = 0.0
     refused: str | None = None
     """Error of a server whose user may not ask: everything but schema and clock is unknown then."""
+
+    @property
+    def has_no_room_for_replies(self) -> bool:
+        """True if workers must not be asked: the server would refuse their replies, now or within a moment."""
+        return self.maxmemory > 0 and self.used >= REPLIES_BELOW * self.maxmemory
 
 
 @dataclass(frozen=True)

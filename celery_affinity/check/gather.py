@@ -110,11 +110,14 @@ def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) 
         return Facts(own, server, other_map=other_map)
 
     def fleet_of(its: App, where: AffinityChannel, one: Scheduler) -> Fleet:
-        return _fleet(app, its, None, where, one, one.reader, answers_within_s)
+        return _fleet(app, its, None, where, one, one.reader, answers_within_s, not_asked=None)
 
     others = dict(in_cohorts(own, channel, lambda name: _of_cohort(own, app, name), fleet_of))
     own = _of_cohort(own, app, channel.keys.cohort)
-    fleet = _fleet(app, own, connection, channel, scheduler, scheduler.reader, answers_within_s)
+    is_full = server.has_no_room_for_replies
+    used = f"the server uses {min(1.0, server.used / server.maxmemory):.0%} of its maxmemory" if is_full else None
+    where = None if is_full else connection
+    fleet = _fleet(app, own, where, channel, scheduler, scheduler.reader, answers_within_s, not_asked=used)
     fleets = [each.fleet for each in others.values()]
     ids = [None if each is None else {member.id for member in each.members} for each in fleets]
     elsewhere = None if None in ids else frozenset().union(*(each for each in ids if each))
@@ -153,6 +156,8 @@ def _fleet(
     scheduler: Scheduler,
     reader: Reader,
     answers_within_s: float,
+    *,
+    not_asked: str | None,
 ) -> Fleet:
     conf = _conf(app)
     report = Report(reader, conf.max_pending)
@@ -160,7 +165,6 @@ def _fleet(
     try:
         # All workers are on the broker of `default`, whatever their cohorts.
         answers = () if connection is None else answers_of_workers(app, connection, reader, answers_within_s)
-        not_asked = None
     except (ResponseError, OperationalError) as exc:
         if not isinstance(exc.__cause__ or exc, ResponseError):
             raise

@@ -8,6 +8,7 @@ from celery.exceptions import InvalidTaskError
 from celery.worker.state import revoked as revoked_tasks
 
 from ..callers.caller_events import SENDS_EVENTS, are_sent
+from ..callers.failure import words
 from ..client.first_try import Until, rules_in
 from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
@@ -16,6 +17,7 @@ from ..membership.held import is_claim, job_in
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
 from ..rules.rule_texts import texts_of_keys
+from ..server.passing import traceback_of
 from ..transport.consumed import WAIT
 from ..transport.inbox import Inbox
 from . import unclaimed
@@ -98,8 +100,12 @@ class ClaimedRequest(_Request):
         )
         try:  # a dispatcher tells the other callers
             self.task.backend.mark_as_failure(self.id, refusal, request=self._context)
-        except Exception:
-            logger.exception("Task %s[%s] is refused, but its failure could not be stored", self.name, self.id)
+        except Exception as exc:
+            logger.error(
+                "Task %s[%s] is refused, but its failure could not be stored: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
         raise refusal
 
     def _show_its_eta(self) -> None:

@@ -46,3 +46,4 @@ def install(worker: WorkController) -> None:
     app.steps["worker"].add(ClassesStep)
     app.steps["consumer"].add(CohortsStep if settings.cohorts else AffinityStep)
     remote_control.replace()
+    remote_control.keep_the_connection(app)

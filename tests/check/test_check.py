@@ -170,6 +170,20 @@ def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypa
             server.kill()
 
 
+def test_workers_are_not_asked_above_95_percent_of_maxmemory(new_app, monkeypatch):
+    asked = []
+    monkeypatch.setattr(gather_module, "answers_of_workers", lambda *_: asked.append(1) or ())
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
+        app = new_app(server.url)
+        for share, is_asked in ((0.80, True), (0.97, False), (2.0, False)):
+            asked.clear()
+            client.config_set("maxmemory", int(client.info("memory")["used_memory"] / share))
+            facts = gather(app, answers_within_s=0.2)
+            assert bool(asked) == is_asked, share
+            assert (facts.fleet.not_asked is None) == is_asked, share
+            assert ("remote-control" in {each.id for each in check(facts)}) != is_asked, share
+
+
 def test_another_transport_is_named_and_the_server_looked_at(valkey, redis_client):
     said, found = checked(valkey.url, "--no-fleet", app="tests.support.apps.ordinary", code=2, STOCK="1")
     assert "broker_transport is None" in said["transport"]

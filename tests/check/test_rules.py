@@ -168,6 +168,15 @@ CASES = [
 ]  # fmt: skip
 
 
+def test_workers_of_a_full_server_are_not_asked_and_the_cure_is_room():
+    facts = replace(server(used=960), fleet=replace(FLEET, answers=(), not_asked="96% of its maxmemory"))
+    (finding,) = [each for each in check(facts) if each.id == "remote-control"]
+    assert "were not asked (96% of its maxmemory, and would refuse their answers)" in finding.what
+    assert "Make room" in finding.todo
+    assert not server(used=940).server.has_no_room_for_replies
+    assert not server(used=940, maxmemory=0).server.has_no_room_for_replies
+
+
 def ids(facts):
     return [finding.id for finding in check(facts)]
 
