@@ -115,6 +115,14 @@ class App:
     no_tenant: tuple[NoTenant, ...] = ()
 
 
+@dataclass(frozen=True)
+class Stepped:
+    """A step of the server's clock: *size_s* s, above 0 for a step forward, *ago_s* before the check."""
+
+    size_s: float
+    ago_s: float
+
+
 #: Share of `maxmemory` from which on workers are not asked: their replies need memory, and others publish meanwhile.
 REPLIES_BELOW = 0.95
 
@@ -126,7 +134,7 @@ class Server:
     *kind*: "redis", "valkey", or another name that the server gives itself. *of_machine*: memory of the machine.
     *save*: the setting for snapshots, "" for none. *failing*: the file that could not be written last, a snapshot or
     the append-only file. *replicas*: the number of those that are connected. *clock_here_s*: lead of this host's clock
-    over the server's.
+    over the server's. *stepped*: the last step of the server's clock.
     """
 
     kind: str = "valkey"
@@ -145,6 +153,7 @@ class Server:
     clients: int = 1
     max_clients: int = 10_000
     clock_here_s: float = 0.0
+    stepped: Stepped | None = None
     refused: str | None = None
     """Error of a server whose user may not ask: everything but schema and clock is unknown then."""
 

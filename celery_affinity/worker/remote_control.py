@@ -88,7 +88,7 @@ def keep_the_connection(app: Celery) -> None:
         mailbox.node_cls = type(base.__name__, (ReplyingNode, base), {"__module__": base.__module__})
 
 
-class ReplyingNode(Node):  # type: ignore[misc]  # kombu has no types
+class ReplyingNode(Node):
     """A node of remote control that drops a reply which the server does not take.
 
     Celery would make the consumer of broadcasts again, which a full server refuses as well: the worker would lose its

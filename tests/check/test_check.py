@@ -269,6 +269,26 @@ def test_the_workers_of_a_fleet_that_has_just_begun_are_not_said_to_do_nothing(v
     assert "never" in next(each.what for each in check(facts) if each.id == "nobody-ticks")
 
 
+def test_last_step_of_the_servers_clock_is_shown_for_a_day(valkey, redis_client, new_app):
+    app, now_us = new_app(valkey.url), int(redis_client.time()[0]) * 1_000_000
+    for field, is_shown in (
+        (f"{now_us} 3600000000", True),
+        (f"{now_us + 3_600_000_000} -3600000000", True),
+        (f"{now_us - 86_401_000_000} 3600000000", False),
+        ("", False),
+        ("garbage", False),
+        (f"{now_us}", False),
+        (f"{'9' * 5000} {'9' * 5000}", False),
+        (b"\xff \xff", False),
+    ):
+        redis_client.hset(Keys().key("clock"), "stepped", field)
+        found = {each.id: each.what for each in check(gather(app, fleet=False))}
+        assert ("clock-stepped" in found) == is_shown, field
+    redis_client.delete(Keys().key("clock"))
+    redis_client.set(Keys().key("clock"), "another type")
+    assert "clock-stepped" not in {each.id for each in check(gather(app, fleet=False))}
+
+
 # -- the docs
 
 

@@ -19,6 +19,7 @@ from celery_affinity.check.facts import (
     Results,
     Server,
     Setting,
+    Stepped,
 )
 from celery_affinity.cli.check import exit_code
 from celery_affinity.rules.redis_keys import SCHEMA
@@ -114,6 +115,7 @@ CASES = [
     ("persistence-fails", server(failing="snapshot"), "its snapshot"),
     ("connections-nearly-full", server(clients=95, max_clients=100), "95 of at most 100"),
     ("clock-here", server(clock_here_s=-60.0), "60 s behind"),
+    ("clock-stepped", server(stepped=Stepped(-3600.0, 120.0)), "went back by 3,600 s, 2 min ago"),
     ("remote-control", fleet(answers=(), not_asked="no permission"), "no permission"),
     ("no-workers", fleet(members=(), answers=()), "'affinity'"),
     ("stock-worker", fleet(answers=(ANSWER, STOCK)), "stock@h consumes pdf with"),
