@@ -241,6 +241,8 @@ class Fleet:
     """Workers and jobs.
 
     *pending*: type -> number of pending jobs. *stock_messages*: queue -> number of messages in stock Celery's lists.
+    *oldest*: such a queue that no worker of ours serves -> words about its oldest message. *left_to_kombu*: those of
+    these queues that are not scheduled (``affinity_queues``). *more_lists*: whether not all queues were looked at.
     *unserved*: number of jobs published while no live worker served their type. *ticked_s*: time since the last tick of
     a dispatcher. *reserves*: sentences about those that leave no slot to their class. *not_asked*: the error, if the
     workers could not be asked. *full*: types whose bound is reached. *limits_in_use*: those patterns of this app's
@@ -255,6 +257,9 @@ class Fleet:
     members: tuple[Member, ...] = ()
     pending: Mapping[str, int] = field(default_factory=dict)
     stock_messages: Mapping[str, int] = field(default_factory=dict)
+    oldest: Mapping[str, str] = field(default_factory=dict)
+    left_to_kombu: frozenset[str] = frozenset()
+    more_lists: bool = False
     scheduled: int = 0
     dead: int = 0
     unserved: int = 0
