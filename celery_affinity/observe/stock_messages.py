@@ -136,8 +136,7 @@ class StockMessages:
         now_s = self._reader.now_us() / SECOND_US
         heads = [_header(raw) for name in queue.lists for raw in self._read(f"{self._prefix}{name}", -1, -1)]
         ages = [age for head in heads if head and (age := _age_s(head, now_s)) is not None]
-        tasks = [head.get("task") for head in heads if head]
-        task = next((name for each in tasks if (name := untrusted.text(each))), None)
+        task = next((name for head in heads if head and (name := _task_of(head))), None)
         return StockQueue(queue.queue, queue.lists, queue.messages, max(ages, default=None), task)
 
     def _read(self, name: str, first: int, last: int) -> list[bytes]:
@@ -174,7 +173,12 @@ def _task_in(raw: bytes, task_id: str) -> str | None:
     head = _header(raw)
     if head is None or task_id not in (head.get("id"), head.get("correlation_id")):
         return None
-    return untrusted.text(head.get("task")) or ""
+    return _task_of(head)
+
+
+def _task_of(head: dict[str, Any]) -> str:
+    name = untrusted.text(head.get("task")) or ""
+    return name if is_text(name) else ""
 
 
 def _age_s(head: dict[str, Any], now_s: float) -> float | None:

@@ -170,6 +170,22 @@ CASES = [
 ]  # fmt: skip
 
 
+def test_lists_of_queues_left_to_kombu_are_an_error_only_if_no_worker_that_answered_has_the_queue():
+    lists = {"stock_messages": {"mail": 2}, "left_to_kombu": frozenset({"mail"})}
+    (finding,) = check(fleet(**lists))
+    assert finding.id == "stock-messages"
+    assert "which affinity_queues leaves to kombu" in finding.what
+    assert ids(fleet(**lists, answers=(replace(ANSWER, queues=("pdf", "mail")),))) == []
+    assert ids(fleet(**lists, answers=(), not_asked="E")) == ["remote-control"]
+
+
+def test_list_that_no_worker_serves_is_named_with_its_oldest_message():
+    (finding,) = check(fleet(stock_messages={"celery": 2}, oldest={"celery": "shop.render"}))
+    assert "no worker serves it (the oldest: shop.render)" in finding.what
+    unsure = check(fleet(stock_messages={"celery": 2}, answers=(), not_asked="E"))
+    assert "no worker with this transport serves it" in unsure[0].what
+
+
 def test_workers_of_a_full_server_are_not_asked_and_the_cure_is_room():
     facts = replace(server(used=960), fleet=replace(FLEET, answers=(), not_asked="96% of its maxmemory"))
     (finding,) = [each for each in check(facts) if each.id == "remote-control"]

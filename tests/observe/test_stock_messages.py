@@ -124,7 +124,7 @@ def test_messages_of_anybody_break_no_report(redis_client, lists_of, message):
     found = messages(redis_client, lists_of())
     (one,) = found.unserved(())
     assert one.messages == 1
-    json.dumps([one.oldest_task, one.oldest_s], allow_nan=False)
+    json.dumps([one.oldest_task, one.oldest_s], allow_nan=False, ensure_ascii=False).encode()
     found.find("t", ())
 
 
