@@ -61,6 +61,7 @@ LEVELS = {
     "persistence-fails": Level.ERROR,
     "connections-nearly-full": Level.WARNING,
     "clock-here": Level.WARNING,
+    "clock-stepped": Level.WARNING,
     # the workers
     "remote-control": Level.WARNING,
     "no-workers": Level.WARNING,

@@ -7,6 +7,7 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
+from ..client.stock_lists_of import stock_lists_of
 from ..clock import SECOND_US
 from ..observe import cohorts
 from ..observe.as_json import as_json as as_json_of
@@ -27,7 +28,7 @@ _LIMIT = click.option("--limit", default=20, show_default=True, type=COUNT, help
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show types (pending, oldest wait, slots) and workers."""
     with fleet_of(ctx) as fleet:
-        found = cohorts.status(fleet, settings_of(ctx.obj.app).max_pending)
+        found = cohorts.status(fleet, settings_of(ctx.obj.app).max_pending, stock_lists_of(ctx.obj.app))
     say_down(found.down)
     show(found, text_of_status.status, json=as_json)
 
@@ -48,7 +49,7 @@ def explain(ctx: click.Context, task_id: str, with_values: bool, as_json: bool) 
     if hidden:
         raise click.UsageError(f"--values: {hidden}")
     with fleet_of(ctx) as fleet:
-        found = cohorts.explain(fleet, wanted)
+        found = cohorts.explain(fleet, wanted, stock_lists_of(ctx.obj.app))
         known = (
             fleet.ask(found.cohort or fleet.names[0], lambda one: values.arguments(one.reader, found))
             if with_values

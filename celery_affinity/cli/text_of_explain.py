@@ -25,6 +25,14 @@ _RULES = {
 
 def explanation(found: Explanation) -> str:
     """Return an explanation as a few lines."""
+    if found.in_list is not None:
+        return paragraph(
+            [
+                ("task", f"{found.id}  {found.task or ''}"),
+                ("state", f"no job: in stock Celery's list {found.in_list.list!r}"),
+                ("why", found.note or ""),
+            ]
+        )
     if found.state == "unknown":
         return f"task {printable(found.id)} is unknown: {found.note}"
     rows = [

@@ -10,12 +10,14 @@ from ..clock import SECOND_US
 from ..rules.protocol import SILENCE_COUNTS_US
 from ..rules.rows import number_of
 from ..rules.shared_settings import complete
+from ..rules.stock_lists import StockLists
 from ..server.reader import Reader
 from . import sentences
 from .job_row import read_jobs
 from .jobs import Job, settings_command, with_runs
 from .locality import Near, near
 from .preemption import Stop, Stopped, stopped_last, stops, why_none
+from .stock_messages import StockMessage
 from .waiting import Waiting
 from .why_it_waits import waiting_of
 
@@ -32,7 +34,7 @@ class Explanation(Job):
     hint of a job that waits. *stopped*: the last time that the job was stopped while it ran, for a tenant below its
     minimum. *stops*: of a running job, the order to stop it; of a pending job, the stops that are under way for its
     tenant and type. *why_no_stop*: why there are none, although its tenant is below its minimum and it has waited for
-    long enough.
+    long enough. *in_list*: the list of stock Celery that has the message of a task without a job.
     """
 
     since_s: float | None = None
@@ -42,6 +44,13 @@ class Explanation(Job):
     stops: list[Stop] = field(default_factory=list)
     near: Near | None = None
     why_no_stop: str | None = None
+    in_list: StockMessage | None = None
+
+
+def in_a_list(task_id: str, message: StockMessage, lists: StockLists) -> Explanation:
+    """Return where the message of a task without a job is, in a list of stock Celery, and why no worker takes it."""
+    note = sentences.in_a_list(message, is_scheduled=lists.schedules(message.queue), ingests=lists.ingests)
+    return Explanation(task_id, "unknown", task=message.task, note=note, in_list=message)
 
 
 def explain(reader: Reader, task_id: str) -> Explanation:

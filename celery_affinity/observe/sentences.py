@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .keyed.waiting import KeyWait
     from .overdue_slots import OverdueJob
     from .reserves import Reserved
+    from .stock_messages import StockMessage
     from .type_rules import Pause, TypeLimit
 
 # -- a job that a worker has, or that is not due
@@ -31,6 +32,33 @@ NO_TICKS = "no dispatcher ticks: start a worker, or `celery affinity dispatcher`
 def merged(others: int, merge_key: str | None) -> str:
     """Return that a job is a run of merged calls, *others* beside its first."""
     return f"merged with {others} other call(s) of {merge_key!r}"
+
+
+# -- a message in a list of stock Celery
+
+
+def in_a_list(message: "StockMessage", *, is_scheduled: bool, ingests: bool) -> str:
+    """Return why a message is in its list, and what to do. *ingests*: setting ``affinity_ingest``."""
+    where = f"its message is in stock Celery's list {message.list!r}: its producer does not have this transport"
+    if not is_scheduled:
+        return f"{where}, or left queue {message.queue!r} to kombu (affinity_queues), whose rules apply"
+    if not message.is_served:
+        return (
+            f"{where}, so `affinity=` had no effect, and no live worker of this fleet serves queue {message.queue!r}. "
+            f"{to_serve(message.queue)}"
+        )
+    if not ingests:
+        return f"{where}, and workers leave such messages to stock workers (affinity_ingest = False)"
+    return f"{where}. A worker takes it over within seconds; if it stays there, the workers' log says why"
+
+
+def to_serve(queue: str) -> str:
+    """Return what to do about messages in the list of a queue that nobody serves."""
+    return (
+        'Set broker_transport = "celery_affinity:Transport" in the producer, for its next calls. Workers take over '
+        f"the messages in the list once one of them serves the queue: -Q {queue}, or `celery -A ... control "
+        f"add_consumer {queue}`"
+    )
 
 
 # -- a dead letter

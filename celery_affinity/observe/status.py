@@ -17,6 +17,7 @@ from .keyed.tenants import TenantStatus, tenants
 from .pace import ComparedPace, paces
 from .recurring import stale_s
 from .reserves import reserved
+from .stock_messages import StockQueue
 from .trend import trends
 from .type_rules import Pause, limits_of, pauses
 from .type_status import TypeStatus, corrected, type_status, with_limit, with_pauses
@@ -82,7 +83,9 @@ class Status:
     of the last match of a recurring call, of the call for which that is longest ago; None without a match. *batches*:
     runs of merged calls since the cohort's first day. *refused*, *dropped*: by type, the jobs that were refused, or
     dropped, because the type was full (``affinity_max_pending``). *tenants*: those with a quota of their own, and those
-    with the most waiting jobs. *down*: why cohorts are not part of this, by name; None if all are.
+    with the most waiting jobs. *unserved_lists*: messages of producers without this transport, in lists that no live
+    worker serves; *more_lists*: whether there are more queues than those whose lists were looked at. *down*: why
+    cohorts are not part of this, by name; None if all are.
     """
 
     types: list[TypeStatus]
@@ -97,6 +100,8 @@ class Status:
     refused: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     tenants: list[TenantStatus] = field(default_factory=list)
+    unserved_lists: list[StockQueue] = field(default_factory=list)
+    more_lists: bool = False
     down: dict[str, str] | None = None
 
 

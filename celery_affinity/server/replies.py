@@ -7,6 +7,7 @@ from ..clock import SECOND_US
 from ..errors import QueueFull
 from ..log_limit import limited_logger
 from ..rules import encoding, lanes, new_job
+from ..rules.clock_step import ServerTime
 from ..rules.new_job import NewJob
 from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED, WAS_PREEMPTED
 from ..rules.rows import number_of, text_of
@@ -163,7 +164,7 @@ class Ticked(NamedTuple):
     """The reply to a tick. *next_due_s*: the time until a scheduled job, or a recurring call, is due; None: none is.
 
     *untold*: whether there are ends to be told (`Scheduler.announce`). *recurring*: whether there are recurring calls
-    to be made (`Scheduler.due`). *lists*: stock Celery's lists that hold messages.
+    to be made (`Scheduler.due`). *lists*: stock Celery's lists that hold messages. *time*: the server's, at the tick.
     """
 
     next_due_s: float | None
@@ -173,6 +174,7 @@ class Ticked(NamedTuple):
     untold: bool
     recurring: bool
     lists: list[str]
+    time: ServerTime
 
 
 class DueCall(NamedTuple):

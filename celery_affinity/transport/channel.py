@@ -6,6 +6,7 @@ parts: `connections`; `inbox` and `qos`, with which a worker reads; and `client.
 
 from typing import Any
 
+import redis
 from kombu import Queue
 from kombu.transport import redis as stock
 
@@ -15,6 +16,7 @@ from ..client.stamp import PROPERTY, Message, as_stock
 from ..log_limit import limited_logger
 from ..rules.cohorts import DEFAULT
 from ..rules.protocol import REVOKED_KEPT_S
+from ..server.passing import refuses_writes
 from . import queue_arguments
 from .inbox import InboxChannel
 
@@ -54,6 +56,24 @@ class AffinityChannel(InboxChannel, PublishingChannel):
             logger.warning("The server of cohort %r does not answer: perhaps nothing is revoked there: %s", name, why)
 
     # -- queues
+
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
+        """Bind a queue. A worker continues without a binding that a full server refuses, if no job needs it."""
+        try:
+            super()._queue_bind(exchange, routing_key, pattern, queue)
+        except (redis.ConnectionError, redis.ResponseError) as exc:
+            refused = refuses_writes(exc.__cause__ or exc)
+            if not (refused and self.is_a_workers and self._works_unbound(exchange, routing_key, pattern, queue)):
+                raise
+            logger.debug("The server takes no writes: queue %r is not bound again", queue)
+
+    def _works_unbound(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> bool:
+        """Return True if a binding exists already, or if only a reply to remote control could need it."""
+        if self.typeof(exchange).type == "fanout" or revokes.is_mailbox(queue):
+            return True
+        member = self.sep.join([routing_key or "", pattern or "", queue or ""])
+        with self.conn_or_acquire() as client:
+            return bool(client.sismember(self.keyprefix_queue % (exchange,), member))
 
     def _pending(self, queue: str) -> int:
         try:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import redis
 from kombu.transport import redis as stock
 
 from ..callers.failure import why_refused
@@ -9,6 +10,7 @@ from ..log_limit import limited_logger
 from ..membership.held import ACKED, REJECTED, UNSETTLED, is_claim
 from ..rules.unreadable import shown
 from ..server import received
+from ..server.passing import refuses_writes
 
 logger = limited_logger(__name__)
 
@@ -45,6 +47,15 @@ class QoS(stock.QoS):
     def holds(self, delivery_tag: str) -> bool:
         """Return whether a message from one of kombu's lists is neither acked nor rejected so far."""
         return delivery_tag in self._delivered and delivery_tag not in self._dirty
+
+    def restore_visible(self, *args: Any, **kwargs: Any) -> None:
+        """Requeue messages of dead stock workers. A server that takes no writes is asked again at the next interval."""
+        try:
+            super().restore_visible(*args, **kwargs)
+        except (redis.ConnectionError, redis.ResponseError) as exc:
+            if not refuses_writes(exc.__cause__ or exc):
+                raise
+            logger.debug("The server takes no writes: unacknowledged messages are restored later")
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
         try:

@@ -7,6 +7,7 @@ from celery.exceptions import InvalidTaskError
 from celery.worker.state import revoked as revoked_tasks
 
 from ..callers.caller_events import SENDS_EVENTS, are_sent
+from ..callers.failure import words
 from ..client.first_try import Until, rules_in
 from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
@@ -17,6 +18,7 @@ from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
 from ..rules.rule_texts import texts_of_keys
 from ..rules.untrusted import is_number, shape_of, text, whole
+from ..server.passing import traceback_of
 from ..transport.consumed import WAIT
 from ..transport.inbox import Inbox
 from . import unclaimed
@@ -108,8 +110,12 @@ class ClaimedRequest(_Request):
         )
         try:  # a dispatcher tells the other callers
             self.task.backend.mark_as_failure(self.id, refusal, request=self._context)
-        except Exception:
-            logger.exception("Task %s[%s] is refused, but its failure could not be stored", self.name, self.id)
+        except Exception as exc:
+            logger.error(
+                "Task %s[%s] is refused, but its failure could not be stored: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
         raise refusal
 
     def _show_its_eta(self) -> None:

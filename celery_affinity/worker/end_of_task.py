@@ -29,6 +29,7 @@ from ..membership.held import ACKED, EXPIRED, FAILED, IGNORED, RETURNED, REVOKED
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
 from ..rules.protocol import PREEMPTED
+from ..server.passing import traceback_of
 from ..server.received import LOST
 from .preempted import Preempted
 from .started_request import NotBegunError, StartedRequest, starting_if_it_may
@@ -131,8 +132,12 @@ class EndOfTask(StartedRequest):
     def on_timeout(self, soft: bool, timeout: float) -> Any:
         try:
             return super().on_timeout(soft, timeout)
-        except Exception:
-            logger.exception("Task %s[%s]: an action after its time limit failed", self.name, self.id)
+        except Exception as exc:
+            logger.error(
+                "Task %s[%s]: an action after its time limit failed: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
             if self.task.acks_late and not soft:
                 self._settle_after_a_timeout()
         finally:
@@ -166,10 +171,14 @@ class EndOfTask(StartedRequest):
         self._is_acked_at_its_end = terminated and self._reporting is not None and is_batch(job_in(self._tag))
         try:
             return super()._announce_revoked(reason, terminated, signum, expired)
-        except Exception:
+        except Exception as exc:
             if self._reporting is None:
                 raise  # the dispatcher, which tells ends without a worker, tells this one again
-            logger.exception("Task %s[%s] is revoked, but this could not be announced", self.name, self.id)
+            logger.error(
+                "Task %s[%s] is revoked, but this could not be announced: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
             self.acknowledge()  # else the job would come again and again, until the result backend works
             self._already_revoked = True
         finally:
@@ -221,8 +230,12 @@ def _ending_on_success(generated: Any) -> Any:
             return None if self._is_fenced else generated(self, failed__retval__runtime, **kwargs)
         except (WorkerShutdown, WorkerTerminate):
             raise
-        except (Exception, SystemExit):  # a SystemExit of a signal's handler would end a green pool's worker
-            logger.exception("Task %s[%s] has ended, but an action after its end failed", self.name, self.id)
+        except (Exception, SystemExit) as exc:  # a SystemExit of a signal's handler would end a green pool's worker
+            logger.error(
+                "Task %s[%s] has ended, but an action after its end failed: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
         finally:
             self._end(_failure_of(failed__retval__runtime))
 

@@ -59,3 +59,4 @@ def install(worker: WorkController) -> None:
     remote_control.replace()
     for name in _LOGGERS_OF_MESSAGES:
         limited_logger(name)
+    remote_control.keep_the_connection(app)

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 from celery.worker import state
 from celery.worker.request import Request
 
+from ..callers.failure import words
 from ..log_limit import limited_logger
 from ..membership.membership import Membership
+from ..server.passing import traceback_of
 from .following import Following
 from .seats import Seats
 
@@ -123,9 +125,11 @@ class RateLimits:
                 bucket.contents.remove(each)
                 try:
                     request.revoked()
-                except Exception:  # of a result backend, or of a signal's handler: the other jobs go on all the same
-                    logger.exception(
-                        "Cannot tell the caller of task %s[%s] that the task has expired", request.name, request.id
+                except Exception as exc:  # of a result backend, or of a signal's handler: the other jobs go on
+                    logger.error(
+                        "Cannot tell the caller of task %s[%s] that the task has expired: %s",
+                        *(request.name, request.id, words(exc)),
+                        exc_info=traceback_of(exc),
                     )
 
     def _return_what_is_recalled(self, bucket: "TokenBucket") -> None:

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from celery import Celery
 from celery.worker import control
+from kombu.exceptions import OperationalError
+from kombu.pidbox import Node
+from redis.exceptions import RedisError
 
+from ..callers.failure import words
 from ..client.bodies import raw_body
+from ..log_limit import limited_logger
 from ..membership.membership import Membership
 from ..observe import inspect_lists, locality
 from ..rules import worker_priority
@@ -22,6 +27,8 @@ from .step import AffinityStep
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
+
+logger = limited_logger(__name__)
 
 #: Largest number, of seconds or of tasks, that is accepted as a limit.
 _LARGEST = 1e9
@@ -79,6 +86,28 @@ def replace() -> None:
     control.control_command(variadic="task_id", args=[("signal", str)], signature="<signal> [id1 [id2 [... [idN]]]]")(
         terminate
     )
+
+
+def keep_the_connection(app: Celery) -> None:
+    """Make *app*'s workers outlast a refused reply to remote control. A class of nodes that a user set is kept."""
+    mailbox = app.control.mailbox
+    base = mailbox.node_cls
+    if not issubclass(base, ReplyingNode):
+        mailbox.node_cls = type(base.__name__, (ReplyingNode, base), {"__module__": base.__module__})
+
+
+class ReplyingNode(Node):
+    """A node of remote control that drops a reply which the server does not take.
+
+    Celery would make the consumer of broadcasts again, which a full server refuses as well: the worker would lose its
+    connection, and get no jobs until there is room.
+    """
+
+    def reply(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().reply(*args, **kwargs)
+        except (OperationalError, RedisError, OSError) as exc:
+            logger.warning("A reply to remote control is dropped: the server does not take it: %s", words(exc))
 
 
 def describe(state: State) -> Reply:

@@ -15,7 +15,9 @@ from celery.exceptions import Reject, TaskRevokedError, WorkerTerminate
 from celery.worker import state
 from celery.worker.state import active_requests, task_ready
 
+from ..callers.failure import words
 from ..log_limit import limited_logger
+from ..server.passing import traceback_of
 from ..server.received import LOST
 from . import runs
 from .cancelled_request import CancelledRequest
@@ -58,8 +60,12 @@ class StartedRequest(CancelledRequest):
             return
         try:
             self._accept(pid, time_accepted)
-        except Exception:
-            logger.exception("Task %s[%s] starts, but this could not be announced", self.name, self.id)
+        except Exception as exc:
+            logger.error(
+                "Task %s[%s] starts, but this could not be announced: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
         except BaseException as exc:
             if not forks(self._pool):
                 self._end(exc)  # the task does not run

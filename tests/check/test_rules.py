@@ -19,6 +19,7 @@ from celery_affinity.check.facts import (
     Results,
     Server,
     Setting,
+    Stepped,
 )
 from celery_affinity.cli.check import exit_code
 from celery_affinity.rules.redis_keys import SCHEMA
@@ -116,6 +117,7 @@ CASES = [
     ("persistence-fails", server(failing="snapshot"), "its snapshot"),
     ("connections-nearly-full", server(clients=95, max_clients=100), "95 of at most 100"),
     ("clock-here", server(clock_here_s=-60.0), "60 s behind"),
+    ("clock-stepped", server(stepped=Stepped(-3600.0, 120.0)), "went back by 3,600 s, 2 min ago"),
     ("remote-control", fleet(answers=(), not_asked="no permission"), "no permission"),
     ("no-workers", fleet(members=(), answers=()), "'affinity'"),
     ("stock-worker", fleet(answers=(ANSWER, STOCK)), "stock@h consumes pdf with"),
@@ -169,6 +171,31 @@ CASES = [
     ("settings-changed", fleet(settings=(Setting("rarity", "free", "capacity", "capacity"),)), "is 'free', changed"),
     ("settings-damaged", fleet(settings=(Setting("rarity", "free", "free", "free", True),)), "the value of app.conf"),
 ]  # fmt: skip
+
+
+def test_lists_of_queues_left_to_kombu_are_an_error_only_if_no_worker_that_answered_has_the_queue():
+    lists = {"stock_messages": {"mail": 2}, "left_to_kombu": frozenset({"mail"})}
+    (finding,) = check(fleet(**lists))
+    assert finding.id == "stock-messages"
+    assert "which affinity_queues leaves to kombu" in finding.what
+    assert ids(fleet(**lists, answers=(replace(ANSWER, queues=("pdf", "mail")),))) == []
+    assert ids(fleet(**lists, answers=(), not_asked="E")) == ["remote-control"]
+
+
+def test_list_that_no_worker_serves_is_named_with_its_oldest_message():
+    (finding,) = check(fleet(stock_messages={"celery": 2}, oldest={"celery": "shop.render"}))
+    assert "no worker serves it (the oldest: shop.render)" in finding.what
+    unsure = check(fleet(stock_messages={"celery": 2}, answers=(), not_asked="E"))
+    assert "no worker with this transport serves it" in unsure[0].what
+
+
+def test_workers_of_a_full_server_are_not_asked_and_the_cure_is_room():
+    facts = replace(server(used=960), fleet=replace(FLEET, answers=(), not_asked="96% of its maxmemory"))
+    (finding,) = [each for each in check(facts) if each.id == "remote-control"]
+    assert "were not asked (96% of its maxmemory, and would refuse their answers)" in finding.what
+    assert "Make room" in finding.todo
+    assert not server(used=940).server.has_no_room_for_replies
+    assert not server(used=940, maxmemory=0).server.has_no_room_for_replies
 
 
 def ids(facts):

@@ -18,7 +18,7 @@ TYPES = {"pdf": [1, 2]}
 class Asked:
     """The part of a site that news need: counts the questions, and answers as it is told."""
 
-    bounds = ()
+    bounds, lists = (), None
 
     def __init__(self):
         self.times, self.error, self.answers = 0, None, asyncio.Event()

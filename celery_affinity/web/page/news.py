@@ -19,6 +19,7 @@ from ...observe.as_json import as_json
 from ...observe.status import Report, Status
 from ...observe.type_metrics import metrics_of
 from ...rules.bounds import Bound
+from ...rules.stock_lists import StockLists
 from ...server.fleet import Asked, WholeFleet
 from ...server.scheduler import Scheduler
 from ..site import Site
@@ -122,7 +123,7 @@ class News:
 
     async def _look(self) -> None:
         try:
-            found = await self._site.with_fleet(_snapshot, self._site.bounds)
+            found = await self._site.with_fleet(_snapshot, self._site.bounds, self._site.lists)
         except Exception as exc:  # the broker is down, or says no: the page says so, and this goes on
             logger.debug("No news: %s", exc)
             self._is_gap = True
@@ -154,9 +155,9 @@ def _event(name: str, data: str) -> str:
     return f"event: {name}\ndata: {safe}\n\n"
 
 
-def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound]) -> dict[str, Any]:
+def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound], lists: StockLists) -> dict[str, Any]:
     asked = fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status())
-    status = cohorts.one_status(asked)
+    status = cohorts.with_unserved_lists(fleet, cohorts.one_status(asked), lists)
     upcoming, _ = cohorts.next_jobs(fleet, None, _NEXT)
     now_s = fleet.main.reader.now_us() / SECOND_US
     sample = _sample(status, now_s)
