@@ -46,7 +46,7 @@ FAULTS = (
     Fault("arrows/release", "if by == sequence then", "if true then"),
     Fault("arrows/release", "(ends.STATE_AFTER[how] or known.acked) and not", "ends.STATE_AFTER[how] and not"),
     Fault("jobs/no_rule", 'known, state or "done",', 'known, "done",'),
-    Fault("arrows/release", 'how == "unsettled"', "true"),
+    Fault("jobs/come_back", "elseif COUNTS_AS_DELIVERY[how]", "elseif how"),
     Fault("arrows/release", "come_back.bury(id, how, settings, why)", "come_back.bury(id, how, settings)"),
     Fault("arrows/release", 'ARGV[3] == "1" and', 'ARGV[3] ~= "" and'),
     Fault("arrows/release", "    if next(again) then\n        return true", "    if false then\n        return true"),

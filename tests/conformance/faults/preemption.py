@@ -49,7 +49,7 @@ FAULTS = (
         "arrows/release", "how, why = hooks.stopped(worker, id, fence, known, why)", "how, why = why, how", _AS_IT_WAS
     ),
     Fault("preemption/preemption", "    if ordered ~= fence then\n", "    if not ordered then\n", _LATER),
-    Fault("preemption/preemption", 'return "unsettled", ""', 'return "returned", ""', _NOT_ORDERED),
+    Fault("preemption/preemption", 'return "requeued", ""', 'return "returned", ""', _NOT_ORDERED),
     Fault("preemption/preemption", "math.min(tonumber(ran), protocol.LONGEST_RUN_US)", "tonumber(ran)", _NO_SENSE),
     Fault("preemption/preemption", '    redis.call("HINCRBY", key.job(id), "preemptions", 1)\n', "", _AS_IT_WAS),
     Fault("jobs/claims", "    if preemptions then\n", "    if false then\n", _AS_IT_WAS),
