@@ -34,9 +34,9 @@ def status(found: Status) -> str:
     )
     paused = "".join(f"\n{sentence(each)}" for each in found.pauses)
     tenants = f"\n\n{text_of_tenants.at_a_glance(found.tenants)}" if found.tenants else ""
-    return (
-        f"{types}\n\n{workers}{tenants}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}{paused}"
-    )
+    requeued = f" ({found.requeued} requeued, start again after a pause)" if found.requeued else ""
+    later = f"scheduled for later: {found.scheduled}{requeued}"
+    return f"{types}\n\n{workers}{tenants}\n\n{later}   dead letters: {found.dead}{paused}"
 
 
 def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:

@@ -233,8 +233,8 @@ class Callers(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A job that ended without a worker. *how*: "revoked", "expired", "dropped", or one of `dead_reasons.REASONS`; "" if
-    only the id can be read. Of a batch also "rejected", and "shared": its run has ended, calls do not know their result.
+    """A job that ended without a worker. *how*: "revoked", "expired", "dropped", or one of `dead_reasons.REASONS`; ""
+    if only the id can be read. Of a batch also "shared": its run has ended, calls do not know their result.
 
     *since_s*: the time since the end. *for_anyone*: whether an app that does not know the task tells the end as well.
     *message*: as kombu sent it, b"" if it is gone, None if it is large (`Reader.message_of`).

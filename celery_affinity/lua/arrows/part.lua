@@ -1,7 +1,7 @@
 -- part: claimed -> pending, for calls of a batch that its run cannot take. They are a batch of their own, in order, as
 -- old as the oldest of them, and as urgent as the most urgent, or as the batch was moved. It waits for no more calls;
--- others may join if nothing else is open, unless the batch had a pause: then its place in the lane is theirs. The primary, whose message the worker has, stays, and so do calls that have
--- ended.
+-- others may join if nothing else is open. After a batch that had a pause, no others join, and the new batch has the
+-- same place in the lane. The primary, whose message the worker has, stays, and so do calls that have ended.
 -- RETURNS {calls, unfilled}; calls: how many went; -1 if the batch is not the caller's. unfilled: as `fill` returns it.
 -- Cost: O(calls given), about 5 µs for each, and that of `fill`.
 

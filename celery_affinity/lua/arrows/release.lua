@@ -1,7 +1,8 @@
 -- release: claimed -> ended, and a slot is free again. The reply carries the next job for the slot, which so costs no
 -- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, and counts one more
--- delivery; so does one whose run was aborted, after a pause. One that its task requeues counts one more requeue. A job that the worker returns without having started it, or that it stopped for another tenant, is pending
--- again, and counts none. A call that is repeated gets the jobs of the first reply once more.
+-- delivery; so does a job whose run was aborted, after a pause. A job that its task requeued counts one more requeue,
+-- and has a pause, too. A job that the worker returns without having started it, or that it stopped for another tenant,
+-- is pending again, and counts none. A call that is repeated gets the jobs of the first reply once more.
 -- RETURNS {unfilled, facts, message, ...}; unfilled: as `fill` returns it. Facts and messages are those of the worker's
 -- next jobs, if it gets them inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.

@@ -38,8 +38,8 @@ end
 -- job; else false or nil. RETURNS the fencing number, the number of deliveries before, the time at which the job
 -- expires, whether the job had a row, whether it was moved, and how often it was stopped; of a job that had a pause
 -- also its enqueue time, and how often it was requeued. nil for a job that has expired: it occupies no slot, and its
--- fencing number is nobody's. Of a job that was never claimed or moved, and does not expire, all this is known without a
--- read.
+-- fencing number is nobody's. Of a job that was never claimed or moved, and does not expire, all this is known
+-- without a read.
 function claims.grant(id, type, worker, view, by)
     local fence = string.format("%d", redis.call("INCR", key.fence))
     local new_fields

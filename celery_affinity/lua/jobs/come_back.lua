@@ -1,6 +1,6 @@
 -- come_back: a job leaves its slot without having been done: it is pending again, ends, or becomes a dead letter. After
 -- a requeue that its task asked for, and after a run that a time limit or the loss of its pool process ended, a pause
--- comes first: the job is scheduled until the end of the pause (field `rank`), which then decides its place in its lane.
+-- comes first: the job is scheduled until the end of the pause (field `rank`), which then orders the job in its lane.
 local FIRST_PAUSE_US = 1000000
 local MOST_DOUBLED = 20 -- times: 12 days
 
@@ -15,8 +15,8 @@ function come_back.drop(worker, id)
     hooks.free(id, type, is_limited, rules, name)
 end
 
--- Counts one more pause of a job, which is in no lane and no slot. RETURNS the length of the pause, µs: 0, 1, 2, 4 ... s,
--- at most `requeue_delay_max_us`.
+-- Counts one more pause of a job, which is in no lane and no slot. RETURNS the length of the pause, µs: 0, 1, 2, 4, 8 s
+-- and so on, at most `requeue_delay_max_us`.
 local function next_pause(id, settings)
     local number = texts.count(redis.call("HGET", key.job(id), "pauses")) + 1
     redis.call("HSET", key.job(id), "pauses", number)

@@ -115,8 +115,8 @@ def part(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, n
 
     *fence*: the number of the caller's claim of the batch. The call whose message the worker has stays, and so do those
     that have ended. The new batch has the best mode and priority of its calls, or those to which the batch was moved;
-    it waits for no more of them, and is open for others if nothing else is, unless the batch had a pause. Return how many calls went; -1 if the batch
-    is not the caller's.
+    it waits for no more of them, and is open for others if nothing else is, unless the batch had a pause. Return how
+    many calls went; -1 if the batch is not the caller's.
     """
     batch = cohort.jobs.get(batch_id)
     if batch is None or not batches.is_its_own(cohort, batch, fence):
