@@ -228,3 +228,28 @@ def test_a_claim_with_a_damaged_rank_is_as_old_as_its_job(fleet):
     fleet.scheduler.client.hset(fleet.scheduler.keys.key("job", "job"), "rank", "5 x")
     (claim,) = end(fleet, claim, "unsettled")
     assert (claim.job_id, claim.deliveries) == ("job", 1)
+
+
+def test_a_repair_gives_a_paused_job_the_end_of_its_pause_back(fleet):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    run_until_paused(fleet)
+    fleet.scheduler.client.zadd(fleet.scheduler.keys.key("scheduled"), {"job": 3e18})
+    fleet.scheduler.repair()
+    assert after(fleet, 0.5) == []
+    assert [claim.job_id for claim in after(fleet, 0.5)] == ["job"]
+
+
+def test_a_repair_finds_nothing_amiss_in_jobs_that_wait_after_a_pause(fleet):
+    fleet.join("worker", "pdf", slots=4)
+    fleet.publish("job", "pdf")
+    for job, rules in (("keyed!", "key=o limit=1"), ("ordered!", "key=p limit=1 order=1"), ("call+", MERGING)):
+        fleet.publish(job, "pdf", rules=rules)
+    held = fleet.inbox("worker")
+    for number in range(4):
+        fleet.publish(f"busy-{number}", "pdf", priority=10)
+    fleet.scheduler.advance(1)
+    fleet.end("worker", *held, outcome="requeued")
+    assert [fleet.state(claim.job_id) for claim in held] == ["pending"] * 4
+    assert fleet.scheduler.repair(thorough=True, says_only=True) == []
+    assert fleet.scheduler.repair() == []

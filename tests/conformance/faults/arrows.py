@@ -32,9 +32,7 @@ FAULTS = (
         "tests/server/test_life_of_a_worker.py::test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way",
     ),
     Fault("arrows/heartbeat", "workers.stall(worker)", ""),
-    Fault(
-        "arrows/heartbeat", "come_back.put(worker, id, false, settings)", "come_back.put(worker, id, true, settings)"
-    ),
+    Fault("arrows/heartbeat", 'put(worker, id, "returned", settings)', 'put(worker, id, "unsettled", settings)'),
     Fault("arrows/heartbeat", "elseif workers.resume(worker) then", "elseif not workers.resume(worker) then"),
     Fault("arrows/recover", "gone and 0 or 1", "0"),
     Fault("arrows/recover", "gone and 0 or 1", "gone and 1 or 0"),
@@ -58,7 +56,7 @@ FAULTS = (
     Fault("arrows/replay", '"reason", "why",', '"reason",'),
     Fault("arrows/replay", 'state == "dead" and ', ""),
     Fault("arrows/replay", 'redis.call("EXISTS", key.message(id)) == 1', "true"),
-    Fault("arrows/replay", '"stamps", "deliveries")', '"stamps")'),
+    Fault("arrows/replay", '"stamps", "deliveries", ', '"stamps", '),
     Fault("arrows/replay", "hooks.wait(id, type, lane, call.now)", "hooks.wait(id, type, lane, '1')"),
     Fault("arrows/replay", "fill.fill(types,", "fill.fill({},"),
     Fault("arrows/replay", "find_by.fade(id, stamps, expires)", ""),
@@ -77,7 +75,7 @@ FAULTS = (
     Fault("arrows/sync", "= claims.is_unread(worker, id)", "= not draining and claims.is_unread(worker, id), 0"),
     Fault("arrows/sync", "looked_at == protocol.MOST_MOVES or ", ""),
     Fault("arrows/sync", " or bytes > protocol.MOST_BYTES then", " then"),
-    Fault("arrows/sync", "come_back.put(worker, id, false, settings)", "come_back.put(worker, id, true, settings)"),
+    Fault("arrows/sync", 'put(worker, id, "returned", settings)', 'put(worker, id, "unsettled", settings)'),
     Fault("arrows/sync", "settings.revision, call.now_us,", "settings.revision, 0,"),
     Fault("arrows/join", "    lookahead.ask(worker, types,", "    type(worker, types,"),
     Fault("arrows/join", 'key.joined, "NX", call.now', "key.joined, call.now"),
