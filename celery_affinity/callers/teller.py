@@ -138,6 +138,9 @@ def why(ending: Ending) -> Exception:
     if ending.how == "rejected":
         exc = Reject("the run of this call was rejected")
         return exc
+    if ending.how == "max_requeues":
+        exc = Reject("Given up: the task requeued it more often than affinity_max_requeues allows")
+        return exc
     exc = WorkerLostError(
         "The worker that ran it died, and the task had been acknowledged: it is not run again"
         if ending.how == "lost"

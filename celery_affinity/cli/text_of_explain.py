@@ -52,6 +52,7 @@ def explanation(found: Explanation) -> str:
             if found.deliveries
             else []
         ),
+        *([("requeued", f"{many(found.requeues, 'time')}, as its task asked")] if found.requeues else []),
         *([("stopped", _stopped(found.stopped))] if found.stopped else []),
         *[("preempting" if found.waiting else "stops", _stop(each, found)) for each in found.stops],
         *([("preempting", found.why_no_stop)] if found.why_no_stop else []),
@@ -109,6 +110,8 @@ def _stop(stop: Stop, found: Explanation) -> str:
 
 
 def _waits_for(found: Explanation) -> str:
+    if found.paused_until_s is not None:
+        return f"the end of its pause at {moment(found.paused_until_s)}"
     if found.patient_until_s is None:
         return "the next tick of a dispatcher" if found.due_s is None else moment(found.due_s)
     return f"more calls until {moment(found.patient_until_s)}"

@@ -36,7 +36,8 @@ def status(found: Status) -> str:
     paused = "".join(f"\n{sentence(each)}" for each in found.pauses)
     lists = f"\n\n{_unserved_lists(found)}" if found.unserved_lists else ""
     tenants = f"\n\n{text_of_tenants.at_a_glance(found.tenants)}" if found.tenants else ""
-    counts = f"scheduled for later: {found.scheduled}   dead letters: {found.dead}"
+    requeued = f" ({found.requeued} requeued, start again after a pause)" if found.requeued else ""
+    counts = f"scheduled for later: {found.scheduled}{requeued}   dead letters: {found.dead}"
     return f"{types}\n\n{workers}{tenants}{lists}\n\n{counts}{paused}"
 
 

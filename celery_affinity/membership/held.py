@@ -8,12 +8,14 @@ from typing import Any, Protocol
 from ..clock import SECOND_US
 from ..rules.protocol import PREEMPTED
 
-#: Outcomes of a message. After the last three the job is pending again. UNSETTLED counts as a delivery, RETURNED and
-#: PREEMPTED, of a task that was stopped for another tenant's, as none.
+#: Outcomes of a message. UNSETTLED and ABORTED (a time limit, or the loss of its pool process, ended the run) count as
+#: a delivery, REQUEUED (the task asked for another run) as a requeue; RETURNED, and PREEMPTED, of a task that was
+#: stopped for another tenant's, as neither. After ABORTED and REQUEUED a pause comes before the next run.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
+ABORTED, REQUEUED = "aborted", "requeued"
 
-#: The outcomes after which the job is pending again.
-WAITS_AGAIN = (UNSETTLED, RETURNED, PREEMPTED)
+#: The outcomes after which the job waits again.
+WAITS_AGAIN = (UNSETTLED, ABORTED, REQUEUED, RETURNED, PREEMPTED)
 
 #: Ends of a job whose message was acked, except a good end. IGNORED: the task alone knows whether it succeeded.
 FAILED, REVOKED, EXPIRED, IGNORED = "failed", "revoked", "expired", "ignored"

@@ -105,6 +105,7 @@ def one_status(asked: Asked[S]) -> S | Status:
         dropped=_sums(each.dropped for each in every),
         tenants=all_of(lambda each: each.tenants),
         down=dict(asked.down) or None,
+        requeued=sum(each.requeued for each in every),
     )
 
 

@@ -13,7 +13,7 @@ from ..rules.shared_settings import complete
 from ..rules.stock_lists import StockLists
 from ..server.reader import Reader
 from . import sentences
-from .job_row import read_jobs
+from .job_row import JobRow, read_jobs
 from .jobs import Job, settings_command, with_runs
 from .locality import Near, near
 from .preemption import Stop, Stopped, stopped_last, stops, why_none
@@ -76,7 +76,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     settings = complete(reader.hash("settings"))
     if job.state == "scheduled":
         since_us = since_us if run.patient_us is not None else run.published_us or since_us
-        note = _missed_ticks(reader, now_us)
+        note = _missed_ticks(reader, now_us) or _pause_of(run, now_us)
     elif claim is not None:
         since_us = claim.since_us
     elif job.has_ended:
@@ -93,7 +93,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     facts = {**vars(job), "note": note}
     ordered = stops(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else []
     is_due = waiting is not None and waiting.goes_first and not waiting.kept_back
-    is_due = is_due and now_us - run.enqueued_us >= int(settings["preemption_delay_us"])
+    is_due = is_due and now_us - run.lane.enqueued_us >= int(settings["preemption_delay_us"])
     return Explanation(
         **facts,
         since_s=since_us / SECOND_US,
@@ -104,6 +104,13 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         stops=ordered,
         why_no_stop=why_none(reader) if is_due and not ordered else None,
     )
+
+
+def _pause_of(run: JobRow, now_us: int) -> str | None:
+    """Return when a scheduled job starts again that was requeued, or whose run was ended; None for any other job."""
+    if run.paused_until_us is None:
+        return None
+    return sentences.waits_out_a_pause(run.requeues, run.deliveries, (run.paused_until_us - now_us) / SECOND_US)
 
 
 def _missed_ticks(reader: Reader, now_us: int) -> str | None:

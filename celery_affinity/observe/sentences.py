@@ -34,6 +34,16 @@ def merged(others: int, merge_key: str | None) -> str:
     return f"merged with {others} other call(s) of {merge_key!r}"
 
 
+def waits_out_a_pause(requeues: int, deliveries: int, left_s: float) -> str:
+    """Return when a job starts again whose task requeued it, or whose run was ended, and how often that happened."""
+    times = [
+        f"{what} {number} {'time' if number == 1 else 'times'}"
+        for what, number in (("requeued", requeues), ("came back unfinished", deliveries))
+        if number
+    ]
+    return f"{', '.join(times) or 'came back'}, starts again in {max(0.0, left_s):,.0f} s"
+
+
 # -- a message in a list of stock Celery
 
 

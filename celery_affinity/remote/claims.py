@@ -26,7 +26,7 @@ _MOST_SIGNS = 100
 #: Field of a job's row -> whether `JobRow` has it, too.
 _FIELDS = (
     *("state", "worker", "fence", "type", "task", "name", "acked", "started", "claimed", "enqueued", "lane"),
-    *("deliveries", "rules", "expires", "stamps", "primary", "moved"),
+    *("deliveries", "requeues", "rules", "expires", "stamps", "primary", "moved"),
 )
 
 
@@ -132,7 +132,8 @@ def _again(reader: Reader, numbers: Sequence[tuple[str, str]]) -> list[Claim]:
         if row.state == "claimed" and its.number in numbers:
             urgency = (row.lane.on_demand, row.lane.priority) if its.is_moved else None
             message = its.message(reader)
-            claim = Claim(*its.number, row.type, row.deliveries, row.enqueued_us, message, its.expires_us, urgency)
+            facts = (*its.number, row.type, row.deliveries, row.enqueued_us)
+            claim = Claim(*facts, message, its.expires_us, urgency, requeues=row.requeues)
             found.append(claim)
     return found
 

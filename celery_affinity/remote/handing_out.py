@@ -49,6 +49,7 @@ class HandedOut:
     args: list[Any]
     kwargs: dict[str, Any]
     deliveries: int
+    requeues: int
     retries: int
     waited_s: float
     expires_in_s: float | None
@@ -111,6 +112,7 @@ def _job(scheduler: Scheduler, app: Celery, claim: Claim, now_us: int) -> Handed
         args,
         kwargs,
         claim.deliveries,
+        claim.requeues,
         retries,
         max(0, now_us - claim.enqueued_us) / SECOND_US,
         None if claim.expires_us is None else max(0, claim.expires_us - now_us) / SECOND_US,

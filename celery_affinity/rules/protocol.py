@@ -94,6 +94,9 @@ PREEMPTED = "preempted"
 #: First letters of the last word of what a worker reads of a job that was stopped before; then how often.
 WAS_PREEMPTED = "preempted:"
 
+#: First letters of a word of what a worker reads of a job that its task requeued before; then how often.
+WAS_REQUEUED = "requeued:"
+
 #: Longest time, µs, that a stopped job is believed to have had its slot: 31 years.
 LONGEST_RUN_US = 10**15
 

@@ -93,7 +93,13 @@ class Settings:
     worker_priority: int = _setting(0, worker_priority.check)
     """Priority of this app's workers for ``affinity_placement = "weighted"``; ``--affinity-priority`` overrides it."""
     max_deliveries: int = _shared(20, checks.COUNT)
-    """Number of failed deliveries after which a job is a dead letter: its worker died, or gave the job back unacked."""
+    """Number of failed deliveries after which a job is a dead letter: its worker or its pool process died, or a hard
+    time limit ended its run unacked."""
+    max_requeues: int = _shared(1000, checks.COUNT_OR_0)
+    """Number of requeues (``Reject(requeue=True)``) of a job. The next one makes the job a dead letter."""
+    requeue_delay_max: float = _shared(60, checks.SECONDS_OR_0, in_us=True)
+    """Longest pause in seconds before a job runs again that was requeued, or whose run a hard time limit or the loss
+    of its pool process ended: the pauses are 0, 1, 2, 4, 8 ... s. 0: no pauses."""
     dead_max: int = _shared(10_000, checks.COUNT_OR_0)
     """Largest number of dead letters. Beyond it the oldest are deleted."""
     keep: float = _shared(

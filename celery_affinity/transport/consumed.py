@@ -35,8 +35,7 @@ def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
         properties["priority"] = clamped(priority, 0, MAX_PRIORITY, 0)  # as it counted when it was published
     information = properties["delivery_info"] = properties.get("delivery_info") or {}
     # Stock Celery's own mark stays: a message that kombu restored came from a list.
-    has_run = claim.deliveries > 0 or claim.preemptions > 0
-    information["redelivered"] = has_run or information.get("redelivered") is True
+    information["redelivered"] = claim.has_run or information.get("redelivered") is True
     if claim.preemptions:
         properties[PREEMPTIONS] = claim.preemptions
     if not information.get("exchange"):

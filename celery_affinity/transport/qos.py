@@ -7,7 +7,7 @@ from kombu.transport import redis as stock
 
 from ..callers.failure import why_refused
 from ..log_limit import limited_logger
-from ..membership.held import ACKED, REJECTED, UNSETTLED, is_claim
+from ..membership.held import ACKED, REJECTED, REQUEUED, UNSETTLED, is_claim
 from ..rules.unreadable import shown
 from ..server import received
 from ..server.passing import refuses_writes
@@ -39,7 +39,7 @@ class QoS(stock.QoS):
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         if is_claim(delivery_tag):
-            self._settle(delivery_tag, UNSETTLED if requeue else REJECTED)
+            self._settle(delivery_tag, REQUEUED if requeue else REJECTED)
         else:
             super().reject(delivery_tag, requeue=requeue)
             self.channel.resume_lists()
@@ -71,4 +71,6 @@ class QoS(stock.QoS):
             reporting = inbox.reporting_of(delivery_tag)
             held = reporting.claims.find(delivery_tag)
             is_refused = held is not None and held.request is None
+            if outcome == REQUEUED and not is_refused:
+                outcome = UNSETTLED  # `EndOfTask` knows better whether the task asked for that
             reporting.settle(delivery_tag, outcome, why_refused() if is_refused else "")

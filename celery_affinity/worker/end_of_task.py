@@ -18,6 +18,7 @@ from celery.app.task import Task
 from celery.concurrency.base import BasePool
 from celery.exceptions import Reject, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
+from celery.worker import state
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from redis.exceptions import RedisError
 
@@ -25,7 +26,7 @@ from ..callers.chord_parts import ChordIsClaimedError, count_what_is_stored
 from ..callers.failure import error_of, is_ignored, words
 from ..client.accepted_work import tells_an_end
 from ..log_limit import limited_logger
-from ..membership.held import ACKED, EXPIRED, FAILED, IGNORED, RETURNED, REVOKED, job_in
+from ..membership.held import ABORTED, ACKED, EXPIRED, FAILED, IGNORED, REQUEUED, RETURNED, REVOKED, job_in
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
 from ..rules.protocol import PREEMPTED
@@ -98,11 +99,14 @@ class EndOfTask(StartedRequest):
             self._reporting.settle(self._tag, RETURNED)
         elif self._reporting is not None and is_ignored(exc_info, Preempted):
             self._stop_by_itself(self._reporting)
+        elif self._reporting is not None and isinstance(error, Reject) and error.requeue:
+            self._reporting.settle(self._tag, REQUEUED)
         try:
             if _LEAVES_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:
                 self._tell_the_first_caller(error)
             return None if self._is_fenced else super().on_failure(exc_info, *args, **kwargs)
         except (MemoryError, *LOST):
+            self._abort()
             raise
         except Exception:
             self.reject(requeue=False)  # the job would come again, and fail in the same way
@@ -111,7 +115,7 @@ class EndOfTask(StartedRequest):
             self._end(exc_info)
 
     def _stop_by_itself(self, reporting: Reporting) -> None:
-        """Give back the job of a task that raised `Preempted`. It counts as a delivery if nobody had asked for it."""
+        """Give back the job of a task that raised `Preempted`. It counts as a requeue if nobody had asked for it."""
         held = reporting.claims.find(self._tag)
         if held is None or held.outcome == ACKED:
             logger.warning(
@@ -119,6 +123,7 @@ class EndOfTask(StartedRequest):
                 *(self.name, self.id),
             )
         elif held.stops_at_s is None:
+            reporting.settle(self._tag, REQUEUED)
             self.reject(requeue=True)
         else:
             reporting.settle(self._tag, PREEMPTED)
@@ -142,7 +147,18 @@ class EndOfTask(StartedRequest):
                 self._settle_after_a_timeout()
         finally:
             if not soft:
+                self._abort()
                 self._end(TimeLimitExceeded(timeout))
+
+    def reject(self, requeue: bool = False) -> None:
+        if requeue:
+            self._abort()
+        super().reject(requeue)
+
+    def _abort(self) -> None:
+        """Have a pause come before the next run of a job that is not settled, unless the run ends with its worker."""
+        if self._reporting is not None and not state.should_terminate:
+            self._reporting.settle(self._tag, ABORTED)
 
     def _settle_after_a_timeout(self) -> None:
         """Ack or reject as Celery does once the result is stored: the storing failed."""
@@ -236,6 +252,7 @@ def _ending_on_success(generated: Any) -> Any:
                 *(self.name, self.id, words(exc)),
                 exc_info=traceback_of(exc),
             )
+            self._abort()
         finally:
             self._end(_failure_of(failed__retval__runtime))
 

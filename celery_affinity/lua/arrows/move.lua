@@ -19,8 +19,8 @@ function arrows.move(ARGV)
 
     -- Moves job `id` if it waits. RETURNS its state, and its type if it is pending.
     local function move(id)
-        local state, type, lane, enqueued, deliveries, patient, rules, name = unpack(redis.call("HMGET", key.job(id),
-            "state", "type", "lane", "enqueued", "deliveries", "patient", "rules", "name"))
+        local state, type, lane, enqueued, deliveries, patient, rules, name, rank = unpack(redis.call("HMGET",
+            key.job(id), "state", "type", "lane", "enqueued", "deliveries", "patient", "rules", "name", "rank"))
         if state ~= "pending" and state ~= "scheduled" then
             return state
         elseif not spoiled.can_wait(type, lane, enqueued, deliveries) then
@@ -36,7 +36,7 @@ function arrows.move(ARGV)
         redis.call("HSET", key.job(id), "type", its_type, "lane", its_lane, "moved", 1)
         redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`
         if state == "pending" then
-            hooks.wait(id, its_type, its_lane, enqueued)
+            hooks.wait(id, its_type, its_lane, lanes.order(enqueued, rank))
         end
         local row = { state = state, type = type, rules = rules, name = name, patient = patient }
         hooks.of(id).is_moved(id, row, its_type, its_lane)

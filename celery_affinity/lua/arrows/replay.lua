@@ -25,7 +25,7 @@ function arrows.replay(ARGV)
             redis.call("ZREM", key.untold, id)
             find_by.fade(id, stamps, expires)
             redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
-                "stamps", "deliveries")
+                "stamps", "deliveries", "requeues", "pauses", "rank")
             redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now)
             hooks.wait(id, type, lane, call.now)
             types[#types + 1] = type

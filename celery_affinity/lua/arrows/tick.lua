@@ -34,15 +34,15 @@ end
 
 -- Has a job wait whose time has come. `row`: what it says of the job. Adds its type to `types`.
 local function promote(id, row, types, settings)
-    local type, lane, enqueued, deliveries, patient = unpack(row)
+    local type, lane, enqueued, deliveries, patient, rank = unpack(row)
     if not spoiled.can_wait(type, lane, enqueued, deliveries) then
         redis.call("ZREM", key.scheduled, id)
         types[#types + 1] = come_back.set_aside(id, "scheduled", settings)
         return
     end
     types[#types + 1] = type
-    if patient or not hooks.of(id).is_due(id, type, lane, enqueued) then
-        hooks.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
+    if patient or rank or not hooks.of(id).is_due(id, type, lane, enqueued) then
+        hooks.wait(id, type, lane, lanes.order(enqueued, rank)) -- first: what it meets may be spoiled
         redis.call("HSET", key.job(id), "state", "pending")
         redis.call("ZREM", key.scheduled, id)
     end
@@ -54,10 +54,10 @@ end
 -- Has the jobs wait whose time has come. RETURNS how many were due.
 local function promote_due(types, settings)
     local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", call.now, "LIMIT", 0, protocol.MOST_MOVES)
-    local in_time = {} -- these go after those that have waited for more calls: they join what waits
+    local in_time = {} -- these go after those that have waited for more calls, or for a pause: they join what waits
     for _, id in ipairs(due) do
-        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "patient")
-        if row[5] then
+        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "patient", "rank")
+        if row[5] or row[6] then
             promote(id, row, types, settings)
         else
             in_time[#in_time + 1] = { id, row }

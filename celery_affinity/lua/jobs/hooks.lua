@@ -32,6 +32,14 @@ function hooks.wait(id, type, lane, enqueued, fresh, heads)
     end
 end
 
+-- A pause begins before the next run of job `id` of `type`, which is in no lane and no slot.
+function hooks.pauses(id, type)
+    hooks.of(id).is_paused(id)
+    if marks.has_key(id) then
+        keyed.keep_for(id, type)
+    end
+end
+
 -- Removes a job that waits from where it waits.
 function hooks.leave(id, type, lane)
     hooks.of(id).leaves(id, type)

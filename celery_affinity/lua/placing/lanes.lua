@@ -24,6 +24,12 @@ function lanes.is_one(lane)
     return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
 
+-- RETURNS the time, as a text, by which a job is ordered in its lane: the end of its last pause (field `rank`), else
+-- its enqueue time.
+function lanes.order(enqueued, rank)
+    return rank and #rank <= protocol.LONGEST_NUMBER and string.find(rank, "^%d+$") and rank or enqueued
+end
+
 -- RETURNS where the head of `lane` begins and ends in `heads`, its enqueue time, and its id; nil if the lane has no
 -- head. An id may look like the name of a lane: no time follows it.
 local function find(heads, lane)

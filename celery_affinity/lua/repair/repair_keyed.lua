@@ -8,11 +8,11 @@ local function row_of(id)
     if not marks.has_key(id) then
         return nil
     end
-    local rules, state, type, lane, enqueued, name, worker =
-        derived.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker")
+    local rules, state, type, lane, enqueued, name, worker, rank =
+        derived.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker", "rank")
     local its_keys = rule_texts.keys(rules)
     return its_keys[1] and {
-        keys = its_keys, state = state, type = type, lane = lane, enqueued = enqueued,
+        keys = its_keys, state = state, type = type, lane = lane, enqueued = lanes.order(enqueued, rank),
         task = "=" .. (name or ""), worker = worker or "",
         waits = state == "pending" and type and lanes.is_one(lane) and derived.whole(enqueued),
     }

@@ -108,7 +108,7 @@ end
 
 -- Indexes by time -> the fields of a job's row that may have the time; none: an entry without a time is deleted.
 local INDEXES = {
-    scheduled = { "patient", "enqueued" }, expires = { "expires" }, untold = { "ended" }, rates = {}, tags = {},
+    scheduled = { "patient", "rank", "enqueued" }, expires = { "expires" }, untold = { "ended" }, rates = {}, tags = {},
 }
 
 local function fix_indexes()
@@ -118,8 +118,8 @@ local function fix_indexes()
             if #fields == 0 then
                 return nil
             end
-            local time, otherwise = derived.fields(key.job(id), unpack(fields))
-            return derived.whole(time) or derived.whole(otherwise) or call.now
+            local time, otherwise, or_else = derived.fields(key.job(id), unpack(fields))
+            return derived.whole(time) or derived.whole(otherwise) or derived.whole(or_else) or call.now
         end)
     end
 end

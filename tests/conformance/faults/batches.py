@@ -37,7 +37,7 @@ FAULTS = (
         '"task", "")\n            return id, expires',
     ),
     Fault("merging/batch_hooks", '        ends.record(id, "expired")\n', ""),
-    Fault("placing/fill", "job.enqueued, run_expires or expires,", "job.enqueued, expires,"),
+    Fault("placing/fill", "run_expires or expires,", "expires,"),
     Fault("merging/batch_hooks", "    callers.vanish(batch)\n    return nil", "    return nil"),
     Fault(
         "merging/batch_hooks",

@@ -35,8 +35,8 @@ FAULTS = (
     Fault("fleet/dead_workers", "local number = math.min(#ids, most)", "local number = math.min(#ids, most + 1)"),
     Fault(
         "fleet/dead_workers",
-        "come_back.put(worker, ids[nth], is_dead and nth > ahead, settings)",
-        "come_back.put(worker, ids[nth], false, settings)",
+        "come_back.put(worker, ids[nth], how, settings)",
+        'come_back.put(worker, ids[nth], "returned", settings)',
     ),
     Fault("fleet/dead_workers", "is_dead and nth > ahead", "is_dead"),
     Fault("fleet/dead_workers", "nth > ahead", "nth >= ahead"),

@@ -12,6 +12,17 @@ _REVOKED = "tests/server/test_revoked_tasks.py::test_a_task_stays_revoked_"
 _HALF_WAY = "tests/server/test_revoked_tasks.py::test_a_publish_that_failed_half_way_finds_its_own_job_when_repeated"
 _KEPT_NO_MORE = "tests/server/test_keyed.py::test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time"
 
+_PAUSES = "tests/server/test_requeue_pauses.py::test_"
+_EACH_PAUSE = _PAUSES + "each_pause_is_twice_as_long_as_the_last_one_up_to_the_setting"
+_YOUNGER_FIRST = _PAUSES + "a_requeued_job_lets_younger_jobs_go_first_and_keeps_its_enqueue_time"
+_KEEPS_PLACE = _PAUSES + "a_job_whose_worker_died_after_a_pause_keeps_the_place_that_the_pause_gave"
+_TOO_MANY_REQUEUES = _PAUSES + "a_requeue_too_many_makes_a_dead_letter_that_names_the_setting"
+_NO_CALL_JOINS = _PAUSES + "no_call_joins_a_batch_or_a_call_after_a_requeue"
+_KEPT = _PAUSES + "a_key_with_keep_order_is_kept_for_a_paused_job_until_its_pause_ends"
+_DAMAGED_COUNTS = _PAUSES + "damaged_counts_of_requeues_count_as_none"
+_DAMAGED_RANK = _PAUSES + "a_claim_with_a_damaged_rank_is_as_old_as_its_job"
+_REPAIRED = _PAUSES + "a_repair_gives_a_paused_job_the_end_of_its_pause_back"
+
 FAULTS = (
     # What the end of an id says, and the text of rules.
     Fault("jobs/marks", "return OF_KEYS[string.sub(id, -1)] == true\n", "return false\n", _HOLDS),
@@ -65,6 +76,33 @@ FAULTS = (
     Fault("jobs/come_back", 'if acked == "1" and ended ~= "revoked" then', "if false then"),
     Fault("jobs/come_back", 'acked == "1" and ended ~= "revoked"', 'acked == "1"'),
     Fault("jobs/come_back", 'acked == "1" and ended ~= "revoked"', 'acked == "1" and not ended'),
+    # A job that was requeued, or whose run was aborted, has a pause.
+    Fault("jobs/come_back", "math.min(number - 2, MOST_DOUBLED)", "math.min(number - 1, MOST_DOUBLED)", _EACH_PAUSE),
+    Fault("jobs/come_back", "MOST_DOUBLED), settings.requeue_delay_max_us)", "MOST_DOUBLED), 1e12)", _EACH_PAUSE),
+    Fault("jobs/come_back", "if number == 1 then", "if false then", _YOUNGER_FIRST),
+    Fault("jobs/come_back", 'if how == "aborted" or how == "requeued" then', 'if how == "requeued" then', _EACH_PAUSE),
+    Fault("jobs/come_back", "return number <= settings.max_requeues", "return true", _TOO_MANY_REQUEUES),
+    Fault("jobs/come_back", "return number <= settings.max_requeues", "return number < settings.max_requeues"),
+    Fault("jobs/come_back", '"max_requeues", settings, why)', '"max_requeues", settings)', _TOO_MANY_REQUEUES),
+    Fault("jobs/come_back", "local since = lanes.order(enqueued, rank)", "local since = enqueued", _KEEPS_PLACE),
+    Fault("jobs/come_back", "workers.tick_in_time(pause_us, key.scheduled, id)", ""),
+    Fault("jobs/come_back", '    redis.call("HSET", key.job(id), "pauses", number)\n', "", _EACH_PAUSE),
+    Fault("jobs/hooks", "hooks.of(id).is_paused(id)", "", _NO_CALL_JOINS),
+    Fault("keyed/keyed", "if its and not its.retry and key_turns.is_open(type) then", "if false then", _KEPT),
+    Fault("placing/lanes", '^%d+$") and rank or enqueued', '^%d+$") and enqueued or enqueued', _YOUNGER_FIRST),
+    Fault("placing/lanes", 'string.find(rank, "^%d+$") and rank', "rank", _DAMAGED_RANK),
+    Fault("placing/fill", "enqueued or job.enqueued", "job.enqueued", _YOUNGER_FIRST),
+    Fault("arrows/tick", "patient or rank or not hooks", "patient or not hooks"),
+    Fault("arrows/tick", "lane, lanes.order(enqueued, rank))", "lane, enqueued)", _KEEPS_PLACE),
+    Fault("arrows/move", "lanes.order(enqueued, rank)", "enqueued"),
+    Fault("arrows/replay", '"requeues", "pauses", "rank")', '"requeues")', _TOO_MANY_REQUEUES),
+    Fault("repair/repair_keyed", "lanes.order(enqueued, rank)", "enqueued"),
+    Fault("repair/repair_single_keys", '"patient", "rank", "enqueued"', '"patient", "enqueued"', _REPAIRED),
+    Fault("merging/call_hooks", "(patient or rank)", "patient"),
+    Fault("merging/call_hooks", "or patient or rank then", "or patient then"),
+    Fault("arrows/part", '"rank", rank, "claimed", "")', '"rank", rank)'),
+    Fault("jobs/claims", "    if requeues then\n", "    if false then\n", _YOUNGER_FIRST),
+    Fault("base/texts", "value and #value <= 9 and", "value and", _DAMAGED_COUNTS),
     Fault("jobs/come_back", "if over > 0 then", "if over > 1 then"),
     Fault("jobs/come_back", 'redis.call("ZRANGE", key.dead', 'redis.call("ZREVRANGE", key.dead'),
     Fault("jobs/come_back", '"fence", "by", "started")', '"by", "started")'),
@@ -117,7 +155,11 @@ FAULTS = (
     Fault("jobs/claims", "math.huge) <= call.now_us", "math.huge) < call.now_us"),
     Fault("jobs/claims", 'redis.call("HDEL", key.job(id), "worker", "fence", "by")', ""),
     Fault("jobs/claims", '        facts = facts .. " " .. expires\n', ""),
-    Fault("jobs/claims", '"expires", "moved", "lane", "preemptions"))', '"tries", "moved", "lane", "preemptions"))'),
+    Fault(
+        "jobs/claims",
+        '"expires", "moved", "lane", "preemptions", "requ',
+        '"tries", "moved", "lane", "preemptions", "requ',
+    ),
     Fault("jobs/claims", "own_fence == fence --", "true --"),
     Fault(
         "jobs/claims",

@@ -189,14 +189,14 @@ FAULTS = (
     ),
     Fault(
         "arrows/tick",
-        "        if row[5] then",
-        "        if false then",
+        "        if row[5] or row[6] then",
+        "        if row[6] then",
         _PATIENT + "test_calls_that_fall_due_join_what_has_waited_enough_at_that_moment",
     ),
     Fault(
         "arrows/tick",
-        "if patient or not hooks",
-        "if not hooks",
+        "if patient or rank or not hooks",
+        "if rank or not hooks",
         _PATIENT + "test_a_call_to_which_none_comes_runs_alone",
     ),
     Fault(
@@ -222,8 +222,8 @@ FAULTS = (
     Fault("merging/callers", '    redis.call("HDEL", key.job(id), "into")\n', ""),
     Fault(
         "merging/call_hooks",
-        '"patient"))\n    callers.close(id, type, its_rules, name)\n    if state == "pending" or state',
-        '"patient"))\n    if state == "pending" or state',
+        '"rank"))\n    callers.close(id, type, its_rules, name)\n    if state == "pending" or state',
+        '"rank"))\n    if state == "pending" or state',
     ),
     Fault("merging/call_hooks", "callers.close(id, known.type, known.rules, known.name)", ""),
     Fault("merging/call_hooks", "    callers.close(id, row.type, row.rules, row.name)\n", ""),

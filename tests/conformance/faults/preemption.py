@@ -49,12 +49,17 @@ FAULTS = (
         "arrows/release", "how, why = hooks.stopped(worker, id, fence, known, why)", "how, why = why, how", _AS_IT_WAS
     ),
     Fault("preemption/preemption", "    if ordered ~= fence then\n", "    if not ordered then\n", _LATER),
-    Fault("preemption/preemption", 'return "unsettled", ""', 'return "returned", ""', _NOT_ORDERED),
+    Fault("preemption/preemption", 'return "requeued", ""', 'return "returned", ""', _NOT_ORDERED),
     Fault("preemption/preemption", "math.min(tonumber(ran), protocol.LONGEST_RUN_US)", "tonumber(ran)", _NO_SENSE),
     Fault("preemption/preemption", '    redis.call("HINCRBY", key.job(id), "preemptions", 1)\n', "", _AS_IT_WAS),
     Fault("jobs/claims", "    if preemptions then\n", "    if false then\n", _AS_IT_WAS),
-    Fault("jobs/claims", '"expires", "moved", "preemptions"))\n', '"expires", "moved"))\n', _AS_IT_WAS),
-    Fault("jobs/claims", '"moved", "lane", "preemptions"))', '"moved", "lane"))', _NEVER_READ),
+    Fault(
+        "jobs/claims",
+        '"expires", "moved", "preemptions", "rank"))\n',
+        '"expires", "moved", "tries", "rank"))\n',
+        _AS_IT_WAS,
+    ),
+    Fault("jobs/claims", '"moved", "lane", "preemptions",', '"moved", "lane", "tries",', _NEVER_READ),
     Fault("preemption/preemption", '"preempted_us", call.text(ran_us)', '"preempted_us", 1', _AS_IT_WAS),
     # For whom.
     Fault("types/rule_changes", "key.pause_signs, key.vacating,\n", "key.pause_signs,\n", _WITHDRAWN),

@@ -48,21 +48,21 @@ FAULTS = (
     ),
     Fault(
         "merging/call_hooks",
-        'or (state == "scheduled" and patient) then',
+        'or (state == "scheduled" and (patient or rank)) then',
         "then",
         _TESTS + "test_a_call_that_is_revoked_while_it_waits_alone_for_more_has_put_nothing_off",
     ),
     Fault(
         "merging/call_hooks",
-        'if state == "pending" or patient then',
-        'if state == "pending" then',
+        'if state == "pending" or patient or rank then',
+        'if state == "pending" or rank then',
         "tests/server/test_recurring.py::"
         "test_calls_that_end_while_they_wait_for_more_have_put_nothing_off_since_the_first_of_them",
     ),
     Fault(
         "merging/call_hooks",
-        "and patient) then\n        recurring.take_back(type, its_rules, name, enqueued)\n",
-        "and patient) then\n",
+        "(patient or rank)) then\n        recurring.take_back(type, its_rules, name, enqueued)\n",
+        "(patient or rank)) then\n",
         _TESTS + "test_a_job_that_ends_as_it_comes_back_from_its_worker_has_put_nothing_off",
     ),
     Fault(
@@ -73,8 +73,8 @@ FAULTS = (
     ),
     Fault(
         "merging/call_hooks",
-        "or patient then\n        recurring.take_back(type, its_rules, name, enqueued)\n",
-        "or patient then\n",
+        "or patient or rank then\n        recurring.take_back(type, its_rules, name, enqueued)\n",
+        "or patient or rank then\n",
     ),
     Fault(
         "merging/call_hooks",

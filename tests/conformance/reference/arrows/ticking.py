@@ -55,10 +55,11 @@ def _scheduled(cohort: Cohort) -> list[Job]:
 def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
     """Have scheduled jobs wait whose time has come. Return them.
 
-    First those that have waited for more calls: a call whose own time has come joins what waits.
+    First those that have waited for more calls, or for the end of a pause: a call whose own time has come joins what
+    waits.
     """
     due = [job for job in _scheduled(cohort) if job.due_us <= now_us][:MOST_MOVES]
-    patient = [job for job in due if job.patient_us is not None]
+    patient = [job for job in due if job.patient_us is not None or job.is_paused]
     for job in patient:
         job.state, job.patient_us = "pending", None
         hooks.wait(cohort, job, now_us)
