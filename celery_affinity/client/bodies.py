@@ -132,12 +132,12 @@ def raw_body(message: Mapping[str, Any], most: int = MOST_LOOKED_AT, *, any_meth
     return decompressed(body, method, most, any_method=any_method) if method else body
 
 
-def decoded(message: Mapping[str, Any], most: int = MOST_LOOKED_AT) -> object:
+def decoded(message: object, most: int = MOST_LOOKED_AT) -> object:
     """Return the decoded body of *message*; None if it is not JSON of at most *most* bytes.
 
     No other content is decoded, whatever the app accepts: a broadcast or a foreign message is not worth the risk.
     """
-    if message.get("content-type") != _JSON:
+    if not isinstance(message, Mapping) or message.get("content-type") != _JSON:
         return None
     try:
         # Workflows may be nested deeper than values: every signature in a body has another one inside.

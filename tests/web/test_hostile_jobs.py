@@ -1,6 +1,7 @@
 """Jobs and requests that would make a reply over HTTP unreadable: none of them holds up a worker, or its other jobs."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -134,12 +135,10 @@ def test_a_job_with_nan_is_left_to_celerys_workers_where_they_serve_its_type(web
     )
 )
 def test_every_message_is_a_job_in_strict_json_or_is_refused(message):
-    class App:
-        tasks = {f"{APP}.tally": type("Task", (), {"acks_late": True})}
-
+    app = SimpleNamespace(tasks={f"{APP}.tally": SimpleNamespace(acks_late=True)})
     claim = Claim("job", "1", "pdf", 0, 0, dumps(message).encode())
     try:
-        job = handing_out._job(None, App, claim, 0)
+        job = handing_out._job(None, app, claim, 0)
     except ValueError:
         return
     assert strict(json.dumps(job.__dict__)) is not None

@@ -73,15 +73,13 @@ def test_a_small_body_takes_no_memory_of_a_worker(worker, redis_client, ledger, 
     body = bz2.compress(bytes(GROWN))
     assert len(body) < 1000
     before = peak_bytes(worker.pid)
-    task = {"task": f"{APP}.pdf", "id": "hostile"}
+    task, past = {"task": f"{APP}.pdf", "id": "hostile"}, "2001-01-01T00:00:00"
     hostile = [
         with_body(body, "application/data", "bz2", None),
         with_body(body, "application/data", "bz2", task),
         with_body(body, "application/json", "utf-8", {**task, "compression": "bzip2"}),
         with_body(body, "application/json", "utf-8", {"compression": "bzip2"}),
-        with_body(
-            body, "application/json", "utf-8", {**task, "compression": "bzip2", "expires": "2001-01-01T00:00:00"}
-        ),
+        with_body(body, "application/json", "utf-8", {**task, "compression": "bzip2", "expires": past}),
     ]
     for queue in ("pdf", "celery"):
         redis_client.lpush(queue, *hostile)
