@@ -278,7 +278,8 @@ class Membership:
         has_left = False
         self._dispatcher.stop()
         self._heartbeats.stop()
-        self.reporting.end_settled_in_buffer(self.claims.settled_in_buffer())
+        for tag in self.claims.settled_in_buffer():
+            self.claims.end(tag)
         try:
             self.reporting.flush_all()
             self.claims.sums.hand_over(self.scheduler, self.id)

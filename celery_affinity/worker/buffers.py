@@ -6,23 +6,27 @@ job that is in none of those places, the job is in its buffer. Nobody can look i
 a message has the message: a message that is garbage will never be acked, and its job is pending again.
 """
 
+import logging
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from celery.app.task import Task
-from celery.utils.imports import symbol_by_name
 from celery.worker import state
 from celery.worker.request import Request
-from celery.worker.strategy import default as default_strategy
 
 from ..client.first_try import mode_of
+from ..client.of_app import gathers
 from ..membership.held import is_claim
+from ..rules.lending import most_buffered
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
     from .fleet_consumer import FleetConsumer
+
+
+logger = logging.getLogger(__name__)
 
 
 class BufferedRequest:
@@ -49,18 +53,11 @@ class BufferedRequest:
         raise AssertionError("`Strays` drops it from the buffer")
 
 
-def has_own_strategy(task: Task) -> bool:
-    """Return whether *task* has another strategy than Celery's default."""
-    return symbol_by_name(task.Strategy) is not default_strategy
-
-
 def waits(consumer: "Consumer", request: Any) -> bool:
     """Return whether *request* waits in a place that Celery knows: for its time, a token, or a pool process."""
-    return _waits_for_its_time(request) or _waits_for_a_token(consumer, request) or _waits_for_a_process(consumer, request)
-
-
-def _waits_for_its_time(request: Any) -> bool:
-    return request in getattr(state, "scheduled_requests", ())  # since Celery 5.7
+    if request in getattr(state, "scheduled_requests", ()):  # since Celery 5.7
+        return True
+    return _waits_for_a_token(consumer, request) or _waits_for_a_process(consumer, request)
 
 
 def _waits_for_a_token(consumer: "Consumer", request: Any) -> bool:
@@ -115,10 +112,21 @@ class Buffers:
 
     def _is_celerys(self, request: Any) -> bool:
         return (
-            request.is_in_the_pool is not None
-            or request in state.reserved_requests
-            or waits(self._consumer, request)
+            request.is_in_the_pool is not None or request in state.reserved_requests or waits(self._consumer, request)
         )
+
+
+def warn_of_small_batches(consumer: "FleetConsumer", slots: int) -> None:
+    """Log the tasks that gather more calls than this worker, with so many *slots*, keeps in buffers."""
+    most = most_buffered(consumer.prefetch_multiplier, slots)
+    for name in sorted(consumer.affinity_own_strategies):
+        number = gathers(consumer.app.tasks[name])
+        if number > most:
+            logger.warning(
+                "Task %s gathers %d calls (flush_every), but this worker keeps at most %d calls in buffers: a batch "
+                "has no more, and runs when flush_interval is over. Set worker_prefetch_multiplier to %d or more",
+                *(name, number, most, -(-number // slots)),
+            )
 
 
 def take_back(request: Request) -> bool:

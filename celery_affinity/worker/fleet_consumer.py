@@ -11,11 +11,12 @@ from celery.worker.consumer import Consumer
 from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
+from ..client.of_app import has_own_strategy
 from ..client.revokes import Revoked
 from ..server import received
 from ..server.passing import passes, refuses_writes
 from . import end_of_task
-from .buffers import Buffers, has_own_strategy, take_back
+from .buffers import Buffers, take_back
 
 if TYPE_CHECKING:
     from kombu.utils.limits import TokenBucket

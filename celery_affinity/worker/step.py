@@ -26,6 +26,7 @@ from ..server.scheduler import Scheduler
 from ..transport.channel import AffinityChannel
 from ..versions import versions
 from . import introduction, pools
+from .buffers import warn_of_small_batches
 from .event_loop import Loop
 from .following import Following
 from .host import WorkerHost
@@ -94,6 +95,7 @@ class AffinityStep(bootsteps.StartStopStep):
         consumer.affinity_limits, consumer.affinity_host = self._limits, host
         consumer.affinity_reconnecting = Reconnecting(consumer, members)
         consumer.pool.affinity_other_runs = OtherRuns(consumer.pool, members.ask)
+        warn_of_small_batches(consumer, self.slots.size())
         pools.let_pauses_yield(consumer.pool)
 
     def membership_with(self, scheduler: Scheduler, slots: PoolSlots, host: WorkerHost) -> Membership:
@@ -208,7 +210,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self.membership is not None:
             claims = len(self.membership.claims.held())
             shown |= {"worker": self.membership.id, "slots": self.slots.size(), "claims": claims}
-            shown["lent"] = self.membership.capacity.lent
+            shown["lent"] = self.membership.capacity.lent + self.membership.capacity.buffered
         if self._channel is not None:
             shown["namespace"] = self._channel.namespace
         return {"affinity": shown}

@@ -215,7 +215,6 @@ def test_a_running_batch_takes_a_slot(buffers, valkey):
     buffers.start(concurrency=2, flush_every=3, pool="threads")
     buffers.send("gather", *range(12))
     wait_until(lambda: buffers.sizes("start") == [3, 3], 20, "two batches run")
-    (status,) = buffers.report.status().workers
     wait_until(lambda: buffers.report.status().workers[0].free == 0, 10, "no slot is free")
     assert buffers.claims() == 6, "no call waits in the worker for a slot"
     buffers.hold.unlink()
