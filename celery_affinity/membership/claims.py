@@ -102,7 +102,7 @@ class Claims:
         """
         with self._lock:
             held = self._held.get(tag)
-            if held is None or tag in self._ends or tag in self._given_up:
+            if held is None or any(tag in tags for tags in (self._ends, self._given_up, self._settled_in_buffer)):
                 return
             held.request, held.is_buffered = request, True
             self._acks.pop(tag, None)

@@ -109,6 +109,8 @@ class Buffers:
         if self._consumer.affinity_limits is not None:
             self._consumer.affinity_limits.has_lent = True
         reporting.buffer(tag, BufferedRequest(message, task, task_id))
+        if message.acknowledged:
+            reporting.claims.drop_from_buffer(tag)  # the strategy has requeued it
 
     def _is_celerys(self, request: Any) -> bool:
         return (

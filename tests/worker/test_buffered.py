@@ -43,7 +43,7 @@ class Buffers:
             "HOLD": str(self.hold),
             "NOWHERE_FOR_S": str(nowhere_for_s),
             "OPTIONS": json.dumps(options),
-            "CONF": json.dumps({"affinity_heartbeat_interval": 0.2, **(conf or {})}),
+            "CONF": json.dumps({"affinity_heartbeat_interval": 1, **(conf or {})}),
         }
         worker = start_worker(APP, self.url, ["pdf"], name=name, pool=pool, concurrency=concurrency, env=env)
         worker.wait_ready(60)
@@ -107,18 +107,24 @@ def check_batches(buffers, worker, results):
 
 
 @pytest.mark.parametrize(
-    ("pool", "late"), in_time(("prefork", True), ("threads", False), ("prefork", False), ("threads", True))
+    ("pool", "late"),
+    [
+        ("prefork", True),
+        ("threads", False),
+        pytest.param("prefork", False, marks=pytest.mark.slow),
+        pytest.param("threads", True, marks=pytest.mark.slow),
+    ],
 )
-def test_batches_of_celery_batches_are_as_with_stock_celery(buffers, pool, late):
+def test_batches_of_celery_batches_are_as_with_stock_celery(buffers, valkey, pool, late):
     pytest.importorskip("celery_batches")
     results = buffers.send("batch", *range(37))
-    worker = buffers.start(pool=pool, acks_late=late, flush_every=10, flush_interval=4)
+    worker = buffers.start(pool=pool, acks_late=late, flush_every=10, flush_interval=8)
     check_batches(buffers, worker, results)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [True, False])
-def test_a_call_is_in_one_batch_after_45_seconds_in_a_buffer(buffers, late):
+def test_a_call_is_in_one_batch_after_45_seconds_in_a_buffer(buffers, valkey, late):
     pytest.importorskip("celery_batches")
     results = buffers.send("batch", *range(37))
     worker = buffers.start(nowhere_for_s=30, acks_late=late, flush_every=10, flush_interval=45)
