@@ -39,7 +39,7 @@ def test_buffered_claims_take_no_slot_and_are_told_as_lent():
     assert (capacity.room(), capacity.tell()) == (1, (2, -4))
 
 
-def test_an_acked_claim_ends_after_the_server_knows_that_it_lends_nothing():
+def test_acked_claim_ends_after_the_next_sync():
     reporting = reporting_of()
     claims = reporting.claims
     capacity = Capacity(Pool(2), claims)
@@ -68,7 +68,7 @@ def test_a_dropped_claim_is_pending_again(closed, outcome):
     assert claims.end(tag).outcome == outcome
 
 
-def test_a_reconnect_and_a_drain_keep_buffered_claims_that_the_pool_still_has():
+def test_reconnect_and_drain_keep_buffered_claims():
     claims = claims_of()
     kept = request("kept")
     tags = [hold(claims, number) for number in range(1, 4)]
@@ -97,7 +97,7 @@ STEPS = ("hold", "buffer", "sync", "ack", "drop", "end", "back", "void")
 
 
 @given(st.integers(0, 2**32))
-def test_the_server_never_sees_more_free_slots_than_the_pool_has(seed):
+def test_server_never_sees_more_free_slots_than_real(seed):
     """The server counts what a sync told it, and the claims whose ends it does not know.
 
     It learns with the next sync of claims that take their slots again, and of those that have become another worker's.

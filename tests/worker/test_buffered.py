@@ -124,14 +124,14 @@ def test_batches_of_celery_batches_are_as_with_stock_celery(buffers, valkey, poo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [True, False])
-def test_a_call_is_in_one_batch_after_45_seconds_in_a_buffer(buffers, valkey, late):
+def test_each_call_is_in_one_batch_after_45_seconds(buffers, valkey, late):
     pytest.importorskip("celery_batches")
     results = buffers.send("batch", *range(37))
     worker = buffers.start(nowhere_for_s=30, acks_late=late, flush_every=10, flush_interval=45)
     check_batches(buffers, worker, results)
 
 
-def test_calls_of_a_killed_worker_are_in_a_batch_of_another(buffers, valkey):
+def test_another_worker_runs_calls_of_a_killed_worker(buffers, valkey):
     pytest.importorskip("celery_batches")
     buffers.hold.touch()
     buffers.send("batch", *range(17))
@@ -149,7 +149,7 @@ def deliveries(buffers):
     return sorted(int(buffers.redis.hget(key, "deliveries") or 0) for key in keys)
 
 
-def test_buffered_calls_go_back_at_a_warm_shutdown_and_count_no_delivery(buffers, valkey):
+def test_warm_shutdown_returns_buffered_calls_without_a_delivery(buffers, valkey):
     worker = buffers.start(flush_every=10)
     buffers.send("gather", *range(7))
     wait_until(lambda: buffers.claims() == 7, 10, "all are in the buffer")
@@ -163,7 +163,7 @@ def test_buffered_calls_go_back_at_a_warm_shutdown_and_count_no_delivery(buffers
     assert set(deliveries(buffers)) <= {0, 1}
 
 
-def test_a_batch_that_runs_at_a_warm_shutdown_ends_and_the_rest_goes_back(buffers, valkey):
+def test_warm_shutdown_ends_a_running_batch_first(buffers, valkey):
     buffers.hold.touch()
     worker = buffers.start(flush_every=10, acks_late=True)
     buffers.send("gather", *range(13))
@@ -197,7 +197,7 @@ def test_a_killed_process_of_a_batch_loses_no_call(buffers, valkey):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "solo", "gevent", "eventlet"))
-def test_a_small_strategy_gathers_more_calls_than_there_are_slots(buffers, valkey, pool):
+def test_own_strategy_gathers_more_calls_than_slots(buffers, valkey, pool):
     worker = buffers.start(pool=pool, flush_every=5)
     buffers.send("gather", *range(17))
     wait_until(lambda: buffers.sizes() == [5, 5, 5], 20, f"whole batches\n{worker.log()}")
@@ -209,7 +209,7 @@ def test_a_small_strategy_gathers_more_calls_than_there_are_slots(buffers, valke
     assert "Traceback" not in worker.log()
 
 
-def test_buffered_calls_that_start_as_celery_starts_them_take_slots(buffers, valkey):
+def test_own_strategy_starts_all_its_buffered_calls(buffers, valkey):
     worker = buffers.start(concurrency=2, flush_every=6)
     results = buffers.send("delay_start", *range(6))
     assert [each.get(timeout=30) for each in results] == list(range(6)), worker.log()
