@@ -104,6 +104,8 @@ class App:
     name: str = ""
     hiredis: bool = True
     merges_twice: Mapping[str, str] = field(default_factory=dict)
+    small_batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Tasks whose strategy gathers more calls than a worker buffers -> both numbers."""
     not_recurring: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
     reserves: tuple[str, ...] = ()

@@ -39,6 +39,7 @@ LEVELS = {
     "results-never-expire": Level.WARNING,
     "results-share-memory": Level.NOTE,
     "merges-twice": Level.WARNING,
+    "batches-small": Level.WARNING,
     "hiredis": Level.NOTE,
     # the server
     "broker-down": Level.ERROR,

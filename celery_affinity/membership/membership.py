@@ -278,6 +278,8 @@ class Membership:
         has_left = False
         self._dispatcher.stop()
         self._heartbeats.stop()
+        for tag in self.claims.settled_in_buffer():
+            self.claims.end(tag)
         try:
             self.reporting.flush_all()
             self.claims.sums.hand_over(self.scheduler, self.id)
@@ -302,6 +304,7 @@ class Membership:
         # Before the join: it tells why claims were given up, such as a type that is avoided. A claim that is given up
         # later waits for the next heartbeat, or its job would come here again at once.
         given_up = self.claims.given_up()
+        settled = self.claims.settled_in_buffer()
         try:
             self.reporting.flush_all()
             if not self.claims.is_closed and (self._rejoin or self.capacity.unwanted != self.withdrawn):
@@ -311,6 +314,7 @@ class Membership:
             self._sync()
             # After the sync: before that the server may take the slots of the claims that were given up for free.
             self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
+            self.reporting.end_settled_in_buffer(settled)
             self.claims.sums.hand_over(self.scheduler, self.id)
             self._recording.heartbeat(self.scheduler)
         except (RedisError, OSError) as exc:

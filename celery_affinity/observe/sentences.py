@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 NOT_TOLD = "whether its worker has read it is not for this user: no right to inboxes"
 UNREAD = "in the worker's inbox, which it has not read yet"
-NOT_STARTED = "its worker has it and has not started it: a rate limit, or a full pool"
+NOT_STARTED = (
+    "its worker has it and has not started it: a rate limit, a full pool, or a buffer of its task (celery-batches)"
+)
 NO_TICKS = "no dispatcher ticks: start a worker, or `celery affinity dispatcher`"
 
 
@@ -82,7 +84,7 @@ def why_dead(reason: str, deliveries: int) -> str | None:
 
 # -- slots
 
-LIMITED_IN_WORKERS = "a rate limit: enough jobs wait for it in the workers that serve the type"
+LIMITED_IN_WORKERS = "a rate limit, or a full buffer (celery-batches): enough jobs wait in the workers of the type"
 
 
 def unserved(type_: str) -> str:

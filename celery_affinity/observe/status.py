@@ -35,11 +35,11 @@ class WorkerStatus(Row):
     """A live worker.
 
     *last_heartbeat_s*: time since the last heartbeat. *withdrawn*: types that the worker refuses for the moment: too
-    many of their jobs wait there for a rate limit, or it works over HTTP, and one waits for Celery's workers.
-    *stalled*: the event loop stands still. *lent*: slots held by rate-limited jobs and usable by other jobs; *free*
-    includes them. *held*: jobs that the worker holds. *pace*: how long its recent jobs take beside those of the same
-    type on other workers; None if it has ended too few jobs, or no other worker of its types has ended enough.
-    *priority*: its place among equally specialised workers.
+    many of their jobs wait there for a rate limit or in buffers, or it works over HTTP, and one waits for Celery's
+    workers. *stalled*: the event loop stands still. *lent*: slots that other jobs may use although rate-limited or
+    buffered jobs are claimed for them; *free* includes them. *held*: jobs that the worker holds. *pace*: how long its
+    recent jobs take beside those of the same type on other workers; None if it has ended too few jobs, or no other
+    worker of its types has ended enough. *priority*: its place among equally specialised workers.
     """
 
     name: str

@@ -49,6 +49,8 @@ class ClaimedRequest(_Request):
 
     _reporting: Reporting | None = None
     _tag: str
+    #: Whether the strategy of the task keeps the request in a buffer (`buffers`).
+    is_buffered = False
 
     def __init__(self, message: Any, **options: Any) -> None:
         inbox: Inbox | None = getattr(message.channel, "inbox", None)

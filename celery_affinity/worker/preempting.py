@@ -64,7 +64,9 @@ class Preempting:
         if request is None:
             self._members.lookahead.discard(tag)
             return [tag]
-        if held.started_s is None and not self._slots.still_has(request):  # it waits for a rate limit, say
+        if held.is_buffered:
+            logger.info("%s goes on: it cannot be taken out of the buffer of its task's strategy", held.in_words)
+        elif held.started_s is None and not self._slots.still_has(request):  # it waits for a rate limit, say
             self._members.give_back([tag])
             state.task_ready(request)
         elif held.outcome != UNSETTLED or not request.task.acks_late:

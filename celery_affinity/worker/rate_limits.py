@@ -46,7 +46,8 @@ class RateLimits:
     def __init__(self, consumer: "FleetConsumer", members: Membership | Seats, following: Following | Seats) -> None:
         self._consumer = consumer
         self._members, self._following = members, following
-        self._has_lent = False
+        #: Whether slots were ever lent, so that a job may come whose slot is taken.
+        self.has_lent = False
         self._avoided: set[str] = set()
 
     def count(self) -> None:
@@ -54,7 +55,7 @@ class RateLimits:
         find = self._members.claims.find
         claims = (find(request._tag) for request in self.waiting())
         waiting = Counter(held.type for held in claims if held is not None)
-        self._has_lent = self._has_lent or bool(waiting)
+        self.has_lent = self.has_lent or bool(waiting)
         self._members.lend(waiting, frozenset(self._avoided))
 
     def begin(self) -> None:
@@ -147,7 +148,7 @@ class RateLimits:
     def start_if_there_is_room(self, request: Request, start: Callable[[Request], Any]) -> Any:
         """Have *start* start the task of *request*, or give the job back if its slot is taken."""
         # The job came for a slot that was lent, but the lender has started meanwhile.
-        if self._has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
+        if self.has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
             self._return([request])
             return None
         return start(request)

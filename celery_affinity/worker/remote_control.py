@@ -131,7 +131,7 @@ def _described(step: AffinityStep, members: Membership) -> Reply:
         "free": number_of(free),
         "priority": members.capacity.priority,
         "hints": locality.hints_of(reader, members.id),
-        "lent": members.capacity.lent,
+        "lent": members.capacity.lent + members.capacity.buffered,
         "stops": step.slots.stops,
         "drained": members.claims.drained,
         "stalled": stalled is not None,

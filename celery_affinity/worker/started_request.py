@@ -20,6 +20,7 @@ from ..log_limit import limited_logger
 from ..server.passing import traceback_of
 from ..server.received import LOST
 from . import runs
+from .buffers import take_back
 from .cancelled_request import CancelledRequest
 from .pools import forks
 
@@ -115,6 +116,7 @@ class StartedRequest(CancelledRequest):
     def _give_to(self, pool: BasePool, give: Callable[..., Any], **kwargs: Any) -> Any:
         """Give the task to *pool* with *give*. A task that the pool does not take is rejected."""
         self._pool = pool
+        take_back(self)
         self._give_up_unless_it_may_start()
         self.is_in_the_pool = runs.while_given
         try:
@@ -133,7 +135,7 @@ class StartedRequest(CancelledRequest):
             self.reject(requeue=False)
             self._end(exc)
             raise TaskRevokedError(self.id) from exc  # Celery goes on without the task
-        self.is_in_the_pool = runs.after_given(pool, self, given)
+        self.is_in_the_pool = runs.after_given(pool, given)
         return given
 
     def _give_up_unless_it_may_start(self) -> None:

@@ -26,9 +26,11 @@ from ..server.scheduler import Scheduler
 from ..transport.channel import AffinityChannel
 from ..versions import versions
 from . import introduction, pools
+from .buffers import warn_of_small_batches
 from .event_loop import Loop
 from .following import Following
 from .host import WorkerHost
+from .other_runs import OtherRuns
 from .rate_limits import RateLimits
 from .reconnecting import Reconnecting
 from .seats import Seats
@@ -92,6 +94,8 @@ class AffinityStep(bootsteps.StartStopStep):
         consumer = self._consumer
         consumer.affinity_limits, consumer.affinity_host = self._limits, host
         consumer.affinity_reconnecting = Reconnecting(consumer, members)
+        consumer.pool.affinity_other_runs = OtherRuns(consumer.pool, members.ask)
+        warn_of_small_batches(consumer, self.slots.size())
         pools.let_pauses_yield(consumer.pool)
 
     def membership_with(self, scheduler: Scheduler, slots: PoolSlots, host: WorkerHost) -> Membership:
@@ -110,6 +114,7 @@ class AffinityStep(bootsteps.StartStopStep):
             recurring=RecurringCalls(consumer.app, teller),
             kin=consumer.controller.affinity_kin,
         )
+        members.capacity.prefetch_multiplier = consumer.prefetch_multiplier
         if self._priority is not None:
             members.capacity.priority = self._priority
         return members
@@ -120,7 +125,7 @@ class AffinityStep(bootsteps.StartStopStep):
     def _log_join(self, channel: AffinityChannel, is_new: bool) -> None:
         members = self.members
         if self._is_introduced:
-            again = introduction.line_on_joining_again(anew=is_new, unfinished=members.claims.unfinished())
+            again = introduction.line_on_joining_again(anew=is_new, unfinished=len(members.claims.unended()))
             logger.info(again, extra=UNLIMITED)
             return
         self._is_introduced = True
@@ -155,6 +160,9 @@ class AffinityStep(bootsteps.StartStopStep):
         if unsettled and state.should_terminate:  # cold: running tasks are not acked, and go back as well
             logger.warning("Restoring %d unacknowledged message(s)", unsettled)  # people look for kombu's words
         self.limits.close()  # a request that waits for a rate limit must not start: timers go on while the pool drains
+        other_runs = consumer.pool.affinity_other_runs
+        # Buffered jobs go back now, unless some of them may be part of a run: these stay until the pool has drained.
+        other_runs.is_closed = other_runs.is_closed or other_runs.count() == 0
         for each in self.memberships:
             each.drain()
 
@@ -202,7 +210,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self.membership is not None:
             claims = len(self.membership.claims.held())
             shown |= {"worker": self.membership.id, "slots": self.slots.size(), "claims": claims}
-            shown["lent"] = self.membership.capacity.lent
+            shown["lent"] = self.membership.capacity.lent + self.membership.capacity.buffered
         if self._channel is not None:
             shown["namespace"] = self._channel.namespace
         return {"affinity": shown}
@@ -241,7 +249,7 @@ class AffinityStep(bootsteps.StartStopStep):
             if held.request is not None:
                 state.task_ready(held.request)
         self.limits.count()
-        return len(given_up), sum(each.claims.unfinished() for each in self.memberships)
+        return len(given_up), sum(len(each.claims.unended()) for each in self.memberships)
 
     def _give_up(self) -> list[Held]:
         """Give back the jobs that have not started, and return them."""

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from celery import Task
 from kombu import Queue
 
 from celery_affinity import Affinity, Exclusive, Merge, Rate
@@ -148,24 +149,54 @@ def test_keys_of_tasks_in_several_cohorts(new_app):
 
 def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):
     app = new_app(affinity_task_rules={"shop.named": {"merge": {"key": "k", "keep": "last"}}})
-    batches = type("Batches", (app.Task,), {"__module__": "celery_batches"})
     singleton = type("Singleton", (app.Task,), {"__module__": "celery_singleton.singleton"})
     once = type("QueueOnce", (app.Task,), {"__module__": "celery_once.tasks"})
-    own = type("Batches", (app.Task,), {"__module__": "shop"})
+    own = type("Singleton", (app.Task,), {"__module__": "shop"})
     merge = Affinity(merge=Merge("k", keep="last"))
     for name, base, affinity in (
-        ("shop.batches", batches, merge),
         ("shop.derived", type("Ours", (singleton,), {}), merge),
         ("shop.named", once, None),
         ("shop.own", own, merge),
-        ("shop.plain", batches, None),
+        ("shop.plain", singleton, None),
     ):
         app.task(nothing, name=name, base=base, shared=False, affinity=affinity)
     assert gather_app(app).merges_twice == {
-        "shop.batches": "celery_batches.Batches",
         "shop.derived": "celery_singleton.Singleton",
         "shop.named": "celery_once.QueueOnce",
     }
+
+
+def strategy(task, app, consumer):
+    raise AssertionError("no worker runs here")
+
+
+def test_a_task_that_gathers_more_than_a_worker_buffers_is_found(new_app):
+    gathering = type("Gathering", (Task,), {"abstract": True, "Strategy": strategy})
+    for conf, expected in (
+        ({}, {"shop.large": (1_001, 1_000)}),
+        ({"worker_prefetch_multiplier": 0}, {"shop.large": (1_001, 1_000)}),
+        ({"worker_prefetch_multiplier": 251, "worker_concurrency": 4}, {}),
+    ):
+        app = new_app(**conf)
+        for name, base, number in (
+            ("shop.large", gathering, 1_001),
+            ("shop.small", gathering, 1_000),
+            ("shop.text", gathering, "many"),
+            ("shop.plain", Task, 5_000),
+        ):
+            app.task(nothing, name=name, base=base, shared=False, flush_every=number)
+        found = gather_app(app)
+        assert found.small_batches == expected
+        assert found.void == {}, "the setting has an effect"
+
+
+def test_a_task_that_gathers_calls_and_merges_them_is_refused(new_app):
+    app = new_app()
+    gathering = type("Gathering", (Task,), {"abstract": True, "Strategy": strategy})
+    app.task(nothing, name="shop.both", base=gathering, shared=False, affinity=Affinity(merge=Merge("k", keep="last")))
+    (refused,) = gather_app(app).refused
+    assert "shop.both" in refused
+    assert 'keep="all"' in refused
 
 
 def test_tasks_that_may_be_stopped_and_whether_they_have_a_tenant(new_app):

@@ -95,6 +95,7 @@ CASES = [
     ("results-never-expire", Facts(replace(APP, backend=Backend("redis://", None))), "keeps results for ever"),
     ("results-share-memory", app(backend=Backend("redis://", 3600.0)), "publishing then fails"),
     ("merges-twice", app(merges_twice={"shop.plan": "celery_once.QueueOnce"}), "celery_once.QueueOnce refuses"),
+    ("batches-small", app(small_batches={"shop.load": (5_000, 1_000)}), "gathers 5,000 calls"),
     ("hiredis", app(hiredis=False), "not installed"),
     ("broker-down", Facts(APP, down="Connection refused"), "Connection refused"),
     ("server-unknown", server(refused="no permission"), "no permission"),

@@ -178,7 +178,7 @@ def test_each_reason_of_the_table(fleet):
     fleet.call("more-2", "pdf")
     found += fleet.blocked_by("more-2")
     table = [row[0].strip("`") for row in rows(TEXT.partition("| `blocked by` |")[2])]
-    rate_limit, nothing = "a rate limit: enough jobs wait for it", "nothing: a slot has just become free"
+    rate_limit, nothing = "a rate limit, or a full buffer", "nothing: a slot has just become free"
     overdue = "...; report-1"  # added to one of the others: tests/observe/test_explain has it
     shown_elsewhere = (rate_limit, nothing, overdue)
     assert [each for each in table if each not in found and not each.startswith(shown_elsewhere)] == [], found

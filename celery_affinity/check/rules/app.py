@@ -226,16 +226,22 @@ def results_share_memory(facts: Facts) -> Iterator[Finding]:
 
 def merges_twice(facts: Facts) -> Iterator[Finding]:
     for task, base in facts.app.merges_twice.items():
-        effect = (
-            "gathers the calls that reach one worker, and acks them by itself: a merged call is one of them, and the "
-            "others get no result"
-            if base.endswith("Batches")
-            else "refuses, or drops, a call while a like one waits or runs: none is left to merge"
-        )
         yield Finding(
             "merges-twice",
-            f"Task {task} says merge, and its base class {base} {effect}.",
-            'Take the base class away; for the calls as a list write Merge(..., keep="all", split=...).',
+            f"Task {task} says merge, and its base class {base} refuses, or drops, a call while a like one waits or "
+            "runs: none is left to merge.",
+            "Take the base class away.",
+        )
+
+
+def small_batches(facts: Facts) -> Iterator[Finding]:
+    for task, (gathered, most) in facts.app.small_batches.items():
+        yield Finding(
+            "batches-small",
+            f"Task {task} gathers {gathered:,} calls (flush_every), but a worker keeps at most {most:,} calls in "
+            "buffers: a batch has no more, and runs when flush_interval is over.",
+            f"Set worker_prefetch_multiplier so that its product with the concurrency is {gathered:,} or more; or use "
+            "merge, whose calls wait in Redis.",
         )
 
 
@@ -269,5 +275,6 @@ RULES = (
     results_never_expire,
     results_share_memory,
     merges_twice,
+    small_batches,
     hiredis,
 )
