@@ -58,11 +58,11 @@ BODIES = [
     ("POST", "/api/jobs/x/start", '{"fence": N}'),
     ("POST", "/api/jobs/x/end", '{"fence": N, "state": "done"}'),
     *(
-        ("POST", "/api/jobs", f'{{{{"task": "tests.support.apps.typed.pdf", "options": {{{{"{option}": N}}}}}}}}')
+        ("POST", "/api/jobs", f'{{"task": "tests.support.apps.typed.pdf", "options": {{"{option}": N}}}}')
         for option in ("priority", "countdown", "expires", "time_limit", "soft_time_limit")
     ),
     *(
-        ("PATCH", "/api/settings", f'{{{{"{name}": N}}}}')
+        ("PATCH", "/api/settings", f'{{"{name}": N}}')
         for name in ("worker_timeout", "age_weight", "max_deliveries", "keep", "key_patience", "limits", "rarity")
     ),
     ("PATCH", "/api/settings", '{"limits": "k=N"}'),
