@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..clock import SECOND_US
-from ..rules import untrusted
 from ..rules.rows import number_of, text_of
 from ..rules.stock_lists import MOST_QUEUES, StockLists
 from ..rules.unreadable import is_text
+from ..rules.untrusted import is_number, loads, text
 from ..server.reader import Command, Reader
 
 #: Maximum number of queues of one report; the number of the others is counted.
@@ -161,10 +161,10 @@ def _header(raw: bytes) -> dict[str, Any] | None:
     The one way to read such a message here: JSON of a bounded size and depth, without kombu's special objects.
     """
     try:
-        message = untrusted.loads(raw, longest=_LARGEST)
+        message = loads(raw, longest=_LARGEST)
     except ValueError:
         return None
-    parts = [message.get(name) for name in ("properties", "headers")] if isinstance(message, dict) else []
+    parts = [message.get("properties"), message.get("headers")] if isinstance(message, dict) else []
     return {name: value for part in parts if isinstance(part, dict) for name, value in part.items()}
 
 
@@ -177,14 +177,14 @@ def _task_in(raw: bytes, task_id: str) -> str | None:
 
 
 def _task_of(head: dict[str, Any]) -> str:
-    name = untrusted.text(head.get("task")) or ""
+    name = text(head.get("task")) or ""
     return name if is_text(name) else ""
 
 
 def _age_s(head: dict[str, Any], now_s: float) -> float | None:
     """Return the age of a message with AMQP's property ``timestamp``, in seconds."""
     sent_s: Any = head.get("timestamp")
-    if not untrusted.is_number(sent_s):
+    if not is_number(sent_s):
         return None
-    age_s = float(now_s - sent_s)
+    age_s: float = now_s - sent_s
     return age_s if 0 <= age_s <= _LONGEST_AGE_S else None

@@ -91,8 +91,8 @@ def refuses_writes(exc: BaseException) -> bool:
 def traceback_of(exc: BaseException) -> BaseException | None:
     """Return *exc* for the argument `exc_info` of a logger, or None if its text says everything.
 
-    So it does of a server that is away, takes no writes, or is in a state that passes: such an error meets thousands of
-    tasks, each with eighty lines of traceback.
+    The text is enough if a server does not answer, takes no writes, or is in a state that passes. Such an error meets
+    thousands of tasks, each with eighty lines of traceback.
     """
     lost = isinstance(exc, (redis.ConnectionError, redis.TimeoutError, OSError))
     return None if lost or passes(exc) or refuses_writes(exc) else exc

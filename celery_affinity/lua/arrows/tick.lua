@@ -2,10 +2,10 @@
 -- dead workers come back. Any number of dispatchers may call it.
 -- A reason for the length: each kind of work is a function; the arrow is their order.
 -- RETURNS {again, next_due_us, due, recovered, dead workers, untold, recurring, {list, ...}, unfilled, now, ticked};
--- again 1: call again, there may be more of a kind. next_due_us: time until the next scheduled job, or recurring call, is due; -1 for
--- none. untold 1: the ends of some jobs are to be told (`announce`). recurring 1: recurring calls are to be made
--- (`due`). list: one of the given lists that has messages for `ingest`. unfilled: as `fill` returns it. now: the
--- server's time, µs. ticked: the time of the tick before, "" if there was none.
+-- again 1: call again, there may be more of a kind. next_due_us: time until the next scheduled job, or recurring call,
+-- is due; -1 for none. untold 1: the ends of some jobs are to be told (`announce`). recurring 1: recurring calls are to
+-- be made (`due`). list: one of the given lists that has messages for `ingest`. unfilled: as `fill` returns it. now: of
+-- the server, µs. ticked: the time of the tick before, "" if there was none.
 -- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
 
 -- RETURNS the first time in a sorted set, µs; infinity if there is none, or if all that is there is suspended.
