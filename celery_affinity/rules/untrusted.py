@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from numbers import Integral
 from typing import Any
 from uuid import UUID
 
@@ -28,9 +29,6 @@ LONGEST_SHORT = 100
 _LARGEST = 2**62
 
 _DIGITS = re.compile(rf"\s*[+-]?[0-9]{{1,{LONGEST_SHORT}}}\s*")
-
-#: In JSON: a text (where a bracket is only a character), a bracket that opens, or one that closes.
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[\[{]|[\]}]', re.DOTALL)
 
 _CONTAINERS = (Mapping, list, tuple, set, frozenset)
 
@@ -58,7 +56,7 @@ def _real(value: object) -> int | float | Decimal | None:
         return value if math.isfinite(value) else None
     if isinstance(value, Decimal):
         return value if value.is_finite() else None
-    return None
+    return int(value) if isinstance(value, Integral) else None  # of NumPy: no message has one, but a call may
 
 
 def clamped(value: object, least: int, most: int, otherwise: int) -> int:
@@ -81,6 +79,20 @@ def is_number(value: object, most: float = _LARGEST) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and -most <= value <= most
 
 
+def are_usual(options: object) -> bool:
+    """Return whether no number in *options*, at any depth, is larger than a time or a count can be."""
+    level: list[object] = [options]
+    while level:
+        if not all(_is_usual(each) for each in level if isinstance(each, int | float | Decimal)):
+            return False
+        level = _parts(level)
+    return True
+
+
+def _is_usual(number: int | float | Decimal) -> bool:
+    return -_LARGEST <= number <= _LARGEST if _real(number) is not None else False
+
+
 # -- texts
 
 
@@ -93,8 +105,9 @@ def text(value: object, longest: int = LONGEST_TEXT) -> str | None:
         return value if len(value) <= longest else None
     if isinstance(value, bool):
         return None
-    if isinstance(value, int):
-        return str(value) if -_LARGEST <= value <= _LARGEST else None
+    if isinstance(value, Integral):
+        number = int(value)
+        return str(number) if -_LARGEST <= number <= _LARGEST else None
     if isinstance(value, (float, Decimal, UUID)):
         written = str(value)  # of a Decimal: its digits and its exponent, as somebody has written them
         return written if len(written) <= longest else None
@@ -127,8 +140,16 @@ def is_too_deep(value: object, most: int = MOST_NESTED) -> bool:
     for _ in range(most):
         if not level:
             return False
-        level = _containers(part for each in level for part in (each.values() if isinstance(each, Mapping) else each))
+        level = _containers(_parts(level))
     return bool(level)
+
+
+def _parts(values: Iterable[object]) -> list[object]:
+    """Return the values in the lists and mappings among *values*."""
+    found: list[object] = []
+    for each in _containers(values):
+        found += each.values() if isinstance(each, Mapping) else each
+    return found
 
 
 def _containers(values: Iterable[object]) -> list[Any]:
@@ -136,42 +157,32 @@ def _containers(values: Iterable[object]) -> list[Any]:
     return list({id(each): each for each in values if isinstance(each, _CONTAINERS)}.values())
 
 
-def check_depth_of_json(written: str, most: int = MOST_NESTED) -> None:
-    """Raise TooDeepError for JSON with brackets in more than *most* levels, before anybody parses it."""
-    if written.count("[") + written.count("{") <= most:
-        return  # nearly every text
-    depth = 0
-    for bracket in _BRACKETS.finditer(written):
-        first = written[bracket.start()]
-        if first in "[{":
-            depth += 1
-            if depth > most:
-                raise TooDeepError(most)
-        elif first != '"':
-            depth -= 1
-
-
 def loads(
     written: str | bytes,
     *,
     longest: int | None = None,
-    most_nested: int = MOST_NESTED,
+    most_nested: int | None = MOST_NESTED,
     object_hook: Callable[[dict[str, Any]], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
     """Return the value of JSON that somebody else wrote. Raises ValueError, and nothing else.
 
-    *longest*: maximum number of characters, or of bytes. *object_hook*, *parse_constant*: those of `json.loads`.
+    *longest*: maximum number of characters, or of bytes. *most_nested*: None for as many levels as Python's parser
+    takes, which stops at its own limit. *object_hook*, *parse_constant*: those of `json.loads`.
     """
     if longest is not None and len(written) > longest:
         raise ValueError(f"it must have at most {longest:,} characters, got: {len(written):,}")
-    if isinstance(written, bytes):
-        written = written.decode()
-    check_depth_of_json(written, most_nested)
     try:
-        return json.loads(written, object_hook=object_hook, parse_constant=parse_constant)
+        found = json.loads(
+            written.decode() if isinstance(written, bytes) else written,
+            object_hook=object_hook,
+            parse_constant=parse_constant,
+        )
     except _BAD_OBJECT as exc:
         raise ValueError(f"{type(exc).__name__}: {str(exc)[:200]}") from exc
+    if most_nested is not None and is_too_deep(found, most_nested):
+        raise TooDeepError(most_nested)
+    return found
 
 
 def strict_json(value: object, most_nested: int = MOST_NESTED) -> str:

@@ -7,24 +7,14 @@ from decimal import Decimal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kombu.utils.json import loads as loads_of_kombu
 from kombu.utils.json import object_hook
 
 from celery_affinity.errors import OptionError
 from celery_affinity.rules import untrusted
 
-from ..support.from_outside import HALF, MARKED, NUMBERS, VALUES, nested
+from ..support.from_outside import HALF, MARKED, NUMBERS, VALUES, as_kombu_reads, nested
 
-
-def decoded(value):
-    """Return *value* with the objects that kombu makes of it, or *value* if kombu cannot."""
-    try:
-        return loads_of_kombu(json.dumps(value))
-    except Exception:
-        return value
-
-
-HOSTILE = VALUES.map(decoded) | st.sampled_from([*map(decoded, MARKED), *NUMBERS]) | st.decimals()
+HOSTILE = VALUES.map(as_kombu_reads) | st.sampled_from([*map(as_kombu_reads, MARKED), *NUMBERS]) | st.decimals()
 
 
 @settings(max_examples=500)
@@ -65,7 +55,7 @@ def test_loads_returns_a_value_or_raises_value_error(written):
 
 
 @given(value=st.recursive(st.text(), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner)))
-def test_the_depth_of_a_text_is_that_of_its_value(value):
+def test_the_depth_of_a_value_counts_its_levels(value):
     def depth(value):
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
         return 0 if inner is None else 1 + max(map(depth, inner), default=0)
@@ -74,7 +64,7 @@ def test_the_depth_of_a_text_is_that_of_its_value(value):
         is_too_deep = depth(value) > most
         assert untrusted.is_too_deep(value, most) == is_too_deep
         try:
-            untrusted.check_depth_of_json(json.dumps(value), most)
+            untrusted.loads(json.dumps(value), most_nested=most)
         except untrusted.TooDeepError:
             assert is_too_deep
         else:

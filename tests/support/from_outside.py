@@ -1,6 +1,9 @@
 """Values that other processes may have written: good, spoiled, or missing."""
 
+import json
+
 from hypothesis import strategies as st
+from kombu.utils.json import loads
 
 from .apps import APP
 
@@ -46,6 +49,14 @@ def nested(levels, inner=0):
     for _ in range(levels):
         inner = [inner]
     return inner
+
+
+def as_kombu_reads(value):
+    """Return *value* with the objects that kombu makes of it in JSON, or *value* if it has no JSON that kombu reads."""
+    try:
+        return loads(json.dumps(value))
+    except Exception:
+        return value
 
 
 VALUES = st.recursive(
