@@ -83,16 +83,32 @@ def test_a_job_whose_worker_died_keeps_its_place_and_has_no_pause(fleet):
 def test_a_job_whose_worker_died_after_a_pause_keeps_the_place_that_the_pause_gave(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
-    fleet.scheduler.advance(1)
-    run_until_paused(fleet)
+    fleet.scheduler.advance(0.5)
+    fleet.join("second", "pdf")
     fleet.publish("younger", "pdf")
-    after(fleet, 1)
-    fleet.publish("youngest", "pdf")
-    before = row(fleet)
+    fleet.scheduler.advance(0.5)
+    (claim,) = end(fleet, *fleet.inbox("worker"))
+    assert claim.job_id == "job"
     fleet.scheduler.recover("worker")
-    fleet.join("worker", "pdf", slots=1)
-    assert fleet.jobs("worker") == ["younger"]
-    assert row(fleet)["rank"] == before["rank"]
+    fleet.scheduler.recover("second")
+    assert fleet.order(2, "pdf") == ["younger", "job"]
+
+
+def test_a_job_that_was_paused_waits_by_the_end_of_its_pause(fleet):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    claim = run_until_paused(fleet)
+    fleet.publish("busy", "pdf")
+    for job in ("younger", "youngest"):
+        fleet.scheduler.advance(0.75)
+        fleet.publish(job, "pdf")
+    fleet.scheduler.tick()
+    (busy,) = fleet.inbox("worker")
+    order, following = [], fleet.end("worker", busy)
+    while following:
+        order.append(following[0].job_id)
+        following = fleet.end("worker", *following)
+    assert order == ["younger", claim.job_id, "youngest"]
 
 
 def test_a_requeue_too_many_makes_a_dead_letter_that_names_the_setting(fleet):
@@ -150,19 +166,20 @@ def test_no_call_joins_a_batch_or_a_call_after_a_requeue(fleet, calls):
     publish(*calls)
     fleet.join("worker", "pdf")
     (first,) = fleet.inbox("worker")
-    (claim,) = end(fleet, first)
+    fleet.publish("busy", "pdf", priority=10)
+    (busy,) = end(fleet, first)
+    assert fleet.state(first.job_id) == "pending"
     publish("c+")
-    assert end(fleet, claim) != [], "the other call waits by itself"
+    assert fleet.state("c+") == "pending"
+    (claim,) = fleet.end("worker", busy)
+    assert claim.job_id == first.job_id
+    (other,) = end(fleet, claim)
+    assert (other.job_id, fleet.state(first.job_id)) == ("c+", "scheduled")
     publish("d+")
+    assert fleet.state("d+") == "pending"
     fleet.scheduler.advance(1)
     fleet.scheduler.tick()
-    order = []
-    for _ in range(2):
-        (held,) = fleet.claims("worker").items()
-        order.append(held[0])
-        fleet.end("worker", first._replace(job_id=held[0], fence=held[1]))
-    assert order == ["c+", "d+"]
-    assert list(fleet.claims("worker")) == [first.job_id]
+    assert (fleet.state("d+"), fleet.state(first.job_id)) == ("pending", "pending")
 
 
 def test_a_paused_job_expires_moves_and_is_purged_as_a_scheduled_one(fleet):

@@ -16,6 +16,7 @@ _PAUSES = "tests/server/test_requeue_pauses.py::test_"
 _EACH_PAUSE = _PAUSES + "each_pause_is_twice_as_long_as_the_last_one_up_to_the_setting"
 _YOUNGER_FIRST = _PAUSES + "a_requeued_job_lets_younger_jobs_go_first_and_keeps_its_enqueue_time"
 _KEEPS_PLACE = _PAUSES + "a_job_whose_worker_died_after_a_pause_keeps_the_place_that_the_pause_gave"
+_WAITS_BY_THE_END = _PAUSES + "a_job_that_was_paused_waits_by_the_end_of_its_pause"
 _TOO_MANY_REQUEUES = _PAUSES + "a_requeue_too_many_makes_a_dead_letter_that_names_the_setting"
 _NO_CALL_JOINS = _PAUSES + "no_call_joins_a_batch_or_a_call_after_a_requeue"
 _KEPT = _PAUSES + "a_key_with_keep_order_is_kept_for_a_paused_job_until_its_pause_ends"
@@ -89,11 +90,11 @@ FAULTS = (
     Fault("jobs/come_back", '    redis.call("HSET", key.job(id), "pauses", number)\n', "", _EACH_PAUSE),
     Fault("jobs/hooks", "hooks.of(id).is_paused(id)", "", _NO_CALL_JOINS),
     Fault("keyed/keyed", "if its and not its.retry and key_turns.is_open(type) then", "if false then", _KEPT),
-    Fault("placing/lanes", '^%d+$") and rank or enqueued', '^%d+$") and enqueued or enqueued', _YOUNGER_FIRST),
+    Fault("placing/lanes", '^%d+$") and rank or enqueued', '^%d+$") and enqueued or enqueued', _KEEPS_PLACE),
     Fault("placing/lanes", 'string.find(rank, "^%d+$") and rank', "rank", _DAMAGED_RANK),
     Fault("placing/fill", "enqueued or job.enqueued", "job.enqueued", _YOUNGER_FIRST),
     Fault("arrows/tick", "patient or rank or not hooks", "patient or not hooks"),
-    Fault("arrows/tick", "lane, lanes.order(enqueued, rank))", "lane, enqueued)", _KEEPS_PLACE),
+    Fault("arrows/tick", "lane, lanes.order(enqueued, rank))", "lane, enqueued)", _WAITS_BY_THE_END),
     Fault("arrows/move", "lanes.order(enqueued, rank)", "enqueued"),
     Fault("arrows/replay", '"requeues", "pauses", "rank")', '"requeues")', _TOO_MANY_REQUEUES),
     Fault("repair/repair_keyed", "lanes.order(enqueued, rank)", "enqueued"),

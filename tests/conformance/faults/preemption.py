@@ -5,7 +5,7 @@ from .fault import Fault
 _TESTS = "tests/server/test_preemption.py::test_"
 _STOPPED = _TESTS + "a_job_is_stopped_after_the_delay_and_its_slot_goes_to_the_tenant_below_its_minimum"
 _AS_IT_WAS = _TESTS + "a_job_that_was_stopped_waits_again_as_it_was_and_its_row_says_what_happened"
-_NOT_ORDERED = _TESTS + "a_stop_that_nobody_ordered_counts_as_a_delivery"
+_NOT_ORDERED = _TESTS + "a_stop_that_nobody_ordered_counts_as_a_requeue"
 _NO_SENSE = _TESTS + "a_time_that_makes_no_sense_spoils_no_count"
 _WHO_NOT = (
     _TESTS + "no_job_is_stopped_that_did_not_say_so_or_was_acked_or_has_not_started_or_runs_where_nothing_can_stop_it"
