@@ -22,6 +22,8 @@ local function setting(value, name)
         return value and string.gsub(value, LISTS[name], "") == "" and value or nil
     elseif type(defaults.OF[name]) == "string" then
         return WORDS[value] and value
+    elseif COUNTS[name] then
+        return derived.whole(value)
     end
     return derived.number(value)
 end
