@@ -3,7 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from celery_affinity.rules.redis_keys import KEYS
+from celery_affinity.rules.marks import is_batch
+from celery_affinity.rules.redis_keys import KEYS, Keys
 
 from .busy_fleet import PUBLISHED
 
@@ -138,6 +139,8 @@ def do(client, name, key, fault, text, rng):
         damage.entries = max(1, len(members)) if fault != "overwritten" else 1
         if name in TELLS_OF_JOBS:
             damage.lost = {each.decode(errors="replace") for each in members} | {key.decode().rpartition(":")[2]}
+            for batch in filter(is_batch, list(damage.lost)):
+                damage.lost |= {call.decode() for call in client.zrange(Keys().key("callers", batch), 0, -1)}
     FAULTS[fault](client, key, kind, text, rng)
     return damage
 
@@ -162,7 +165,7 @@ def at_random(scene, rng, number, names=KEYS):
 
 
 def problems(scene, done):
-    """Have *scene* go on after the damage in *done*, with a repair now and then. Return what is wrong then, in words."""
+    """Have *scene* go on after the damage in *done*, with repairs. Return what is wrong then, in words."""
     findings = 0
     try:
         scene.do_everything()

@@ -131,12 +131,12 @@ end
 
 -- RETURNS heads with the job that is the first of `lane` now, instead of the head from `first` to `last`; the caller
 -- writes them. And its enqueue time; nil if there is none. `its_key`: that of the lane, if it is known.
--- Only blanks are looked for here, at a fifth of the cost of `spoiled.is_word`: what else is no id shows in `pop`.
+-- The pattern of the id costs half as much as `spoiled.is_word`: it lets only those through that spoil no heads.
 function lanes.with_new_head(type, lane, heads, first, last, its_key)
     its_key = its_key or key.lane(type, lane)
     local first_job = redis.call("ZRANGE", its_key, "0", "0", "WITHSCORES")
     local id, enqueued = first_job[1], first_job[2]
-    if enqueued and (string.find(id, " ", 1, true) or not string.find(enqueued, "^%d+$")) then
+    if enqueued and not (string.find(enqueued, "^%d+$") and string.find(id, "^%S+$")) then
         id, enqueued = unpack(spoiled.first_of(its_key, 1))
     end
     return with_head(heads, first, last, lane, enqueued, id), enqueued
@@ -266,9 +266,6 @@ end
 function lanes.pop(job, heads, place, its_key)
     place, its_key = place or job.place, its_key or key.lane(job.type, job.lane)
     local was_there = redis.call("ZREM", its_key, job.id) == 1
-    if not was_there then
-        spoiled.first_of(its_key, 1) -- the head may be a part of a member that is no id
-    end
     local last = place + #job.lane + #job.enqueued + #job.id + 1
     local after, next_enqueued = lanes.with_new_head(job.type, job.lane, heads, place, last, its_key)
     return after, next_enqueued, was_there

@@ -123,11 +123,17 @@ local HASHES = { "heads", "capacity", "kept_lanes", "waiting_calls" }
 
 -- Fixes the type of `field`, which was `found_in` a hash, unless an earlier hash has the field too: then it is done.
 function repair_types.fix(field, found_in, thorough)
-    local type = string.match(field, "^%S+") or "!" -- "!" of `heads` says whether there are rules
+    local type = string.match(field, "^%S+") or ""
+    if field == "!" then
+        return -- that of `heads` says whether there are rules
+    elseif not job_check.is_type(type) or type ~= field and found_in ~= "kept_lanes" then
+        derived.one("hash", key[found_in], field, nil)
+        return
+    end
     for _, name in ipairs(HASHES) do
-        if type ~= "!" and name == found_in then
+        if name == found_in then
             fix_type(type, thorough)
-        elseif type == "!" or name == found_in or redis.call("HEXISTS", key[name], type) == 1 then
+        elseif redis.call("HEXISTS", key[name], type) == 1 then
             return
         end
     end
