@@ -328,6 +328,9 @@ SETTING_RESET = "reset:"
 #: Largest number of findings that are kept for a dispatcher's log.
 MOST_SPOILED = 100
 
+#: Bytes of a finding: it may name a member or a field of any length.
+MOST_SPOILED_BYTES = 500
+
 #: Seconds for which a key that held what it must not is kept, out of the way: a week.
 SET_ASIDE_KEPT_S = 604_800
 

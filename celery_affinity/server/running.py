@@ -34,7 +34,7 @@ _SPOILED = re.compile(
     re.DOTALL,
 )
 
-#: Pause, s, after a repair that found nothing, before another one.
+#: Pause, s, after a repair that found nothing, or after which the call failed again, before another one.
 _IN_VAIN_S = 5.0
 
 #: Beginnings of what a server says that knows no functions: another program than Redis and Valkey, or a hosted one.
@@ -92,7 +92,10 @@ class Runner:
             )
             if not self._repaired([value for _, arguments in calls for value in arguments]):
                 raise
-            return self._attempt(calls)
+            repaired_until_s, self._in_vain_until_s = self._in_vain_until_s, time.monotonic() + _IN_VAIN_S
+            replies = self._attempt(calls)
+            self._in_vain_until_s = repaired_until_s
+            return replies
 
     def _go_on(self, unfilled: bytes) -> None:
         """Claim jobs of the types that a reply names, until no pending job fits a free slot."""

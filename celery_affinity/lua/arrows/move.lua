@@ -23,7 +23,7 @@ function arrows.move(ARGV)
             key.job(id), "state", "type", "lane", "enqueued", "deliveries", "patient", "rules", "name", "rank"))
         if state ~= "pending" and state ~= "scheduled" then
             return state
-        elseif not spoiled.can_wait(type, lane, enqueued, deliveries) then
+        elseif not (spoiled.is_word(id) and spoiled.can_wait(type, lane, enqueued, deliveries)) then
             return nil
         end
         local its_type, its_lane = new_type ~= "" and new_type or type, lane_instead_of(lane)

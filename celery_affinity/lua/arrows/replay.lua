@@ -11,7 +11,8 @@ function arrows.replay(ARGV)
         local state, type, lane, stamps, expires, reason =
             unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires", "reason"))
         local rule = hooks.of(id)
-        local is_ready = state == "dead" and reason ~= "deleted" and spoiled.can_wait(type, lane, call.now, "0")
+        local is_ready = state == "dead" and reason ~= "deleted" and spoiled.is_word(id)
+            and spoiled.can_wait(type, lane, call.now, "0")
         if is_ready then
             local are_all, number = rule.wait_again(id, calls_left)
             calls_left = calls_left - number

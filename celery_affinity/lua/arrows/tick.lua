@@ -35,7 +35,7 @@ end
 -- Has a job wait whose time has come. `row`: what it says of the job. Adds its type to `types`.
 local function promote(id, row, types, settings)
     local type, lane, enqueued, deliveries, patient, rank = unpack(row)
-    if not spoiled.can_wait(type, lane, enqueued, deliveries) then
+    if not (spoiled.is_word(id) and spoiled.can_wait(type, lane, enqueued, deliveries)) then
         redis.call("ZREM", key.scheduled, id)
         types[#types + 1] = come_back.set_aside(id, "scheduled", settings)
         return

@@ -63,7 +63,7 @@ function come_back.put(worker, id, how, settings, why)
         unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries", "rank"))
     local rule = hooks.of(id)
     come_back.drop(worker, id)
-    if not spoiled.can_wait(type, lane, enqueued, deliveries) then
+    if not (spoiled.is_word(id) and spoiled.can_wait(type, lane, enqueued, deliveries)) then
         return come_back.set_aside(id, "claims:" .. worker, settings)
     end
     local ended = rule.meanwhile(id, acked == "1")

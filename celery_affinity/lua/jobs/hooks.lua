@@ -117,7 +117,7 @@ end
 function hooks.to_fill()
     local types = {}
     for type, is_to_fill in pairs(call.to_fill) do
-        types[#types + 1] = is_to_fill and type or nil
+        types[#types + 1] = is_to_fill and job_check.is_type(type) and type or nil
     end
     return types
 end

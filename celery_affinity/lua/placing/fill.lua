@@ -116,7 +116,7 @@ function fill.from(waiting, caller, view, fresh)
             else
                 claims.put_into_inbox(worker, facts, message)
             end
-        elseif may_start and run == id then
+        elseif fence == nil and may_start and run == id then
             ends.record(id, "expired")
         end
         if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then

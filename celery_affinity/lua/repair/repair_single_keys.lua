@@ -23,6 +23,8 @@ local function setting(value, name)
         return other and not string.find(other, "%S") and value or nil -- a blank: none, by a change at run time
     elseif type(defaults.OF[name]) == "string" then
         return WORDS[value] and value
+    elseif COUNTS[name] then
+        return derived.whole(value)
     end
     return derived.number(value)
 end

@@ -33,8 +33,8 @@ FAULTS = (
     ),
     Fault(
         "merging/batch_hooks",
-        '"task", task or "")\n            return id, expires',
-        '"task", "")\n            return id, expires',
+        '"task", task or "")\n                return id, expires',
+        '"task", "")\n                return id, expires',
     ),
     Fault("merging/batch_hooks", '        ends.record(id, "expired")\n', ""),
     Fault("placing/fill", "run_expires or expires,", "expires,"),

@@ -84,7 +84,7 @@ FAULTS = (
     ),
     Fault("placing/best_heads", "            if found.fast ~= NONE then\n", "            if false then\n", _ORDER),
     Fault("placing/best_heads", "or found.made_us > now_us or now_us > found.until_us) then", ") then", _CAP),
-    Fault("placing/best_heads", "tonumber(enqueued) or math.huge --", "tonumber(enqueued) --", _SPOILED),
+    Fault("placing/best_heads", "()(%l+%.%d+) (%d+) (%S+)", "()(%S+) (%S+) (%S+)", _SPOILED),
     Fault("placing/free_slots", "    call.has_new_hints = true\n", "", _NEW),
     Fault("placing/free_slots", "others and others .. words or", "others or"),
     Fault("placing/candidates", "job.lane), job.id) == 1", "job.lane), job.id) ~= 2", _DELETED_LANE),

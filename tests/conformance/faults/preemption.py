@@ -52,7 +52,7 @@ FAULTS = (
     Fault("preemption/preemption", 'return "requeued", ""', 'return "returned", ""', _NOT_ORDERED),
     Fault("preemption/preemption", "math.min(tonumber(ran), protocol.LONGEST_RUN_US)", "tonumber(ran)", _NO_SENSE),
     Fault("preemption/preemption", '    redis.call("HINCRBY", key.job(id), "preemptions", 1)\n', "", _AS_IT_WAS),
-    Fault("jobs/claims", "    if preemptions then\n", "    if false then\n", _AS_IT_WAS),
+    Fault("jobs/claims", "    if preemptions and string", "    if false and string", _AS_IT_WAS),
     Fault(
         "jobs/claims",
         '"expires", "moved", "preemptions", "rank"))\n',

@@ -4,10 +4,16 @@ from .fault import Fault
 
 _MANY_TYPES = "tests/server/test_costs.py::test_repair_goes_through_very_many_types_some_at_a_time"
 _SPOILED = "tests/server/test_spoiled.py::"
-_SAYS_ONLY = _SPOILED + "test_a_repair_that_only_says_what_is_wrong_changes_nothing[valkey-held]"
+_SAYS_ONLY = _SPOILED + "test_a_repair_that_only_reports_damage_changes_nothing[valkey-deleted]"
 _WORKERS = "tests/server/test_spoiled_workers.py::"
 _TYPES = "tests/server/test_spoiled_types.py::"
-_GOES_ON = _SPOILED + "test_whatever_is_spoiled_the_rest_goes_on"
+_WORKER_GONE = _SPOILED + "test_the_rest_goes_on_when_kinds_of_keys_are_damaged[valkey-all overwritten]"
+_OWN_KEYS = _SPOILED + "test_the_rest_goes_on_when_keys_of_the_repair_are_damaged_too[valkey]"
+_MEMBERS = "tests/server/test_spoiled_members.py::"
+_NO_ID = _MEMBERS + "test_a_lane_gives_up_each_member_that_is_no_id[valkey]"
+_STALE_HEAD = _MEMBERS + "test_a_head_of_a_job_that_does_not_wait_starts_nothing[valkey]"
+_GHOST = _MEMBERS + "test_an_id_without_a_job_becomes_no_dead_letter[valkey]"
+_NO_CALL = _MEMBERS + "test_a_member_that_is_no_call_is_not_run_for_a_batch[valkey]"
 _IS_TOLD = _SPOILED + "test_what_is_found_is_told_counted_and_kept_for_a_while"
 _BATCHES = "tests/server/test_spoiled_batches.py::"
 _OF_A_KEY = "tests/server/test_spoiled_keys.py::test_jobs_of_a_key_run_one_after_the_other_all_the_same"
@@ -48,8 +54,15 @@ FAULTS = (
         _CALLS_OF_KEYS,
     ),
     # What is found is told.
-    Fault("arrows/repair", '        redis.call("UNLINK", key.spoiled)\n', "", _OF_A_KEY + "[valkey-held]"),
-    Fault("repair/derived", 'redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)', "", _IS_TOLD),
+    Fault("jobs/spoiled", '        redis.call("UNLINK", key.spoiled)\n', "", _OF_A_KEY + "[valkey-held]"),
+    Fault("jobs/spoiled", 'redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)', "", _IS_TOLD),
+    Fault("jobs/spoiled", "and spoiled.is_ready() then", "and false then", _OWN_KEYS),
+    # What is damaged reaches no joined text, and is handed out once.
+    Fault("placing/lanes", 'and string.find(id, "^%S+$"))', ")", _NO_ID),
+    Fault("jobs/spoiled", "            if not spoiled.is_word(id) then", "            if false then", _NO_ID),
+    Fault("placing/candidates", "return was_there or waits_elsewhere(job)", "return true", _STALE_HEAD),
+    Fault("jobs/claims", "new_fields > 3 and is_nothing(id)", "false", _GHOST),
+    Fault("merging/batch_hooks", "if task or not callers.is_nothing(id, batch) then", "if true then", _NO_CALL),
     Fault(
         "repair/derived",
         "        return false\n    end\n    spoiled",
@@ -96,7 +109,7 @@ FAULTS = (
         "",
         _WORKERS + "test_what_was_deleted_is_counted_again[valkey-serving]",
     ),
-    Fault("repair/repair_workers", "        derived.set_aside(key.worker(worker))\n", "", _GOES_ON + "[valkey-worker]"),
+    Fault("repair/repair_workers", "        derived.set_aside(key.worker(worker))\n", "", _WORKER_GONE),
     Fault(
         "repair/repair_workers",
         "        fix_claim(worker, claimed[i], claimed[i + 1])\n",
