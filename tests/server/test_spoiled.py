@@ -1,6 +1,7 @@
 """Somebody deletes or overwrites keys under a running fleet: the rest goes on, and the log says what was found."""
 
 import random
+from itertools import chain
 from types import SimpleNamespace
 
 import pytest
@@ -64,10 +65,15 @@ def test_the_rest_goes_on_when_kinds_of_keys_are_damaged(redis_client, fault):
     report(redis_client, [(names, fault) for names in GROUPS])
 
 
+@pytest.mark.slow_on_redis
+def test_the_rest_goes_on_whatever_is_written_where_jobs_wait(redis_client):
+    report(redis_client, [(["lane", "sublane"], "added", text) for text in damage.TEXTS])
+
+
 @pytest.mark.slow  # some minutes of work
 @pytest.mark.parametrize("text", damage.TEXTS, ids=ascii)
 def test_the_rest_goes_on_whatever_is_written_into_a_kind_of_key(redis_client, text):
-    report(redis_client, [([name], fault, text) for name in sum(GROUPS, []) for fault in damage.FAULTS])
+    report(redis_client, [([name], fault, text) for name in chain.from_iterable(GROUPS) for fault in damage.FAULTS])
 
 
 @pytest.mark.slow_on_redis
@@ -117,7 +123,7 @@ def test_where_nothing_is_spoiled_nothing_is_found(redis_client):
 @pytest.mark.parametrize("fault", ["added", "another type", "deleted"])
 def test_a_repair_that_only_reports_damage_changes_nothing(valkey, redis_client, fault):
     wrong = []
-    for name in sum(GROUPS, []):
+    for name in chain.from_iterable(GROUPS):
         redis_client.flushall()
         scene, rng = Scene(redis_client), random.Random(f"{name} {fault}")
         for key in scene.keys_of(name):

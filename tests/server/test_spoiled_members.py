@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from celery_affinity import lua
 from celery_affinity.rules.redis_keys import Keys
 
@@ -54,24 +52,6 @@ def test_a_member_with_blanks_ends_no_publish_claim_or_release(fleet):
     for job in ("first", "second"):
         fleet.publish(job, "pdf", priority=1)
     assert fleet.order(2, "pdf") == ["first", "second"]
-
-
-@pytest.mark.parametrize("rules", ["key=k limit=1", "key=tenant%3Aa quota=settings"], ids=["key", "tenant"])
-def test_a_sublane_gives_up_each_member_that_is_no_id(fleet, rules):
-    mark, its_key = ("!", "k") if "limit" in rules else ("$", "tenant%3Aa")
-    fleet.scheduler.configure({"tenants": "a=max:1"})
-    fleet.join("worker", "pdf", slots=2)
-    sublane = KEY("sublane", its_key, "pdf", "queued.0")
-    for job in ("1", "2", "3", "4"):
-        fleet.publish(f"{job}{mark}", "pdf", rules=rules)
-    fleet.scheduler.client.zadd(sublane, dict.fromkeys(NO_IDS, 0))
-    order = []
-    while (claims := fleet.inbox("worker")) and len(order) < 9:
-        order += [claim.job_id for claim in claims]
-        fleet.end("worker", *claims, inline=False)
-        fleet.scheduler.tick()
-    assert order == [f"{job}{mark}" for job in ("1", "2", "3", "4")]
-    assert len(repaired(fleet)) <= len(NO_IDS)
 
 
 def test_a_turn_that_is_none_does_not_end_the_turns_of_tenants(fleet):

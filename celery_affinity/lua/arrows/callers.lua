@@ -23,7 +23,8 @@ function arrows.callers(ARGV)
             local message = redis.call("GET", key.message(id)) or ""
             if message ~= "" or not callers.is_nothing(id, batch) then
                 local published, task = callers.published_us(id)
-                reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = id, task, published, message
+                reply[#reply + 1], reply[#reply + 2] = id, task
+                reply[#reply + 1], reply[#reply + 2] = published, message
                 bytes = bytes + #message
             end
         end

@@ -1,8 +1,8 @@
 -- spoiled: keys, members and fields that another program deleted or overwrote. An arrow that finds one moves it out of
 -- the way, records that, and goes on; a dispatcher logs the records (`repair`).
 -- Ids, types, and names of workers and keys are joined with blanks into texts: heads, the facts of a claim, signs,
--- fields of hashes. One that was read from a sorted set or a hash passes `spoiled.is_word` before. Members that are read
--- as the first jobs that wait somewhere pass `spoiled.first_of`.
+-- fields of hashes. One that was read from a sorted set or a hash passes `spoiled.is_word` before. The first jobs that
+-- wait somewhere are read with `spoiled.first_of`.
 local PAGE, MOST_PAGES = 100, 10 -- members that `first_of` reads at once, and how often, where some are damaged
 
 -- RETURNS whether `text` is one word: printable ASCII without blanks, as all ids, types and names are.

@@ -267,8 +267,8 @@ function lanes.heads(types)
 end
 
 -- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that, which the caller writes, and
--- the enqueue time of the lane's new head; nil if there is none; and whether the job was in the lane. `place`, `its_key`:
--- of another lane, in which the job is as well.
+-- the enqueue time of the lane's new head; nil if there is none; and whether the job was in the lane. `place`,
+-- `its_key`: of another lane, in which the job is as well.
 function lanes.pop(job, heads, place, its_key)
     place, its_key = place or job.place, its_key or key.lane(job.type, job.lane)
     local was_there = redis.call("ZREM", its_key, job.id) == 1

@@ -114,8 +114,11 @@ local function fix_written(its_key, type, lane, standing)
         standing = nil -- others that are still to be kept back are in the lane as well
     end
     local differs = derived.one("hash", key.of_key(its_key), name, function(found)
-        local first, enqueued = unpack(derived.exists(sublane, "zset")
-            and (call.found and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES") or spoiled.first_of(sublane, 1)) or {})
+        local first, enqueued
+        if derived.exists(sublane, "zset") then
+            local found_there = call.found and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES")
+            first, enqueued = unpack(found_there or spoiled.first_of(sublane, 1))
+        end
         if unbounded.is_one(found) and standing ~= false then
             return first and found
         end
@@ -151,7 +154,8 @@ local function fix_fields(its_key)
             is_good = derived.exists(key.coming(its_key), "zset")
         elseif name == "retry" then
             local row = row_of(value)
-            is_good = row and (row.state == "pending" or derived.score(key.scheduled, value)) and key_rows.has(value, its_key)
+            is_good = row and key_rows.has(value, its_key)
+                and (row.state == "pending" or derived.score(key.scheduled, value))
         else
             is_good = lanes.is_one(string.match(name, "^%S+ (%S+)$"))
         end
