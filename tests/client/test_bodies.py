@@ -58,7 +58,7 @@ def app():
         app.conf.accept_content = ["json", "application/data"]
         app.conf.result_backend = "cache+memory://"
 
-        @app.task(name="known")
+        @app.task(name="known", shared=False)
         def known(*args): ...
 
         yield app
