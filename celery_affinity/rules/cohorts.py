@@ -58,7 +58,7 @@ def as_cohort(value: object) -> Cohort:
     if isinstance(value, Cohort):
         return value
     if not isinstance(value, Mapping) or not {"types"} <= {*value} <= {"types", "url"}:
-        raise SettingError(f"{SETTING} must be {ACCEPTED}, got: {passwords.masked(printed(value))}")
+        raise SettingError(f"{SETTING} must be {ACCEPTED}, got: {printed(value, passwords.masked)}")
     return Cohort(**value)
 
 

@@ -208,7 +208,7 @@ class Settings:
             value = getattr(self, each.name)
             accepted = each.metadata["check"](value)
             if accepted:
-                raise SettingError(f"{PREFIX}{each.name} must be {accepted}, got: {passwords.masked(printed(value))}")
+                raise SettingError(f"{PREFIX}{each.name} must be {accepted}, got: {printed(value, passwords.masked)}")
         object.__setattr__(
             self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
         )

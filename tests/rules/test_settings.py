@@ -82,3 +82,14 @@ def test_a_celery_namespace_is_honoured():
 def test_a_bad_setting_is_named_with_what_it_accepts_and_what_came(conf, message):
     with pytest.raises(SettingError, match=re.escape(message)):
         settings_of(**conf)
+
+
+def test_a_long_refused_value_shows_no_part_of_a_password():
+    shown = []
+    for length in range(900, 1_010):
+        cohort = {"types": ["x" * length], "url": "redis://user:hunter2hunter2@other/0", "size": 1}
+        for name, value in {"cohorts": {"eu": cohort}, "queues": cohort}.items():
+            with pytest.raises(SettingError) as refused:
+                Settings(**{name: value})
+            shown += [(name, length)] if "hunt" in str(refused.value) else []
+    assert not shown
