@@ -1,8 +1,8 @@
-"""The limit on this process' log lines, so that one damaged job, key or message cannot flood the log.
+"""Limit the log lines per second of this process, so that one damaged job, key or message cannot flood the log.
 
-Every logger of the package comes from `limited_logger`, and all of them share one limit. A record is one line: line
-breaks in a message become blanks. A traceback is written in full once a minute for each place in the code, and is paid
-for with the lines of the following seconds; at other times, the record ends with the exception instead.
+`limited_logger` returns every logger of the package, and all of them share one limit. A record is one line: line breaks
+in a message become spaces. Each error of a log statement gets one full traceback per minute. The lines of the traceback
+reduce the limit of the following seconds. Other records end with the exception instead.
 """
 
 import atexit
@@ -16,24 +16,24 @@ from collections.abc import Callable
 
 from . import clock
 
-#: Maximum number of lines that a process writes in any second.
+#: Maximum number of lines per process in any second.
 LINES = 10
 
-#: Those of the LINES that only a place in the code may use that has written nothing in this second. Otherwise a flood
-#: from one place would hide a single line of another place.
+#: Number of the LINES reserved for log statements that have not written a line in this second. Otherwise a flood from
+#: one statement would hide a single line of another statement.
 _RESERVED = 3
 
-#: Maximum number of lines of a traceback, and of characters in a line. Longer ones are shortened.
+#: Maximum lines per traceback, and maximum characters per line. The rest is cut off.
 _TRACEBACK_LINES = 70
 _LINE_LENGTH = 8_000
 
-#: Seconds between two tracebacks in full of errors of the same type, raised and logged in the same places.
+#: Seconds between two full tracebacks of one error: same type, same line that raised it, same log statement.
 _FULL_TRACEBACK_EVERY_S = 60.0
 
 #: Seconds from the first suppressed line to the line that counts the suppressed ones.
 _COUNTED_EVERY_S = 1.0
 
-#: Pass this as `extra` to write a line at any rate: for a line about the worker itself, which people cause.
+#: Pass this as `extra` to exempt a line from the limit: for lines about the worker itself, which operators cause.
 UNLIMITED = {"affinity_is_unlimited": True}
 
 _PACKAGE = __name__.partition(".")[0]
@@ -44,7 +44,7 @@ _Place = tuple[str, int]
 
 
 def _call_later(call: Callable[[], None]) -> Callable[[], None]:
-    """Call *call* in a thread after _COUNTED_EVERY_S. Return a function that prevents the call."""
+    """Call *call* in a thread after _COUNTED_EVERY_S. Return a function that cancels the call."""
     timer = threading.Timer(_COUNTED_EVERY_S, call)
     timer.daemon = True
     timer.start()
@@ -52,9 +52,9 @@ def _call_later(call: Callable[[], None]) -> Callable[[], None]:
 
 
 class LineLimit(logging.Filter):
-    """Admits at most LINES lines a second, of all loggers that have this filter, and logs the number of the others.
+    """Limits all loggers with this filter together to LINES lines per second, and logs the number of suppressed lines.
 
-    Loggers of other packages are limited at level WARNING and above.
+    Loggers of other packages are limited only at level WARNING and above.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class LineLimit(logging.Filter):
         self.begin()
 
     def begin(self) -> None:
-        """Begin with nothing written and nothing suppressed. A fork does so: its parent counts the parent's lines."""
+        """Reset all counts. A forked child calls this method, because the parent reports the parent's lines."""
         self._cancel: Callable[[], None] | None = None
-        self._lock = threading.RLock()  # a signal handler may log while its thread is here
-        self._written_s: list[float] = []  # the time at which each line counts: the lines of a traceback count later
-        self._places_s: dict[_Place, float] = {}  # time of the last line of each place in the code
+        self._lock = threading.RLock()  # reentrant: a signal handler may log while its thread holds the lock
+        self._written_s: list[float] = []  # one time per counted line: traceback lines are counted in later seconds
+        self._places_s: dict[_Place, float] = {}  # time of the last line of each log statement
         self._tracebacks_s: dict[tuple[object, ...], float] = {}
         self._suppressed: Counter[str] = Counter()
 
     def forget(self) -> None:
-        """Begin again without a line that counts the suppressed ones."""
+        """Reset all counts without logging the number of suppressed lines."""
         if self._cancel is not None:
             self._cancel()
         self.begin()
@@ -114,11 +114,11 @@ class LineLimit(logging.Filter):
         if self._cancel is None:
             try:
                 self._cancel = self._call_later(self.count)
-            except RuntimeError:  # the system has no room for a thread: the next suppressed line tries again
+            except RuntimeError:  # the system cannot start a thread: the next suppressed line tries again
                 self._cancel = None
 
     def count(self) -> None:
-        """Log the number of the lines that were suppressed since the last call, if there are any."""
+        """Log the number of lines suppressed since the last call, unless it is 0."""
         with self._lock:
             suppressed, self._suppressed, self._cancel = self._suppressed, Counter(), None
         if suppressed:
@@ -134,7 +134,7 @@ class LineLimit(logging.Filter):
 
 
 def _origin(record: logging.LogRecord) -> tuple[object, ...]:
-    """Return the type of the error of *record*, and the place that raised it."""
+    """Return the type of the error in *record*, and the file and line that raised it."""
     type_, _, trace = record.exc_info or (None, None, None)
     if type_ is None or trace is None:
         return (type_,)
@@ -144,10 +144,10 @@ def _origin(record: logging.LogRecord) -> tuple[object, ...]:
 
 
 def _shortened(record: logging.LogRecord, is_full: bool) -> int:
-    """Make *record* one line, and a traceback if *is_full*. Return the number of lines of the traceback."""
+    """Shorten *record* to one line, plus a traceback if *is_full*. Return the number of traceback lines."""
     try:
         text = before = record.getMessage()
-    except Exception as exc:  # a value may be of any type, nested to any depth
+    except Exception as exc:  # the arguments of the record can have any type and any depth
         before, text = "", f"{record.msg!r} (its values cannot be shown: {type(exc).__name__})"
     error = record.exc_info[1] if record.exc_info else None
     if error is not None and not is_full:
@@ -155,7 +155,7 @@ def _shortened(record: logging.LogRecord, is_full: bool) -> int:
     if error is None or not is_full:
         record.exc_info = record.exc_text = record.stack_info = None
     text = _cut(" ".join(text.splitlines()))
-    if text != before:  # otherwise tools may still group records by their template
+    if text != before:  # an unchanged record keeps its template, because tools group records by template
         record.msg, record.args = text, ()
     if record.exc_info is None or error is None:
         return 0
@@ -177,7 +177,7 @@ atexit.register(LIMIT.count)
 
 
 def limited_logger(name: str) -> logging.Logger:
-    """Return the logger with *name*, whose lines count towards the limit of this process."""
+    """Return the logger *name*, and apply the limit of this process to its lines."""
     limited = logging.getLogger(name)
     limited.addFilter(LIMIT)
     return limited

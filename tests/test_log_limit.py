@@ -1,4 +1,4 @@
-"""Whatever is wrong with jobs and messages, a process writes ten lines a second, and the number of the other lines."""
+"""A process logs at most ten lines a second about jobs and messages, plus the number of suppressed lines."""
 
 import ast
 import importlib
@@ -20,13 +20,13 @@ from celery_affinity.worker import install
 
 PACKAGE = Path(celery_affinity.__file__).parent
 
-#: Modules that may name `logging.getLogger`, and why.
+#: Modules that may use `logging.getLogger` -> reason.
 NAME_LOGGERS = {
     "log_limit.py": "it makes the loggers",
     "guard/guard.py": "it reads the name of the log file of Celery's handlers",
 }
 
-#: Modules whose lines about the worker itself are not limited, and what bounds the number of these lines.
+#: Modules with unlimited lines about the worker itself -> the event that writes one line.
 ARE_UNLIMITED = {
     "server/runtime_settings.py": "one for each setting that somebody changes",
     "worker/cohorts_step.py": "one when the worker leaves",
@@ -34,7 +34,7 @@ ARE_UNLIMITED = {
     "worker/step.py": "one for each time that the worker joins or leaves",
 }
 
-#: Functions that write to a log without a logger of the package, or make a logger.
+#: Functions that create a logger, or write to a log without the package's loggers.
 MAKE_LOGGERS = {
     "getLogger",
     "get_logger",
@@ -48,7 +48,7 @@ LEVELS = {"debug", "info", "warning", "warn", "error", "exception", "critical", 
 
 
 class Log:
-    """A logger with a limit of its own, whose time and timer the test moves."""
+    """A logger with its own limit, fake clock and fake timer."""
 
     def __init__(self, name="celery_affinity.test_log_limit"):
         self.now_s = 0.0
@@ -73,7 +73,8 @@ class Log:
 
 def fail(depth, text="no page"):
     if depth:
-        fail(depth - 1, text) if depth % 2 else fail(depth=depth - 1, text=text)  # Python shortens equal frames itself
+        # Alternating calls, because Python abbreviates repeated frames.
+        fail(depth - 1, text) if depth % 2 else fail(depth=depth - 1, text=text)
     raise ValueError(text)
 
 
@@ -134,7 +135,7 @@ def test_first_traceback_is_written_in_full_and_paid_with_later_lines():
     assert len(lines) <= seconds * LINES
 
 
-def test_another_error_of_the_same_place_gets_a_traceback_of_its_own():
+def test_another_error_of_the_same_statement_gets_its_own_traceback():
     log = Log()
     log_error(log, depth=3)
     assert "Traceback" in log.lines()[1]
@@ -234,8 +235,8 @@ for number in range(1000):
     assert f"celery_affinity: {1000 - len(lines) + 1} log lines were suppressed" in lines[-1]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 and above: a fork beside threads
-def test_fork_counts_its_own_lines_alone():
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # since Python 3.12: a fork in a process with threads
+def test_fork_starts_with_empty_line_counts():
     for number in range(100):
         received.drop("inbox", number, "no JSON")
     read, write = os.pipe()
@@ -258,7 +259,7 @@ def _sources():
 
 
 def unlimited_in(source):
-    """Yield the code by which a module would write to a log beside the limit."""
+    """Yield the code in a module that could write to a log without the limit."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom | ast.Import):
             imported = {alias.name.rpartition(".")[2] for alias in node.names}

@@ -57,7 +57,7 @@ class Announcer:
         self._threads = DaemonThreads("affinity-announcer", self._tell_one, most=THREADS, now_s=now_s)
         self._in_hand: dict[int, _EndInHand] = {}  # by thread
         self._in_trouble = False
-        self._traced: type[Exception] | None = None  # the last error that was logged with its traceback
+        self._traced: type[Exception] | None = None  # type of the last error logged with a traceback
         self._next_added_s: float | None = None  # None: not all threads hang
         self._pause_s = _ADDED_AFTER_S
 
@@ -169,9 +169,9 @@ class Announcer:
             del self._in_hand[threading.get_ident()]
 
     def _traceback_of(self, exc: Exception) -> BaseException | None:
-        """Return *exc* if its traceback belongs into the log: the first one of its type, if it is no server's state.
+        """Return *exc* to log its traceback: only for the first error of a type, and unless `traceback_of` omits it.
 
-        A result backend that fails, fails for thousands of tasks.
+        A failing result backend causes the same error for thousands of tasks.
         """
         if type(exc) is self._traced:
             return None

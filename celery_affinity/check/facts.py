@@ -105,7 +105,7 @@ class App:
     hiredis: bool = True
     merges_twice: Mapping[str, str] = field(default_factory=dict)
     small_batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Tasks whose strategy gathers more calls than a worker buffers -> both numbers."""
+    """Task whose batches exceed a worker's buffers -> (calls per batch, maximum number of buffered calls)."""
     not_recurring: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
     reserves: tuple[str, ...] = ()
@@ -122,13 +122,15 @@ class App:
 
 @dataclass(frozen=True)
 class Stepped:
-    """A step of the server's clock: *size_s* s, above 0 for a step forward, *ago_s* before the check."""
+    """A step of the server's clock."""
 
+    #: Size in seconds, positive for a step forward.
     size_s: float
+    #: Seconds from the step to the check.
     ago_s: float
 
 
-#: Share of `maxmemory` from which on workers are not asked: their replies need memory, and others publish meanwhile.
+#: Fraction of `maxmemory` above which workers are not queried: their replies need memory that publishers need too.
 REPLIES_BELOW = 0.95
 
 
@@ -164,7 +166,7 @@ class Server:
 
     @property
     def has_no_room_for_replies(self) -> bool:
-        """True if workers must not be asked: the server would refuse their replies, now or within a moment."""
+        """True if workers must not be queried, because the server refuses their replies or soon will."""
         return self.maxmemory > 0 and self.used >= REPLIES_BELOW * self.maxmemory
 
 
@@ -210,7 +212,7 @@ class Setting:
     """A setting that can be changed at run time.
 
     *value*: that in force. *conf*: that in the app.conf of the worker that joined last. *own*: that in this app.conf.
-    *is_damaged*: whether a repair has put that of app.conf in force, since the value in Redis was deleted or invalid.
+    *is_damaged*: True if a repair restored the app.conf value because the value in Redis was deleted or invalid.
     """
 
     name: str
@@ -248,8 +250,8 @@ class Fleet:
     """Workers and jobs.
 
     *pending*: type -> number of pending jobs. *stock_messages*: queue -> number of messages in stock Celery's lists.
-    *oldest*: such a queue that no worker of ours serves -> words about its oldest message. *left_to_kombu*: those of
-    these queues that are not scheduled (``affinity_queues``). *more_lists*: whether not all queues were looked at.
+    *oldest*: such a queue without a worker of the fleet -> description of its oldest message. *left_to_kombu*: such
+    queues that are not scheduled (``affinity_queues``). *more_lists*: True if some queues were not read.
     *unserved*: number of jobs published while no live worker served their type. *ticked_s*: time since the last tick of
     a dispatcher. *reserves*: sentences about those that leave no slot to their class. *not_asked*: the error, if the
     workers could not be asked. *full*: types whose bound is reached. *limits_in_use*: those patterns of this app's

@@ -263,13 +263,13 @@ def _stopped(words: Any) -> frozenset[str] | None:
 
 
 def _is_of(conf: Settings, queue: str, cohort: str) -> bool:
-    with suppress(AffinityError):  # several cohorts match: calls are refused, and say so
+    with suppress(AffinityError):  # several cohorts match, so calls fail with this error
         return conf.cohort_of(queue) == cohort
     return False
 
 
 def _oldest(messages: StockMessages, served: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the queues with messages that no worker of ours serves, with words about the oldest message."""
+    """Yield the queues with messages but without a worker of the fleet, and a description of the oldest message."""
     for each in messages.unserved(served):
         age = "" if each.oldest_s is None else f", {each.oldest_s / 60:,.0f} min old"
         if age or each.oldest_task is not None:

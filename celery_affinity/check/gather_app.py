@@ -50,7 +50,7 @@ _OPTIONS_OF_CONNECTIONS = (
     "polling_interval",
 )
 
-#: Base classes of tasks that refuse a second call: nothing is left to merge.
+#: Base classes of tasks that refuse a second call, so that there are no calls to merge.
 _OF_OTHERS = {"celery_singleton.Singleton", "celery_once.QueueOnce"}
 
 #: A line of Celery's error about settings with old and new names.
@@ -153,14 +153,14 @@ def _not_recurring(app: Celery) -> Iterator[str]:
 
 
 def _wrong_options(app: Celery, own: Settings) -> tuple[list[Wrong], list[Wrong]]:
-    """Return complaints about options of tasks, routes and annotations, and about those of beat_schedule entries."""
+    """Return the errors in options of tasks, routes and annotations, and the errors in beat_schedule entries."""
     scheduled = "*" in own.queues
     entries = (wrong_in(where, options, scheduled=scheduled) for where, options in options_in_beat_schedule(app.conf))
     return list(wrong_with_app(app)), list(chain.from_iterable(entries))
 
 
 def _void(app: Celery) -> Iterator[tuple[str, object]]:
-    """Yield the settings of prefetch that were changed, but for the one that bounds the buffers of tasks."""
+    """Yield the changed prefetch settings, except the setting that limits the buffers of custom strategies."""
     has_buffers = any(map(has_own_strategy, app.tasks.values()))
     for name, default in _PREFETCH.items():
         said = app.conf.get(name, default)
@@ -169,7 +169,7 @@ def _void(app: Celery) -> Iterator[tuple[str, object]]:
 
 
 def _small_batches(app: Celery) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield tasks that gather more calls than a worker keeps in buffers, each with both numbers."""
+    """Yield tasks whose batches exceed a worker's buffers, with the batch size and the maximum buffer size."""
     most = most_buffered(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
     for name, task in sorted(app.tasks.items()):
         if gathers(task) > most:

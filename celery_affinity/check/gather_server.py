@@ -54,7 +54,7 @@ def outside(moment: float, first: float, last: float) -> float:
 
 
 def _stepped(field: bytes | None, server_s: float) -> Stepped | None:
-    """Return the last step of the server's clock, unless it is long ago. A later step may have put it ahead of now."""
+    """Return the last recent step of the server's clock. After a later step, its time can be in the future."""
     step = ClockStep.parse(text_of(field))
     if step is None:
         return None

@@ -60,7 +60,7 @@ def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _type_of_options(options: Mapping[str, Any]) -> str | None:
     try:
         return as_affinity(options.get("affinity")).type or _name_of(options.get("queue"))
-    except AffinityError:  # `wrong_in_app` has it
+    except AffinityError:  # reported by `wrong_in_app`
         return None
 
 
@@ -81,7 +81,7 @@ def priorities(app: Celery) -> Iterator[str]:
 
 
 def out_of_range(app: Celery) -> Iterator[str]:
-    """Yield each priority outside of 0 to 10 that an app on this transport declares, with its place."""
+    """Yield a description of each priority outside of 0 to 10 in an app with this transport."""
     default = app.conf.task_default_priority
     places = [("task_default_priority", {"priority": default}), *options_in_annotations(app.conf), *_given_options(app)]
     for name, task in sorted(app.tasks.items()):

@@ -19,7 +19,7 @@ from ..observe.observer import Observer
 from ..transport.reach import fleet_on
 from .broker import connection_of, fleet_of
 
-#: Limits of connections at a time, each with a thread; of bytes of a request; and of seconds until all of it is there.
+#: Maximum number of simultaneous connections (one thread per connection), bytes per request, and seconds per request.
 _MOST_CONNECTIONS, _MOST_BYTES, _REQUEST_S = 50, 65_536, 10
 
 
@@ -62,7 +62,7 @@ def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that closes a connection for which it has no thread."""
+    """A server that closes connections beyond _MOST_CONNECTIONS."""
 
     daemon_threads = True
     request_queue_size = _MOST_CONNECTIONS
@@ -82,12 +82,12 @@ class _Server(ThreadingHTTPServer):
         self._open.discard(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exc_info()[1], OSError):  # a client that ends its connection is no error
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that closes its connection is not an error
             super().handle_error(request, client_address)
 
 
 class _Request:
-    """The bytes of a request, which end early if there are too many: no header matters here."""
+    """A reader for one request that stops after _MOST_BYTES. The headers cut off are not needed."""
 
     def __init__(self, file: BufferedIOBase) -> None:
         self._file, self._left = file, _MOST_BYTES
@@ -103,12 +103,12 @@ class _Request:
 
 def _handler(observer: Observer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = _REQUEST_S  # of one read: a client that says nothing holds a thread no longer
+        timeout = _REQUEST_S  # per read: a silent client occupies a thread no longer
 
         def setup(self) -> None:
             super().setup()
-            self.rfile = _Request(self.rfile)  # type: ignore[assignment]  # it has what http.server uses
-            self._end = threading.Timer(_REQUEST_S, self._close)  # a client may send a byte now and then
+            self.rfile = _Request(self.rfile)  # type: ignore[assignment]  # it has the methods that http.server calls
+            self._end = threading.Timer(_REQUEST_S, self._close)  # for a client that sends single bytes
             self._end.daemon = True
             self._end.start()
 

@@ -1,8 +1,9 @@
-"""The body of a message that somebody else wrote: bytes that grow when they are read grow up to a limit.
+"""Read the body of an untrusted message, with a limit on the size of the decompressed body.
 
-3 kB of bz2 become several GB, as a body that its headers call compressed, and as one whose content encoding names a
-codec of Python that is no character set. The processes that only look at a message (they take it over from a list,
-report an end, list jobs, read a revoke) read JSON alone, and no large bodies. A worker reads what a task may have.
+Without a limit, 3 kB of bz2 become several GB. There are two ways to send such a body: with the header ``compression``,
+or with a content encoding that names a Python codec which is not a character set (``bz2``, ``zlib``). Processes that
+only inspect a message (ingest it from a list, report the end of a job, list jobs, read a revoke) decode only JSON, and
+no large bodies. A worker decodes every content type that its app accepts, up to MOST_CHARACTERS bytes.
 """
 
 import base64
@@ -20,26 +21,26 @@ from kombu.utils.json import object_hook
 
 from ..rules.untrusted import loads
 
-#: Maximum number of characters of a message, and of bytes of a body that a task gets: a server moves a message four
-#: times on the way from publisher to worker, and does nothing else meanwhile.
+#: Maximum characters per message, and maximum bytes per decompressed body in a worker. The Redis server copies a
+#: message four times between publisher and worker, and is blocked during each copy.
 MOST_CHARACTERS = 100_000_000
 
-#: Maximum number of bytes of a body for processes that only look at a message. JSON of this size may take 25 times as
-#: much memory as Python objects.
+#: Maximum bytes per body in processes that only inspect a message. As Python objects, JSON can take 25 times as much
+#: memory.
 MOST_LOOKED_AT = 10_000_000
 
-#: Bytes of memory that a decompressor may take for itself: `lzma` with its largest preset takes 65 MiB.
+#: Maximum memory of the decompressor itself, in bytes: `lzma` needs 65 MiB for the largest preset.
 _MOST_OF_A_DECOMPRESSOR = 100_000_000
 
 _JSON = "application/json"
 
-#: Content encodings that may decode a body: character sets, under the names that Python has for them, whose decoders
-#: take time and memory in proportion to the body.
+#: Accepted content encodings: character sets, by Python's codec names. The time and memory of their decoders are
+#: proportional to the size of the body.
 _CHARACTER_SETS = frozenset({"utf-8", "utf-8-sig", "ascii", "iso8859-1", "iso8859-15", "cp1252", "utf-16", "utf-32"})
 
 
 class UnreadableBodyError(ValueError):
-    """A body is not read: the text says why."""
+    """A body is not decoded, for the reason in the error message."""
 
 
 class _Decompressor(Protocol):
@@ -58,8 +59,8 @@ def _zstd() -> _Decompressor:
     return made
 
 
-#: kombu's name of a compression -> a function that makes a decompressor. Others cannot be stopped at a limit: brotli,
-#: and those that an app has registered.
+#: kombu's name of a compression method -> function that creates a decompressor with a size limit. Brotli and methods
+#: registered by the app have no size limit.
 _DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
     "application/x-gzip": zlib.decompressobj,
     "application/x-bz2": bz2.BZ2Decompressor,
@@ -80,10 +81,10 @@ _ALIASES = {
 
 
 def decompressed(body: bytes | str, method: object, most: int, *, any_method: bool = False) -> bytes:
-    """Return *body*, which is compressed with *method* (the header ``compression``).
+    """Decompress *body* with *method*, the value of the header ``compression``.
 
-    *any_method*: whether a method that has no limit is used as well. Raises UnreadableBodyError for more than *most*
-    bytes, and for a body or a method that is not readable.
+    With *any_method*, methods without a size limit are accepted too. Raises UnreadableBodyError if the result has more
+    than *most* bytes, the body is damaged, or the method is not accepted.
     """
     data = body.encode() if isinstance(body, str) else body
     if not isinstance(method, str):
@@ -101,19 +102,19 @@ def decompressed(body: bytes | str, method: object, most: int, *, any_method: bo
             found = decompressor.decompress(data, most + 1)
     except UnreadableBodyError:
         raise
-    except Exception as exc:  # each library has errors of its own, and an app's decoder may raise any
+    except Exception as exc:  # each library has its own errors, and an app's decoder can raise any error
         raise UnreadableBodyError(f"its body cannot be decompressed: {type(exc).__name__}: {exc}") from exc
     if len(found) > most:
         raise _too_large(most)
     if make is not None and (not decompressor.eof or decompressor.unused_data):
-        raise UnreadableBodyError("its body is not one whole compressed text")
+        raise UnreadableBodyError("its compressed body is truncated, or other data follows it")
     return found
 
 
 def raw_body(message: Mapping[str, Any], most: int = MOST_LOOKED_AT, *, any_method: bool = False) -> bytes | str:
-    """Return the body of *message*, as kombu's JSON has it, without base64 and without compression.
+    """Return the body of *message* (kombu's message format), decoded from base64 and decompressed.
 
-    Raises UnreadableBodyError for a body of more than *most* bytes, and for one that is not readable.
+    *any_method*: see `decompressed`. Raises UnreadableBodyError if the body has more than *most* bytes or is damaged.
     """
     body, headers, properties = message.get("body") or "", message.get("headers"), message.get("properties")
     if not isinstance(body, (str, bytes)):
@@ -133,26 +134,26 @@ def raw_body(message: Mapping[str, Any], most: int = MOST_LOOKED_AT, *, any_meth
 
 
 def decoded(message: object, most: int = MOST_LOOKED_AT) -> object:
-    """Return the decoded body of *message*; None if it is not JSON of at most *most* bytes.
+    """Return the decoded body of *message*, or None unless the body is valid JSON and has at most *most* bytes.
 
-    No other content is decoded, whatever the app accepts: a broadcast or a foreign message is not worth the risk.
+    Other content types are not decoded, even if the app accepts them: an untrusted message is not worth the risk.
     """
     if not isinstance(message, Mapping) or message.get("content-type") != _JSON:
         return None
     try:
-        # Workflows may be nested deeper than values: every signature in a body has another one inside.
+        # Without a depth limit: in a workflow, every signature in a body contains the next one.
         return loads(raw_body(message, most), object_hook=object_hook, most_nested=None)
     except ValueError:
         return None
 
 
 def check_content_encoding(content_type: object, name: object) -> None:
-    """Raise UnreadableBodyError for a content encoding that names a codec of Python other than a character set."""
+    """Raise UnreadableBodyError if content encoding *name* is a Python codec that is not a character set."""
     if content_type == _JSON or not isinstance(name, str) or not name:
         return
     try:
         codec = codecs.lookup(name).name
-    except (LookupError, ValueError):  # "binary", or a name that kombu refuses
+    except (LookupError, ValueError):  # "binary", or a name that kombu rejects later
         return
     if codec.removesuffix("-le").removesuffix("-be") not in _CHARACTER_SETS:
         raise UnreadableBodyError(f"its content encoding must be a character set, got: {name[:100]!r}")

@@ -99,7 +99,7 @@ def parsed(text: bytes | str) -> Message:
 
     Its parts may have any type, except that headers and properties are mappings, if they are there.
     """
-    # Only values that kombu has marked need its objects, and a decoder that makes them takes twice as long.
+    # Only values with kombu's type marker need the object hook, which doubles the decoding time.
     is_marked = (b"__type__" if isinstance(text, bytes) else "__type__") in text  # type: ignore[operator]
     message = loads(text, longest=MOST_CHARACTERS, object_hook=object_hook if is_marked else None)
     if not isinstance(message, dict):

@@ -61,12 +61,12 @@ def merge_of(task: Task) -> Merge | None:
 
 
 def has_own_strategy(task: Task) -> bool:
-    """Return whether *task* has another strategy than Celery's default: it may gather calls, as celery-batches does."""
+    """Return True if *task* has a custom strategy, which can gather calls like celery-batches."""
     return bool(task.Strategy != Task.Strategy)
 
 
 def gathers(task: Task) -> int:
-    """Return the number of calls that the strategy of *task* gathers for a run, as celery-batches names it; 0: none."""
+    """Return the number of calls per batch of *task* (``flush_every`` of celery-batches), or 0 if it gathers none."""
     number = getattr(task, "flush_every", 0) if has_own_strategy(task) else 0
     return number if isinstance(number, int) else 0
 

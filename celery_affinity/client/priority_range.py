@@ -1,4 +1,4 @@
-"""The publisher's warning about a priority outside of 0 to 10, which counts as the nearest one."""
+"""Warn a publisher about a priority outside of 0 to 10. The nearest priority in the range is used."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,14 +15,14 @@ from .options_in_app import options_in_annotations, options_in_beat_schedule, op
 
 logger = limited_logger(__name__)
 
-#: Maximum number of warnings that are remembered: a program that makes up numbers must not fill its memory.
+#: Maximum number of warnings per process. Otherwise `_warned` would grow in a program that generates priorities.
 _MOST = 10_000
 
 _warned: set[tuple[str, int]] = set()
 
 
 def warn(app: Celery, task_name: str, headers: Mapping[str, object], given: int, counted: int) -> None:
-    """Log that a call of a task with the priority *given* is published with *counted*, once for each place."""
+    """Log that a call with priority *given* is published with priority *counted*, once per source and priority."""
     place = _place(app, task_name, headers, given)
     if (place, given) in _warned or len(_warned) >= _MOST:
         return
@@ -31,8 +31,8 @@ def warn(app: Celery, task_name: str, headers: Mapping[str, object], given: int,
 
 
 def _place(app: Celery, task_name: str, headers: Mapping[str, object], given: int) -> str:
-    """Return the place that has the priority *given*, in words: an entry of celery beat, a route, or else the call."""
-    periodic = headers.get("periodic_task_name")  # django-celery-beat writes it
+    """Return the source of the priority *given*, for a log line: a celery beat entry, a setting, or the call."""
+    periodic = headers.get("periodic_task_name")  # a header set by django-celery-beat
     if isinstance(periodic, str):
         return f"Periodic task {periodic[:200]!r}"
     configured = chain(
@@ -46,8 +46,8 @@ def _place(app: Celery, task_name: str, headers: Mapping[str, object], given: in
 
 
 def priorities_in(options: Options) -> Iterator[int]:
-    """Yield the priorities that *options* name as they were given: Celery's own, and that of ``affinity=``."""
-    with suppress(OptionError):  # of a value: `wrong_in_app` has it
+    """Yield the original priorities in *options*, before clamping: from ``priority`` and from ``affinity=``."""
+    with suppress(OptionError):  # `wrong_in_app` reports invalid values
         yield from (whole_priority(each) for each in (options.get("priority"),) if each is not None)
     with suppress(OptionError):
         yield from (each for each in (as_affinity(options.get("affinity")).priority,) if each is not None)

@@ -1,4 +1,4 @@
-"""The queues in which stock Celery's producers of an app put messages."""
+"""Find the queues to which stock Celery's producers of an app publish messages."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,19 +14,19 @@ from ..rules.stock_lists import StockLists
 from .of_app import settings_of, tasks_of
 from .options_in_app import options_in_routes
 
-#: The queue of an app that names none.
+#: Celery's default for the setting ``task_default_queue``.
 _DEFAULT = "celery"
 
 
 def stock_lists_of(app: Celery) -> StockLists:
-    """Return the lists of the queues that settings and tasks of *app* name, and of Celery's default queue.
+    """Return the lists of all queues in the settings and tasks of *app*, and of Celery's default queue.
 
-    A producer without the transport's setting ignores ``affinity=``: such calls go to the default queue.
+    The default queue is included because a producer without the transport's setting ignores ``affinity=``.
     """
     options: Mapping[str, Any] = app.conf.broker_transport_options or {}
     try:
         settings = settings_of(app)
-    except AffinityError:  # workers refuse to start, and `check` says why
+    except AffinityError:  # with invalid settings, workers do not start and `check` reports the cause
         settings = Settings()
     declared = [each for each in app.conf.task_queues or () if isinstance(each, Queue)]
     exchanges = [app.conf.task_default_exchange, *(each.exchange.name for each in declared if each.exchange)]

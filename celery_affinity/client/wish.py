@@ -61,7 +61,7 @@ class Wish(NamedTuple):
         the task's ``priority``. Celery hands on one value for both priorities: one that equals the task's counts as the
         task's.
         """
-        in_message = message["properties"].get("priority")  # kombu fills it
+        in_message = message["properties"].get("priority")  # set by kombu
         # Another priority than at the beginning: a handler of before_task_publish has set it.
         celerys = call.priority if in_message == (call.priority or 0) else in_message
         ours = self.own.priority

@@ -21,7 +21,7 @@ class Capacity:
         self.priority = 0
         #: The slots that the server has confirmed last.
         self.confirmed = -1
-        #: Celery's ``worker_prefetch_multiplier``, for the bound of buffered claims.
+        #: Celery's ``worker_prefetch_multiplier``, which determines the maximum number of buffered claims.
         self.prefetch_multiplier = 0
         self._pool, self._claims = pool, claims
         self._waiting: Counter[str] = Counter()
@@ -68,11 +68,11 @@ class Capacity:
 
     @property
     def buffered(self) -> int:
-        """How many claims are in the buffers of tasks' strategies, and take no slot."""
+        """Number of claims in the buffers of custom strategies, which occupy no slot."""
         return self._claims.buffered_count()
 
     def _full_buffers(self) -> frozenset[str]:
-        """Return the types of buffered claims if there are as many as there may be: other workers get the next jobs."""
+        """Return the buffered claims' types if the buffers are full, so that other workers get the next jobs."""
         if self.buffered < most_buffered(self.prefetch_multiplier, self._pool.size()):
             return frozenset()
         return self._claims.buffered_types().intersection(self.types)

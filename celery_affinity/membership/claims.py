@@ -45,7 +45,7 @@ class Claims:
         self._ends: dict[str, Held] = {}
         self._given_up: set[str] = set()
         self._ending: set[str] = set()
-        #: Claims whose messages are in the buffers of tasks' strategies; those settled since, until `end`.
+        #: Claims whose messages are in the buffers of custom strategies, and buffered claims settled but not yet ended.
         self._buffered: set[str] = set()
         self._settled_in_buffer: set[str] = set()
         self._refused: set[str] = set()
@@ -95,10 +95,10 @@ class Claims:
                 self._held[tag].request = None
 
     def buffer(self, tag: str, request: TaskRequest) -> None:
-        """Record that the task's strategy keeps the message of a claim: the claim takes no slot until `take_back`.
+        """Record that the task's strategy buffers a claim's message. The claim occupies no slot until `take_back`.
 
-        *request* stands for the message. The claim ends after the strategy has acked or rejected the message, in the
-        order that `settled_in_buffer` explains.
+        *request* represents the message. The claim ends after the strategy has acked or rejected the message;
+        `settled_in_buffer` explains the order.
         """
         with self._lock:
             held = self._held.get(tag)
@@ -112,7 +112,7 @@ class Claims:
                 self._note_settled(tag, held)
 
     def take_back(self, tag: str, request: TaskRequest) -> None:
-        """Record that *request*, of a buffered claim, starts like others: the claim takes a slot again."""
+        """Record that *request* of a buffered claim starts normally, so the claim occupies a slot again."""
         with self._lock:
             if tag in self._buffered:
                 self._buffered.discard(tag)
@@ -125,10 +125,10 @@ class Claims:
             self._acks[tag] = held
 
     def drop_from_buffer(self, tag: str) -> None:
-        """Record that the strategy dropped the message of a claim, which is neither acked nor rejected.
+        """Record that the strategy dropped a claim's message without acking or rejecting it.
 
-        The job is pending again. That counts as a delivery, since it may have ended the process of its batch, unless
-        the worker stops.
+        The job is requeued. This counts as a delivery unless the worker is stopping, because the job may have killed
+        the process of its batch.
         """
         with self._lock:
             if tag in self._buffered:
@@ -143,8 +143,8 @@ class Claims:
     def settled_in_buffer(self) -> frozenset[str]:
         """Return the claims to `end` after the next sync.
 
-        The server learns with the sync that they lend no slot any more. If it learned first that they have ended, it
-        would place jobs on slots that are not there.
+        The sync reports that these claims no longer lend a slot. If their ends were reported first, the server would
+        place jobs on slots that do not exist.
         """
         with self._lock:
             return frozenset(self._settled_in_buffer)
@@ -311,24 +311,24 @@ class Claims:
         ]
 
     def unended(self) -> list[tuple[str, Held]]:
-        """Return every claim, with its tag, that has neither ended, nor is about to, nor been given up."""
+        """Return the tags and claims that have not ended, are not about to end, and have not been given up."""
         with self._lock:
             ended = (self._ends, self._given_up, self._settled_in_buffer)
             return [(tag, held) for tag, held in self._held.items() if not any(tag in tags for tags in ended)]
 
     def unfinished(self) -> int:
-        """Return how many claims have or want a slot: they have not ended, and neither are buffered nor given up."""
+        """Return the number of claims that need a slot: claims not ended, buffered or given up."""
         with self._lock:
             without_slot = self._given_up, self._ending, self._buffered, self._settled_in_buffer
             others = set().union(*without_slot) - self._ends.keys() if any(without_slot) else ()
             return len(self._held) - len(self._ends) - len(others)
 
     def buffered_count(self) -> int:
-        """Return the number of claims in the buffers of tasks' strategies: the server is told of as many slots more."""
+        """Return the number of buffered claims. The worker reports that many additional slots to the server."""
         return len(self._buffered)
 
     def buffered_types(self) -> frozenset[str]:
-        """Return the types of the claims in buffers."""
+        """Return the types of the buffered claims."""
         with self._lock:
             return frozenset(self._held[tag].type for tag in self._buffered)
 

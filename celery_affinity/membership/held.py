@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from ..clock import SECOND_US
 from ..rules.protocol import PREEMPTED
 
-#: Outcomes of a message. UNSETTLED and ABORTED (a time limit, or the loss of its pool process, ended the run) count as
-#: a delivery, REQUEUED (the task asked for another run) as a requeue; RETURNED, and PREEMPTED, of a task that was
-#: stopped for another tenant's, as neither. After ABORTED and REQUEUED a pause comes before the next run.
+#: Outcomes of a message. UNSETTLED and ABORTED (a time limit or the loss of the pool process ended the run) count as a
+#: delivery. REQUEUED (by the task) counts as a requeue. RETURNED and PREEMPTED (for another tenant's job) count as
+#: neither. After ABORTED and REQUEUED, the job pauses before its next run.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
 ABORTED, REQUEUED = "aborted", "requeued"
 
-#: The outcomes after which the job waits again.
+#: Outcomes that return the job to its queue.
 WAITS_AGAIN = (UNSETTLED, ABORTED, REQUEUED, RETURNED, PREEMPTED)
 
 #: Ends of a job whose message was acked, except a good end. IGNORED: the task alone knows whether it succeeded.
@@ -88,7 +88,7 @@ class Held:
     publish, or the ETA, until the claim arrived here. *on_demand*, *priority*: as its message says, the latter as the
     app counts it; None before it has a slot. *opened_in*: the recording that names the claim already. *stops_at_s*: the
     end of the grace of a task that was asked to stop. *is_ending*: whether the task has ended: `Claims.end` follows.
-    *is_buffered*: whether the task's strategy has the message in a buffer, so that the claim takes no slot.
+    *is_buffered*: True if the task's strategy buffers the message, so that the claim occupies no slot.
     """
 
     job_id: str
@@ -157,7 +157,7 @@ class Held:
 
         *age_s*: time since the claim arrived. *running_s*: time since the task started; None before the start.
         *grace_s*: time until a task that was asked to stop is stopped by force, if the pool can; None for other tasks.
-        *buffered*: whether the task's own strategy has the job, so that it takes no slot.
+        *buffered*: True if the task's strategy buffers the job, so that the job occupies no slot.
         """
         now_s = time.monotonic()
         return {

@@ -57,20 +57,20 @@ class Reporting:
         if self.claims.has_settled_in_buffer:
             self._heartbeats.wake()
 
-    # -- messages that the strategy of a task keeps in a buffer
+    # -- messages buffered by a task's custom strategy
 
     def buffer(self, tag: str, request: TaskRequest) -> None:
-        """Have the server place another job on the slot of a claim, which lasts (see `Claims.buffer`)."""
+        """Let the server place another job on the claim's slot. The claim itself does not end (`Claims.buffer`)."""
         self.claims.buffer(tag, request)
         self._heartbeats.wake()
 
     def take_back(self, tag: str, request: TaskRequest) -> None:
-        """Have the claim of *request* take a slot again."""
+        """Make the claim of *request* occupy a slot again."""
         self.claims.take_back(tag, request)
         self._heartbeats.wake()
 
     def end_settled_in_buffer(self, tags: Collection[str]) -> None:
-        """End claims that `Claims.settled_in_buffer` returned before the last sync."""
+        """End the claims that `Claims.settled_in_buffer` returned before the last sync."""
         for tag in tags:
             self.end(tag)
 

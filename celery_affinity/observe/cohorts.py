@@ -52,15 +52,15 @@ def named(its: Iterable[R], cohort: str) -> list[R]:
 def status(
     fleet: WholeFleet, bounds: Mapping[str, int | Bound] | None = None, lists: StockLists | None = None
 ) -> Status:
-    """Return the state of all cohorts as one. *lists*: where stock Celery's producers of the app put messages."""
+    """Return the merged state of all cohorts. *lists*: the lists to which the app's stock producers publish."""
     found = one_status(fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status()))
     return found if lists is None else with_unserved_lists(fleet, found, lists)
 
 
 def with_unserved_lists(fleet: WholeFleet, found: Status, lists: StockLists) -> Status:
-    """Return the status with the messages in stock Celery's lists that no live worker serves.
+    """Return the status including messages in stock Celery's lists that no live worker serves.
 
-    Those on the server of `default`, for its types.
+    Only the server and the types of the cohort `default` are searched.
     """
     if fleet.main.keys.cohort != DEFAULT:
         return found
@@ -73,7 +73,7 @@ def with_unserved_lists(fleet: WholeFleet, found: Status, lists: StockLists) -> 
 def _is_of_default(fleet: WholeFleet, queue: str) -> bool:
     try:
         return fleet.cohort_of(queue) == DEFAULT
-    except SettingError:  # several cohorts match: calls are refused, and say so
+    except SettingError:  # several cohorts match, so calls fail with this error
         return False
 
 

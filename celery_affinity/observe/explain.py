@@ -48,7 +48,7 @@ class Explanation(Job):
 
 
 def in_a_list(task_id: str, message: StockMessage, lists: StockLists) -> Explanation:
-    """Return where the message of a task without a job is, in a list of stock Celery, and why no worker takes it."""
+    """Explain in which of stock Celery's lists the message of a task without a job is, and why it is not ingested."""
     note = sentences.in_a_list(message, is_scheduled=lists.schedules(message.queue), ingests=lists.ingests)
     return Explanation(task_id, "unknown", task=message.task, note=note, in_list=message)
 
@@ -107,7 +107,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
 
 
 def _pause_of(run: JobRow, now_us: int) -> str | None:
-    """Return when a scheduled job starts again that was requeued, or whose run was ended; None for any other job."""
+    """Describe the pause of a scheduled job that was requeued or aborted. Return None for any other job."""
     if run.paused_until_us is None:
         return None
     return sentences.waits_out_a_pause(run.requeues, run.deliveries, (run.paused_until_us - now_us) / SECOND_US)

@@ -37,7 +37,7 @@ def merged(others: int, merge_key: str | None) -> str:
 
 
 def waits_out_a_pause(requeues: int, deliveries: int, left_s: float) -> str:
-    """Return when a job starts again whose task requeued it, or whose run was ended, and how often that happened."""
+    """Describe the pause of a requeued or aborted job: the number of requeues and deliveries, and the next start."""
     times = [
         f"{what} {number} {'time' if number == 1 else 'times'}"
         for what, number in (("requeued", requeues), ("came back unfinished", deliveries))
@@ -46,11 +46,11 @@ def waits_out_a_pause(requeues: int, deliveries: int, left_s: float) -> str:
     return f"{', '.join(times) or 'came back'}, starts again in {max(0.0, left_s):,.0f} s"
 
 
-# -- a message in a list of stock Celery
+# -- messages in stock Celery's lists
 
 
 def in_a_list(message: "StockMessage", *, is_scheduled: bool, ingests: bool) -> str:
-    """Return why a message is in its list, and what to do. *ingests*: setting ``affinity_ingest``."""
+    """Explain why a message is in its list, and what to do. *ingests*: setting ``affinity_ingest``."""
     where = f"its message is in stock Celery's list {message.list!r}: its producer does not have this transport"
     if not is_scheduled:
         return f"{where}, or left queue {message.queue!r} to kombu (affinity_queues), whose rules apply"
@@ -65,7 +65,7 @@ def in_a_list(message: "StockMessage", *, is_scheduled: bool, ingests: bool) -> 
 
 
 def to_serve(queue: str) -> str:
-    """Return what to do about messages in the list of a queue that nobody serves."""
+    """Explain what to do about messages in the list of a queue without a worker."""
     return (
         'Set broker_transport = "celery_affinity:Transport" in the producer, for its next calls. Workers take over '
         f"the messages in the list once one of them serves the queue: -Q {queue}, or `celery -A ... control "

@@ -26,7 +26,7 @@ from .type_status import TypeStatus, corrected, type_status, with_limit, with_pa
 #: Largest number of claims whose types are read one by one: the cost of an observer must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
 
-#: Largest number of scheduled jobs, those that are due next, of which a report counts those after a requeue.
+#: Maximum number of scheduled jobs that a report reads to count paused jobs. The jobs due next are read first.
 MOST_REQUEUED = 200
 
 
@@ -117,7 +117,7 @@ def _with_trends(reader: Reader, types: list[TypeStatus], now_us: int) -> list[T
 
 
 def _requeued(reader: Reader, now_us: int) -> int:
-    """Return how many jobs wait for the end of a pause, of those that are due within the longest pause."""
+    """Return the number of jobs in a pause, among the jobs due within the longest possible pause."""
     longest_us = int(complete(reader.hash("settings"))["requeue_delay_max_us"])
     ids = reader.ask_one("zrangebyscore", reader.key("scheduled"), "-inf", now_us + longest_us, 0, MOST_REQUEUED)
     return sum(row.paused_until_us is not None for row in read_jobs(reader, list(map(text_of, ids)), ("state", "rank")))

@@ -1,8 +1,8 @@
-"""Messages in stock Celery's lists: those of queues that nobody serves, and the message of one task.
+"""Find messages in stock Celery's lists: messages in queues without a worker, and the message of one task.
 
-A producer without this transport puts its calls there. Workers of this transport take over the lists of the queues that
-they serve; the calls in other lists wait, and no job here stands for them. Only lists whose names are known are looked
-at: Redis finds others only by reading all keys.
+A producer without this transport publishes calls to these lists. Workers with this transport ingest the lists of the
+queues that they serve. Calls in other lists wait, and are not jobs of the fleet. Only lists named in the app's
+configuration and in kombu's bindings are searched, because finding other lists would require a scan of all keys.
 """
 
 import json
@@ -17,22 +17,22 @@ from ..rules.unreadable import is_text
 from ..rules.untrusted import is_number, loads, text
 from ..server.reader import Command, Reader
 
-#: Maximum number of queues of one report; the number of the others is counted.
+#: Maximum number of queues per report with their oldest message. The report contains only counts of other queues.
 MOST_SHOWN = 20
 
-#: Maximum number of bindings that are read of one exchange.
+#: Maximum number of bindings of an exchange. The bindings of a larger exchange are not read.
 _MOST_BOUND = 1000
 
-#: Messages that are read in one command, and from each end of one list, in search of a task.
+#: Messages per command, and messages per end of a list, that a search for a task reads.
 _PAGE, _MOST_SEARCHED = 10, 100
 
-#: Bytes after which a search for a task ends: a server that is in trouble must not send everything it has.
+#: Bytes after which a search for a task ends, so that it does not overload a server that is already in trouble.
 _MOST_BYTES = 5_000_000
 
-#: Maximum size of a message that is parsed, in bytes.
+#: Maximum size of a parsed message, in bytes.
 _LARGEST = 1_000_000
 
-#: Oldest time that counts as the time of a message, in seconds before now.
+#: Maximum age of a message, in seconds. Older timestamps are ignored.
 _LONGEST_AGE_S = 10 * 366 * 86_400
 
 
@@ -41,12 +41,12 @@ class StockQueue:
     """Messages that wait in the lists of one queue."""
 
     queue: str
-    #: Names of the lists that have messages, without kombu's prefix for keys.
+    #: Names of the non-empty lists, without kombu's key prefix.
     lists: list[str]
     messages: int
-    #: Age of the oldest message in seconds; None if the message does not tell. Celery's own messages do not.
+    #: Age of the oldest message in seconds, or None if it has no timestamp. Celery's own messages have none.
     oldest_s: float | None = None
-    #: Task of the oldest message; None if it cannot be read.
+    #: Task name in the oldest message, or None if the message is unreadable.
     oldest_task: str | None = None
 
 
@@ -55,7 +55,7 @@ class StockMessage:
     """The message of one task in a list."""
 
     queue: str
-    #: Name of the list, without kombu's prefix for keys.
+    #: Name of the list, without kombu's key prefix.
     list: str
     task: str | None
     #: True if workers of this transport serve the queue.
@@ -63,7 +63,7 @@ class StockMessage:
 
 
 class StockMessages:
-    """Reads stock Celery's lists. *prefix*: that of kombu's own keys. *types*: further queues that may have lists."""
+    """Reads stock Celery's lists. *prefix*: kombu's key prefix. *types*: additional queues that may have lists."""
 
     def __init__(self, reader: Reader, lists: StockLists, prefix: str, types: Iterable[str] = ()) -> None:
         self._reader, self._lists, self._prefix = reader, lists, prefix
@@ -71,7 +71,7 @@ class StockMessages:
 
     @property
     def are_all(self) -> bool:
-        """False if there are more queues than one report looks at."""
+        """False if there are more queues than one report reads."""
         return len(self._all) <= MOST_QUEUES
 
     def waiting(self) -> list[StockQueue]:
@@ -85,9 +85,9 @@ class StockMessages:
         ]
 
     def unserved(self, served: Collection[str]) -> list[StockQueue]:
-        """Return the queues with messages that should be *served* and are not, with their oldest messages.
+        """Return the scheduled queues with messages that are not in *served*, with their oldest messages.
 
-        Queues that are left to kombu (``affinity_queues``) are none of them: who serves these is not known here.
+        Queues served by kombu (see ``affinity_queues``) are excluded, because the fleet does not know their workers.
         """
         found = [each for each in self.waiting() if each.queue not in served and self._lists.schedules(each.queue)]
         return [self._with_oldest(each) if at < MOST_SHOWN else each for at, each in enumerate(found)]
@@ -109,7 +109,7 @@ class StockMessages:
         return name.removeprefix(self._prefix)
 
     def _lengths(self) -> Iterator[tuple[str, str, int]]:
-        """Yield queue, list and length of each list that has messages."""
+        """Yield the queue, name and length of each non-empty list."""
         queues = self._all[:MOST_QUEUES]
         named = [(queue, name) for queue in queues for name in self._lists.lists(self._prefix, queue)]
         replies = self._ask([("llen", name) for _, name in named])
@@ -118,7 +118,7 @@ class StockMessages:
                 yield queue, name, number_of(length)
 
     def _bound(self) -> list[str]:
-        """Return the queues that kombu has bound to the known exchanges."""
+        """Return the queues that kombu has bound to the app's exchanges."""
         keys = [self._lists.binding(self._prefix, each) for each in self._lists.exchanges]
         small = [
             key
@@ -148,7 +148,7 @@ class StockMessages:
 
 
 def _pages(length: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of the pages at both ends of a list of *length*, the oldest messages (at the right) first."""
+    """Yield the page bounds at both ends of a list with *length* messages, starting with the oldest (on the right)."""
     at_the_right = range(-1, -min(length, _MOST_SEARCHED) - 1, -_PAGE)
     yield from ((max(last - _PAGE + 1, -length), last) for last in at_the_right)
     others = min(length - _MOST_SEARCHED, _MOST_SEARCHED)
@@ -156,9 +156,9 @@ def _pages(length: int) -> Iterator[tuple[int, int]]:
 
 
 def _header(raw: bytes) -> dict[str, Any] | None:
-    """Return the headers and properties of a message that anybody may have written; None if it has none.
+    """Return the headers and properties of an untrusted message, or None if the message is unreadable.
 
-    The one way to read such a message here: JSON of a bounded size and depth, without kombu's special objects.
+    This module reads messages only here: as JSON of limited size and depth, without kombu's special objects.
     """
     try:
         message = loads(raw, longest=_LARGEST)
@@ -169,7 +169,7 @@ def _header(raw: bytes) -> dict[str, Any] | None:
 
 
 def _task_in(raw: bytes, task_id: str) -> str | None:
-    """Return the task's name, "" for an unknown one, if *raw* is the message of *task_id*; None otherwise."""
+    """Return the task's name ("" if unreadable) if *raw* is the message of *task_id*, or None otherwise."""
     head = _header(raw)
     if head is None or task_id not in (head.get("id"), head.get("correlation_id")):
         return None
@@ -182,7 +182,7 @@ def _task_of(head: dict[str, Any]) -> str:
 
 
 def _age_s(head: dict[str, Any], now_s: float) -> float | None:
-    """Return the age of a message with AMQP's property ``timestamp``, in seconds."""
+    """Return the age of a message in seconds, or None unless it has a valid AMQP property ``timestamp``."""
     sent_s: Any = head.get("timestamp")
     if not is_number(sent_s):
         return None

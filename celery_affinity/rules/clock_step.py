@@ -1,7 +1,7 @@
-"""Steps of the server's clock: its time compared with this machine's monotonic clock, which nobody sets.
+"""Detect steps of the server's clock by comparing its time with this machine's monotonic clock, which cannot be set.
 
-Every due time is a time of the server's clock. A clock that is set, or a failover to a server with another clock, makes
-all of them due earlier or later. A slow correction (NTP slews by 0.05 % at most) is no step.
+Every due time refers to the server's clock. If that clock is set, or a failover promotes a server with another clock,
+all jobs become due earlier or later. A slow correction (NTP slews by at most 0.05 %) is not reported as a step.
 """
 
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from typing import NamedTuple
 
 from ..clock import SECOND_US
 
-#: Smallest step, in seconds, that is reported: nobody plans an ETA more exactly.
+#: Minimum size of a reported step, in seconds. ETAs are rarely planned more precisely.
 SMALLEST_S = 5.0
 
-#: Fastest slow correction of two clocks, in seconds per second.
+#: Maximum rate at which NTP slews two clocks, in seconds per second.
 _SLEW = 0.001
 
-#: Largest step, in µs, that is believed: a damaged key may contain any number.
+#: Maximum size of a plausible step, in µs. A damaged key can contain any number.
 _LARGEST_US = 100 * 366 * 86_400 * SECOND_US
 
-#: Seconds for which `check` shows a step.
+#: How long `check` reports a step, in seconds.
 SHOWN_FOR_S = 86_400.0
 
 
@@ -26,9 +26,9 @@ SHOWN_FOR_S = 86_400.0
 class ClockStep:
     """A step of the server's clock."""
 
-    #: Length in µs: above 0 for a step forward.
+    #: Size in µs, positive for a step forward.
     size_us: int
-    #: Time after the step by the server's clock, in µs.
+    #: Time of the server's clock after the step, in µs.
     at_us: int
 
     @property
@@ -37,12 +37,12 @@ class ClockStep:
 
     @property
     def text(self) -> str:
-        """The field of the key `clock`."""
+        """The step as a field value of the key `clock`."""
         return f"{self.at_us} {self.size_us}"
 
     @classmethod
     def parse(cls, text: str) -> "ClockStep | None":
-        """Return the step in a field of the key `clock`; None if it has none. Anybody may have written the field."""
+        """Return the step in *text*, an untrusted field value of the key `clock`, or None if *text* is not valid."""
         at, _, size = text[:100].partition(" ")
         if not (at.isdecimal() and size.removeprefix("-").isdecimal()):
             return None
@@ -51,31 +51,32 @@ class ClockStep:
 
 
 class ServerTime(NamedTuple):
-    """A time of the server, in the reply to a tick."""
+    """The server's time in the reply to a tick, with the local times around it."""
 
     #: The server's time, in µs.
     now_us: int
-    #: Local monotonic time before the call, in seconds: the server read its clock after it.
+    #: Local monotonic time before the call, in seconds. The server reads its clock between `began_s` and `ended_s`.
     began_s: float
     #: Local monotonic time after the reply, in seconds.
     ended_s: float
-    #: The server's time at the tick before, of any process, in µs; None if there was none.
+    #: The server's time at the previous tick of any process, in µs, or None if there was none.
     ticked_us: int | None = None
 
 
 class ClockWatch:
-    """Finds the steps of one server's clock in the times of ticks.
+    """Detects steps of one server's clock from the times of ticks.
 
-    A local time is only known to lie between the call and its reply, so a slow reply, or a process that was suspended
-    in between, is no step. A machine whose monotonic clock was suspended too sees the server's time jump forward; so a
-    step forward counts only if no other process ticked meanwhile. One process finds each step: the first that ticks.
+    The server reads its clock at an unknown moment between call and reply, so a slow reply or a suspended process is
+    not a step. After a suspend that also stopped the monotonic clock, the server's time seems to jump forward. A step
+    forward is therefore reported only if no other process has ticked since this process' last tick. Exactly one process
+    reports each step: the first process that ticks after the step.
     """
 
     def __init__(self) -> None:
         self._last: ServerTime | None = None
 
     def step(self, time: ServerTime) -> ClockStep | None:
-        """Return the step between the time of the last call and *time*; None if there was none."""
+        """Return the step between the previous call and *time*, or None if there was none."""
         last, self._last = self._last, time
         since_tick_us = None if time.ticked_us is None else time.now_us - time.ticked_us
         if last is None:

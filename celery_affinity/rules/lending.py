@@ -16,15 +16,16 @@ class Lending(NamedTuple):
 
 NOTHING_LENT = Lending(0, frozenset())
 
-#: Number of jobs in buffers after which a worker takes no more of their types, unless Celery's prefetch is higher.
+#: Number of buffered jobs at which a worker stops claiming jobs of their types, unless Celery's prefetch is higher.
 MOST_BUFFERED = 1_000
 
 
 def most_buffered(prefetch_multiplier: int, slots: int) -> int:
-    """Return the number of jobs that a worker holds in the buffers of its tasks' strategies.
+    """Return the maximum number of jobs in the buffers of a worker's custom strategies.
 
-    On a stock transport this is the prefetch count: concurrency by ``worker_prefetch_multiplier``. Here that setting
-    can only raise the number. 0, which means no limit there, does not: one buffer would take the jobs of a fleet.
+    On a stock transport, the maximum is the prefetch count: concurrency times ``worker_prefetch_multiplier``. Here that
+    setting can only raise the maximum. The multiplier 0 (no limit on a stock transport) does not raise it, because one
+    buffer would claim all jobs of a fleet.
     """
     return max(MOST_BUFFERED, prefetch_multiplier * slots)
 

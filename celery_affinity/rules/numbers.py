@@ -1,17 +1,20 @@
-"""Numbers in settings, options and requests, each of which has an upper bound. `untrusted` has those of messages."""
+"""Checks for numbers in settings, options and requests. Every number has an upper bound.
+
+`untrusted` checks the numbers in messages.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeGuard
 
 from .untrusted import is_number
 
-#: Maximum number of seconds: ten years. As µs, sums with it and the time are exact.
+#: Maximum number of seconds: ten years. In µs, its sum with the current time is an exact float.
 LONGEST_S = 3_650 * 86_400
 
 #: Maximum number of jobs, slots, deliveries or rows.
 MOST_COUNT = 10**9
 
-#: Returns None for a value that is accepted; else what is accepted, in words.
+#: Returns None for an accepted value, or a description of the accepted values.
 Check = Callable[[object], str | None]
 
 
@@ -21,10 +24,10 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def number(accepted: str, test: Callable[[float], bool], most: float = LONGEST_S) -> Check:
-    """Return a check of numbers up to *most* that *test* accepts; *accepted*: what it accepts, in words.
+    """Return a check that accepts numbers up to *most* that pass *test*. *accepted* describes the accepted numbers.
 
-    All checks of numbers are made here, so no setting is without an upper bound. `is_number` compares the value before
-    anything converts it.
+    All checks of numbers are created here, so every setting has an upper bound. `is_number` compares the value before
+    it is converted.
     """
     words = f"{accepted}, up to {most:,}"
 
@@ -35,7 +38,7 @@ def number(accepted: str, test: Callable[[float], bool], most: float = LONGEST_S
 
 
 def whole(accepted: str, test: Callable[[int], bool], most: int = MOST_COUNT) -> Check:
-    """Return a check of whole numbers. Arguments as of `number`."""
+    """Return a check of whole numbers, with the arguments of `number`."""
     return number(accepted, lambda value: is_whole(value) and test(value), most)
 
 

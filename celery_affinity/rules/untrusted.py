@@ -1,8 +1,9 @@
-"""Values that others wrote: their numbers, texts, depth and JSON are bounded before they are converted.
+"""Check untrusted numbers, strings, nesting depth and JSON before converting them.
 
-Anybody who may write to the server, or send a request, may have written them, and kombu's JSON makes objects of some:
-Decimal, UUID, datetime, bytes. A conversion may take for ever (``int(Decimal("1E+999999999"))``), and holds the GIL.
-Each function here takes any object, and its time grows with the length of what was written, not with its value.
+Untrusted data comes from any client that can write to the server or send a request. kombu's JSON decoder creates
+objects from some values: Decimal, UUID, datetime, bytes. Converting such an object can take hours while holding the GIL
+(``int(Decimal("1E+999999999"))``). Every function here accepts any object. Its run time depends on the length of the
+data, not on the magnitude of a number.
 """
 
 import json
@@ -16,23 +17,23 @@ from uuid import UUID
 
 from ..errors import refuse
 
-#: Maximum depth of nested lists and mappings.
+#: Maximum nesting depth of lists and mappings.
 MOST_NESTED = 100
 
-#: Maximum number of characters of an id or a name in a message.
+#: Maximum number of characters per id or name in a message.
 LONGEST_TEXT = 10_000
 
-#: Maximum number of characters of a time or a number that is written as a text.
+#: Maximum number of characters per time or number that arrives as a string.
 LONGEST_SHORT = 100
 
-#: Numbers from here on do not become integers, or times.
+#: Numbers above this limit are not converted to integers or times.
 _LARGEST = 2**62
 
 _DIGITS = re.compile(rf"\s*[+-]?[0-9]{{1,{LONGEST_SHORT}}}\s*")
 
 _CONTAINERS = (Mapping, list, tuple, set, frozenset)
 
-#: Errors that the makers of special JSON objects raise for arguments of theirs that others wrote.
+#: Errors that an object hook of `json.loads` can raise for untrusted arguments, in addition to ValueError.
 _BAD_OBJECT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 
 
@@ -47,7 +48,7 @@ class TooDeepError(ValueError):
 
 
 def _real(value: object) -> int | float | Decimal | None:
-    """Return a finite number, None for everything else. It can be compared, but must not be converted yet."""
+    """Return *value* as a finite number, or None. The result can be compared, but is not yet safe to convert."""
     if isinstance(value, str):
         return int(value) if len(value) <= LONGEST_SHORT and _DIGITS.fullmatch(value) else None
     if isinstance(value, int):
@@ -56,11 +57,11 @@ def _real(value: object) -> int | float | Decimal | None:
         return value if math.isfinite(value) else None
     if isinstance(value, Decimal):
         return value if value.is_finite() else None
-    return int(value) if isinstance(value, Integral) else None  # of NumPy: no message has one, but a call may
+    return int(value) if isinstance(value, Integral) else None  # NumPy integers occur in calls, not in messages
 
 
 def clamped(value: object, least: int, most: int, otherwise: int) -> int:
-    """Return a number, or digits in a text, as an integer from *least* to *most*; *otherwise* for anything else."""
+    """Clamp *value* (a number or a string of digits) to an integer from *least* to *most*, or return *otherwise*."""
     number = _real(value)
     if number is None:
         return otherwise
@@ -70,17 +71,17 @@ def clamped(value: object, least: int, most: int, otherwise: int) -> int:
 
 
 def whole(value: object, least: int = 0, most: int = _LARGEST) -> int | None:
-    """Return *value* if it is an integer from *least* to *most*; None for anything else, also a bool or a Decimal."""
+    """Return *value* if it is an integer from *least* to *most*, or None. A bool or Decimal is not an integer here."""
     return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
 
 
 def is_number(value: object, most: float = _LARGEST) -> bool:
-    """Return whether *value* is an integer or a float from *-most* to *most*: no bool, no Decimal, not infinite."""
+    """Return True if *value* is an integer or a finite float from *-most* to *most*, and not a bool or a Decimal."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -most <= value <= most
 
 
 def are_usual(options: object) -> bool:
-    """Return whether no number in *options*, at any depth, is larger than a time or a count can be."""
+    """Return True if every number in *options*, at any depth, is small enough for a time or a count."""
     level: list[object] = [options]
     while level:
         if not all(_is_usual(each) for each in level if isinstance(each, int | float | Decimal)):
@@ -97,9 +98,9 @@ def _is_usual(number: int | float | Decimal) -> bool:
 
 
 def text(value: object, longest: int = LONGEST_TEXT) -> str | None:
-    """Return a text, number or UUID as a text of at most *longest* characters; None for anything else.
+    """Return a string, number or UUID as a string of at most *longest* characters, or None for any other value.
 
-    Lists and mappings have no text here: theirs may be nested without an end.
+    Lists and mappings are not converted, because their nesting depth is unlimited.
     """
     if isinstance(value, str):
         return value if len(value) <= longest else None
@@ -109,13 +110,13 @@ def text(value: object, longest: int = LONGEST_TEXT) -> str | None:
         number = int(value)
         return str(number) if -_LARGEST <= number <= _LARGEST else None
     if isinstance(value, (float, Decimal, UUID)):
-        written = str(value)  # of a Decimal: its digits and its exponent, as somebody has written them
+        written = str(value)  # a Decimal keeps the digits and the exponent of the untrusted text
         return written if len(written) <= longest else None
     return None
 
 
 def text_of(name: str, value: object) -> str:
-    """Return the text of a part of a message, "" for a part that is missing. Raises OptionError if it has none."""
+    """Return *value*, a field of a message, as a string ("" if missing). Raises OptionError if `text` rejects it."""
     if value is None or value == "":
         return ""
     found = text(value)
@@ -125,7 +126,7 @@ def text_of(name: str, value: object) -> str:
 
 
 def shape_of(value: object) -> str:
-    """Return the type and the size of *value*, for errors about values that are too large or too deep to be shown."""
+    """Return the type and size of *value*, for error messages about values that are too large or too deep to print."""
     if isinstance(value, (str, bytes, list, tuple, dict)):
         return f"{type(value).__name__} of length {len(value):,}"
     return type(value).__name__
@@ -135,7 +136,7 @@ def shape_of(value: object) -> str:
 
 
 def is_too_deep(value: object, most: int = MOST_NESTED) -> bool:
-    """Return whether *value* has lists or mappings in more than *most* levels. Does not recurse."""
+    """Return True if lists and mappings in *value* are nested more than *most* levels deep. Does not recurse."""
     level = _containers([value])
     for _ in range(most):
         if not level:
@@ -153,7 +154,7 @@ def _parts(values: Iterable[object]) -> list[object]:
 
 
 def _containers(values: Iterable[object]) -> list[Any]:
-    """Return the lists and mappings among *values*, each once: a list that is in two others has one depth."""
+    """Return the lists and mappings in *values* without duplicates, so that a shared list is visited once per level."""
     return list({id(each): each for each in values if isinstance(each, _CONTAINERS)}.values())
 
 
@@ -165,10 +166,14 @@ def loads(
     object_hook: Callable[[dict[str, Any]], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Return the value of JSON that somebody else wrote. Raises ValueError, and nothing else.
+    """Parse untrusted JSON. Raises only ValueError.
 
-    *longest*: maximum number of characters, or of bytes. *most_nested*: None for as many levels as Python's parser
-    takes, which stops at its own limit. *object_hook*, *parse_constant*: those of `json.loads`.
+    Args:
+        written: the JSON text.
+        longest: maximum number of characters, or of bytes if *written* is bytes.
+        most_nested: maximum nesting depth; None for the limit of Python's parser.
+        object_hook: as in `json.loads`.
+        parse_constant: as in `json.loads`.
     """
     if longest is not None and len(written) > longest:
         raise ValueError(f"it must have at most {longest:,} characters, got: {len(written):,}")
@@ -186,9 +191,9 @@ def loads(
 
 
 def strict_json(value: object, most_nested: int = MOST_NESTED) -> str:
-    """Return *value* as JSON that every parser accepts: in UTF-8, without NaN and infinity, and not nested deeper.
+    """Return *value* as JSON that every parser accepts: UTF-8, without NaN and infinity, at most *most_nested* levels.
 
-    Raises ValueError, and nothing else, for a value that has no such JSON.
+    Raises only ValueError, if *value* cannot be written in this way.
     """
     if is_too_deep(value, most_nested):
         raise TooDeepError(most_nested)
@@ -196,5 +201,5 @@ def strict_json(value: object, most_nested: int = MOST_NESTED) -> str:
         written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except TypeError as exc:
         raise ValueError(str(exc)[:200]) from exc
-    written.encode()  # halves of surrogate pairs
+    written.encode()  # rejects unpaired surrogates
     return written

@@ -89,10 +89,10 @@ def refuses_writes(exc: BaseException) -> bool:
 
 
 def traceback_of(exc: BaseException) -> BaseException | None:
-    """Return *exc* for the argument `exc_info` of a logger, or None if its text says everything.
+    """Return *exc* for the argument `exc_info` of a logger, or None if the error message is sufficient.
 
-    The text is enough if a server does not answer, takes no writes, or is in a state that passes. Such an error meets
-    thousands of tasks, each with eighty lines of traceback.
+    The message is sufficient if a server does not reply, refuses writes, or has a transient error. Such an error can
+    affect thousands of tasks, and each traceback has about eighty lines.
     """
     lost = isinstance(exc, (redis.ConnectionError, redis.TimeoutError, OSError))
     return None if lost or passes(exc) or refuses_writes(exc) else exc

@@ -58,7 +58,7 @@ class AffinityChannel(InboxChannel, PublishingChannel):
     # -- queues
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
-        """Bind a queue. A worker continues without a binding that a full server refuses, if no job needs it."""
+        """Bind a queue. If a full server refuses a binding that no job needs, the worker continues without it."""
         try:
             super()._queue_bind(exchange, routing_key, pattern, queue)
         except (redis.ConnectionError, redis.ResponseError) as exc:

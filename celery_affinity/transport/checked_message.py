@@ -15,7 +15,7 @@ from ..rules.untrusted import clamped, is_number, whole
 #: Types of those parts of a message that may be missing.
 _PARTS = {"headers": dict, "content-type": str, "content-encoding": str}
 
-#: Largest logical clock, and largest time, s, of a broadcast: Celery would go on from a larger number for ever.
+#: Maximum logical clock, and maximum time in seconds, of a broadcast. Celery would keep a larger number forever.
 _LARGEST = 2**62 - 1
 
 
@@ -50,12 +50,12 @@ def _check(payload: Any) -> None:
     if not tag.encode():
         raise ValueError("delivery_tag is empty")
     priority = properties.get("priority")
-    if priority is not None and whole(priority) is None:  # kombu and Celery convert it, whatever it is
+    if priority is not None and whole(priority) is None:  # kombu and Celery convert any value
         properties["priority"] = clamped(priority, 0, MAX_PRIORITY, 0)
 
 
 def _decompressed(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return *payload* with its body as it was before it was compressed: kombu decompresses without a limit."""
+    """Return *payload* with a decompressed body, because kombu would decompress it without a size limit."""
     headers = payload.get("headers") or {}
     if not headers.get("compression"):
         return payload

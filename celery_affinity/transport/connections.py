@@ -99,7 +99,7 @@ class ConnectedChannel(_StockChannel):
 
     @property
     def is_a_workers(self) -> bool:
-        """True if this channel belongs to a worker's consumer, which waits until a refused write is possible again."""
+        """True if this channel belongs to a worker's consumer, which retries refused writes until they succeed."""
         return getattr(self.connection, "on_revoked", None) is not None
 
     @property

@@ -32,7 +32,7 @@ def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
     properties["delivery_tag"] = tag
     priority = properties.get("priority")
     if priority is not None and whole(priority, 0, MAX_PRIORITY) is None:
-        properties["priority"] = clamped(priority, 0, MAX_PRIORITY, 0)  # as it counted when it was published
+        properties["priority"] = clamped(priority, 0, MAX_PRIORITY, 0)  # the same priority as when it was published
     information = properties["delivery_info"] = properties.get("delivery_info") or {}
     # Stock Celery's own mark stays: a message that kombu restored came from a list.
     information["redelivered"] = claim.has_run or information.get("redelivered") is True

@@ -129,7 +129,7 @@ class InboxChannel(ConnectedChannel):
             raise Empty from exc
 
     def _get_message_priority(self, message: Any, reverse: bool = False) -> int:
-        """Return the priority of the list to which an unacked message goes back: kombu converts whatever it finds."""
+        """Return the priority of the list to which an unacked message is restored. kombu would convert any value."""
         properties = message["properties"] | {"priority": clamped(message["properties"].get("priority"), -1, 256, 0)}
         return int(super()._get_message_priority({**message, "properties": properties}, reverse=reverse))
 

@@ -49,7 +49,7 @@ class QoS(stock.QoS):
         return delivery_tag in self._delivered and delivery_tag not in self._dirty
 
     def restore_visible(self, *args: Any, **kwargs: Any) -> None:
-        """Requeue messages of dead stock workers. A server that takes no writes is asked again at the next interval."""
+        """Requeue messages of dead stock workers. If the server refuses writes, the next interval tries again."""
         try:
             super().restore_visible(*args, **kwargs)
         except (redis.ConnectionError, redis.ResponseError) as exc:
@@ -72,5 +72,5 @@ class QoS(stock.QoS):
             held = reporting.claims.find(delivery_tag)
             is_refused = held is not None and held.request is None
             if outcome == REQUEUED and not is_refused:
-                outcome = UNSETTLED  # `EndOfTask` knows better whether the task asked for that
+                outcome = UNSETTLED  # `EndOfTask` settles it as REQUEUED if the task requested that
             reporting.settle(delivery_tag, outcome, why_refused() if is_refused else "")

@@ -1,4 +1,4 @@
-"""Arguments of a queue by which a broker would drop jobs. Jobs of a scheduled queue are kept, and a warning says so."""
+"""Warn about queue arguments that make a broker drop jobs. They have no effect on scheduled queues."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from ..log_limit import limited_logger
 
 logger = limited_logger(__name__)
 
-#: Argument -> what to use instead. kombu's Redis transport honours x-expires alone.
+#: Queue argument -> replacement. kombu's Redis transport implements only x-expires.
 INSTEAD = {
     "x-expires": "expires= of a task or of a call",
     "x-message-ttl": "expires= of a task or of a call",
@@ -17,16 +17,16 @@ INSTEAD = {
     "x-max-length-bytes": "affinity_max_pending",
 }
 
-#: Maximum number of queues that are remembered: a program that makes up queue names must not fill its memory.
+#: Maximum number of warnings per process. Otherwise `_warned` would grow in a program that generates queue names.
 _MOST = 10_000
 
 _warned: set[tuple[str, str]] = set()
 
 
 def warn(app: Celery, queue: str, arguments: Mapping[str, object]) -> None:
-    """Log each of *arguments* that is in INSTEAD, once in a process, if *queue* is a scheduled queue of *app*.
+    """If *app* schedules *queue*, log each argument listed in INSTEAD once per process.
 
-    Other queues, such as those of events and of replies, hold no jobs: kombu alone treats them.
+    Queues for events and replies contain no jobs. They are handled by kombu and keep their arguments.
     """
     for name in INSTEAD.keys() & arguments.keys():
         if (queue, name) in _warned or len(_warned) >= _MOST:

@@ -1,8 +1,7 @@
-"""A client's connection to `celery affinity web`: uvicorn's, with limits for clients that send no proper request.
+"""Limit the resources that a client of `celery affinity web` can use before its token is checked.
 
-uvicorn waits forever for the head of a request and keeps as much of it as comes, before anything looks at its token.
-Here a head, and everything else of a request that is not its body, is limited in size, in number and in time.
-`security` limits bodies.
+uvicorn waits forever for the head of a request, and stores the head regardless of its size. This subclass of uvicorn's
+protocol limits the size, number and duration of everything in a request except its body. `security` limits bodies.
 """
 
 import asyncio
@@ -11,31 +10,31 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from .replies import error
 
-#: Seconds from the beginning of a connection, or from the first byte after a reply, to the end of a head.
+#: Timeout for a complete head, in seconds. It starts with the connection, or with the first byte after a reply.
 HEAD_S = 10.0
 
-#: Limit of bytes of the target in a request line: a worker over HTTP may list 1,000 fencing tokens there.
+#: Maximum bytes of the target in a request line. An HTTP worker can list 1,000 fencing tokens in it.
 MOST_TARGET_BYTES = 32_768
 
-#: Limit of bytes of a head; also of what comes between two parts of a body, and after the last one.
+#: Maximum bytes of a head, of the data between two chunks of a body, and of the data after the last chunk.
 MOST_HEAD_BYTES = 65_536
 
-#: Limit of headers of a request.
+#: Maximum number of headers per request.
 MOST_HEADERS = 100
 
-#: Limit of requests that a client sends ahead of their replies.
+#: Maximum number of pipelined requests: requests that a client sends before it has received earlier replies.
 MOST_PIPELINED = 16
 
-#: Bytes that are parsed at a time: heads are measured with this precision.
+#: Bytes per call of the parser. Heads are measured with this precision.
 _SLICE = 16_384
 
-#: Limit of bytes that are read, and dropped, after a request was refused: a client that is still sending would lose
-#: the reply if its connection was reset.
+#: Maximum bytes that are read and discarded after a refused request. If the connection were reset immediately, a client
+#: that is still sending would lose the reply.
 _MOST_DROPPED = 1_000_000
 
 
 class _RefusedError(Exception):
-    """The request is answered with this status and message, and its connection ends."""
+    """A request is refused with this status and message, and its connection is closed."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -43,7 +42,7 @@ class _RefusedError(Exception):
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection that ends unless its next head is small, and complete in time. Running requests have no limit."""
+    """A connection that is closed unless its next head is small and arrives in time. Running requests have no limit."""
 
     _head: asyncio.TimerHandle | None = None
     _refusal: _RefusedError | None = None
@@ -91,7 +90,7 @@ class HttpConnection(HttpToolsProtocol):
             self._fail(_RefusedError(414, f"the target of a request must have {MOST_TARGET_BYTES:,} bytes at most"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._has_whole_head:  # a trailer, behind a body in chunks: nothing here reads one
+        if self._has_whole_head:  # a trailer after a chunked body, which the application does not use
             return
         super().on_header(name, value)
         if len(self.headers) > MOST_HEADERS:
@@ -109,16 +108,19 @@ class HttpConnection(HttpToolsProtocol):
         super().on_body(body)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that the parser has ended: not HTTP, or refused by one of its callbacks."""
+        """Refuse a request whose parsing failed, because it is not HTTP or a callback called `_fail`."""
         self._refuse(self._refusal or _RefusedError(400, msg))
 
     def _fail(self, refusal: _RefusedError) -> None:
-        """End the parsing, from within a callback of the parser. Raises *refusal*."""
+        """Abort parsing from a parser callback. Raises *refusal*."""
         self._refusal = refusal
         raise refusal
 
     def _refuse(self, refusal: _RefusedError, *, lingers: bool = True) -> None:
-        """Answer, unless another reply is under way, and end the connection, after the client's end if it *lingers*."""
+        """Send the reply unless another reply is being sent, and close the connection.
+
+        If it *lingers*, the client can first finish sending and read the reply.
+        """
         if self._is_refused:
             return
         self._is_refused = True

@@ -184,7 +184,7 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
     too_large = _NoError(413, f"a body must have {MOST_BYTES:,} bytes at most", {"Connection": "close"})
     if not length.isdecimal() or int(length[:19]) > MOST_BYTES:
         raise too_large
-    body = bytearray()  # a list of parts would be many times as large, if each part was a byte
+    body = bytearray()  # with one-byte parts, a list of parts would need many times the memory
     try:
         async with asyncio.timeout(BODY_S):
             while True:
@@ -207,7 +207,7 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
 
 
 def _check_json(body: bytes) -> None:
-    """Refuse what is no JSON that others can read: NaN, halves of surrogate pairs, deep nesting."""
+    """Refuse JSON that strict parsers reject: NaN, unpaired surrogates or deep nesting."""
     try:
         strict_json(loads(body, parse_constant=_refuse_constant))
     except ValueError as exc:

@@ -1,9 +1,10 @@
-"""Jobs that a task's own strategy keeps in a buffer, as celery-batches does: each keeps its claim and takes no slot.
+"""Track jobs in the buffers of custom strategies, such as celery-batches: a buffered job keeps its claim, but no slot.
 
-Celery's default strategy starts a task, or leaves its request in a place that Celery knows. Another strategy may keep
-a message for as long as it likes, and later ack it, or start its task. So after such a strategy has received a claimed
-job that is in none of those places, the job is in its buffer. Nobody can look into a buffer. But whoever may still ack
-a message has the message: a message that is garbage will never be acked, and its job is pending again.
+Celery's default strategy starts a task or stores its request in a collection that Celery exposes. A custom strategy can
+keep a message for any time, and ack it or start its task later. If a custom strategy has received a claimed job, and
+the job is in none of Celery's collections, the job is in the strategy's buffer. The buffer itself cannot be inspected.
+But code that can still ack the message holds a reference to it. When the message is garbage-collected, it can no longer
+be acked, so the job is requeued.
 """
 
 import logging
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class BufferedRequest:
-    """Stands for the request of a claim whose message a strategy keeps: it does not keep the message itself alive."""
+    """Replaces the request of a buffered claim. It holds only a weak reference to the message."""
 
     worker_pid = None
 
@@ -39,22 +40,22 @@ class BufferedRequest:
         self._message = weakref.ref(message)
 
     def is_in_the_pool(self) -> bool:
-        """Return whether the message may still be acked: it is in the buffer, or in a run of the pool."""
+        """Return True if the message can still be acked, because it is in the buffer or in a pool run."""
         return self._message() is not None
 
     def preempt(self) -> bool:
-        """Return False: no task runs that could be stopped."""
+        """Return False, because there is no running task to stop."""
         return False
 
     def fence(self) -> None:
-        """Do nothing: the job cannot be taken out of the buffer."""
+        """Do nothing, because the job cannot be removed from the strategy's buffer."""
 
     def end_unnoticed(self) -> None:
         raise AssertionError("`Strays` drops it from the buffer")
 
 
 def waits(consumer: "Consumer", request: Any) -> bool:
-    """Return whether *request* waits in a place that Celery knows: for its time, a token, or a pool process."""
+    """Return True if *request* waits in one of Celery's collections: for its ETA, a rate token or a pool process."""
     if request in getattr(state, "scheduled_requests", ()):  # since Celery 5.7
         return True
     return _waits_for_a_token(consumer, request) or _waits_for_a_process(consumer, request)
@@ -72,13 +73,13 @@ def _waits_for_a_process(consumer: "Consumer", request: Any) -> bool:
 
 
 class Buffers:
-    """The buffers of the strategies of *consumer*'s tasks. For the event loop's thread."""
+    """Tracks the buffers of the custom strategies in *consumer*. Use it only in the event loop's thread."""
 
     def __init__(self, consumer: "FleetConsumer") -> None:
         self._consumer = consumer
 
     def noting(self, task: Task, handle: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that calls *handle*, of the task's own strategy, and notes the message if it is kept."""
+        """Wrap *handle*, the handler of *task*'s custom strategy, to record the message if the strategy buffers it."""
 
         def handle_and_note(message: Any, *args: Any, **options: Any) -> Any:
             result = handle(message, *args, **options)
@@ -99,7 +100,7 @@ class Buffers:
         request: Any = held.request
         if request is not None and self._is_celerys(request):
             return
-        if held.slot_since_s is None:  # it was made ahead
+        if held.slot_since_s is None:  # the request was prefetched
             properties = message.properties
             on_demand, priority = bool(mode_of(properties)), properties.get("priority")
             reporting.claims.count_wait(tag, on_demand=on_demand, priority=priority)
@@ -119,7 +120,7 @@ class Buffers:
 
 
 def warn_of_small_batches(consumer: "FleetConsumer", slots: int) -> None:
-    """Log the tasks that gather more calls than this worker, with so many *slots*, keeps in buffers."""
+    """Log each task whose batches are larger than the buffer capacity of this worker with *slots* slots."""
     most = most_buffered(consumer.prefetch_multiplier, slots)
     for name in sorted(consumer.affinity_own_strategies):
         number = gathers(consumer.app.tasks[name])
@@ -132,7 +133,7 @@ def warn_of_small_batches(consumer: "FleetConsumer", slots: int) -> None:
 
 
 def take_back(request: Request) -> bool:
-    """Have the claim of *request* take a slot again if the request was in a buffer. Return whether it was."""
+    """If *request* was buffered, make its claim occupy a slot again. Return True if the request was buffered."""
     was_buffered: bool = getattr(request, "is_buffered", False)
     if was_buffered:
         request.is_buffered = False

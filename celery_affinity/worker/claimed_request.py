@@ -34,7 +34,7 @@ logger = limited_logger(__name__)
 _LONGEST_LIMIT_S = 1e9
 
 
-#: Number of retries that no task has. Celery raises 2 to their power for ``retry_backoff``.
+#: Maximum plausible number of retries. Celery computes 2 to the power of this number for ``retry_backoff``.
 _MOST_RETRIES = 1_000_000
 
 _NO_LIMITS = ([None, None], (None, None))
@@ -49,7 +49,7 @@ class ClaimedRequest(_Request):
 
     _reporting: Reporting | None = None
     _tag: str
-    #: Whether the strategy of the task keeps the request in a buffer (`buffers`).
+    #: True if the task's strategy buffers the request (`buffers`).
     is_buffered = False
 
     def __init__(self, message: Any, **options: Any) -> None:

@@ -115,7 +115,7 @@ class EndOfTask(StartedRequest):
             self._end(exc_info)
 
     def _stop_by_itself(self, reporting: Reporting) -> None:
-        """Give back the job of a task that raised `Preempted`. It counts as a requeue if nobody had asked for it."""
+        """Requeue the job of a task that raised `Preempted`. It counts as a requeue unless the server asked for it."""
         held = reporting.claims.find(self._tag)
         if held is None or held.outcome == ACKED:
             logger.warning(
@@ -156,7 +156,7 @@ class EndOfTask(StartedRequest):
         super().reject(requeue)
 
     def _abort(self) -> None:
-        """Have a pause come before the next run of a job that is not settled, unless the run ends with its worker."""
+        """Settle an unsettled job as ABORTED, unless the worker is terminating. The job pauses before its next run."""
         if self._reporting is not None and not state.should_terminate:
             self._reporting.settle(self._tag, ABORTED)
 
@@ -246,7 +246,7 @@ def _ending_on_success(generated: Any) -> Any:
             return None if self._is_fenced else generated(self, failed__retval__runtime, **kwargs)
         except (WorkerShutdown, WorkerTerminate):
             raise
-        except (Exception, SystemExit) as exc:  # a SystemExit of a signal's handler would end a green pool's worker
+        except (Exception, SystemExit) as exc:  # a SystemExit in a signal handler would end a worker with a green pool
             logger.error(
                 "Task %s[%s] has ended, but an action after its end failed: %s",
                 *(self.name, self.id, words(exc)),

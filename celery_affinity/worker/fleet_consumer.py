@@ -72,7 +72,7 @@ class FleetConsumer(Consumer):
     affinity_on_revoked: Callable[[Revoked], None] | None = None
     affinity_limits: "RateLimits | None" = None
     affinity_reconnecting: "Reconnecting | None" = None
-    #: Names of the tasks with a strategy of their own, which may buffer requests.
+    #: Names of the tasks with a custom strategy, which can buffer requests.
     affinity_own_strategies: frozenset[str] = frozenset()
     #: What wakes the event loop.
     affinity_host: _Wakes | None = None
@@ -117,7 +117,7 @@ class FleetConsumer(Consumer):
             return self._affinity_process(request)
         if request.name in self.affinity_own_strategies:
             take_back(request)
-            return self._affinity_process(request)  # given back, it would come into the buffer once more
+            return self._affinity_process(request)  # if it were returned, the strategy would buffer it again
         return self.affinity_limits.start_if_there_is_room(request, self._affinity_process)
 
     def _is_made_ahead(self, request: Request) -> bool:

@@ -35,7 +35,7 @@ class FleetPool(CountingPool):
     def apply_async(self, target: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Run *target*, unless the job of its request was found to be another worker's when the task was accepted."""
         request = getattr(options.get("accept_callback"), "__self__", None)
-        if isinstance(request, Request):  # else the errors are left to whoever began the run
+        if isinstance(request, Request):  # the submitter of any other run handles its errors
             run = runs.in_the_main_thread if isinstance(self, SoloPool) else runs.in_a_thread
             target = partial(runs.unless_called_off, request, run, target)
         return super().apply_async(target, *args, **options)

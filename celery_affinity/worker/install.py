@@ -20,8 +20,8 @@ from .classes_step import ClassesStep
 from .cohorts_step import CohortsStep
 from .step import AffinityStep
 
-#: Loggers of Celery and kombu that write an error for each message that cannot be read, with the body or a traceback.
-#: Errors of a task's run (`celery.app.trace`, `celery.worker.request`) belong to the task: they are not limited.
+#: Loggers of Celery and kombu that log an error, with the body or a traceback, for each unreadable message. Errors of a
+#: task's run (`celery.app.trace`, `celery.worker.request`) belong to the task, so these loggers are not limited.
 _LOGGERS_OF_MESSAGES = (
     "celery.worker.consumer.consumer",
     "celery.worker.consumer.gossip",

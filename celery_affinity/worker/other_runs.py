@@ -1,7 +1,7 @@
-"""Runs in a pool that belong to no request, such as the batches of celery-batches: each of them takes a slot.
+"""Count pool runs without a request, such as the batches of celery-batches: each run occupies a slot.
 
-A task's own strategy may give the pool whatever it wants to run. The server has to know of these runs, as of requests
-without a claim, or it would place jobs on slots that are taken.
+A custom task strategy can submit any function to the pool. The worker must report these runs to the server, like
+requests without a claim. Otherwise the server would place jobs on occupied slots.
 """
 
 import logging
@@ -17,23 +17,23 @@ logger = logging.getLogger(__name__)
 
 
 class _Run:
-    """One run, from the moment when the pool gets it."""
+    """One run, from its submission to the pool until its end."""
 
     def __init__(self) -> None:
         self.is_alive = runs.while_given
 
 
 class OtherRuns:
-    """The runs in *pool* that belong to no request. *on_change* is called, in any thread, when their number changes."""
+    """Tracks the runs in *pool* without a request. When their number changes, it calls *on_change* in any thread."""
 
     def __init__(self, pool: BasePool, on_change: Callable[[], object]) -> None:
         self._pool, self._on_change = pool, on_change
         self._runs: set[_Run] = set()
-        #: Whether no further run begins: the worker stops, and has given back the jobs that such a run may have.
+        #: True if no further run may begin, because the stopping worker has already returned the buffered jobs.
         self.is_closed = False
 
     def count(self) -> int:
-        """Return the number of runs that wait for the pool or run there. Any thread may call this method."""
+        """Return the number of runs that are waiting or running in the pool. Any thread can call this method."""
         if not self._runs:
             return 0
         alive = [run for run in tuple(self._runs) if run.is_alive()]
@@ -41,7 +41,7 @@ class OtherRuns:
         return len(alive)
 
     def begin(self, give: Callable[..., Any], target: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Give *target* to the pool with *give*, and return the result; None if no further run may begin."""
+        """Submit *target* to the pool with *give* and return the result, or None if no further run may begin."""
         if self.is_closed:
             logger.warning("%r is not run: the worker stops, and has given back the jobs in buffers", target)
             return None
@@ -78,13 +78,13 @@ class OtherRuns:
 
 
 class CountingPool(BasePool):
-    """A pool that counts the runs that belong to no request."""
+    """A pool that counts runs without a request."""
 
     #: None until the worker has joined for the first time.
     affinity_other_runs: OtherRuns | None = None
 
     def apply_async(self, target: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Run *target*; `OtherRuns` knows of it, unless a request says that it was accepted."""
+        """Run *target*, and count the run in `OtherRuns` unless its accept callback belongs to a request."""
         accepted = getattr(options.get("accept_callback"), "__self__", None)
         if self.affinity_other_runs is None or isinstance(accepted, Request):
             return super().apply_async(target, *args, **options)

@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 
 logger = limited_logger(__name__)
 
-#: Largest number, of seconds or of tasks, that is accepted as a limit.
+#: Maximum accepted value of a limit, in seconds or tasks.
 _LARGEST = 1e9
 
-#: Maximum number of processes or threads that a command adds, or takes away.
+#: Maximum number of processes or threads that one command adds or removes.
 _MOST_PROCESSES = 10_000
 
-#: Maximum number of bytes of a body whose arguments a list of jobs shows as values; texts of the others are shown.
+#: Maximum body size for which a list of jobs contains decoded arguments, in bytes. For larger bodies, the list contains
+#: the representations in the message headers.
 _LONGEST_SHOWN = 100_000
 
 Reply = dict[str, object]
@@ -89,7 +90,7 @@ def replace() -> None:
 
 
 def keep_the_connection(app: Celery) -> None:
-    """Make *app*'s workers outlast a refused reply to remote control. A class of nodes that a user set is kept."""
+    """Let *app*'s workers survive a refused reply to remote control. A node class set by the user stays the base."""
     mailbox = app.control.mailbox
     base = mailbox.node_cls
     if not issubclass(base, ReplyingNode):
@@ -97,10 +98,10 @@ def keep_the_connection(app: Celery) -> None:
 
 
 class ReplyingNode(Node):
-    """A node of remote control that drops a reply which the server does not take.
+    """A remote control node that drops a reply if the server refuses it.
 
-    Celery would make the consumer of broadcasts again, which a full server refuses as well: the worker would lose its
-    connection, and get no jobs until there is room.
+    Celery would instead recreate the broadcast consumer, which a full server refuses too. The worker would lose its
+    connection, and receive no jobs until the server has memory again.
     """
 
     def reply(self, *args: Any, **kwargs: Any) -> None:
@@ -289,7 +290,7 @@ def _check_numbers(**given: object) -> None:
 
 
 def _check_whole(**given: object) -> None:
-    """Raise ValueError, which is logged and replied, unless each is None, or a number of processes."""
+    """Raise ValueError, which is logged and sent as reply, unless each value is None or a number of processes."""
     for option, number in given.items():
         if not (number is None or whole(number, 0, _MOST_PROCESSES) is not None):
             raise ValueError(f"{option} must be a whole number from 0 to {_MOST_PROCESSES:,}, got: {_shown(number)}")
@@ -318,12 +319,12 @@ def _reader_of_the_spokesman(state: State) -> Reader | None:
 
 
 def _arguments(state: State) -> inspect_lists.Arguments:
-    """Return a function that reads a message's arguments, or texts of them if its serializer is refused here."""
+    """Return a function that decodes a message's arguments, or else returns their representations in the headers."""
     consumer = state.consumer.task_consumer
 
     def read(raw: dict[str, Any]) -> tuple[Any, Any]:
         try:
-            raw_body(raw, _LONGEST_SHOWN)  # else the reply would be as long as all bodies together
+            raw_body(raw, _LONGEST_SHOWN)  # otherwise the reply would contain all bodies
             message = consumer.channel.message_to_python(raw)
             message.accept = consumer.accept
             args, kwargs, _ = message.payload

@@ -1,4 +1,4 @@
-"""Bodies that grow when they are read grow up to a limit, whatever process reads them."""
+"""Every process limits the size to which a message body expands during decoding."""
 
 import base64
 import bz2
@@ -27,17 +27,17 @@ from celery_affinity.transport import checked_message
 from ..support.from_outside import MESSAGES, as_kombu_reads
 from ..support.messages import wire
 
-#: Number of bytes that the body of a bomb becomes. The real one becomes several GB of 3 kB.
+#: Size of a decompressed bomb in bytes. A real attack expands 3 kB to several GB.
 GROWN = 150_000_000
 
-#: Bytes of memory that nothing here may take; each test would take GROWN.
+#: Maximum memory per read, in bytes. Without limits, each read would allocate GROWN bytes.
 MOST = 60_000_000
 
 KINDS = ["gzip", "bzip2", "lzma"]
 
 
 def grown_by(method):
-    """Return a compressed text of GROWN zeros, made without them."""
+    """Return GROWN compressed zero bytes, without ever holding all zeros in memory."""
     makers = {"gzip": zlib.compressobj, "bzip2": bz2.BZ2Compressor, "lzma": lzma.LZMACompressor}
     maker, out = makers[method](), io.BytesIO()
     for _ in range(GROWN // 1_000_000):
@@ -65,7 +65,7 @@ def app():
 
 
 def message(body, *, task="known", compression=None, content_type="application/json", encoding="utf-8"):
-    """Return a message with a body of bytes; *task* None: of the first version of the protocol, without a header."""
+    """Return a message with a body of bytes. With *task* None, it follows protocol 1, without a task header."""
     found = json.loads(wire("id"))
     found |= {
         "body": base64.b64encode(body).decode(),
@@ -79,7 +79,7 @@ def message(body, *, task="known", compression=None, content_type="application/j
 
 
 def peak_of(read):
-    """Return the number of bytes that *read* takes at its peak."""
+    """Return the peak memory of *read*, in bytes."""
     tracemalloc.start()
     try:
         read()
@@ -89,7 +89,7 @@ def peak_of(read):
 
 
 def ways_to_read(app, whole):
-    """Yield the name of each reader of messages in our processes, and a function that has it read *whole*."""
+    """Yield the name of each message reader of the package, and a function that passes *whole* to the reader."""
     raw = json.dumps(whole).encode()
     channel = SimpleNamespace(decode_body=Channel.decode_body.__get__(Channel), no_ack_consumers=None)
 
@@ -108,7 +108,7 @@ def ways_to_read(app, whole):
     yield "a worker", in_a_worker
 
 
-def test_no_reader_expands_a_small_body_to_a_large_one(app, bombs, monkeypatch):
+def test_readers_never_expand_a_small_body_beyond_the_limit(app, bombs, monkeypatch):
     monkeypatch.setattr(bodies, "MOST_CHARACTERS", 1_000_000)
     monkeypatch.setattr(checked_message, "MOST_CHARACTERS", 1_000_000)
     hostile = {
@@ -131,7 +131,7 @@ def test_no_reader_expands_a_small_body_to_a_large_one(app, bombs, monkeypatch):
     assert not wrong
 
 
-def test_a_body_at_the_limit_is_read_and_a_longer_one_is_not():
+def test_body_at_the_limit_is_read_but_a_longer_one_is_refused():
     body = json.dumps(["x" * 994]).encode()
     assert len(body) == 998
     for method in (None, *KINDS):
@@ -143,7 +143,7 @@ def test_a_body_at_the_limit_is_read_and_a_longer_one_is_not():
         assert bodies.decoded(whole, 997) is None
 
 
-def test_a_compressed_body_that_is_not_whole_is_refused():
+def test_truncated_or_unsupported_compressed_body_is_refused():
     good = compress(b"text", "bzip2")[0]
     cases = [(good[:-1], "bzip2"), (good + good, "bzip2"), (b"text", "gzip"), (good, "gzip"), (good, ["bzip2"])]
     cases += [(good, "no-such"), (good, "brotli"), (b"", "lzma"), (b"", "zstd")]
@@ -152,7 +152,7 @@ def test_a_compressed_body_that_is_not_whole_is_refused():
             bodies.decompressed(body, method, 100)
 
 
-def test_an_lzma_body_that_wants_much_memory_to_be_read_is_refused():
+def test_lzma_body_is_refused_when_decompression_needs_too_much_memory():
     large = lzma.compress(b"text", lzma.FORMAT_XZ, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 128 << 20}])
     with pytest.raises(UnreadableBodyError, match="LZMAError"):
         bodies.decompressed(large, "xz", 1000)
@@ -167,10 +167,10 @@ def test_zstd_is_read_up_to_the_limit():
         bodies.decompressed(body, "zstd", 99_999)
 
 
-def test_a_content_encoding_is_a_character_set():
+def test_content_encoding_must_be_a_character_set():
     for name in ("utf-8", "UTF8", "us-ascii", "latin1", "utf-16-le", "binary", "ascii-8bit", "", None, "no-such"):
         bodies.check_content_encoding("application/data", name)
-    bodies.check_content_encoding("application/json", "bz2")  # kombu decodes JSON without it
+    bodies.check_content_encoding("application/json", "bz2")  # kombu ignores the content encoding of JSON
     for name in ("bz2", "zlib", "ZIP", "hex", "base64", "uu", "quopri", "punycode", "idna", "unicode_escape"):
         codecs.lookup(name)
         with pytest.raises(UnreadableBodyError, match="character set"):

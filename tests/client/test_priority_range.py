@@ -1,4 +1,4 @@
-"""A priority outside of 0 to 10 counts as the nearest one, wherever it is written, and a warning names the place."""
+"""A priority outside of 0 to 10 is clamped, in every place that can set it, and a warning names the place."""
 
 import logging
 from decimal import Decimal
@@ -17,7 +17,7 @@ from celery_affinity.rules.affinity import as_affinity, in_range, whole_priority
 
 from ..support.stamped import published
 
-#: Number -> the priority that it counts as.
+#: Number -> clamped priority.
 OUTSIDE = {255: 10, -1: 0, "11": 10, "-3": 0, 256.0: 10, -(10**400): 0, 1e300: 10, Decimal("1E+999999999"): 10}
 
 #: Values that are not whole numbers.
@@ -163,7 +163,7 @@ def test_beat_sends_an_entry_whose_priority_is_too_high(app, caplog, options):
 
 
 def test_entry_of_django_celery_beat_is_named(app, caplog):
-    """Its scheduler names the entry in a header."""
+    """The scheduler of django-celery-beat sets a header with the entry's name."""
     options = {"priority": 255, "headers": {"periodic_task_name": "Send all\ninvoices"}}
     entry = ScheduleEntry("x", "proj.plain", schedule=1.0, options=options, app=app)
     Scheduler(app, schedule={}).apply_entry(entry)
@@ -178,7 +178,7 @@ def test_affinity_keeps_the_number_for_the_warning():
     assert as_affinity({"priority": -1.0}).priority == -1
 
 
-def test_program_that_makes_up_priorities_fills_no_memory(app, monkeypatch, caplog):
+def test_generated_priorities_do_not_fill_memory(app, monkeypatch, caplog):
     monkeypatch.setattr(priority_range, "_MOST", 3)
     plain = task(app)
     for priority in range(11, 20):

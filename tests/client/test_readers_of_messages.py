@@ -1,4 +1,4 @@
-"""No module reads an untrusted message on a way of its own: numbers, texts and bodies pass `untrusted` and `bodies`."""
+"""Every module reads the numbers, strings and bodies of untrusted messages with `untrusted` and `bodies`."""
 
 import ast
 from pathlib import Path
@@ -7,8 +7,8 @@ import celery_affinity
 
 PACKAGE = Path(celery_affinity.__file__).parent
 
-#: Functions that turn bytes into something larger. The name of a call, or its last part -> the modules that may call
-#: it, each with its reason.
+#: Functions whose result can be much larger than the input: function name (last part) -> modules that may call it, each
+#: with the reason.
 DECODERS = {
     "loads": {
         "rules/untrusted.py": "is the boundary",
@@ -48,11 +48,10 @@ DECODERS = {
 #: Attributes that decode the body of a kombu message.
 DECODING_ATTRIBUTES = {"payload": {"worker/remote_control.py": "has checked the size with raw_body before"}}
 
-#: Conversions whose time, or result, depends on the value.
+#: Conversions whose run time or result size depends on the value.
 CONVERSIONS = {"int", "float", "str", "repr", "round", "Decimal"}
 
-#: Modules that read parts of messages, and their conversions: (module, function) -> why it cannot meet a value of a
-#: message.
+#: Conversions in modules that read messages: (module, function) -> why the value is trusted or already checked.
 CONVERTED = {
     ("callers/teller.py", "_known_end"): "the URL of a result backend",
     ("client/envelope.py", "written"): "the result of dumps",
@@ -79,7 +78,7 @@ CONVERTED = {
     ("worker/remote_control.py", "_shown"): "the repr of a text or a bounded number",
 }
 
-#: Modules whose "body" and "headers" are not those of a kombu message.
+#: Modules whose "body" and "headers" do not belong to a kombu message.
 OTHER_MESSAGES = {"web/security.py": "parts of ASGI's messages"}
 
 
@@ -93,7 +92,7 @@ def last_name(node):
 
 
 def reads_messages(tree):
-    """Return whether a module reads a part of a message: by its name as a subscript, as a key of ``get``, or at all."""
+    """Return True if a module reads a field of a message, by a subscript, by ``get`` or by ``.properties``."""
     parts = {"headers", "properties", "body", "content-type", "content-encoding"}
 
     def is_part(node):
@@ -108,7 +107,7 @@ def reads_messages(tree):
 
 
 def conversions(tree):
-    """Yield the function, by its name, and the line of each call of a conversion, also one that `map` makes."""
+    """Yield the enclosing function's name and the line of each conversion call, including calls through `map`."""
 
     def walk(node, function):
         for child in ast.iter_child_nodes(node):
@@ -123,13 +122,13 @@ def conversions(tree):
     yield from walk(tree, "")
 
 
-def test_bytes_are_decoded_at_the_boundary_alone():
+def test_bytes_are_decoded_only_at_the_boundary():
     wrong, used = [], set()
     for module, tree in modules():
         for node in ast.walk(tree):
             name = last_name(node.func) if isinstance(node, ast.Call) else ""
             if name in DECODERS:
-                is_ours = name == "loads" and isinstance(node.func, ast.Name)  # untrusted.loads, or one imported so
+                is_ours = name == "loads" and isinstance(node.func, ast.Name)  # `loads` imported from `untrusted`
                 imported = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
                 ours = {alias.asname or alias.name for each in imported if each.level for alias in each.names}
                 if is_ours and "loads" in ours:
@@ -152,7 +151,7 @@ def allowed():
             yield from ((name, module) for module in each)
 
 
-def test_modules_that_read_messages_convert_at_the_boundary_alone():
+def test_message_readers_convert_values_only_at_the_boundary():
     wrong, used = [], set()
     for module, tree in modules():
         if module not in OTHER_MESSAGES and reads_messages(tree):

@@ -1,4 +1,4 @@
-"""Claims in the buffer of a task's strategy: they last, take no slot, and end after the server knows that."""
+"""Buffered claims keep their jobs without occupying slots, and end only after a sync has reported the free slots."""
 
 import random
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ def buffer(claims, number, type_="pdf"):
     return tag
 
 
-def test_buffered_claims_take_no_slot_and_are_told_as_lent():
+def test_buffered_claims_take_no_slot_and_are_reported_as_lent():
     claims = claims_of()
     capacity = Capacity(Pool(2), claims)
     tags = [buffer(claims, number) for number in range(1, 6)]
@@ -57,7 +57,7 @@ def test_acked_claim_ends_after_the_next_sync():
 
 
 @pytest.mark.parametrize(("closed", "outcome"), [(False, UNSETTLED), (True, RETURNED)])
-def test_a_dropped_claim_is_pending_again(closed, outcome):
+def test_dropped_claim_is_requeued(closed, outcome):
     claims = claims_of()
     tag = buffer(claims, 1)
     if closed:
@@ -81,7 +81,7 @@ def test_reconnect_and_drain_keep_buffered_claims():
     assert [held.job_id for held in claims.held()] == ["job1", "job2"]
 
 
-def test_a_full_buffer_withdraws_its_types_and_no_others(monkeypatch):
+def test_full_buffer_withdraws_only_its_own_types(monkeypatch):
     monkeypatch.setattr(lending, "MOST_BUFFERED", 3)
     for multiplier, most in ((0, 3), (1, 3), (4, 8)):
         claims = claims_of()
@@ -97,10 +97,10 @@ STEPS = ("hold", "buffer", "sync", "ack", "drop", "end", "back", "void")
 
 
 @given(st.integers(0, 2**32))
-def test_server_never_sees_more_free_slots_than_real(seed):
-    """The server counts what a sync told it, and the claims whose ends it does not know.
+def test_server_never_sees_more_free_slots_than_exist(seed):
+    """The server counts the slots from the last sync and the claims whose ends have not been reported.
 
-    It learns with the next sync of claims that take their slots again, and of those that have become another worker's.
+    The next sync reports claims that occupy their slots again, and claims that another worker has taken over.
     """
     reporting = reporting_of(pool=(pool := Pool(3)))
     claims = reporting.claims

@@ -1,4 +1,4 @@
-"""Messages in stock Celery's lists: which lists nobody serves, and which one has the message of a task."""
+"""Messages in stock Celery's lists: reports show the lists without a worker, and find the message of a task."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def fleet(redis_client):
 
 @pytest.fixture
 def lists_of():
-    """Return a function that makes an app with some settings, and returns its lists."""
+    """Return a function that creates an app with the given settings and returns the app's lists."""
     apps = []
 
     def lists(**conf):
@@ -82,7 +82,7 @@ def test_prefix_steps_and_separator_of_the_app_name_the_lists(redis_client, list
     assert messages(redis_client, lists, "shop.").find("t", ()).list == "celery:5"
 
 
-def test_queues_that_are_left_to_kombu_are_not_reported(redis_client, lists_of):
+def test_queues_served_by_kombu_are_not_reported(redis_client, lists_of):
     redis_client.lpush("celery", wire())
     assert messages(redis_client, lists_of(affinity_queues=["pdf"])).unserved(()) == []
 
@@ -117,7 +117,7 @@ def test_message_of_protocol_1_is_found_by_its_correlation_id(redis_client, list
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(MESSAGES)
-def test_messages_of_anybody_break_no_report(redis_client, lists_of, message):
+def test_untrusted_messages_do_not_break_reports(redis_client, lists_of, message):
     redis_client.delete("celery")
     raw = json.dumps(message).encode(errors="replace")
     redis_client.lpush("celery", raw)
@@ -128,7 +128,7 @@ def test_messages_of_anybody_break_no_report(redis_client, lists_of, message):
     found.find("t", ())
 
 
-def test_status_and_explain_of_a_fleet_find_a_call_that_nobody_takes(redis_client, fleet, lists_of):
+def test_status_and_explain_find_a_call_without_a_worker(redis_client, fleet, lists_of):
     fleet.join("worker", "pdf")
     redis_client.lpush("celery", wire("lost", task="shop.render"))
     redis_client.lpush("pdf", wire("taken over"))

@@ -1,4 +1,4 @@
-"""Every number that a setting, an option, a query or a command takes has bounds: all tables are tried."""
+"""Every number in a setting, an option or a command has bounds. The tests iterate over the package's tables."""
 
 import math
 from dataclasses import fields
@@ -20,13 +20,13 @@ from celery_affinity.rules.settings_by_name import CHANGEABLE, parse_change
 from celery_affinity.rules.shared_settings import NAME_IN_REDIS, is_setting
 from celery_affinity.rules.tenants import Tenant
 
-#: Numbers that no option accepts: none of them is a time or a count.
+#: Numbers that every option must reject, because none of them is a valid time or count.
 NUMBERS = (1e308, -1e308, math.inf, -math.inf, math.nan, 10**400, -(10**400), 10**5000, 2**63)
 
-#: Likewise as texts.
+#: The same numbers as strings.
 TEXTS = ("1e308", "-1e308", "inf", "-inf", "nan", "1" + "0" * 400, "9" * 5000, "9223372036854775808")
 
-#: Settings with numbers in them: a value with a number.
+#: Setting that contains numbers -> functions that create a value with a given number.
 NESTED = {
     "limits": [lambda n: {"k": n}, lambda n: {"type:pdf": n}, lambda n: {"rate:k": n}],
     "tenants": [lambda n: {"a": {"max": n}}, lambda n: {"a": {"min": n}}, lambda n: {"a": {"weight": n}}],
@@ -42,7 +42,7 @@ NESTED = {
     ],
 }
 
-#: What stands in code, with a number.
+#: Rule or field in code -> function that creates a rule with a given number.
 IN_CODE = {
     "Exclusive": lambda n: Exclusive("k", n),
     "Rate": lambda n: Rate(n, "k"),
@@ -61,11 +61,11 @@ IN_CODE = {
 
 
 def written(number):
-    """Return a number as a text; Python writes no integer of 5,000 digits."""
+    """Return a number as a string. Python refuses to convert an integer with 5,000 digits."""
     return "9" * 5000 if number == 10**5000 else str(number)
 
 
-#: Parts of what people type as limits, reserves and quotas.
+#: Setting -> templates of values that operators type.
 TYPED = {
     "limits": ["k={}", "type:pdf={}", "rate:k={}/m", "rate:k=1/{}"],
     "reserve": ["pdf:queued={}", "pdf:queued={}%", "pdf:{}=1", "pdf:0-{}=1"],
@@ -74,7 +74,7 @@ TYPED = {
 
 
 def refused(error, call, *args):
-    """Return None if *call* raises *error* in the usual words; else what happened."""
+    """Return None if *call* raises *error* with the standard wording, or else a description of the outcome."""
     try:
         call(*args)
     except error as exc:
@@ -86,7 +86,7 @@ def refused(error, call, *args):
 
 
 def failures(error, cases):
-    """Return what is wrong by case. *cases*: name, call and arguments."""
+    """Return the failures by case. *cases*: tuples of name, callable and arguments."""
     tried = {(name, repr_of(args)): refused(error, call, *args) for name, call, args in cases}
     assert tried
     return {case: found for case, found in tried.items() if found}
@@ -99,7 +99,7 @@ def repr_of(args):
         return "of 5,000 digits"
 
 
-def test_no_setting_accepts_a_number_without_bounds():
+def test_settings_reject_unbounded_numbers():
     cases = [(each.name, set_to, (each.name, value)) for each in fields(Settings) for value in (*NUMBERS, *TEXTS)]
     cases += [(name, set_to, (name, make(n))) for name, makers in NESTED.items() for make in makers for n in NUMBERS]
     cases += [(name, set_to, (name, make(n))) for name, makers in NESTED.items() for make in makers for n in TEXTS]
@@ -110,7 +110,7 @@ def set_to(name, value):
     return Settings(**{name: value})
 
 
-def test_no_setting_accepts_such_a_number_at_run_time_or_in_redis():
+def test_settings_reject_unbounded_numbers_at_run_time_and_in_redis():
     cases = [(name, parse_change, (name, text)) for name in CHANGEABLE for text in TEXTS]
     typed = [(name, form.format(text)) for name, forms in TYPED.items() for form in forms for text in TEXTS]
     cases += [(name, parse_change, (name, text)) for name, text in typed]
@@ -120,7 +120,7 @@ def test_no_setting_accepts_such_a_number_at_run_time_or_in_redis():
     assert not wrong
 
 
-def test_no_rule_in_code_accepts_a_number_without_bounds():
+def test_rules_in_code_reject_unbounded_numbers():
     cases = [(name, make, (n,)) for name, make in IN_CODE.items() for n in (*NUMBERS, *TEXTS)]
     wrong = failures((OptionError, SettingError), cases)
     for limit in TEXTS:
@@ -128,9 +128,9 @@ def test_no_rule_in_code_accepts_a_number_without_bounds():
     assert not wrong
 
 
-def test_no_option_of_a_call_accepts_a_number_without_bounds():
-    numbers = [n for n in NUMBERS if n != 10**5000]  # JSON has none of so many digits
-    # A priority out of range counts as the nearest priority: `tests/client/test_priority_range.py`.
+def test_call_options_reject_unbounded_numbers():
+    numbers = [n for n in NUMBERS if n != 10**5000]  # Python cannot write this number as JSON
+    # A priority out of range is clamped: see `tests/client/test_priority_range.py`.
     cases = [(name, option.check, (n,)) for name, option in OPTIONS.items() if name != "priority" for n in NUMBERS]
     cases += [
         (name, lambda name, n: Submission("task", options={name: n}), (name, n)) for name in ACCEPTED for n in numbers
@@ -138,7 +138,7 @@ def test_no_option_of_a_call_accepts_a_number_without_bounds():
     assert not failures(OptionError, cases)
 
 
-def test_no_option_of_a_command_accepts_a_number_without_bounds():
+def test_command_options_reject_unbounded_numbers():
     wrong, tried = {}, 0
     context = click.Context(affinity)
     for path, option in [*options_of(affinity, ()), (("worker",), PRIORITY)]:

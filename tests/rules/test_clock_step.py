@@ -1,4 +1,4 @@
-"""Steps of the server's clock are found by comparing its times with the monotonic clocks of several processes."""
+"""Processes detect steps of the server's clock by comparing its time with their own monotonic clocks."""
 
 from hypothesis import given
 from hypothesis import strategies as draw
@@ -14,7 +14,7 @@ steps_s = draw.floats(SMALLEST_S * 2, 1e6).flatmap(lambda size_s: draw.sampled_f
 
 
 class Fleet:
-    """Processes that tick a server. Each has a monotonic clock of its own."""
+    """Processes that tick one server. Each process has its own monotonic clock."""
 
     def __init__(self):
         self.now_s, self.ahead_s, self.ticked_us = 0.0, 0.0, None
@@ -22,7 +22,7 @@ class Fleet:
         self.suspended_s = [0.0, 17.0, 400.0]
 
     def tick(self, process, pause_s=1.0, way_there_s=0.0, way_back_s=0.0):
-        """Tick after a pause; the call and its reply take some time. Return the step that was found."""
+        """Tick after a pause; the call and its reply take some time. Return the detected step."""
         self.now_s += pause_s
         began_s = self.now_s - self.suspended_s[process]
         self.now_s += way_there_s
@@ -34,13 +34,13 @@ class Fleet:
 
 
 @given(ticks)
-def test_slow_replies_and_stopped_processes_are_no_steps(story):
+def test_slow_replies_and_stopped_processes_are_not_reported_as_steps(story):
     fleet = Fleet()
     assert [found for process, *times in story if (found := fleet.tick(process, *times))] == []
 
 
 @given(ticks, steps_s, short_s, short_s)
-def test_each_step_is_found_once_with_its_size(story, size_s, way_there_s, way_back_s):
+def test_each_step_is_reported_once_with_its_size(story, size_s, way_there_s, way_back_s):
     fleet = Fleet()
     for process in (0, 1, 2):
         fleet.tick(process)
@@ -64,7 +64,7 @@ def test_suspended_machine_reports_no_step_while_others_tick():
     assert fleet.tick(0) is None
 
 
-def test_process_that_starts_sees_that_the_last_tick_is_in_the_future():
+def test_new_process_reports_a_last_tick_in_the_future():
     fleet = Fleet()
     fleet.tick(0)
     fleet.ahead_s = -3600.0
@@ -72,7 +72,7 @@ def test_process_that_starts_sees_that_the_last_tick_is_in_the_future():
     assert fleet.tick(1) is None
 
 
-def test_slow_correction_of_a_clock_is_no_step():
+def test_slow_clock_correction_is_not_reported_as_a_step():
     fleet = Fleet()
     found = []
     for _ in range(200):
@@ -82,7 +82,7 @@ def test_slow_correction_of_a_clock_is_no_step():
 
 
 @given(draw.integers(-(2**70), 2**70))
-def test_damaged_time_of_the_last_tick_breaks_nothing(ticked_us):
+def test_damaged_time_of_the_last_tick_is_ignored(ticked_us):
     fleet = Fleet()
     for _ in range(2):
         fleet.ticked_us = ticked_us
@@ -92,6 +92,6 @@ def test_damaged_time_of_the_last_tick_breaks_nothing(ticked_us):
 
 
 @given(draw.one_of(draw.text(), draw.from_regex(r"[0-9]{1,200} -?[0-9]{1,200}")))
-def test_field_of_a_step_is_read_whatever_it_contains(text):
+def test_parse_accepts_any_text_without_an_error(text):
     step = ClockStep.parse(text)
     assert step is None or ClockStep.parse(step.text) == step

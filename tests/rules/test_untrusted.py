@@ -1,4 +1,4 @@
-"""Values that others wrote, and that are bounded before they are converted."""
+"""Untrusted values are checked before they are converted."""
 
 import json
 import math
@@ -55,7 +55,7 @@ def test_loads_returns_a_value_or_raises_value_error(written):
 
 
 @given(value=st.recursive(st.text(), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(), inner)))
-def test_the_depth_of_a_value_counts_its_levels(value):
+def test_depth_is_the_number_of_nested_levels(value):
     def depth(value):
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
         return 0 if inner is None else 1 + max(map(depth, inner), default=0)
@@ -90,7 +90,7 @@ def test_clamped_compares_before_it_converts():
     assert not wrong
 
 
-def test_depth_is_counted_without_recursion():
+def test_depth_is_measured_without_recursion():
     assert not untrusted.is_too_deep(nested(100))
     assert untrusted.is_too_deep(nested(101))
     assert untrusted.is_too_deep(nested(200_000))
@@ -103,7 +103,7 @@ def test_depth_is_counted_without_recursion():
 
 
 @pytest.mark.parametrize("written", ["[" * 200_000, '[{"a":' * 100, b"\xff", "9" * 5000, '"\\', "[" + "1," * 5000])
-def test_loads_refuses_hostile_texts_with_value_error(written):
+def test_loads_raises_only_value_error_for_hostile_texts(written):
     with pytest.raises(ValueError):
         untrusted.loads(written, longest=300_000)
 
@@ -131,7 +131,7 @@ def test_strict_json_names_the_cause():
     assert not wrong
 
 
-def test_a_part_without_a_text_is_refused_by_its_name():
+def test_error_names_the_field_that_has_no_text():
     assert [untrusted.text_of("id", value) for value in (None, "", "a", 7)] == ["", "", "a", "7"]
     for value in (["a"], {}, b"a", "x" * 20_000, nested(10_000), True):
         with pytest.raises(OptionError, match="id"):

@@ -1,4 +1,4 @@
-"""Pauses before jobs that were requeued, or whose runs were aborted, run again. Time passes as the tests say."""
+"""After a requeue or an aborted run, a job pauses before its next run. The tests advance the fake clock."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def end(fleet, claim, outcome="requeued"):
 
 
 def run_until_paused(fleet, job="job", outcome="requeued"):
-    """Have a job come back twice: the second time it waits for a pause of 1 s."""
+    """Requeue a job twice, so that it waits for the second pause (1 s). Return its last claim."""
     (claim,) = fleet.inbox("worker")
     assert claim.job_id == job
     (claim,) = end(fleet, claim, outcome)
@@ -40,7 +40,7 @@ def row(fleet, job="job"):
 
 
 @pytest.mark.parametrize("outcome", ["requeued", "aborted"])
-def test_each_pause_is_twice_as_long_as_the_last_one_up_to_the_setting(fleet, outcome):
+def test_pauses_double_up_to_the_limit_of_the_setting(fleet, outcome):
     fleet.join("worker", "pdf", settings={"requeue_delay_max": 10})
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -53,7 +53,7 @@ def test_each_pause_is_twice_as_long_as_the_last_one_up_to_the_setting(fleet, ou
     assert counted == (("7", None) if outcome == "requeued" else (None, "7"))
 
 
-def test_a_requeued_job_lets_younger_jobs_go_first_and_keeps_its_enqueue_time(fleet):
+def test_requeued_job_runs_after_younger_jobs_but_keeps_its_enqueue_time(fleet):
     enqueued_us = fleet.scheduler.now_us
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
@@ -68,7 +68,7 @@ def test_a_requeued_job_lets_younger_jobs_go_first_and_keeps_its_enqueue_time(fl
     assert (claim.job_id, claim.enqueued_us, claim.requeues, claim.has_run) == ("job", enqueued_us, 1, True)
 
 
-def test_a_job_whose_worker_died_keeps_its_place_and_has_no_pause(fleet):
+def test_job_of_a_dead_worker_keeps_its_place_without_a_pause(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.scheduler.advance(1)
@@ -80,7 +80,7 @@ def test_a_job_whose_worker_died_keeps_its_place_and_has_no_pause(fleet):
     assert "rank" not in row(fleet)
 
 
-def test_a_job_whose_worker_died_after_a_pause_keeps_the_place_that_the_pause_gave(fleet):
+def test_job_of_a_dead_worker_keeps_its_place_after_a_pause(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     fleet.scheduler.advance(0.5)
@@ -94,7 +94,7 @@ def test_a_job_whose_worker_died_after_a_pause_keeps_the_place_that_the_pause_ga
     assert fleet.order(2, "pdf") == ["younger", "job"]
 
 
-def test_a_job_that_was_paused_waits_by_the_end_of_its_pause(fleet):
+def test_paused_job_is_ordered_by_the_end_of_its_pause(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     claim = run_until_paused(fleet)
@@ -111,7 +111,7 @@ def test_a_job_that_was_paused_waits_by_the_end_of_its_pause(fleet):
     assert order == ["younger", claim.job_id, "youngest"]
 
 
-def test_a_requeue_too_many_makes_a_dead_letter_that_names_the_setting(fleet):
+def test_requeue_beyond_the_limit_makes_a_dead_letter(fleet):
     fleet.join("worker", "pdf", settings={"max_requeues": 1, "max_deliveries": 1})
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -125,7 +125,7 @@ def test_a_requeue_too_many_makes_a_dead_letter_that_names_the_setting(fleet):
     assert not {"rank", "pauses", "requeues"} & row(fleet).keys()
 
 
-def test_a_paused_job_holds_no_key(fleet):
+def test_paused_job_holds_no_key(fleet):
     fleet.join("worker", "pdf")
     for job in ("job!", "other!"):
         fleet.publish(job, "pdf", rules="key=o limit=1")
@@ -135,7 +135,7 @@ def test_a_paused_job_holds_no_key(fleet):
     assert other.job_id == "other!"
 
 
-def test_a_key_with_keep_order_is_kept_for_a_paused_job_until_its_pause_ends(fleet):
+def test_keep_order_reserves_the_key_until_the_pause_ends(fleet):
     fleet.join("worker", "pdf")
     for job in ("job!", "other!"):
         fleet.publish(job, "pdf", rules=ORDERED)
@@ -147,7 +147,7 @@ def test_a_key_with_keep_order_is_kept_for_a_paused_job_until_its_pause_ends(fle
     assert other.job_id == "other!"
 
 
-def test_the_key_of_a_paused_job_that_is_revoked_is_free(fleet):
+def test_revoking_a_paused_job_frees_its_reserved_key(fleet):
     fleet.join("worker", "pdf")
     for job in ("job!", "other!"):
         fleet.publish(job, "pdf", rules=ORDERED)
@@ -158,7 +158,7 @@ def test_the_key_of_a_paused_job_that_is_revoked_is_free(fleet):
 
 
 @pytest.mark.parametrize("calls", [["a+"], ["a+", "b+"]], ids=["a call", "a batch"])
-def test_no_call_joins_a_batch_or_a_call_after_a_requeue(fleet, calls):
+def test_calls_do_not_join_a_requeued_call_or_batch(fleet, calls):
     def publish(*ids):
         fleet.scheduler.advance(0.1)
         fleet.scheduler.publish(*fleet.made(ids, "pdf", task_name="tests.task", rules=MERGING))
@@ -182,7 +182,7 @@ def test_no_call_joins_a_batch_or_a_call_after_a_requeue(fleet, calls):
     assert (fleet.state("d+"), fleet.state(first.job_id)) == ("pending", "pending")
 
 
-def test_a_paused_job_expires_moves_and_is_purged_as_a_scheduled_one(fleet):
+def test_paused_job_expires_moves_and_is_purged_like_a_scheduled_job(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf", expires_s=1.5)
     run_until_paused(fleet)
@@ -203,7 +203,7 @@ def test_a_paused_job_expires_moves_and_is_purged_as_a_scheduled_one(fleet):
     assert fleet.state("purged") is None
 
 
-def test_reports_say_how_often_a_job_was_requeued_and_when_it_starts_again(fleet):
+def test_reports_show_the_number_of_requeues_and_the_next_start(fleet):
     reader = ClockedReader(fleet.scheduler)
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
@@ -224,7 +224,7 @@ def test_reports_say_how_often_a_job_was_requeued_and_when_it_starts_again(fleet
     assert (explain(reader, "task-job").requeues, Report(reader).status().requeued) == (3, 0)
 
 
-def test_damaged_counts_of_requeues_count_as_none(fleet):
+def test_damaged_requeue_counts_are_read_as_zero(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -236,7 +236,7 @@ def test_damaged_counts_of_requeues_count_as_none(fleet):
         assert (claim.job_id, claim.requeues) == ("job", 1)
 
 
-def test_a_claim_with_a_damaged_rank_is_as_old_as_its_job(fleet):
+def test_claim_with_a_damaged_rank_uses_the_enqueue_time(fleet):
     fleet.join("worker", "pdf")
     for job in ("job", "younger"):
         fleet.publish(job, "pdf")
@@ -247,7 +247,7 @@ def test_a_claim_with_a_damaged_rank_is_as_old_as_its_job(fleet):
     assert (claim.job_id, claim.deliveries) == ("job", 1)
 
 
-def test_a_repair_gives_a_paused_job_the_end_of_its_pause_back(fleet):
+def test_repair_restores_the_end_of_a_pause(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("job", "pdf")
     run_until_paused(fleet)
@@ -257,7 +257,7 @@ def test_a_repair_gives_a_paused_job_the_end_of_its_pause_back(fleet):
     assert [claim.job_id for claim in after(fleet, 0.5)] == ["job"]
 
 
-def test_a_repair_finds_nothing_amiss_in_jobs_that_wait_after_a_pause(fleet):
+def test_repair_reports_no_findings_for_jobs_after_a_pause(fleet):
     fleet.join("worker", "pdf", slots=4)
     fleet.publish("job", "pdf")
     for job, rules in (("keyed!", "key=o limit=1"), ("ordered!", "key=p limit=1 order=1"), ("call+", MERGING)):

@@ -1,4 +1,4 @@
-"""Each value that a setting accepts at run time survives repairs and workers that join with another app.conf."""
+"""A setting changed at run time keeps its value after repairs, and after workers join with another app.conf."""
 
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server import runtime_settings
 from celery_affinity.server.arguments import Joining
 
-#: Texts that somebody types: each setting is tried with all of them, and accepts some.
+#: Values as an operator types them. The test tries all of them for each setting; each setting accepts some of them.
 TYPED = (
     *("none", "0", "1", "0.5", "-10", "-0.25", "1e-9", "1e3", "60", "7200.125", "1e-300"),
     *(str(10**power) for power in range(2, 10)),
@@ -25,7 +25,7 @@ TYPED = (
     *("acme=max:10,min:2 *=max:20", "a%3Db=max:none,min:1,weight:999999", "*=max:0"),
 )
 
-#: The app.conf of the workers: of each setting another value than the default where there is a choice.
+#: The workers' app.conf, with non-default values where possible.
 CONF = Settings(
     limits={"type:pdf": 3, "k": 1},
     tenants={"acme": {"max": 5}},
@@ -50,7 +50,7 @@ def in_force(fleet):
 
 
 def accepted(name):
-    """Return the texts of `TYPED` that the setting accepts beside the default heartbeat interval."""
+    """Return the values in `TYPED` that the setting accepts, given the default heartbeat interval."""
     found = []
     for typed in TYPED:
         try:
@@ -63,12 +63,12 @@ def accepted(name):
 
 
 def is_same(now, wanted):
-    """Return whether a value is the one that was set; Redis has times in µs."""
+    """Return True if two values are equal, or equal to the µs for times, because Redis stores times in µs."""
     return abs(now - wanted) <= 1e-6 if isinstance(now, int | float) else now == wanted
 
 
 def test_each_value_of_each_setting_survives_a_repair(fleet):
-    """In each round, all settings have another value, and a worker joins whose app.conf has not."""
+    """Each round sets all settings to new values; then a worker joins whose app.conf has different values."""
     values = {name: accepted(name) for name in CHANGEABLE}
     assert min(map(len, values.values())) > 1, "each setting has several values"
     wrong = {}
@@ -108,7 +108,7 @@ def test_damaged_setting_is_reset_logged_and_reported_until_set_again(fleet, cap
 
 
 def reported(fleet):
-    """Return the settings that are reported as damaged, by the list and by `check`."""
+    """Return the settings that both the settings list and `check` report as damaged."""
     listed = {each.name for each in runtime_settings.read(fleet.scheduler, CONF) if each.damaged_s is not None}
     assert {each.name for each in of_check(fleet) if each.is_damaged} == listed
     said = [each.what for each in settings_damaged(SimpleNamespace(fleet=SimpleNamespace(settings=of_check(fleet))))]

@@ -1,4 +1,4 @@
-"""Members that are no ids, in the sorted sets in which jobs wait: they are taken out, and nothing else suffers."""
+"""Invalid ids in the sorted sets of waiting jobs are removed without affecting other jobs."""
 
 import re
 from pathlib import Path
@@ -10,18 +10,18 @@ from ..support.damage import SEPARATORS, TEXTS
 
 KEY = Keys().key
 
-#: Texts of which no id consists: those with a blank, or with what is not printable.
+#: Strings that are not valid ids, because they contain a space or an unprintable character, or are empty.
 NO_IDS = [text for text in TEXTS if not re.fullmatch(rb"[!-~]+", text)]
 
 
 def repaired(fleet):
-    """Return the findings of a repair, and check that it leaves none for the next one."""
+    """Return the findings of a repair, and check that a second repair finds nothing."""
     found = fleet.scheduler.repair(thorough=True)
     assert not fleet.scheduler.repair(thorough=True)
     return found
 
 
-def test_a_lane_gives_up_each_member_that_is_no_id(fleet):
+def test_lane_removes_each_member_that_is_not_an_id(fleet):
     client, lane = fleet.scheduler.client, KEY("lane", "pdf", "queued.0")
     wrong = []
     for nth, text in enumerate(NO_IDS):
@@ -43,8 +43,8 @@ def test_a_lane_gives_up_each_member_that_is_no_id(fleet):
     assert not client.exists(KEY("dead"))
 
 
-def test_a_member_with_blanks_ends_no_publish_claim_or_release(fleet):
-    """Its head looked like several heads, of which one had no priority."""
+def test_member_with_spaces_does_not_fail_publish_claim_or_release(fleet):
+    """Its head in `heads` once looked like several heads, and one of them had no priority."""
     client = fleet.scheduler.client
     for text in ("a b c d e", "x y", "x\ty\tz\tu"):
         client.zadd(KEY("lane", "pdf", "queued.0"), {text: 0})
@@ -54,7 +54,7 @@ def test_a_member_with_blanks_ends_no_publish_claim_or_release(fleet):
     assert fleet.order(2, "pdf") == ["first", "second"]
 
 
-def test_a_turn_that_is_none_does_not_end_the_turns_of_tenants(fleet):
+def test_invalid_turn_does_not_end_the_turns_of_tenants(fleet):
     fleet.scheduler.configure({"tenant_turns": "share"})
     fleet.join("worker", "pdf")
     for nth, tenant in enumerate("aab"):
@@ -67,7 +67,7 @@ def test_a_turn_that_is_none_does_not_end_the_turns_of_tenants(fleet):
     assert len(repaired(fleet)) <= len(NO_IDS) + 1
 
 
-def test_an_id_without_a_job_becomes_no_dead_letter(fleet):
+def test_id_without_a_job_does_not_become_a_dead_letter(fleet):
     client = fleet.scheduler.client
     client.zadd(KEY("lane", "pdf", "queued.0"), dict.fromkeys(("ghost", "ghost!", "ghost~", "ghost*"), 0))
     fleet.publish("job", "pdf")
@@ -76,7 +76,7 @@ def test_an_id_without_a_job_becomes_no_dead_letter(fleet):
     assert sum("ghost" in found for found in repaired(fleet)) == 3, "a batch without calls is forgotten silently"
 
 
-def test_a_head_of_a_job_that_does_not_wait_starts_nothing(fleet):
+def test_head_of_a_running_job_starts_nothing(fleet):
     fleet.join("worker", "pdf")
     fleet.publish("runs", "pdf")
     (claim,) = fleet.inbox("worker")
@@ -91,7 +91,7 @@ def test_a_head_of_a_job_that_does_not_wait_starts_nothing(fleet):
     assert not fleet.inbox("other"), "the other worker has the job"
 
 
-def test_a_member_that_is_no_call_is_not_run_for_a_batch(fleet):
+def test_batch_does_not_run_a_member_that_is_not_a_call(fleet):
     rules = "merge=city most=100 bytes=10000"
     fleet.scheduler.publish(*fleet.made(["a+", "b+"], "pdf", task_name="n", rules=rules))
     calls = KEY("callers", "a*")
@@ -105,7 +105,7 @@ def test_a_member_that_is_no_call_is_not_run_for_a_batch(fleet):
     assert fleet.scheduler.client.zrange(calls, 0, -1) == [b"a+", b"b+"]
 
 
-def test_numbers_that_no_sum_takes_make_a_dead_letter_and_end_no_call(fleet):
+def test_damaged_numbers_dead_letter_the_job_without_an_error(fleet):
     client = fleet.scheduler.client
     for nth, field in enumerate(("deliveries", "enqueued", "type", "lane", "preemptions")):
         fleet.join(f"worker{nth}", "pdf")
@@ -117,7 +117,7 @@ def test_numbers_that_no_sum_takes_make_a_dead_letter_and_end_no_call(fleet):
     assert client.zrange(KEY("dead"), 0, -1) == [b"job0", b"job1", b"job2", b"job3"]
 
 
-def test_a_key_is_not_kept_for_a_retry_that_is_in_no_schedule(fleet):
+def test_key_is_not_reserved_for_a_retry_missing_from_the_schedule(fleet):
     rules = "key=k limit=1 order=1"
     fleet.join("worker", "pdf", slots=2)
     fleet.publish("first!", "pdf", rules=rules, task_id="t")
@@ -131,7 +131,7 @@ def test_a_key_is_not_kept_for_a_retry_that_is_in_no_schedule(fleet):
     assert fleet.jobs("worker") == ["next!"]
 
 
-def test_a_rate_does_not_wait_for_a_time_that_never_comes(fleet):
+def test_rate_with_a_damaged_time_starts_jobs_after_a_repair(fleet):
     fleet.join("worker", "pdf", slots=2)
     for job in ("1!", "2!"):
         fleet.publish(job, "pdf", rules="key=rate%3Ar rate=1/2000000")
@@ -142,14 +142,14 @@ def test_a_rate_does_not_wait_for_a_time_that_never_comes(fleet):
     assert fleet.jobs("worker") == ["1!", "2!"]
 
 
-def test_a_worker_whose_types_were_overwritten_joins_again(fleet):
+def test_worker_with_overwritten_types_joins_again(fleet):
     fleet.join("worker", "pdf")
     fleet.scheduler.client.hset(KEY("worker", "worker"), "types", "x y")
     assert repaired(fleet)
     assert not fleet.sync("worker").known
 
 
-def test_a_finding_is_one_line_of_printable_characters(fleet):
+def test_finding_is_one_line_of_printable_characters(fleet):
     fleet.scheduler.client.zadd(KEY("lane", "pdf", "queued.0"), {SEPARATORS + "\r\x1b[31m" + 10**6 * "x": 0})
     fleet.publish("job", "pdf")
     (found,) = fleet.scheduler.repair(thorough=True)
@@ -157,11 +157,11 @@ def test_a_finding_is_one_line_of_printable_characters(fleet):
     assert len(found) <= 500
 
 
-#: Commands that read members, fields or values which other programs may have written.
+#: Commands that read untrusted members, fields or values.
 READS = re.compile(r'"(?:ZRANGE|ZRANGEBYSCORE|ZREVRANGEBYSCORE|ZPOPMIN|HGETALL|HKEYS|HVALS|HSCAN|SMEMBERS)"')
 
-#: File -> number of such reads. What is read is not joined into a text that is split later; or it passes
-#: `spoiled.is_word`, `spoiled.can_wait` or a pattern before.
+#: File -> number of such reads. A value from such a read is checked with `spoiled.is_word`, `spoiled.can_wait` or a
+#: pattern before it is joined into a string that another function splits.
 READS_OF_FILES = {
     "arrows/announce": 1,
     "arrows/callers": 1,
@@ -204,8 +204,8 @@ READS_OF_FILES = {
 }
 
 
-def test_each_read_of_members_is_checked_or_joins_nothing():
-    """Where jobs wait, `spoiled.first_of` reads. Another read: look what becomes of its members, then count it here."""
+def test_each_read_of_untrusted_members_is_listed():
+    """Read waiting jobs with `spoiled.first_of`. Before listing another read here, check where its members are used."""
     folder = Path(lua.__file__).parent
     found = {
         str(path.relative_to(folder)).removesuffix(".lua"): number

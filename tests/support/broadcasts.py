@@ -1,18 +1,18 @@
-"""Broadcasts of remote control, written as kombu writes them."""
+"""Remote control broadcasts in kombu's format."""
 
 import base64
 import json
 import uuid
 
-#: Channel of Redis to which kombu publishes them.
+#: Redis channel to which kombu publishes broadcasts.
 CHANNEL = "/0.celery.pidbox"
 
-#: For commands whose replies go to nobody, unless a list is bound under this routing key.
+#: For commands whose replies are discarded, unless a list is bound to this routing key.
 TO_NOBODY = {"reply_to": {"exchange": "reply.celery.pidbox", "routing_key": "nobody"}, "ticket": "a ticket"}
 
 
 def message(content, **changes):
-    """Return a broadcast as kombu writes one, with *changes* of its parts."""
+    """Return a broadcast in kombu's format, with *changes* to its fields."""
     properties = {
         "delivery_info": {"exchange": "celery.pidbox", "routing_key": ""},
         "body_encoding": "base64",

@@ -1,4 +1,4 @@
-"""Damage that another program does to the fleet's keys: any kind of key, and texts that contain every separator."""
+"""Simulate another client that damages the fleet's keys: keys of every kind, and strings with every separator."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,10 +8,10 @@ from celery_affinity.rules.redis_keys import KEYS, Keys
 
 from .busy_fleet import PUBLISHED
 
-#: Characters at which some text in Redis, or a key's name, is split.
+#: Characters that separate fields in the package's Redis strings or key names.
 SEPARATORS = " :/,\n\0%{}"
 
-#: Texts that other programs write: each separator, all together, and what looks like a part of a text of the fleet's.
+#: Strings that the other client writes: each separator, all separators, and parts of valid strings of the fleet.
 TEXTS = tuple(
     text.encode("latin-1")
     for text in (
@@ -34,11 +34,11 @@ TEXTS = tuple(
     )
 )
 
-#: Keys with facts that no other key has: a damaged one takes jobs, or the state of jobs, along. All other keys are made
-#: again from the keys there are.
+#: Keys with data that no other key contains: damage to such a key loses jobs or job states. A repair rebuilds all other
+#: keys from these keys.
 TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled", "callers", "told_callers"}
 
-#: The types that a key can have, by a function that writes a key of that type with a text.
+#: Redis type -> function that writes a string into a key of this type.
 TYPES = {
     "string": lambda client, key, text: client.set(key, text),
     "list": lambda client, key, text: client.rpush(key, text),
@@ -48,7 +48,7 @@ TYPES = {
     "stream": lambda client, key, text: client.xadd(key, {"x": text}),
 }
 
-#: Scores that are no times, and times that are too early or too late.
+#: Scores that are not valid times, or that are too early or too late.
 SCORES = (0, -1, 1.5, 3e18, float("inf"), float("-inf"))
 
 
@@ -62,7 +62,7 @@ def _another_type(client, key, kind, text, rng):
 
 
 def _add(client, key, kind, text, rng):
-    """Add an entry, mostly one that goes before all others."""
+    """Add an entry, in sorted sets usually before all other entries."""
     if kind == "zset":
         client.zadd(key, {text: rng.choice((*SCORES, 0, 0, 0))})
     elif kind == "hash":
@@ -76,7 +76,7 @@ def _add(client, key, kind, text, rng):
 
 
 def _overwrite(client, key, kind, text, rng):
-    """Write another value into an entry that is there."""
+    """Overwrite the value of an existing entry."""
     if kind == "zset":
         client.zadd(key, {rng.choice(sorted(client.zrange(key, 0, -1))): rng.choice(SCORES)})
     elif kind == "hash":
@@ -112,16 +112,18 @@ FAULTS = {
 
 @dataclass
 class Damage:
-    """What another program did to one *key* of the kind *name*. *entries*: number of entries that may be wrong since.
+    """The damage to one key."""
 
-    *lost*: ids of jobs that may be lost with it.
-    """
-
+    #: Kind of the key (its name in `KEYS`).
     name: str
     key: bytes
+    #: Kind of the damage (its name in `FAULTS`).
     fault: str
+    #: The string that was written.
     text: bytes
+    #: Number of entries that may be wrong because of the damage.
     entries: int = 1
+    #: Ids of the jobs that may be lost because of the damage.
     lost: set[str] = field(default_factory=set)
 
     def __str__(self):
@@ -129,7 +131,7 @@ class Damage:
 
 
 def do(client, name, key, fault, text, rng):
-    """Damage *key*, of the kind *name*, with *text*. Return what was done; None if the key is gone already."""
+    """Damage *key*, of the kind *name*, with *text*. Return the damage, or None if the key no longer exists."""
     kind = KEYS[name][1]
     if client.type(key).decode() != kind:
         return None
@@ -154,7 +156,7 @@ def _members(client, key, kind):
 
 
 def at_random(scene, rng, number, names=KEYS):
-    """Damage *number* keys of *scene*, of any kinds in *names*. Return what was done."""
+    """Damage *number* random keys of *scene*, of the kinds in *names*. Return the list of damages."""
     keys = {name: found for name in names if (found := scene.keys_of(name))}
     done = []
     for _ in range(number):
@@ -165,7 +167,7 @@ def at_random(scene, rng, number, names=KEYS):
 
 
 def problems(scene, done):
-    """Have *scene* go on after the damage in *done*, with repairs. Return what is wrong then, in words."""
+    """Run *scene* with repairs after the damage in *done*. Return a description of each remaining problem."""
     findings = 0
     try:
         scene.do_everything()

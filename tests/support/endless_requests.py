@@ -1,19 +1,20 @@
-"""Clients on raw sockets whose requests do not end, and the memory of the process that they talk to."""
+"""Send endless requests over raw sockets, and measure the memory of the server process."""
 
 from itertools import repeat
 
 import psutil
 
-#: Clients of one kind, and limit of bytes that each sends. Together they are several times `MOST_GROWTH`.
+#: Number of clients per kind of request, and maximum bytes per client. Together they send a multiple of `MOST_GROWTH`.
 CLIENTS, SENT = 16, 4_000_000
 
-#: Limit of bytes by which a process may grow. A web process keeps 80 kB of a head, and asyncio reads 256 kB at a time.
+#: Maximum growth of the process in bytes. Per client, a web process stores 80 kB of a head, and asyncio reads up to
+#: 256 kB at a time.
 MOST_GROWTH = 40_000_000
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 IN_CHUNKS = b"POST /api/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-#: Beginning of a request, and what follows again and again.
+#: Kind of request -> its beginning, and the bytes that are repeated after it.
 ENDLESS = {
     "long header lines": (HEAD, b"X-Long: " + b"x" * 65_000 + b"\r\n"),
     "short header lines": (HEAD, b"a:b\r\n" * 1_000),
@@ -34,7 +35,7 @@ ENDLESS = {
 
 
 def sent(client, begin, rest, most=SENT):
-    """Send until the server ends the connection, or *most* bytes; return the number of bytes."""
+    """Send up to *most* bytes, or until the server closes the connection. Return the number of bytes."""
     number = 0
     try:
         for part in (begin, *repeat(rest, most // len(rest))):
@@ -46,7 +47,7 @@ def sent(client, begin, rest, most=SENT):
 
 
 def status_of(client):
-    """Return the status of the reply; None if the connection ended without one."""
+    """Return the status of the reply, or None if the connection was closed without a reply."""
     got = b""
     try:
         while b"\r\n" not in got and (more := client.recv(4096)):
@@ -57,12 +58,12 @@ def status_of(client):
 
 
 def why_not_bounded(pid, connect, is_answered):
-    """Send requests of all kinds; return what was wrong by kind: the process grew, or another client got no answer.
+    """Send all kinds of requests. Return the failures by kind: the process grew, or another client got no reply.
 
     Args:
-        pid: the process that serves.
-        connect: returns a socket of a new connection to the process.
-        is_answered: True if another client gets a reply.
+        pid: the server process.
+        connect: opens a new connection to the process and returns the socket.
+        is_answered: returns True if another client gets a reply.
     """
     memory = psutil.Process(pid).memory_info
     wrong = {}

@@ -1,4 +1,4 @@
-"""Queue arguments by which a broker drops jobs: a scheduled queue keeps its jobs, and a warning names the argument."""
+"""A scheduled queue ignores queue arguments that make a broker drop jobs, and a warning names the argument."""
 
 import pytest
 from kombu import Queue
@@ -13,7 +13,7 @@ from celery_affinity.transport import queue_arguments
 from ..support.apps import APP
 from ..support.fleet import MixedFleet
 
-#: Arguments of a queue -> name and value of the argument in the warning.
+#: Queue arguments -> name and value in the warning.
 WITHOUT_EFFECT = [
     ({"expires": 0.001}, "x-expires", 1),
     ({"queue_arguments": {"x-expires": 1}}, "x-expires", 1),
@@ -56,7 +56,7 @@ def test_queue_with_expires_keeps_its_jobs(fleet, app, caplog):
     )
 
 
-def test_each_argument_that_drops_jobs_is_warned_of_once(app, caplog):
+def test_each_argument_that_drops_jobs_is_logged_once(app, caplog):
     for number, (arguments, name, value) in enumerate(WITHOUT_EFFECT):
         caplog.clear()
         queue = f"pdf-{number}"
@@ -91,6 +91,6 @@ def test_queue_that_is_not_scheduled_expires_as_on_stock_celery(fleet, app, capl
     assert warnings_in(caplog) == []
 
 
-def test_each_argument_that_kombu_knows_is_decided():
+def test_every_queue_argument_of_kombu_is_handled():
     dropping = {RABBITMQ_QUEUE_ARGUMENTS[name][0] for name in RABBITMQ_QUEUE_ARGUMENTS} - {"x-max-priority"}
     assert set(queue_arguments.INSTEAD) == dropping

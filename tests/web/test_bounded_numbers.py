@@ -1,14 +1,14 @@
-"""Every number in a query or a body has bounds in the description, and requests beyond them get 4xx with its name."""
+"""Every number in a query or body has bounds in the API description. Requests beyond them get 4xx and its name."""
 
 from ..support.openapi import description
 
-#: Values of a query, and JSON values of a body, that no number accepts.
+#: Query values, and JSON values in a body, that every number must reject.
 TEXTS = ("1e308", "-1e308", "inf", "nan", "1" + "0" * 400, "9" * 5000)
 JSON = ("1e308", "-1e308", "1" + "0" * 400, "9" * 4000, "1e400")
 
 
 def numbers_in(schema):
-    """Yield the parts of a schema that are numbers."""
+    """Yield the parts of a schema that describe numbers."""
     for each in schema.get("anyOf", (schema,)):
         if each.get("type") in ("number", "integer"):
             yield each
@@ -19,7 +19,7 @@ def is_bounded(schema):
 
 
 def queries():
-    """Yield method, path and name of each number in a query, with its schema."""
+    """Yield method, path, name and schema of each number in a query."""
     for path, methods in description()["paths"].items():
         for method, about in methods.items():
             for each in about.get("parameters", ()):
@@ -27,7 +27,7 @@ def queries():
                     yield method.upper(), path, each["name"], schema
 
 
-def test_no_number_in_a_query_is_without_bounds(web):
+def test_every_number_in_a_query_has_bounds(web):
     wrong, tried = {}, 0
     for method, path, name, schema in queries():
         tried += 1
@@ -43,7 +43,7 @@ def test_no_number_in_a_query_is_without_bounds(web):
     assert not wrong
 
 
-#: Bodies with a number; the number of a request is at the place of N.
+#: Bodies with a number. N is replaced by the number.
 BODIES = [
     ("PATCH", "/api/jobs/x", '{"priority": N}'),
     ("PATCH", "/api/jobs?type=pdf", '{"priority": N}'),
@@ -71,14 +71,14 @@ BODIES = [
 ]
 
 
-def test_no_number_in_a_body_is_without_bounds(web):
+def test_every_number_in_a_body_has_bounds(web):
     wrong = {}
     for method, path, body in BODIES:
         for number in JSON:
             content = body.replace("N", number)
             headers = {"Content-Type": "application/json", "Worker-Secret": "x"}
             reply = web(method, path, content=content, headers=headers)
-            is_named = "got: " in reply.text or "JSON" in reply.text  # 1e400 is infinite, which JSON has not
+            is_named = "got: " in reply.text or "JSON" in reply.text  # 1e400 becomes infinity, which JSON does not have
             if not 400 <= reply.status_code < 500 or not is_named:
                 wrong[path, body, number[:20]] = reply.status_code, reply.text[:200]
     assert not wrong

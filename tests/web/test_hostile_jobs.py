@@ -1,4 +1,4 @@
-"""Jobs and requests that would make a reply over HTTP unreadable: none of them holds up a worker, or its other jobs."""
+"""A job or request that would make an HTTP reply unreadable does not block a worker or the worker's other jobs."""
 
 import json
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ def web(app, redis_client, made):
 
 
 def strict(text):
-    """Return JSON as a parser in another language reads it."""
+    """Parse JSON like a strict parser in another language."""
 
     def refuse(name):
         raise AssertionError(f"{name} is no JSON")
@@ -51,7 +51,7 @@ def strict(text):
 
 
 def call(task_id="hostile", *, body=None, properties=None, **headers):
-    """Return the message of a call of a task that workers over HTTP run, with changes of its parts."""
+    """Return the message of a task call for HTTP workers, with changes to its fields."""
     message = json.loads(wire(task_id, **{"task": f"{APP}.late", **headers}))
     if body is not None:
         message["body"], message["properties"]["body_encoding"] = body, "utf-8"
@@ -63,7 +63,7 @@ def arguments(*args):
     return json.dumps([args, {}, {}])
 
 
-#: Why a job cannot be handed out -> its message.
+#: Reason why a job cannot be handed out -> message of the job.
 HOSTILE = {
     "NaN": call(body=arguments(float("nan"))),
     "infinity": call(body=arguments(1, [float("-inf")])),
@@ -87,7 +87,7 @@ HOSTILE = {
 }
 
 
-def test_jobs_that_have_no_strict_json_are_dead_letters_and_the_others_of_a_poll_come(web, redis_client):
+def test_poll_dead_letters_jobs_without_strict_json_and_returns_the_others(web, redis_client):
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     node = RemoteWorker(web, "pdf", slots=100)
     for number, message in enumerate(HOSTILE.values()):
@@ -115,7 +115,7 @@ def test_jobs_that_have_no_strict_json_are_dead_letters_and_the_others_of_a_poll
     assert all(strict(web.get(f"/api/dead/bad{number}").text) for number in range(len(HOSTILE)))
 
 
-def test_a_job_with_nan_is_left_to_celerys_workers_where_they_serve_its_type(web, redis_client):
+def test_job_with_nan_waits_for_a_celery_worker_of_its_type(web, redis_client):
     fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
     fleet.join("celery", "pdf")
     fleet.publish("long", "pdf")
@@ -134,7 +134,7 @@ def test_a_job_with_nan_is_left_to_celerys_workers_where_they_serve_its_type(web
         properties=PROPERTIES,
     )
 )
-def test_every_message_is_a_job_in_strict_json_or_is_refused(message):
+def test_every_message_becomes_strict_json_or_is_refused(message):
     app = SimpleNamespace(tasks={f"{APP}.tally": SimpleNamespace(acks_late=True)})
     claim = Claim("job", "1", "pdf", 0, 0, dumps(message).encode())
     try:
@@ -144,7 +144,7 @@ def test_every_message_is_a_job_in_strict_json_or_is_refused(message):
     assert strict(json.dumps(job.__dict__)) is not None
 
 
-def test_a_request_that_is_nested_too_deep_is_refused(serve, redis_client):
+def test_deeply_nested_request_is_refused(serve, redis_client):
     web = serve(allow=[f"{APP}.late"])
     found = {
         levels: web("POST", "/api/jobs", json={"task": f"{APP}.late", "args": nested(levels)}).status_code
@@ -155,7 +155,7 @@ def test_a_request_that_is_nested_too_deep_is_refused(serve, redis_client):
     assert "nested at most 100 levels deep" in reply.json()["error"]["message"]
 
 
-def test_a_result_that_is_nested_too_deep_is_refused_and_a_sane_one_ends_the_job(web, app, redis_client):
+def test_deeply_nested_result_is_refused_and_a_valid_one_ends_the_job(web, app, redis_client):
     node = RemoteWorker(web, "pdf")
     result = app.tasks[f"{APP}.late"].apply_async(("one",))
     job = node.job()

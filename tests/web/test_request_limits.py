@@ -1,4 +1,4 @@
-"""Requests of any size from clients without a token: the process keeps little of them, and answers the others."""
+"""Requests of any size from clients without a token use little memory, and do not block other clients."""
 
 import os
 import re
@@ -18,7 +18,7 @@ TOKEN = "t" * 16
 
 @pytest.fixture
 def web(valkey, redis_client, tmp_path):
-    """Return a process with tokens, and its address."""
+    """Return a web process that requires tokens, and its address."""
     tokens = tmp_path / "tokens"
     tokens.write_text(f"admin {TOKEN}\n")
     command = [sys.executable, "-m", "celery", "-A", APP, "affinity", "web", "--port", "0", "--token-file", str(tokens)]
@@ -30,7 +30,7 @@ def web(valkey, redis_client, tmp_path):
 
 @pytest.fixture
 def connect(web):
-    """Return a function that connects to the process."""
+    """Return a function that opens a connection to the process."""
     clients = []
 
     def connect():
@@ -43,7 +43,7 @@ def connect(web):
 
 
 def asked(client, *headers, path="/healthz"):
-    """Send a whole request; return the status of its reply."""
+    """Send a complete request. Return the status of the reply."""
     lines = [f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", ""]
     client.sendall("\r\n".join(lines).encode())
     return status_of(client)

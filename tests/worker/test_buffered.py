@@ -1,4 +1,4 @@
-"""Tasks whose strategy buffers requests, as that of celery-batches does: they work as with stock Celery."""
+"""Tasks with a buffering strategy, such as celery-batches, behave like on stock Celery."""
 
 import json
 import os
@@ -20,12 +20,12 @@ from ..support.processes import start_worker, wait_until
 
 APP = "tests.support.apps.buffering"
 
-#: Seconds after which these workers free a claim that no part of the worker has; 30 s outside of tests.
+#: Seconds until these workers release a leaked claim. The default is 30 s.
 NOWHERE_FOR_S = 0.5
 
 
 class Buffers:
-    """Workers of the app, a producer, and the runs of the tasks."""
+    """The app's workers, a producer, and the recorded runs."""
 
     def __init__(self, server, redis_client, tmp_path):
         self.url, self.redis, self.path = server.url, redis_client, tmp_path / "ledger"
@@ -60,7 +60,7 @@ class Buffers:
         return sorted((len(jobs) for jobs in self.jobs(event)), reverse=True)
 
     def ran(self, event="end"):
-        """Return the number of each call in each run, in order."""
+        """Return the call numbers of each run, in order."""
         return sorted(number for jobs in self.jobs(event) for number in jobs)
 
     def claims(self):
@@ -93,7 +93,7 @@ def wait_of_an_ordinary_task_s(buffers):
 
 
 def check_batches(buffers, worker, results):
-    """Check that 37 calls are in batches of 10, 10, 10 and 7, while an ordinary task is not delayed."""
+    """Check that 37 calls run in batches of 10, 10, 10 and 7, and that an ordinary task is not delayed."""
     wait_until(lambda: buffers.sizes() == [10, 10, 10], 20, f"whole batches, not {buffers.sizes()}\n{worker.log()}")
     wait_until(lambda: buffers.claims() == 7, 10, "the rest is in the buffer")
     assert wait_of_an_ordinary_task_s(buffers) < 1
@@ -115,7 +115,7 @@ def check_batches(buffers, worker, results):
         pytest.param("threads", True, marks=pytest.mark.slow),
     ],
 )
-def test_batches_of_celery_batches_are_as_with_stock_celery(buffers, valkey, pool, late):
+def test_celery_batches_gathers_the_same_batches_as_on_stock_celery(buffers, valkey, pool, late):
     pytest.importorskip("celery_batches")
     results = buffers.send("batch", *range(37))
     worker = buffers.start(pool=pool, acks_late=late, flush_every=10, flush_interval=8)
@@ -124,7 +124,7 @@ def test_batches_of_celery_batches_are_as_with_stock_celery(buffers, valkey, poo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("late", [True, False])
-def test_each_call_is_in_one_batch_after_45_seconds(buffers, valkey, late):
+def test_each_call_ran_in_one_batch_after_45_seconds(buffers, valkey, late):
     pytest.importorskip("celery_batches")
     results = buffers.send("batch", *range(37))
     worker = buffers.start(nowhere_for_s=30, acks_late=late, flush_every=10, flush_interval=45)
@@ -177,7 +177,7 @@ def test_warm_shutdown_ends_a_running_batch_first(buffers, valkey):
     assert buffers.claims() == 0
 
 
-def test_a_call_that_a_strategy_drops_is_pending_again(buffers, valkey):
+def test_call_dropped_by_a_strategy_is_requeued(buffers, valkey):
     worker = buffers.start(flush_every=2, conf={"affinity_max_deliveries": 2})
     buffers.send("drop", 1, 2)
     wait_until(lambda: len(buffers.jobs("dropped")) == 2, 20, f"both came again\n{worker.log()}")
@@ -185,7 +185,7 @@ def test_a_call_that_a_strategy_drops_is_pending_again(buffers, valkey):
     wait_until(buffers.all_slots_are_free, 10, "no slot is lost")
 
 
-def test_a_killed_process_of_a_batch_loses_no_call(buffers, valkey):
+def test_killed_process_of_a_batch_loses_no_call(buffers, valkey):
     buffers.hold.touch()
     worker = buffers.start(flush_every=3, acks_late=True)
     buffers.send("gather", *range(3))
@@ -216,7 +216,7 @@ def test_own_strategy_starts_all_its_buffered_calls(buffers, valkey):
     wait_until(buffers.all_slots_are_free, 10, "no slot is lost")
 
 
-def test_a_running_batch_takes_a_slot(buffers, valkey):
+def test_running_batch_occupies_a_slot(buffers, valkey):
     buffers.hold.touch()
     buffers.start(concurrency=2, flush_every=3, pool="threads")
     buffers.send("gather", *range(12))
@@ -238,7 +238,7 @@ def test_buffered_calls_survive_a_reconnect(buffers, valkey):
     wait_until(buffers.all_slots_are_free, 10, "no slot is lost")
 
 
-def test_a_batch_of_celery_batches_runs_after_a_reconnect(buffers, valkey):
+def test_celery_batches_runs_a_batch_after_a_reconnect(buffers, valkey):
     pytest.importorskip("celery_batches")
     worker = buffers.start(flush_every=10, flush_interval=4)
     results = buffers.send("batch", *range(3))

@@ -1,4 +1,4 @@
-"""What a strategy of a task's own has done with a message: which claims are in its buffer."""
+"""`Buffers` detects which claims are in the buffer of a custom strategy."""
 
 from types import SimpleNamespace
 
@@ -38,7 +38,7 @@ class Worker:
         self.kept = []
 
     def receive(self, handle):
-        """Have a strategy *handle* a message. Return the tag of its claim."""
+        """Pass a message to the strategy *handle*. Return the tag of the claim."""
         tag = self.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
         task = SimpleNamespace(name="task")
         Buffers(self.consumer).noting(task, handle)(Message(self.reporting, tag))
@@ -56,7 +56,7 @@ def worker():
     return Worker()
 
 
-def test_a_request_that_is_nowhere_is_in_a_buffer(worker):
+def test_request_outside_of_celerys_collections_is_buffered(worker):
     tag = worker.receive(worker.bound)
     assert worker.claims.buffered_count() == 1
     assert worker.claims.find(tag).is_buffered
@@ -65,12 +65,12 @@ def test_a_request_that_is_nowhere_is_in_a_buffer(worker):
     assert worker.claims.buffered_count() == 1
 
 
-def test_a_message_without_a_request_is_in_a_buffer_too(worker):
+def test_message_without_a_request_is_buffered(worker):
     worker.receive(worker.kept.append)
     assert worker.claims.buffered_count() == 1
 
 
-def test_a_request_that_celery_has_is_in_no_buffer(worker):
+def test_request_in_celerys_collections_is_not_buffered(worker):
     def reserve(message):
         state.reserved_requests.add(worker.bound(message))
 
@@ -90,7 +90,7 @@ def test_a_request_that_celery_has_is_in_no_buffer(worker):
         assert worker.claims.buffered_count() == 0, handle
 
 
-def test_message_that_nobody_keeps_is_dropped(worker, caplog):
+def test_unreferenced_message_is_dropped(worker, caplog):
     tag = worker.receive(lambda message: worker.bound(message, keeps_message=False))
     assert worker.claims.buffered_count() == 1
     strays.Strays(worker.consumer, worker.reporting).free(loop_runs=True)
@@ -99,7 +99,7 @@ def test_message_that_nobody_keeps_is_dropped(worker, caplog):
     assert "has dropped it" in caplog.text
 
 
-def test_requeued_message_is_in_no_buffer(worker):
+def test_requeued_message_is_not_buffered(worker):
     def requeue(message):
         worker.bound(message)
         worker.reporting.settle(message.delivery_tag, UNSETTLED)
@@ -110,6 +110,6 @@ def test_requeued_message_is_in_no_buffer(worker):
     assert worker.claims.settled_in_buffer() == {tag}
 
 
-def test_a_claim_that_has_ended_is_left_alone(worker):
+def test_ended_claim_is_not_buffered(worker):
     worker.receive(lambda message: worker.reporting.end(message.delivery_tag))
     assert worker.claims.buffered_count() == 0

@@ -1,4 +1,4 @@
-"""A server at `maxmemory` refuses writes: a worker keeps its connection, comes back after a loss, and logs little."""
+"""If a server at `maxmemory` refuses writes, a worker keeps its connection, rejoins after a loss, and logs little."""
 
 from contextlib import contextmanager
 
@@ -32,7 +32,7 @@ def test_worker_keeps_its_connection_when_a_reply_is_refused(fleet, pool):
         fleet.tasks["late"].apply_async((job, 0.5), ignore_result=True)
     wait_until(lambda: fleet.redis.publish(CHANNEL, PING), 20, "the worker listens")
     with full(fleet.redis):
-        for bad in (PING, command("ping", {}, destination=7)):  # Celery makes a new consumer after both
+        for bad in (PING, command("ping", {}, destination=7)):  # for both, Celery would create a new consumer
             fleet.redis.publish(CHANNEL, bad)
         worker.wait_for("A reply to remote control is dropped: the server does not take it: OperationalError", 20)
         runs_jobs(fleet, worker, range(2))
@@ -57,7 +57,7 @@ def test_worker_joins_a_full_server_again_after_a_lost_connection(fleet, pool):
 def test_canceled_jobs_of_a_full_server_take_one_log_line_each(fleet):
     worker = fleet.start("worker", "pdf")
     worker.wait_ready(30)
-    ids = [fleet.tasks["excel"].delay(job).id for job in range(3)]  # fewer than a process logs in a second
+    ids = [fleet.tasks["excel"].delay(job).id for job in range(3)]  # fewer than the log limit per second
     with full(fleet.redis):
         fleet.app.control.revoke(ids)
         wait_until(

@@ -1,4 +1,4 @@
-"""Messages of stock producers that would stop a real worker, or fill its memory: it takes the jobs behind them."""
+"""Hostile messages of stock producers do not stop a real worker, fill its memory or block the jobs behind them."""
 
 import base64
 import bz2
@@ -17,7 +17,7 @@ from ..support.ledger import Ledger
 from ..support.messages import wire
 from ..support.processes import start_worker, wait_until
 
-#: Bytes that a body of less than 1 kB becomes.
+#: Size in bytes to which a body of less than 1 kB expands.
 GROWN = 600_000_000
 
 
@@ -27,7 +27,7 @@ def ledger(tmp_path):
 
 
 def peak_bytes(pid):
-    """Return the most memory that a process has had."""
+    """Return the peak memory of a process."""
     with open(f"/proc/{pid}/status") as lines:
         (line,) = [each for each in lines if each.startswith("VmHWM")]
     return int(line.split()[1]) * 1024
@@ -53,7 +53,7 @@ def worker(valkey, redis_client, ledger):
     return found
 
 
-def test_a_worker_drains_a_list_behind_messages_with_hostile_numbers(worker, redis_client, ledger, load_app):
+def test_worker_ingests_messages_behind_messages_with_hostile_numbers(worker, redis_client, ledger, load_app):
     numbers = ("1E+999999999", "-1E+999999999", "NaN", "sNaN", "Infinity")
     hostile = [with_properties(priority=marked("decimal", each)) for each in numbers]
     hostile += [with_properties(correlation_id=marked("decimal", numbers[0]))]
@@ -69,7 +69,7 @@ def test_a_worker_drains_a_list_behind_messages_with_hostile_numbers(worker, red
     wait_until(lambda: not redis_client.exists("pdf", "celery"), 20, "the lists are empty")
 
 
-def test_a_small_body_takes_no_memory_of_a_worker(worker, redis_client, ledger, load_app):
+def test_small_hostile_body_does_not_fill_a_workers_memory(worker, redis_client, ledger, load_app):
     body = bz2.compress(bytes(GROWN))
     assert len(body) < 1000
     before = peak_bytes(worker.pid)

@@ -1,4 +1,4 @@
-"""A worker writes at most ten lines a second about bad messages, of Celery's own lines as well, and works on."""
+"""A worker keeps running and logs at most ten lines a second about bad messages, including Celery's own lines."""
 
 import re
 from collections import Counter
@@ -28,6 +28,6 @@ def test_flood_of_unknown_tasks_writes_ten_lines_a_second(fleet):
     assert 0 < len(unknown) < CALLS
     assert len(unknown) + suppressed >= CALLS
     per_second = Counter(second for second, text in records if not counts.match(text))
-    assert max(per_second.values()) <= 2 * LINES  # a second of the clock meets two seconds of the limit
+    assert max(per_second.values()) <= 2 * LINES  # a calendar second overlaps two seconds of the limit
     assert len(worker.log().splitlines()) < 200
     assert "celery.worker.consumer.consumer" in _LOGGERS_OF_MESSAGES

@@ -1,4 +1,4 @@
-"""Runs in a pool that belong to no request: each takes a slot, and none begins after the worker has stopped."""
+"""Each pool run without a request occupies a slot, and no such run begins after the worker has stopped."""
 
 import threading
 from unittest.mock import Mock
@@ -43,7 +43,7 @@ def test_failed_run_leaves_its_error_to_the_pool(pool):
     ended.assert_not_called()
 
 
-def test_no_run_begins_after_buffered_calls_went_back(pool, caplog):
+def test_no_run_begins_after_buffered_calls_were_returned(pool, caplog):
     pool.affinity_other_runs.is_closed = True
     target = Mock()
     assert pool.apply_async(target) is None

@@ -1,4 +1,4 @@
-"""Runs that come again: a pause comes before each, younger jobs go first, and their number has a limit."""
+"""A requeued or aborted job pauses before its next run, runs after younger jobs, and has a limited number of runs."""
 
 import json
 
@@ -11,7 +11,7 @@ from celery_affinity.server.reader import Reader
 from ..support.fleet import in_time
 from ..support.processes import wait_until
 
-#: Settings with which all pauses of a job together take less than a second.
+#: Settings that keep the sum of a job's pauses below one second.
 SHORT = {"affinity_requeue_delay_max": 0.02}
 
 YOUNGER = [f"younger-{number}" for number in range(10)]
@@ -31,7 +31,7 @@ def started(fleet):
 
 
 @pytest.mark.parametrize("pool", in_time("prefork", "threads", "gevent"))
-def test_a_task_that_requeues_itself_ends_well_after_24_runs(fleet, pool):
+def test_task_that_requeues_itself_succeeds_in_run_24(fleet, pool):
     start(fleet, pool)
     result = fleet.tasks["not_yet"].delay("job", 24)
     assert result.get(timeout=30) == 24
@@ -42,8 +42,8 @@ def test_a_task_that_requeues_itself_ends_well_after_24_runs(fleet, pool):
 
 
 @pytest.mark.parametrize("task", ["late_too_long", "lose_each_child"])
-def test_younger_jobs_start_before_the_next_run_of_an_aborted_run(fleet, task):
-    """A hard time limit, and the death of the pool process, abort a run: each counts as a delivery."""
+def test_younger_jobs_start_before_the_next_run_of_an_aborted_job(fleet, task):
+    """A hard time limit or the death of the pool process aborts a run, and both count as a delivery."""
     result = fleet.tasks[task].delay("job")
     for job in YOUNGER:
         fleet.tasks["pdf"].delay(job)
@@ -56,7 +56,7 @@ def test_younger_jobs_start_before_the_next_run_of_an_aborted_run(fleet, task):
 
 @pytest.mark.parametrize("task", ["not_yet", "stop_unasked"])
 @pytest.mark.parametrize("pool", in_time("threads", "prefork"))
-def test_too_many_requeues_make_a_dead_letter_with_their_own_reason(fleet, pool, task):
+def test_too_many_requeues_dead_letter_the_job_with_their_own_reason(fleet, pool, task):
     start(fleet, pool, affinity_max_requeues=2, affinity_max_deliveries=1)
     result = fleet.tasks[task].apply_async(("job", 24) if task == "not_yet" else ("job",))
     with pytest.raises(Exception, match="affinity_max_requeues"):
@@ -67,7 +67,7 @@ def test_too_many_requeues_make_a_dead_letter_with_their_own_reason(fleet, pool,
     assert started(fleet) == ["job"] * 3
 
 
-def test_a_job_whose_worker_died_starts_at_once_and_before_younger_jobs(fleet):
+def test_job_of_a_dead_worker_starts_without_a_pause_before_younger_jobs(fleet):
     result = fleet.tasks["late"].delay("job", 60)
     worker = start(fleet)
     wait_until(lambda: started(fleet), 20, "it runs")

@@ -10,7 +10,7 @@ function texts.has_word(text, word)
     return string.find(" " .. (text or "") .. " ", " " .. word .. " ", 1, true) ~= nil
 end
 
--- RETURNS the number that a field of a hash counts; 0 if the field is missing, or has no such number.
+-- Returns a counter field of a hash as a number, or 0 if the field is missing or is not a valid count.
 function texts.count(value)
     return value and #value <= 9 and tonumber(string.match(value, "^%d+$")) or 0
 end

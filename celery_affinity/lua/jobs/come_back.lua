@@ -1,10 +1,10 @@
--- come_back: a job leaves its slot without having been done: it is pending again, ends, or becomes a dead letter. After
--- a requeue that its task asked for, and after a run that a time limit or the loss of its pool process ended, a pause
--- comes first: the job is scheduled until the end of the pause (field `rank`), which then orders the job in its lane.
+-- come_back: handles a job that leaves its slot unfinished: the job is requeued, ends, or is dead-lettered. After a
+-- requeue by its task, and after a run ended by a time limit or the loss of its pool process, the job first pauses: it
+-- is scheduled until the end of the pause (field `rank`), which then is its position in its lane.
 local FIRST_PAUSE_US = 1000000
 local MOST_DOUBLED = 20 -- times: 12 days
 
--- Ways in which a job comes back (`put`) that count as a delivery.
+-- Values of `how` (see `put`) that count as a delivery.
 local COUNTS_AS_DELIVERY = { unsettled = true, aborted = true }
 
 -- Removes a claim. The caller recounts the worker's free slots afterwards, once for all claims that it removed.
@@ -15,8 +15,8 @@ function come_back.drop(worker, id)
     hooks.free(id, type, is_limited, rules, name)
 end
 
--- Counts one more pause of a job, which is in no lane and no slot. RETURNS the length of the pause, µs: 0, 1, 2, 4, 8 s
--- and so on, at most `requeue_delay_max_us`.
+-- Counts a pause of a job that is in no lane and no slot. Returns the length of the pause in µs: 0, 1, 2, 4, 8 s and
+-- so on, up to `requeue_delay_max_us`.
 local function next_pause(id, settings)
     local number = texts.count(redis.call("HGET", key.job(id), "pauses")) + 1
     redis.call("HSET", key.job(id), "pauses", number)
@@ -26,15 +26,15 @@ local function next_pause(id, settings)
     return math.min(FIRST_PAUSE_US * 2 ^ math.min(number - 2, MOST_DOUBLED), settings.requeue_delay_max_us)
 end
 
--- Counts one more requeue of a job. RETURNS whether the job may run again.
+-- Counts a requeue of a job. Returns true if the job may run again.
 local function may_requeue(id, settings)
     local number = texts.count(redis.call("HGET", key.job(id), "requeues")) + 1
     redis.call("HSET", key.job(id), "requeues", number)
     return number <= settings.max_requeues
 end
 
--- Has a job of `type`, which is in no lane and no slot, wait for the end of a pause. RETURNS the time by which the job
--- is ordered in its lane if the pause has no length: then the caller has the job wait there; else nil.
+-- Starts the pause of a job of `type` that is in no lane and no slot. If the length of the pause is 0, returns the time
+-- that orders the job in its lane, and the caller must queue the job. Otherwise returns nil.
 local function pause(id, type, settings)
     local pause_us = next_pause(id, settings)
     local rank = call.text(call.now_us + pause_us)
@@ -50,14 +50,14 @@ local function pause(id, type, settings)
     return rank
 end
 
--- Takes a job back from its worker. The job ends if it was revoked or has expired; it is lost if it was acked, since
--- Celery runs such a job at most once; it is dead if it was delivered or requeued too often; else it is pending again,
--- with its place in its lane, or waits for the end of a pause. `why`: as `come_back.bury` takes it. `how`:
---   "returned": without a count.
---   "unsettled": with one more delivery, as after the death of its worker.
---   "aborted": likewise, after a pause.
---   "requeued": with one more requeue, after a pause.
--- RETURNS the type of a job that is pending again, else nil.
+-- Reclaims a job from its worker. A revoked or expired job ends. An acked job is lost, because Celery runs it at most
+-- once. A job with too many deliveries or requeues is dead-lettered. Any other job is requeued at its place in its
+-- lane, or pauses first. `why`: as in `come_back.bury`. `how`:
+--   "returned": counts nothing.
+--   "unsettled": counts a delivery, as after the death of the worker.
+--   "aborted": counts a delivery; the job pauses first.
+--   "requeued": counts a requeue; the job pauses first.
+-- Returns the type if the job is pending again, or nil.
 function come_back.put(worker, id, how, settings, why)
     local type, lane, enqueued, acked, deliveries, rank =
         unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries", "rank"))
@@ -154,8 +154,8 @@ function come_back.told(id, most)
     end
 end
 
--- Sets aside a job, in no lane and no slot, that cannot wait since its row was deleted or spoiled: it becomes a dead
--- letter if its message is left. A batch waits again with its calls: RETURNS its type then, else nil.
+-- Handles a job in no lane and no slot that cannot be queued, because its hash was deleted or is corrupt. A job with a
+-- message is dead-lettered. A batch is requeued with its calls. Returns the type of a requeued batch, or nil.
 function come_back.set_aside(id, where, settings)
     spoiled.record("job " .. id .. ", found in " .. where)
     local its_type, lane, enqueued = hooks.of(id).make_again(id)

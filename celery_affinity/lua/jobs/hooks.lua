@@ -32,7 +32,7 @@ function hooks.wait(id, type, lane, enqueued, fresh, heads)
     end
 end
 
--- A pause begins before the next run of job `id` of `type`, which is in no lane and no slot.
+-- Called when job `id` of `type`, which is in no lane and no slot, starts a pause before its next run.
 function hooks.pauses(id, type)
     hooks.of(id).is_paused(id)
     if marks.has_key(id) then

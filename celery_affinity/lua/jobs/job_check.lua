@@ -5,7 +5,7 @@
 -- Types, names of tasks and what texts say of keys, which are few, are looked at once.
 local good_types, good_names, known_marks = kept.cache(), kept.cache(), kept.cache()
 
--- RETURNS whether a text is a type as messages say it, percent-encoded.
+-- Returns true if a string is a percent-encoded type, as in messages.
 function job_check.is_type(type)
     return good_types.of[type]
         or string.find(type, "^[%w_.~%%-]+$") ~= nil and kept.keep(good_types, type, true)

@@ -51,7 +51,7 @@ end
 function no_rule.waits_again(_)
 end
 
--- A pause begins before the next run of a job.
+-- Called when a job starts a pause before its next run.
 function no_rule.is_paused(_)
 end
 

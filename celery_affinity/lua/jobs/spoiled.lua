@@ -1,34 +1,34 @@
--- spoiled: keys, members and fields that another program deleted or overwrote. An arrow that finds one moves it out of
--- the way, records that, and goes on; a dispatcher logs the records (`repair`).
--- Ids, types, and names of workers and keys are joined with blanks into texts: heads, the facts of a claim, signs,
--- fields of hashes. One that was read from a sorted set or a hash passes `spoiled.is_word` before. The first jobs that
--- wait somewhere are read with `spoiled.first_of`.
-local PAGE, MOST_PAGES = 100, 10 -- members that `first_of` reads at once, and how often, where some are damaged
+-- spoiled: keys, members and fields that another client deleted or overwrote. A server function that finds corrupt data
+-- quarantines it, records a finding and continues; a dispatcher logs the findings (`repair`).
+-- Ids, types, worker names and key names are joined with spaces: in heads, claims, control messages and hash fields.
+-- A name read from a sorted set or a hash is therefore checked with `spoiled.is_word` before it is joined. Waiting jobs
+-- are read with `spoiled.first_of`.
+local PAGE, MOST_PAGES = 100, 10 -- if some members are damaged: members per read of `first_of`, and number of reads
 
--- RETURNS whether `text` is one word: printable ASCII without blanks, as all ids, types and names are.
+-- Returns true if `text` is a word: printable ASCII without spaces, like every valid id, type and name.
 function spoiled.is_word(text)
     return #text <= protocol.LONGEST_NAME and string.find(text, "^[!-~]+$") ~= nil
 end
 
--- RETURNS `what` as one line of the log: printable ASCII, MOST_SPOILED_BYTES at most.
+-- Returns `what` as one log line: printable ASCII, up to MOST_SPOILED_BYTES.
 function spoiled.line(what)
     return (string.gsub(string.sub(what, 1, protocol.MOST_SPOILED_BYTES), "[^ -~]", "?"))
 end
 
--- RETURNS the record of a key that is set aside.
+-- Returns the finding for a quarantined key.
 function spoiled.what_was_set_aside(name)
     return name .. ", which held what it must not: it is " .. key.set_aside(string.sub(name, #key.base + 1)) .. " now"
 end
 
--- Renames a key that holds what it must not. The key with the new name expires.
+-- Quarantines a corrupt key: renames it, and lets the renamed key expire.
 function spoiled.set_aside(name)
     local aside = key.set_aside(string.sub(name, #key.base + 1))
     redis.call("RENAME", name, aside)
     redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)
 end
 
--- Moves the list of records out of the way if it is no list, so that a repair can record anything. RETURNS whether the
--- key can be used now: not if this user may not rename it.
+-- Quarantines the key of the findings if it is not a list, so that findings can be recorded. Returns true if the key is
+-- usable, or false if this user is not allowed to rename it.
 function spoiled.is_ready()
     local its_kind = redis.call("TYPE", key.spoiled).ok
     if its_kind == "none" or its_kind == "list" then
@@ -41,7 +41,7 @@ function spoiled.is_ready()
     return is_done
 end
 
--- Records what was found, for a dispatcher's log. An arrow never fails because of that.
+-- Records a finding for a dispatcher's log. An error while recording does not fail the server function.
 function spoiled.record(what)
     local reply = redis.pcall("LPUSH", key.spoiled, spoiled.line(what))
     if type(reply) == "number" then
@@ -51,7 +51,7 @@ function spoiled.record(what)
     end
 end
 
--- RETURNS the records, as lines of the log, and deletes them.
+-- Returns the findings as log lines, and deletes them.
 function spoiled.take()
     local lines = spoiled.is_ready() and redis.call("LRANGE", key.spoiled, 0, protocol.MOST_SPOILED - 1) or {}
     for nth, what in ipairs(lines) do
@@ -64,19 +64,19 @@ function spoiled.take()
     return lines
 end
 
--- Removes a member that does not belong into the sorted set `name`.
+-- Removes an invalid member from the sorted set `name`.
 function spoiled.remove(name, member)
     redis.call("ZREM", name, member)
     spoiled.record(string.sub(member, 1, 100) .. " of " .. name .. ", which is no entry: it is removed")
 end
 
--- RETURNS whether `id` and `time`, a member of a sorted set and its score, can be a job that waits since that time, µs.
+-- Returns true if `id` and `time` (member and score of a sorted set) are a valid id and a valid enqueue time in µs.
 function spoiled.is_entry(id, time)
     return string.find(time, "^%d+$") ~= nil and spoiled.is_word(id)
 end
 
--- RETURNS the first `number` jobs of sorted set `name`, in which jobs wait, and their enqueue times, as ZRANGE does.
--- A member that is no id is removed; a job whose score is no time waits since now.
+-- Returns the first `number` jobs in the sorted set `name` of waiting jobs, with their enqueue times, like ZRANGE.
+-- Members that are not ids are removed. A score that is not a time is replaced by the current time.
 function spoiled.first_of(name, number)
     local most = number
     for _ = 1, MOST_PAGES do
@@ -100,12 +100,12 @@ function spoiled.first_of(name, number)
     return {}
 end
 
--- RETURNS whether a text is a whole number that no sum makes too large.
+-- Returns true if a string is a whole number small enough for sums.
 local function is_number(text)
     return #text <= protocol.LONGEST_NUMBER and string.find(text, "^%d+$") ~= nil
 end
 
--- RETURNS whether a job can wait whose row says this. The fields of a deleted row are false.
+-- Returns true if the job hash has valid fields, so that the job can be queued. The fields of a deleted hash are false.
 function spoiled.can_wait(type, lane, enqueued, deliveries)
     return type and job_check.is_type(type) and lanes.is_one(lane) and is_number(enqueued or "")
         and is_number(deliveries or "0")

@@ -259,8 +259,8 @@ function keyed.free(id, type, rules, name)
     end
 end
 
--- A pause begins before the next run of job `id` of `type`, whose claim was removed: a key with `keep_order` is kept
--- for the job, as for a retry.
+-- Called when job `id` of `type` starts a pause after its claim was removed. A key with `keep_order` stays reserved for
+-- the job, as for a retry.
 function keyed.keep_for(id, type)
     for _, stated in ipairs(key_rows.keys_of(id)) do
         local its = stated.keeps_order and key_rows.read(stated.key)

@@ -82,7 +82,7 @@ function merging.ends_unrun(id)
     end
 end
 
--- No further call joins what had a run already.
+-- No further calls join a call or batch that has already run.
 function merging.is_paused(id)
     callers.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
 end
@@ -118,5 +118,5 @@ function merging.is_purged(id, type)
     come_back.forget(id)
 end
 
--- A batch ends, is purged and pauses as a call does.
+-- A batch ends, is purged and pauses like a call.
 batches.has_ended, batches.is_purged, batches.is_paused = merging.has_ended, merging.is_purged, merging.is_paused

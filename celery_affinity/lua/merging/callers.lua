@@ -48,7 +48,7 @@ function callers.remove(id, batch)
     redis.call("HDEL", key.job(id), "into")
 end
 
--- RETURNS whether neither row nor message is left of call `id` of `batch`: somebody wrote it there, and it is removed.
+-- Returns true if call `id` of `batch` has neither a hash nor a message. Another client added it, so it is removed.
 function callers.is_nothing(id, batch)
     if redis.call("EXISTS", key.job(id), key.message(id)) > 0 then
         return false

@@ -104,8 +104,8 @@ local function change(waiting, type, heads)
     end
 end
 
--- RETURNS whether `job`, a head that is not in its lane, waits all the same: somebody deleted the lane. Else somebody
--- overwrote the heads.
+-- Returns true if `job`, a head that is missing from its lane, is waiting: then another client deleted the lane.
+-- Otherwise another client overwrote the heads.
 local function waits_elsewhere(job)
     local state, type, lane = unpack(redis.call("HMGET", key.job(job.id), "state", "type", "lane"))
     local waits = state == "pending" and type == job.type and lane == job.lane

@@ -24,8 +24,8 @@ function lanes.is_one(lane)
     return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
 
--- RETURNS the time, as a text, by which a job is ordered in its lane: the end of its last pause (field `rank`), else
--- its enqueue time.
+-- Returns, as a string, the time that orders a job in its lane: the end of the job's last pause (field `rank`), or the
+-- enqueue time if there was no pause.
 function lanes.order(enqueued, rank)
     return rank and #rank <= protocol.LONGEST_NUMBER and string.find(rank, "^%d+$") and rank or enqueued
 end
@@ -137,7 +137,7 @@ end
 
 -- RETURNS heads with the job that is the first of `lane` now, instead of the head from `first` to `last`; the caller
 -- writes them. And its enqueue time; nil if there is none. `its_key`: that of the lane, if it is known.
--- The pattern of the id costs half as much as `spoiled.is_word`: it lets only those through that spoil no heads.
+-- The pattern for the id costs half as much as `spoiled.is_word`. It accepts only ids that cannot corrupt the heads.
 function lanes.with_new_head(type, lane, heads, first, last, its_key)
     its_key = its_key or key.lane(type, lane)
     local first_job = redis.call("ZRANGE", its_key, "0", "0", "WITHSCORES")

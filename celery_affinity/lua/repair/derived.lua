@@ -21,7 +21,7 @@ function derived.found(what)
     return true
 end
 
--- Sets aside a key that holds what it must not.
+-- Quarantines a corrupt key.
 function derived.set_aside(name)
     if derived.found(spoiled.what_was_set_aside(name)) then
         spoiled.set_aside(name)
@@ -68,10 +68,10 @@ function derived.whole(value)
     return value and #value <= protocol.LONGEST_NUMBER and string.find(value, "^%-?%d+$") and value or nil
 end
 
--- RETURNS `value` if it is a number, and no larger than a time, µs, may be; else nil.
+-- Returns `value` if it is a number within the range of times in µs, or nil.
 function derived.number(value)
     local number = tonumber(value)
-    return number and math.abs(number) < 10 ^ protocol.LONGEST_NUMBER and value or nil -- NaN is less than no number
+    return number and math.abs(number) < 10 ^ protocol.LONGEST_NUMBER and value or nil -- false for NaN
 end
 
 -- RETURNS what an entry should be that may have any value: the one that it has, or `otherwise`.

@@ -235,7 +235,7 @@ local function renew(its_key, agreed)
     end
 end
 
--- Fixes the time at which all jobs of a rate may start at once again: none is later than a period from now.
+-- Fixes the time at which a rate limit is fully available again: such a time is at most one period from now.
 local function fix_rate(its_key)
     local _, period_us = key_room.rate_of(its_key, key_rows.read(its_key).stated)
     if period_us then

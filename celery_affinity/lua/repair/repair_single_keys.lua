@@ -29,8 +29,9 @@ local function setting(value, name)
     return derived.number(value)
 end
 
--- Fixes the value of each setting: without a valid one, the setting has what app.conf said last, and a field with the
--- time of this repair, which lasts until somebody changes or resets the setting (`check` shows it).
+-- Fixes the value of each setting. An invalid or missing value is replaced by the last value from app.conf. A field
+-- with the time of this repair is added, and remains until an operator changes or resets the setting (`check` reports
+-- the field).
 local function fix_values()
     local conf, damaged = derived.table_of(key.conf), {}
     derived.all("hash", key.settings, function(value, name)

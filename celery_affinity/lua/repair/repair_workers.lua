@@ -1,7 +1,7 @@
 -- repair_workers: what follows from the rows and the claims of workers: their free slots, the sums of all workers, and
 -- what the rows of claimed jobs say.
 local TYPES = 7 -- position in a row of `row_of`, after those of `free_slots`
-local DIGITS = 16 -- a profile is so many digits of the digest of its types (`Joining.profile`)
+local DIGITS = 16 -- length of a profile, a prefix of the hash of its types (`Joining.profile`)
 
 -- RETURNS a worker's row, its types, what it keeps of ended jobs, and its hints; nil if the row is gone or spoiled: it
 -- is set aside then, and the worker joins again.

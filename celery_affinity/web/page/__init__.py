@@ -79,7 +79,7 @@ def add(api: APIRouter, site: Site) -> None:
 
 
 class _Stream(StreamingResponse):
-    """The news for one viewer, who is counted from before the head of the reply until the end of the connection."""
+    """A stream of news for one viewer, who is counted from before the reply's head until the connection ends."""
 
     def __init__(self, news: News) -> None:
         super().__init__(news.events(), media_type=_EVENT_STREAM, headers=_EVENTS)

@@ -66,9 +66,9 @@ class News:
 
     @contextmanager
     def viewing(self) -> Iterator[bool]:
-        """Count a viewer. Yield False, and count nobody, if there are `MOST_VIEWERS` already.
+        """Admit and count a viewer, or yield False if there are already `MOST_VIEWERS`.
 
-        Check and count are one step of the event loop: no other request comes between them.
+        Check and count run in one step of the event loop, so no other request runs between them.
         """
         is_admitted = self._viewers < MOST_VIEWERS
         self._viewers += is_admitted
@@ -78,7 +78,7 @@ class News:
             self._viewers -= is_admitted
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield the history, and then the news, as server-sent events, to a viewer that is counted (`viewing`)."""
+        """Yield the history and then the news as server-sent events. Call it within `viewing`."""
         self._start()
         yield _event("history", json.dumps(list(self._history), allow_nan=False))
         seen = 0  # the number of the news that are none yet

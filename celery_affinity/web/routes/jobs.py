@@ -121,7 +121,7 @@ async def get(site: Site, id: str) -> Job:
 
 
 async def _explained(site: Site, found: Job) -> dict[str, object]:
-    """Return the explanation of a job, or of a message in a list of stock Celery that no job stands for."""
+    """Return the explanation of a job, or of a message in stock Celery's lists that is not a job."""
     explanation = await site.with_fleet(cohorts.explain, found.id, None if found.source else site.lists)
     return {"explanation": explanation} if found.source or explanation.in_list else {}
 

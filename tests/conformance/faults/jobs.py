@@ -13,16 +13,16 @@ _HALF_WAY = "tests/server/test_revoked_tasks.py::test_a_publish_that_failed_half
 _KEPT_NO_MORE = "tests/server/test_keyed.py::test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time"
 
 _PAUSES = "tests/server/test_requeue_pauses.py::test_"
-_EACH_PAUSE = _PAUSES + "each_pause_is_twice_as_long_as_the_last_one_up_to_the_setting"
-_YOUNGER_FIRST = _PAUSES + "a_requeued_job_lets_younger_jobs_go_first_and_keeps_its_enqueue_time"
-_KEEPS_PLACE = _PAUSES + "a_job_whose_worker_died_after_a_pause_keeps_the_place_that_the_pause_gave"
-_WAITS_BY_THE_END = _PAUSES + "a_job_that_was_paused_waits_by_the_end_of_its_pause"
-_TOO_MANY_REQUEUES = _PAUSES + "a_requeue_too_many_makes_a_dead_letter_that_names_the_setting"
-_NO_CALL_JOINS = _PAUSES + "no_call_joins_a_batch_or_a_call_after_a_requeue"
-_KEPT = _PAUSES + "a_key_with_keep_order_is_kept_for_a_paused_job_until_its_pause_ends"
-_DAMAGED_COUNTS = _PAUSES + "damaged_counts_of_requeues_count_as_none"
-_DAMAGED_RANK = _PAUSES + "a_claim_with_a_damaged_rank_is_as_old_as_its_job"
-_REPAIRED = _PAUSES + "a_repair_gives_a_paused_job_the_end_of_its_pause_back"
+_EACH_PAUSE = _PAUSES + "pauses_double_up_to_the_limit_of_the_setting"
+_YOUNGER_FIRST = _PAUSES + "requeued_job_runs_after_younger_jobs_but_keeps_its_enqueue_time"
+_KEEPS_PLACE = _PAUSES + "job_of_a_dead_worker_keeps_its_place_after_a_pause"
+_WAITS_BY_THE_END = _PAUSES + "paused_job_is_ordered_by_the_end_of_its_pause"
+_TOO_MANY_REQUEUES = _PAUSES + "requeue_beyond_the_limit_makes_a_dead_letter"
+_NO_CALL_JOINS = _PAUSES + "calls_do_not_join_a_requeued_call_or_batch"
+_KEPT = _PAUSES + "keep_order_reserves_the_key_until_the_pause_ends"
+_DAMAGED_COUNTS = _PAUSES + "damaged_requeue_counts_are_read_as_zero"
+_DAMAGED_RANK = _PAUSES + "claim_with_a_damaged_rank_uses_the_enqueue_time"
+_REPAIRED = _PAUSES + "repair_restores_the_end_of_a_pause"
 
 FAULTS = (
     # What the end of an id says, and the text of rules.

@@ -1,7 +1,7 @@
-"""An app whose tasks have strategies of their own, which keep requests in a buffer and run many of them together.
+"""An app whose tasks have custom strategies, which buffer requests and run many requests together.
 
-``batch`` is a task for celery-batches, if that is installed. ``gather`` has a small strategy, as other packages may
-have; ``delay_start`` buffers requests and starts each of them as Celery does. A line of ``$LEDGER`` is one run.
+``batch`` is a celery-batches task, if that package is installed. ``gather`` has a minimal custom strategy. The strategy
+of ``delay_start`` buffers requests and starts each of them like Celery. Each line of ``$LEDGER`` is one event of a run.
 """
 
 import json
@@ -57,7 +57,7 @@ with suppress(ImportError):
 
 
 class Buffering(Task):
-    """Keeps requests until there are ``flush_every``, then runs their arguments together in the pool."""
+    """Buffers ``flush_every`` requests, then runs their arguments together in the pool."""
 
     abstract = True
     flush_every = 10
