@@ -142,8 +142,8 @@ function best_heads.first_of(fields, all, settings, bytes)
             if found.fast ~= NONE then
                 place, points = first_by(found)
             end
-            if points > most
-                or (points == most and best_heads.is_older(heads, place, all[first], first_place)) then
+            if points > most -- not of a text without heads, which somebody wrote
+                or (first and points == most and best_heads.is_older(heads, place, all[first], first_place)) then
                 first, first_place, most = nth, place, points
             end
         end

@@ -75,10 +75,10 @@ FAULTS = (
     ),
     Fault("locality/locality", "return points + which_job.rarity(near, nth)", "return points", _ORDER),
     Fault("locality/locality", "if other.lane ~= job.lane or", "if false and other.lane ~= job.lane or", _SEVERAL),
-    Fault("placing/best_heads", "            if points > most\n", "            if points < most\n", _ORDER),
+    Fault("placing/best_heads", "            if points > most -- not", "            if points < most -- not", _ORDER),
     Fault(
         "placing/best_heads",
-        "or (points == most and best_heads.is_older(heads, place, all[first], first_place)) then",
+        "or (first and points == most and best_heads.is_older(heads, place, all[first], first_place)) then",
         "then",
         _ONE_TIME,
     ),
