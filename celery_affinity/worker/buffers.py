@@ -7,7 +7,6 @@ But code that can still ack the message holds a reference to it. When the messag
 be acked, so the job is requeued.
 """
 
-import logging
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from celery.worker.request import Request
 
 from ..client.first_try import mode_of
 from ..client.of_app import gathers
+from ..log_limit import limited_logger
 from ..membership.held import is_claim
 from ..rules.lending import most_buffered
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .fleet_consumer import FleetConsumer
 
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class BufferedRequest:

@@ -4,16 +4,16 @@ A custom task strategy can submit any function to the pool. The worker must repo
 requests without a claim. Otherwise the server would place jobs on occupied slots.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 from celery.concurrency.base import BasePool
 from celery.worker.request import Request
 
+from ..log_limit import limited_logger
 from . import pools, runs
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class _Run:

@@ -1,5 +1,6 @@
 """Ends without a worker: callers learn of them by Celery's own states, signals and events."""
 
+import json
 import sys
 import threading
 from contextlib import contextmanager, suppress
@@ -7,7 +8,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from billiard.exceptions import WorkerLostError
 from celery import Celery, chord
-from celery.exceptions import ChordError, TaskRevokedError
+from celery.exceptions import ChordError, Reject, TaskRevokedError
 from celery.result import AsyncResult
 
 from celery_affinity.rules.redis_keys import Keys
@@ -190,16 +191,17 @@ def test_the_caller_of_a_lost_job_learns_it(fleet):
     assert "an-argument" not in worker.log() + other.log(), "no arguments at INFO"
 
 
-def test_the_caller_of_a_job_that_came_back_too_often_learns_it(fleet):
+def test_caller_gets_the_error_of_a_job_requeued_too_often(fleet):
     result = fleet.tasks["reject"].delay("job", requeue=True, for_ever=True)
+    conf = {"affinity_max_requeues": 2, "affinity_requeue_delay_max": 0}
     start_worker(
         APP,
         fleet.url,
         ["pdf"],
         pool="solo",
-        env={"LEDGER": str(fleet.ledger.path), "MAX_DELIVERIES": "3"},
+        env={"LEDGER": str(fleet.ledger.path), "CONF": json.dumps(conf)},
     )
-    with pytest.raises(WorkerLostError, match="Given up after 3 deliveries"):
+    with pytest.raises(Reject, match="Given up: the task requeued it more often than affinity_max_requeues allows"):
         result.get(timeout=20)
     assert fleet.ledger.starts()["job"] == 3
 

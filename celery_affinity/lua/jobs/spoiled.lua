@@ -41,13 +41,11 @@ function spoiled.is_ready()
     return is_done
 end
 
--- Records a finding for a dispatcher's log. An error while recording does not fail the server function.
+-- Records a finding for a dispatcher's log. An error while recording does not fail the server function: if the key of the
+-- findings is corrupt, the finding is dropped, because a producer has no right to quarantine keys. The next repair does.
 function spoiled.record(what)
-    local reply = redis.pcall("LPUSH", key.spoiled, spoiled.line(what))
-    if type(reply) == "number" then
+    if type(redis.pcall("LPUSH", key.spoiled, spoiled.line(what))) == "number" then
         redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
-    elseif string.find(reply.err, "WRONGTYPE", 1, true) and spoiled.is_ready() then
-        redis.call("LPUSH", key.spoiled, spoiled.line(what))
     end
 end
 
