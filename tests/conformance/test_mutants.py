@@ -12,7 +12,7 @@ from .mutation import replay as replaying
 from .mutation.__main__ import all_mutants, as_markdown, digest_of, kept_verdicts, sample
 from .mutation.judge import KILLED, SURVIVED, UNLOADED, Tree, Verdict, verdict_on
 from .mutation.operators import OPERATORS, Mutant, mutants_of
-from .mutation.replay import Replay
+from .mutation.replay import Replay, recorded
 from .mutation.survivors import accepted, parsed
 from .wire import walked
 
@@ -184,15 +184,15 @@ def _verdict(file, operator, statement, *judges):
 
 def test_mutant_is_killed_by_steps_or_by_a_test_or_survives(tmp_path, monkeypatch):
     test = "tests/server/test_part.py::test_the_calls_that_go_are_a_run_of_their_own_in_their_order"
-    monkeypatch.setattr(judge, "OTHERS", ())
     monkeypatch.setattr(judge, "judges_of", lambda file: [test])
     with EmbeddedServer() as server:
-        judges = replay, _ = Replay(server, 200, 7), Tree(tmp_path)
-        assert len(replay.runs) == 2, "the library as it is makes the same bytes twice"
+        runs = recorded(server, 200, 7)
+        assert len(runs) == 2, "the library as it is makes the same bytes twice"
+        judges = Replay(server, runs), Tree(tmp_path), ()
         noticed = _verdict("jobs/enter", "negate a condition", "if [delay_us > 0 -> not (delay_us > 0)] then", *judges)
         assert noticed.verdict == KILLED
         assert noticed.by.startswith("SEED=7 step ")
-        replay.runs.clear()
+        runs.clear()
         moved = '[redis.call("ZADD", key.callers(part), number, id) ->]'
         assert _verdict("arrows/part", "drop a Redis write", moved, *judges) == Verdict(KILLED, f"{test}[valkey]")
         always = 'return [lane or "queued.0" -> lane], call.text(enqueued), bytes'
@@ -201,7 +201,7 @@ def test_mutant_is_killed_by_steps_or_by_a_test_or_survives(tmp_path, monkeypatc
 
 def test_mutant_that_cannot_be_loaded_is_not_counted():
     with EmbeddedServer() as server:
-        replay = Replay(server, 0, 7)
+        replay = Replay(server, [])
         mutant = Mutant("arrows/ack", "arrows.ack", "an operator", "", 0, 0, "-- ack: is no Lua\nif if ")
         assert verdict_on(mutant, replay, None) == Verdict(UNLOADED)
 
@@ -211,7 +211,7 @@ def test_mutant_that_loops_for_ever_is_killed_and_the_next_one_judged(monkeypatc
     begins = "function call.begin(base)\n"
     endless = walked(assembled().replace(begins, f"{begins}while true do end\n"))
     with EmbeddedServer() as server:
-        replay = Replay(server, 100, 7)
+        replay = Replay(server, recorded(server, 100, 7))
         for _ in range(2):
             assert replay.notices(endless).startswith("SEED=7 step ")
         assert replay.notices(walked(assembled())) == ""

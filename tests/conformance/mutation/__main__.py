@@ -20,12 +20,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
 
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import assembled
 
 from ...support.pages import FAULTS, write_block
 from ...support.processes import ROOT
-from .judge import KILLED, SURVIVED, Verdict, begin, judged, texts
+from .judge import KILLED, OTHERS, SURVIVED, Verdict, begin, judged, texts
 from .operators import OPERATORS, Mutant, mutants_of
+from .replay import recorded
 from .survivors import reason_for
 
 VERDICTS = ROOT / "build" / "mutants" / "verdicts.jsonl"
@@ -111,6 +113,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", default="", help="of the sample; without one, a new one that is printed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many are judged at the same time")
     parser.add_argument("--steps", type=int, default=STEPS, help="random steps for each mutant")
+    parser.add_argument("--quick", action="store_true", help="leave out tests that the mutant's module does not have")
     parser.add_argument("--again", action="store_true", help="judge survivors of earlier runs again")
     parser.add_argument("--write-docs", action="store_true", help=f"write the table into {FAULTS.name}")
     options = parser.parse_args(words)
@@ -126,10 +129,12 @@ def judge_all(mutants: Sequence[Mutant], options: argparse.Namespace) -> Iterabl
     """Yield each of *mutants* with its verdict and the seconds that took, as they come."""
     if not mutants:
         return
-    seed = random.Random(options.seed).randrange(2**32)
+    with EmbeddedServer() as server:
+        runs = recorded(server, options.steps, random.Random(options.seed).randrange(2**32))
+    others = () if options.quick else OTHERS
     with (
         tempfile.TemporaryDirectory() as directory,
-        ProcessPoolExecutor(options.jobs, get_context("spawn"), begin, (directory, options.steps, seed)) as pool,
+        ProcessPoolExecutor(options.jobs, get_context("spawn"), begin, (directory, runs, others)) as pool,
     ):
         try:
             tasks = {pool.submit(judged, mutant): mutant for mutant in mutants}

@@ -24,7 +24,7 @@ from celery_affinity.lua.ways import made_of
 from ...support.processes import ROOT
 from ..wire import walked
 from .operators import Mutant
-from .replay import Replay
+from .replay import Replay, Run
 
 LUA = Path("celery_affinity", "lua")
 JUDGES = Path(__file__).with_name("judges.toml")
@@ -102,14 +102,14 @@ class Tree:
         )
 
 
-def verdict_on(mutant: Mutant, replay: Replay, tree: Tree) -> Verdict:
-    """Return what *replay*, and the tests of *tree*, say of *mutant*."""
+def verdict_on(mutant: Mutant, replay: Replay, tree: Tree, others: Sequence[str] = OTHERS) -> Verdict:
+    """Return the verdict on *mutant* of *replay*, of its module's tests in *tree*, and of the *others* there."""
     source = mutant.applied(texts()[mutant.file])
     text = assembled({mutant.file: source})
     if not _loads(text, replay):
         return Verdict(UNLOADED)
     instead = {mutant.file: source}
-    found = _step(text, replay) or tree.failing(judges_of(mutant.file), instead) or tree.failing(OTHERS, instead)
+    found = _step(text, replay) or tree.failing(judges_of(mutant.file), instead) or tree.failing(others, instead)
     return Verdict(KILLED, found) if found else Verdict(SURVIVED)
 
 
@@ -166,19 +166,19 @@ def judges_of(file: str) -> list[str]:
 
 # -- in a process of its own
 
-_runner: tuple[Replay, Tree]
+_judges: tuple[Replay, Tree, Sequence[str]]
 
 
-def begin(directory: str, steps: int, seed: int) -> None:
+def begin(directory: str, runs: list[Run], others: Sequence[str]) -> None:
     """Prepare this process to judge, one mutant after the other."""
-    global _runner
+    global _judges
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     server = EmbeddedServer()
     server.start()  # it ends with this process
-    _runner = Replay(server, steps, seed), Tree(Path(tempfile.mkdtemp(dir=directory)))
+    _judges = Replay(server, runs), Tree(Path(tempfile.mkdtemp(dir=directory))), others
 
 
 def judged(mutant: Mutant) -> tuple[Verdict, float]:
     """Return the verdict on *mutant*, and the seconds that it took."""
     began_s = monotonic()
-    return verdict_on(mutant, *_runner), monotonic() - began_s
+    return verdict_on(mutant, *_judges), monotonic() - began_s

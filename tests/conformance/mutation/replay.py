@@ -71,7 +71,7 @@ _END, _END_REPLY = ("ECHO", "the end"), b"$7\r\nthe end\r\n"
 _FAILED_AT = re.compile(r"failed at step (\d+);")
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
     """A run from an empty server on, which *seed* makes again. *digests*: of the replies to each part of *sent*."""
 
     seed: int
@@ -103,25 +103,27 @@ class _Recorder(Wire):
         self.runs[-1][-1] = None
 
 
-class Replay:
-    """*steps* random steps on *server*. Raises what the reference finds in the library as it is."""
+def recorded(server: EmbeddedServer, steps: int, seed: int) -> list[Run]:
+    """Return the runs of *steps* random steps. Raises what the reference finds in the library as it is."""
+    with redis.Redis.from_url(server.url) as client, _Recorder(client) as wire:
+        digest = client.script_load(_DIGEST)
+        _walk(wire, steps, seed)
+    sent = [_parts(commands, digest) for commands in wire.runs]
+    with closing(_connection(server)) as connection:
+        once, twice = ([[_reply(connection, part) for part in parts] for parts in sent] for _ in range(2))
+    rows = zip(range(seed, seed + len(sent)), sent, once, twice, strict=True)
+    #: A run that does not make the same bytes twice is of no use.
+    return [Run(own, parts, replies) for own, parts, replies, again in rows if replies == again]
 
-    def __init__(self, server: EmbeddedServer, steps: int, seed: int) -> None:
-        self._server = server
-        with self.client() as client:
-            client.function_flush()
-            self._digest = client.script_load(_DIGEST)
-            with _Recorder(client) as wire:
-                _walk(wire, steps, seed)
-        sent = [self._parts(commands) for commands in wire.runs]
-        with closing(self._connection()) as connection:
-            once, twice = ([[_reply(connection, part) for part in parts] for parts in sent] for _ in range(2))
-            rows = zip(range(seed, seed + len(sent)), sent, once, twice, strict=True)
-            #: A run that does not make the same bytes twice is of no use.
-            self.runs = [_Run(own, parts, replies) for own, parts, replies, again in rows if replies == again]
+
+class Replay:
+    """*runs* that were recorded, made again on *server*."""
+
+    def __init__(self, server: EmbeddedServer, runs: list[Run]) -> None:
+        self._server, self._runs = server, runs
 
     def client(self) -> redis.Redis:
-        """Return a client of the server, which starts again if a mutant took it down."""
+        """Return a client of the server, which is started again if a mutant took it down."""
         if not self._server.is_running:
             self._server.start()
         return redis.Redis.from_url(self._server.url, socket_timeout=REPLY_S)
@@ -132,9 +134,9 @@ class Replay:
             client.function_flush()
             client.script_load(_DIGEST)
             client.function_load(library.functions.replace(library.name, LIBRARY.name))
-        for each in self.runs:
+        for each in self._runs:
             try:
-                with closing(self._connection()) as connection:
+                with closing(_connection(self._server)) as connection:
                     is_same = all(_reply(connection, part) == digest for part, digest in zip(*each[1:], strict=True))
             except OSError:  # it loops for ever, or has taken the server down
                 is_same = False
@@ -155,19 +157,20 @@ class Replay:
                 return f"SEED={seed} step {found[1] if found else '?'}"
         return ""
 
-    def _parts(self, commands):
-        looks, kept = 0, [*_BEGINNING]
-        for command in commands:
-            looks += command is None
-            if command or looks % _LOOKS_FOR_ONE == 0:
-                kept.append(command or ("EVALSHA", self._digest, 0))
-        kept.append(("EVALSHA", self._digest, 0))
-        pack = redis.Connection().pack_commands
-        return [b"".join(pack([*kept[i : i + _TOGETHER], _END])) for i in range(0, len(kept), _TOGETHER)]
 
-    def _connection(self):
-        self.client().close()
-        return socket.create_connection(("127.0.0.1", self._server.port), REPLY_S)
+def _parts(commands, digest):
+    looks, kept = 0, [*_BEGINNING]
+    for command in commands:
+        looks += command is None
+        if command or looks % _LOOKS_FOR_ONE == 0:
+            kept.append(command or ("EVALSHA", digest, 0))
+    kept.append(("EVALSHA", digest, 0))
+    pack = redis.Connection().pack_commands
+    return [b"".join(pack([*kept[i : i + _TOGETHER], _END])) for i in range(0, len(kept), _TOGETHER)]
+
+
+def _connection(server):
+    return socket.create_connection(("127.0.0.1", server.port), REPLY_S)
 
 
 def _walk(wire, steps, seed):
