@@ -75,8 +75,8 @@ CHANGES = {
         ],
     ),
     "drop a field": (
-        "a = { b, c = d }",
-        ["a = { [b, ->] c = d }", "a = { b, [c = d ->] }"],
+        "a = { b, c = d, nil }",
+        ["a = { [b, ->] c = d, nil }", "a = { b, [c = d, ->] nil }"],
     ),
     "drop min, max": ("a = math.max(b, 0)", ["a = [math.max(b, 0) -> 0]", "a = [math.max(b, 0) -> b]"]),
     "empty a text": ('if a == "b" then f("c") end', ['if a == ["b" -> ""] then']),

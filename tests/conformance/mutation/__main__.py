@@ -25,7 +25,7 @@ from celery_affinity.lua.library import assembled
 
 from ...support.pages import FAULTS, write_block
 from ...support.processes import ROOT
-from .judge import KILLED, OTHERS, SURVIVED, Verdict, begin, judged, texts
+from .judge import KILLED, OTHERS, SURVIVED, UNJUDGED, Verdict, begin, judged, texts
 from .operators import OPERATORS, Mutant, mutants_of
 from .replay import recorded
 from .survivors import reason_for
@@ -67,7 +67,8 @@ def kept_verdicts(path: Path, *, again: bool) -> dict[str, Verdict]:
     """Return the verdicts in the file *path*, by digest; *again*: without survivors."""
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     found = {row["digest"]: Verdict(row["verdict"], row["by"]) for row in rows}
-    return {digest: verdict for digest, verdict in found.items() if not (again and verdict.verdict == SURVIVED)}
+    left_out = {UNJUDGED, SURVIVED} if again else {UNJUDGED}
+    return {digest: verdict for digest, verdict in found.items() if verdict.verdict not in left_out}
 
 
 # -- the program

@@ -44,7 +44,7 @@ OTHERS = ("tests/server", *(f"--ignore=tests/server/test_{name}.py" for name in 
 _MODULE = re.compile(r"-- (\w+): ")
 _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
-KILLED, SURVIVED, UNLOADED = "killed", "survived", "does not load"
+KILLED, SURVIVED, UNLOADED, UNJUDGED = "killed", "survived", "does not load", "not judged"
 
 
 class Verdict(NamedTuple):
@@ -179,6 +179,10 @@ def begin(directory: str, runs: list[Run], others: Sequence[str]) -> None:
 
 
 def judged(mutant: Mutant) -> tuple[Verdict, float]:
-    """Return the verdict on *mutant*, and the seconds that it took."""
+    """Return the verdict on *mutant*, and the seconds that it took. An error of a judge ends no run of many hours."""
     began_s = monotonic()
-    return verdict_on(mutant, *_judges), monotonic() - began_s
+    try:
+        verdict = verdict_on(mutant, *_judges)
+    except Exception as error:  # the next run judges it again
+        verdict = Verdict(UNJUDGED, repr(error))
+    return verdict, monotonic() - began_s

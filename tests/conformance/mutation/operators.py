@@ -249,8 +249,8 @@ def _drop_argument(node: Node) -> Iterator[Change]:
 
 @_operator("drop a field")
 def _drop_field(node: Node) -> Iterator[Change]:
-    """Leave out a field of a table, or an item of a list."""
-    if node.type == "field" and node.parent:
+    """Leave out a field of a table, or an item of a list, but no nil, which only makes room for what comes."""
+    if node.type == "field" and _text(node) != "nil":
         after = node.next_sibling
         end = after.end_byte if after and after.type == "," else node.end_byte
         yield node.start_byte, end, ""

@@ -123,10 +123,12 @@ class Replay:
         self._server, self._runs = server, runs
 
     def client(self) -> redis.Redis:
-        """Return a client of the server, which is started again if a mutant took it down."""
+        """Return a client of the server, which is started again if a mutant took it down, and has memory again."""
         if not self._server.is_running:
             self._server.start()
-        return redis.Redis.from_url(self._server.url, socket_timeout=REPLY_S)
+        client = redis.Redis.from_url(self._server.url, socket_timeout=REPLY_S)
+        client.config_set("maxmemory", 0)
+        return client
 
     def notices(self, library: Library) -> str:
         """Return the step at which a run notices that *library*, for walks, is a mutant; "" if none does."""
