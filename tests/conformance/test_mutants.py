@@ -220,7 +220,7 @@ def test_mutant_that_loops_for_ever_is_killed_and_the_next_one_judged(monkeypatc
 def test_table_counts_of_each_operator_what_was_killed_and_what_survived():
     mutants = [mutant for mutant in all_mutants() if mutant.operator == "swap < and <="][:4]
     verdicts = dict(zip(mutants, map(Verdict, (KILLED, KILLED, SURVIVED)), strict=False))
-    lines = as_markdown(mutants, mutants, verdicts, "7").splitlines()
+    lines = as_markdown(mutants, mutants, verdicts, "seed 7").splitlines()
     assert "| swap < and <= | 4 | 2 | 1 | 1 | 67% |" in lines
     assert "| drop a not | 0 | 0 | 0 | 0 |  |" in lines
     assert lines[-1] == "| all | 4 | 2 | 1 | 1 | 67% |"

@@ -33,7 +33,7 @@ from .survivors import reason_for
 VERDICTS = ROOT / "build" / "mutants" / "verdicts.jsonl"
 
 #: Random steps for each mutant.
-STEPS = 4_000
+STEPS = 10_000
 
 _BLOCK = "mutants"
 
@@ -97,7 +97,8 @@ def main(words: Sequence[str]) -> int:
         print(f"{verdict.verdict:13} {verdict.by or '-':40} {mutant.file}: {mutant.key}", flush=True)
     if to_judge:
         print(f"{(monotonic() - began_s) / len(to_judge):.1f} s per mutant")
-    table = as_markdown(mutants, picked, verdicts, options.seed)
+    how = f"seed {options.seed}, {options.steps:,} steps{', without the third judge' if options.quick else ''}"
+    table = as_markdown(mutants, picked, verdicts, how)
     print(table)
     if options.write_docs:
         write_block(FAULTS, _BLOCK, table)
@@ -146,9 +147,9 @@ def judge_all(mutants: Sequence[Mutant], options: argparse.Namespace) -> Iterabl
 
 
 def as_markdown(
-    mutants: Sequence[Mutant], picked: Sequence[Mutant], verdicts: Mapping[Mutant, Verdict], seed: str
+    mutants: Sequence[Mutant], picked: Sequence[Mutant], verdicts: Mapping[Mutant, Verdict], how: str
 ) -> str:
-    """Return the number of mutants of each operator, and what became of those that were picked."""
+    """Return the number of mutants of each operator, and what became of those that were picked. *how*: for a reader."""
     there = Counter(mutant.operator for mutant in mutants)
     ends = Counter((mutant.operator, verdicts[mutant].verdict) for mutant in picked if mutant in verdicts)
     excused = Counter(mutant.operator for mutant in picked if mutant not in verdicts)
@@ -158,7 +159,7 @@ def as_markdown(
     ]
     rows.append(("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True))))
     lines = [
-        f"{len(picked)} of {len(mutants):,} mutants, seed {seed}:\n\n",
+        f"{len(picked)} of {len(mutants):,} mutants, {how}:\n\n",
         "| operator | mutants | killed | survived | accepted | kill rate |\n",
         "| --- | ---: | ---: | ---: | ---: | ---: |\n",
     ]
