@@ -132,7 +132,7 @@ def test_text_that_is_no_lua_is_refused():
         mutants_of("m", "if if then")
 
 
-def test_sample_is_the_same_for_one_seed_and_fair_to_operators():
+def test_sample_is_same_for_one_seed_and_fair():
     mutants = all_mutants()
     picked = sample(mutants, 2 * len(OPERATORS), "7")
     assert picked == sample(list(mutants), 2 * len(OPERATORS), "7")
@@ -163,7 +163,7 @@ def test_judges_are_files_of_tests_and_name_modules():
         assert set(judged) <= modules, test
 
 
-def test_verdicts_of_an_ended_run_are_kept_by_the_text_of_the_library(tmp_path):
+def test_verdicts_of_an_ended_run_are_kept(tmp_path):
     one, other = all_mutants()[:2]
     path = tmp_path / "verdicts.jsonl"
     assert kept_verdicts(path, again=False) == {}
@@ -182,7 +182,7 @@ def _verdict(file, operator, statement, *judges):
     return verdict_on(mutant, *judges)
 
 
-def test_mutant_is_killed_by_steps_or_by_a_test_or_survives(tmp_path, monkeypatch):
+def test_mutant_is_killed_by_steps_or_test_or_survives(tmp_path, monkeypatch):
     test = "tests/server/test_part.py::test_the_calls_that_go_are_a_run_of_their_own_in_their_order"
     monkeypatch.setattr(judge, "judges_of", lambda file: [test])
     with EmbeddedServer() as server:
@@ -206,7 +206,7 @@ def test_mutant_that_cannot_be_loaded_is_not_counted():
         assert verdict_on(mutant, replay, None) == Verdict(UNLOADED)
 
 
-def test_mutant_that_loops_for_ever_is_killed_and_the_next_one_judged(monkeypatch):
+def test_mutant_that_loops_for_ever_is_killed(monkeypatch):
     monkeypatch.setattr(replaying, "REPLY_S", 1)
     begins = "function call.begin(base)\n"
     endless = walked(assembled().replace(begins, f"{begins}while true do end\n"))
@@ -217,7 +217,7 @@ def test_mutant_that_loops_for_ever_is_killed_and_the_next_one_judged(monkeypatc
         assert replay.notices(walked(assembled())) == ""
 
 
-def test_table_counts_of_each_operator_what_was_killed_and_what_survived():
+def test_table_counts_killed_and_survived_mutants_by_operator():
     mutants = [mutant for mutant in all_mutants() if mutant.operator == "swap < and <="][:4]
     verdicts = dict(zip(mutants, map(Verdict, (KILLED, KILLED, SURVIVED)), strict=False))
     lines = as_markdown(mutants, mutants, verdicts, "seed 7").splitlines()

@@ -93,7 +93,7 @@ def test_a_bonus_may_be_worth_a_part_of_a_point(fleet):
     assert in_order(fleet, claim) == ["near~", "older"]
 
 
-def test_rare_job_goes_before_near_one_whose_bonus_is_worth_less(fleet):
+def test_rare_job_goes_before_near_one_of_small_bonus(fleet):
     bonus = {"locality_bonus": 100}  # a job of one slot has 500 points for that, one of two slots 250
     fleet.join("worker", "pdf", "scan", settings=bonus)
     fleet.join("other", "scan", settings=bonus)
