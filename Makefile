@@ -116,9 +116,10 @@ clean:
 	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 # One stamp for each set of packages, so that the second run starts at once.
-$(VENV)/.%: pyproject.toml | $(BIN)/python
+$(VENV)/.%: pyproject.toml tests/without_dependencies.txt | $(BIN)/python
 	@echo "Installing what 'make $*' needs into $(VENV), this once ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@$(if $(filter test bench parity,$*),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/without_dependencies.txt)
 	@touch $@
 
 $(BIN)/python:

@@ -1,5 +1,10 @@
 """Every error that this package raises on purpose: `AffinityError` and its kinds."""
 
+from collections.abc import Callable
+
+#: Maximum number of characters that an error shows of a value.
+_MOST_SHOWN = 1000
+
 
 class AffinityError(Exception):
     """Base of all errors of celery_affinity."""
@@ -93,6 +98,18 @@ class OutcomeUnknownError(CohortDownError):
         return f"the server of cohort {self.cohort!r} was lost, and has made the change or not: {self.why}"
 
 
+def printed(value: object, masked: Callable[[str], str] = str) -> str:
+    """Return a value that was refused as an error message shows it: its beginning, if it is long.
+
+    *masked*: removes passwords; of the whole text, since a part of a URL may not look like one.
+    """
+    try:
+        text = masked(repr(value))
+    except (ValueError, RecursionError):  # an integer of more digits than Python writes, or deep nesting
+        return f"a value of type {type(value).__name__} that is too large to show"
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
-    return OptionError(f"{option} must be {accepted}, got: {got!r}")
+    return OptionError(f"{option} must be {accepted}, got: {printed(got)}")

@@ -20,6 +20,7 @@ import redis
 from celery import _state
 
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.log_limit import LIMIT
 from celery_affinity.rules.redis_keys import Keys
 
 from .support import servers
@@ -144,6 +145,11 @@ def apps_stay_here():
 def no_test_sees_the_apps_of_another():
     with apps_stay_here():
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_test_uses_up_the_log_lines_of_another():
+    LIMIT.forget()
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ The server hands out the ends to tell and records which were told. After a pause
 offers an end whose telling hangs here to another process.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -12,15 +11,18 @@ from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
+from ..log_limit import limited_logger
 from ..rules.marks import is_batch
+from ..server.passing import traceback_of
 from ..server.replies import Ending
 from ..server.scheduler import Scheduler
 from ..threads.daemon_threads import DaemonThreads
 from .chord_parts import ChordIsClaimedError
+from .failure import words
 from .sharing import share_later
 from .teller import Teller
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, after which a telling is late: the log says so, and another process may try. The pauses before later tries
 #: grow.
@@ -55,6 +57,7 @@ class Announcer:
         self._threads = DaemonThreads("affinity-announcer", self._tell_one, most=THREADS, now_s=now_s)
         self._in_hand: dict[int, _EndInHand] = {}  # by thread
         self._in_trouble = False
+        self._traced: type[Exception] | None = None  # the last error that was logged with its traceback
         self._next_added_s: float | None = None  # None: not all threads hang
         self._pause_s = _ADDED_AFTER_S
 
@@ -147,18 +150,33 @@ class Announcer:
                 self._teller.tell(ending, message, record)
         except ChordIsClaimedError as exc:
             logger.info("The caller of task %s is told later that the task is %s: %s", *_named(ending), exc)
-        except Exception:
+        except Exception as exc:
             if told.is_known:
-                logger.exception(
-                    "The caller of task %s is told that the task is %s, but a signal, link or chord failed",
-                    *_named(ending),
+                logger.error(
+                    "The caller of task %s is told that the task is %s, but a signal, link or chord failed: %s",
+                    *(*_named(ending), words(exc)),
+                    exc_info=self._traceback_of(exc),
                 )
             else:
-                logger.exception(
-                    "Cannot tell the caller of task %s that the task is %s; retrying later", *_named(ending)
+                logger.error(
+                    "Cannot tell the caller of task %s that the task is %s; retrying later: %s",
+                    *(*_named(ending), words(exc)),
+                    exc_info=self._traceback_of(exc),
                 )
+        else:
+            self._traced = None
         finally:
             del self._in_hand[threading.get_ident()]
+
+    def _traceback_of(self, exc: Exception) -> BaseException | None:
+        """Return *exc* if its traceback belongs into the log: the first one of its type, if it is no server's state.
+
+        A result backend that fails, fails for thousands of tasks.
+        """
+        if type(exc) is self._traced:
+            return None
+        self._traced = type(exc)
+        return traceback_of(exc)
 
 
 def _named(ending: Ending) -> tuple[str, str]:

@@ -4,7 +4,6 @@ The worker's own process sends those of the call whose message is run, and does 
 *merged_into* of an event is the task id of the run.
 """
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,9 @@ from celery.events.dispatcher import EventDispatcher
 from celery.utils.saferepr import saferepr
 from kombu.utils.encoding import safe_repr
 
-logger = logging.getLogger(__name__)
+from ..log_limit import limited_logger
+
+logger = limited_logger(__name__)
 
 #: Name of the attribute of a request that says whether its worker sends events.
 SENDS_EVENTS = "affinity_sends_events"

@@ -32,7 +32,11 @@ def words(exc: BaseException) -> str:
     except (Exception, SystemExit):  # of the exception's own code
         said = "(what it says cannot be shown)"
     says_its_type = said.startswith(f"{short_name}(")  # the texts of billiard's exceptions do
-    text = said if says_its_type else f"{short_name}: {said}" if said else short_name
+    return printable(said if says_its_type else f"{short_name}: {said}" if said else short_name)
+
+
+def printable(text: str) -> str:
+    """Return *text* in UTF-8: JSON may hold halves of surrogate pairs, which Redis and logs cannot."""
     return text.encode(errors="backslashreplace").decode()
 
 

@@ -5,7 +5,6 @@ told once, unless the process that tells dies midway: then a page of callers may
 known by its id (`following_ids`), and a caller keeps the end that it has.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from redis.exceptions import RedisError
 from ..client import first_try
 from ..client.following_ids import following
 from ..errors import ResultLostError
+from ..log_limit import limited_logger
 from ..rules.rows import text_of
 from ..server.replies import Caller, Ending
 from ..server.scheduler import Scheduler
@@ -31,7 +31,7 @@ from .failure import words
 from .known_ends import Failed, Succeeded, end_of_call, end_of_run, is_revoked
 from .teller import Teller, why
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, after the end of a run, after which its result counts as lost if nobody knows it: a task that replaced
 #: itself may be published by another run.

@@ -4,9 +4,7 @@ No worker writes the result of a job that was revoked or expired while pending, 
 too often: the caller would wait for ever, and so would a chord with that task.
 """
 
-import base64
 import hashlib
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -19,13 +17,14 @@ from kombu.message import Message
 from kombu.serialization import prepare_accept_content
 from kombu.utils.encoding import safe_repr
 
-from ..client import envelope
+from ..client import bodies, envelope
 from ..client.accepted_work import tells_an_end
+from ..log_limit import limited_logger
 from ..rules.protocol import DROPPED
 from ..server.replies import Ending
 from .chord_parts import count_what_is_stored
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class Teller:
@@ -118,18 +117,18 @@ class Teller:
 
     def _message(self, raw: bytes) -> Message:
         payload = envelope.read(raw)
-        properties, body = payload["properties"], payload["body"]
-        if properties.get("body_encoding") == "base64":
-            body = base64.b64decode(body)
+        properties, headers = payload["properties"], payload["headers"]
+        bodies.check_content_encoding(payload.get("content-type"), payload.get("content-encoding"))
+        most = bodies.MOST_LOOKED_AT if headers.get("compression") else bodies.MOST_CHARACTERS
         message = Message(
-            body,
+            bodies.raw_body(payload, most),
             delivery_tag=properties.get("delivery_tag"),
             content_type=payload.get("content-type"),
             content_encoding=payload.get("content-encoding"),
             delivery_info=properties.get("delivery_info"),
             properties=properties,
-            headers=payload["headers"],
         )
+        message.headers = headers  # not above: kombu would decompress the body once more, without a limit
         message.accept = prepare_accept_content(self.app.conf.accept_content)
         return message
 
@@ -138,6 +137,9 @@ def why(ending: Ending) -> Exception:
     exc: Exception
     if ending.how == "rejected":
         exc = Reject("the run of this call was rejected")
+        return exc
+    if ending.how == "max_requeues":
+        exc = Reject("Given up: the task requeued it more often than affinity_max_requeues allows")
         return exc
     exc = WorkerLostError(
         "The worker that ran it died, and the task had been acknowledged: it is not run again"

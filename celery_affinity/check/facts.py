@@ -56,6 +56,7 @@ class App:
     *transport_fails*: the error, if ``broker_transport`` is no transport at all. *keys_refused*: the error, if the
     transport's options give no Redis keys. *not_imported*: the error, if the tasks' modules cannot be imported.
     *refused*: errors in settings and options. *misspelt*: options one letter away from ours, with their places.
+    *not_sent*: errors in the options of ``beat_schedule`` entries. *out_of_range*: priorities outside of 0 to 10.
     *schedules_all*: False if some queues are left to kombu.
 
     *declared*: scheduled type -> its declarations, such as ``task shop.render``. *priorities*: the places that use
@@ -82,6 +83,8 @@ class App:
     url_refused: str | None = None
     refused: tuple[str, ...] = ()
     misspelt: tuple[str, ...] = ()
+    not_sent: tuple[str, ...] = ()
+    out_of_range: tuple[str, ...] = ()
     not_imported: str | None = None
     options: tuple[str, ...] = ()
     known_options: tuple[str, ...] = ()
@@ -101,6 +104,8 @@ class App:
     name: str = ""
     hiredis: bool = True
     merges_twice: Mapping[str, str] = field(default_factory=dict)
+    small_batches: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Tasks whose strategy gathers more calls than a worker buffers -> both numbers."""
     not_recurring: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
     reserves: tuple[str, ...] = ()
@@ -116,13 +121,25 @@ class App:
 
 
 @dataclass(frozen=True)
+class Stepped:
+    """A step of the server's clock: *size_s* s, above 0 for a step forward, *ago_s* before the check."""
+
+    size_s: float
+    ago_s: float
+
+
+#: Share of `maxmemory` from which on workers are not asked: their replies need memory, and others publish meanwhile.
+REPLIES_BELOW = 0.95
+
+
+@dataclass(frozen=True)
 class Server:
     """The facts of a server. Sizes are in bytes.
 
     *kind*: "redis", "valkey", or another name that the server gives itself. *of_machine*: memory of the machine.
     *save*: the setting for snapshots, "" for none. *failing*: the file that could not be written last, a snapshot or
     the append-only file. *replicas*: the number of those that are connected. *clock_here_s*: lead of this host's clock
-    over the server's.
+    over the server's. *stepped*: the last step of the server's clock.
     """
 
     kind: str = "valkey"
@@ -141,8 +158,14 @@ class Server:
     clients: int = 1
     max_clients: int = 10_000
     clock_here_s: float = 0.0
+    stepped: Stepped | None = None
     refused: str | None = None
     """Error of a server whose user may not ask: everything but schema and clock is unknown then."""
+
+    @property
+    def has_no_room_for_replies(self) -> bool:
+        """True if workers must not be asked: the server would refuse their replies, now or within a moment."""
+        return self.maxmemory > 0 and self.used >= REPLIES_BELOW * self.maxmemory
 
 
 @dataclass(frozen=True)
@@ -187,12 +210,14 @@ class Setting:
     """A setting that can be changed at run time.
 
     *value*: that in force. *conf*: that in the app.conf of the worker that joined last. *own*: that in this app.conf.
+    *is_damaged*: whether a repair has put that of app.conf in force, since the value in Redis was deleted or invalid.
     """
 
     name: str
     value: object
     conf: object
     own: object
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -223,6 +248,8 @@ class Fleet:
     """Workers and jobs.
 
     *pending*: type -> number of pending jobs. *stock_messages*: queue -> number of messages in stock Celery's lists.
+    *oldest*: such a queue that no worker of ours serves -> words about its oldest message. *left_to_kombu*: those of
+    these queues that are not scheduled (``affinity_queues``). *more_lists*: whether not all queues were looked at.
     *unserved*: number of jobs published while no live worker served their type. *ticked_s*: time since the last tick of
     a dispatcher. *reserves*: sentences about those that leave no slot to their class. *not_asked*: the error, if the
     workers could not be asked. *full*: types whose bound is reached. *limits_in_use*: those patterns of this app's
@@ -237,6 +264,9 @@ class Fleet:
     members: tuple[Member, ...] = ()
     pending: Mapping[str, int] = field(default_factory=dict)
     stock_messages: Mapping[str, int] = field(default_factory=dict)
+    oldest: Mapping[str, str] = field(default_factory=dict)
+    left_to_kombu: frozenset[str] = frozenset()
+    more_lists: bool = False
     scheduled: int = 0
     dead: int = 0
     unserved: int = 0

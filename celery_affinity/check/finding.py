@@ -21,6 +21,7 @@ LEVELS = {
     "broker-url": Level.ERROR,
     "settings": Level.ERROR,
     "option-misspelt": Level.ERROR,
+    "not-sent": Level.ERROR,
     "not-recurring": Level.ERROR,
     "task-misspelt": Level.WARNING,
     "task-of-no-name": Level.NOTE,
@@ -31,12 +32,14 @@ LEVELS = {
     "unknown-option": Level.WARNING,
     "void-options": Level.NOTE,
     "priority-order": Level.WARNING,
+    "priority-range": Level.WARNING,
     "prefetch": Level.NOTE,
     "cancel-on-loss": Level.WARNING,
     "tls-unverified": Level.WARNING,
     "results-never-expire": Level.WARNING,
     "results-share-memory": Level.NOTE,
     "merges-twice": Level.WARNING,
+    "batches-small": Level.WARNING,
     "hiredis": Level.NOTE,
     # the server
     "broker-down": Level.ERROR,
@@ -59,6 +62,7 @@ LEVELS = {
     "persistence-fails": Level.ERROR,
     "connections-nearly-full": Level.WARNING,
     "clock-here": Level.WARNING,
+    "clock-stepped": Level.WARNING,
     # the workers
     "remote-control": Level.WARNING,
     "no-workers": Level.WARNING,
@@ -101,6 +105,7 @@ LEVELS = {
     "reserve-too-large": Level.WARNING,
     "settings-differ": Level.WARNING,
     "settings-changed": Level.NOTE,
+    "settings-damaged": Level.WARNING,
 }
 
 

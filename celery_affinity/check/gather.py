@@ -1,7 +1,7 @@
 """Gather the facts for the checks from server and fleet. Nothing is changed, and no wait is long."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from queue import Empty, Queue
@@ -13,11 +13,13 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError, ResponseError
 
 from ..client.of_app import settings_of
+from ..client.stock_lists_of import stock_lists_of
 from ..clock import SECOND_US
 from ..errors import AffinityError
 from ..observe import sentences
 from ..observe.keyed import in_use
 from ..observe.status import Report, Status
+from ..observe.stock_messages import StockMessages
 from ..remote import left_to_celery
 from ..rules.cohorts import shown
 from ..rules.encoding import decode
@@ -110,11 +112,14 @@ def _on(connection: Any, app: Celery, own: App, answers_within_s: float | None) 
         return Facts(own, server, other_map=other_map)
 
     def fleet_of(its: App, where: AffinityChannel, one: Scheduler) -> Fleet:
-        return _fleet(app, its, None, where, one, one.reader, answers_within_s)
+        return _fleet(app, its, None, where, one, one.reader, answers_within_s, not_asked=None)
 
     others = dict(in_cohorts(own, channel, lambda name: _of_cohort(own, app, name), fleet_of))
     own = _of_cohort(own, app, channel.keys.cohort)
-    fleet = _fleet(app, own, connection, channel, scheduler, scheduler.reader, answers_within_s)
+    is_full = server.has_no_room_for_replies
+    used = f"the server uses {min(1.0, server.used / server.maxmemory):.0%} of its maxmemory" if is_full else None
+    where = None if is_full else connection
+    fleet = _fleet(app, own, where, channel, scheduler, scheduler.reader, answers_within_s, not_asked=used)
     fleets = [each.fleet for each in others.values()]
     ids = [None if each is None else {member.id for member in each.members} for each in fleets]
     elsewhere = None if None in ids else frozenset().union(*(each for each in ids if each))
@@ -153,6 +158,8 @@ def _fleet(
     scheduler: Scheduler,
     reader: Reader,
     answers_within_s: float,
+    *,
+    not_asked: str | None,
 ) -> Fleet:
     conf = _conf(app)
     report = Report(reader, conf.max_pending)
@@ -160,7 +167,6 @@ def _fleet(
     try:
         # All workers are on the broker of `default`, whatever their cohorts.
         answers = () if connection is None else answers_of_workers(app, connection, reader, answers_within_s)
-        not_asked = None
     except (ResponseError, OperationalError) as exc:
         if not isinstance(exc.__cause__ or exc, ResponseError):
             raise
@@ -171,12 +177,19 @@ def _fleet(
     settings = complete(reader.hash("settings"))
     ticked_us = reader.fields("clock", ["ticked"]).get("ticked")
     pending = {each.type: each.pending for each in status.types if each.pending}
-    queues = {*own.declared, *pending, *(type_ for member in members.values() for type_ in member.types)}
+    served = {type_ for member in members.values() for type_ in member.types}
+    lists = stock_lists_of(app)
+    messages = StockMessages(reader, lists, scheduler.keys.of_kombu, sorted({*own.declared, *pending, *served}))
+    cohort = scheduler.keys.cohort
+    in_lists = {each.queue: each.messages for each in messages.waiting() if _is_of(conf, each.queue, cohort)}
     return Fleet(
         answers=answers,
         members=tuple(members.values()),
         pending=pending,
-        stock_messages=_stock_messages(reader, channel, queues),
+        stock_messages=in_lists,
+        oldest=dict(_oldest(messages, served)) if in_lists else {},
+        left_to_kombu=frozenset(each for each in in_lists if not lists.schedules(each)),
+        more_lists=not messages.are_all,
         scheduled=status.scheduled,
         dead=status.dead,
         unserved=status.counters.get("unserved", 0),
@@ -249,23 +262,23 @@ def _stopped(words: Any) -> frozenset[str] | None:
     return None if said == FORCE else frozenset(map(decode, said.split()))
 
 
-def _stock_messages(reader: Reader, channel: AffinityChannel, queues: Iterable[str]) -> dict[str, int]:
-    """Return the number of messages in the lists that stock Celery's workers read, by queue."""
-    key: Callable[[str, int], str] = channel._q_for_pri
-    named = [
-        (queue, channel.global_keyprefix + key(queue, step)) for queue in queues for step in channel.priority_steps
-    ]
-    found: dict[str, int] = {}
-    with suppress(ResponseError):  # no right to the list, or another program's key
-        for (queue, _), length in zip(named, reader.ask([("llen", name) for _, name in named]), strict=True):
-            if length:
-                found[queue] = found.get(queue, 0) + int(length)
-    return found
+def _is_of(conf: Settings, queue: str, cohort: str) -> bool:
+    with suppress(AffinityError):  # several cohorts match: calls are refused, and say so
+        return conf.cohort_of(queue) == cohort
+    return False
+
+
+def _oldest(messages: StockMessages, served: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the queues with messages that no worker of ours serves, with words about the oldest message."""
+    for each in messages.unserved(served):
+        age = "" if each.oldest_s is None else f", {each.oldest_s / 60:,.0f} min old"
+        if age or each.oldest_task is not None:
+            yield each.queue, f"{each.oldest_task or 'a task without a readable name'}{age}"
 
 
 def _settings(app: Celery, scheduler: Scheduler) -> tuple[Setting, ...]:
     found = runtime_settings.read(scheduler, _conf(app))
-    return tuple(Setting(each.name, each.value, each.conf, each.own) for each in found)
+    return tuple(Setting(each.name, each.value, each.conf, each.own, each.damaged_s is not None) for each in found)
 
 
 def _conf(app: Celery) -> Settings:

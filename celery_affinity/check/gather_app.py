@@ -15,15 +15,16 @@ from kombu.utils.url import url_to_parts
 from redis.utils import HIREDIS_AVAILABLE
 
 from ..client import misspelt, recurring
-from ..client.of_app import is_ours, rules_by_name, settings_of
+from ..client.of_app import gathers, has_own_strategy, is_ours, rules_by_name, settings_of
 from ..client.options_in_app import options_in_annotations, options_in_beat_schedule, options_in_routes
-from ..client.wrong_in_app import wrong_in, wrong_with_app
+from ..client.wrong_in_app import Wrong, wrong_in, wrong_with_app
 from ..errors import AffinityError, OptionError
 from ..rules import reserves
 from ..rules.affinity import affinity_of
 from ..rules.keyed import key_limits
 from ..rules.keyed.key_rules import Rule
 from ..rules.keyed.template import pattern_of
+from ..rules.lending import most_buffered
 from ..rules.redis_keys import Keys
 from ..rules.settings import PREFIX, Settings
 from ..rules.spelling import closest
@@ -35,7 +36,7 @@ from .facts import App, Backend, Name
 from .gather_cohorts import shared_keys
 from .gather_preemptible import preemptible
 from .gather_tenants import without_tenant
-from .gather_types import by_type, declared_types, priorities
+from .gather_types import by_type, declared_types, out_of_range, priorities
 
 #: Options that kombu's connection and transport read by themselves.
 _OPTIONS_OF_CONNECTIONS = (
@@ -49,8 +50,8 @@ _OPTIONS_OF_CONNECTIONS = (
     "polling_interval",
 )
 
-#: Base classes of tasks that gather calls in a worker, or refuse a second one: nothing is left to merge.
-_OF_OTHERS = {"celery_batches.Batches", "celery_singleton.Singleton", "celery_once.QueueOnce"}
+#: Base classes of tasks that refuse a second call: nothing is left to merge.
+_OF_OTHERS = {"celery_singleton.Singleton", "celery_once.QueueOnce"}
 
 #: A line of Celery's error about settings with old and new names.
 _RENAME = re.compile(r"^(\w+) +-> (\w+)$", re.MULTILINE)
@@ -74,7 +75,8 @@ def gather_app(app: Celery) -> App:
     broker, url_refused = _parse(url)
     use_ssl = app.conf.broker_use_ssl
     given_ssl = use_ssl if isinstance(use_ssl, Mapping) else {}
-    misspelt_options = _misspelt(app, own, refused)
+    wrong, wrong_entries = _wrong_options(app, own)
+    refused.extend(str(each) for each in wrong if not each.misspelt)
     declared = dict(by_type(each for each in declared_types(app, own, refused) if own.schedules(each[0])))
     return App(
         name=app.main or "",
@@ -85,7 +87,8 @@ def gather_app(app: Celery) -> App:
         keys_refused=_wrong_with_keys(app.conf.broker_transport_options or {}),
         url_refused=url_refused,
         refused=tuple(dict.fromkeys(refused)),
-        misspelt=tuple(dict.fromkeys(misspelt_options)),
+        misspelt=tuple(dict.fromkeys(str(each) for each in (*wrong, *wrong_entries) if each.misspelt)),
+        not_sent=tuple(str(each) for each in wrong_entries if not each.misspelt),
         not_imported=not_imported,
         options=tuple(app.conf.broker_transport_options or ()),
         known_options=(
@@ -96,7 +99,9 @@ def gather_app(app: Celery) -> App:
         schedules_all="*" in own.queues,
         priority_order_is_set=any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys()),  # noqa: SIM118  # Celery's conf iterates over other keys
         priorities=tuple(priorities(app)),
-        void={name: said for name, default in _PREFETCH.items() if (said := app.conf.get(name, default)) != default},
+        out_of_range=tuple(dict.fromkeys(out_of_range(app))) if "*" in own.queues else (),
+        void=dict(_void(app)),
+        small_batches=dict(_small_batches(app)),
         cancels_on_connection_loss=bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss),
         guard=own.guard,
         tls_unverified=broker is not None
@@ -147,13 +152,28 @@ def _not_recurring(app: Celery) -> Iterator[str]:
             yield f"{PREFIX}recurring[{name!r}]: {found}"
 
 
-def _misspelt(app: Celery, own: Settings, refused: list[str]) -> list[str]:
-    """Return misspelt options of tasks, routes, annotations and beat_schedule entries. Other errors go to *refused*."""
+def _wrong_options(app: Celery, own: Settings) -> tuple[list[Wrong], list[Wrong]]:
+    """Return complaints about options of tasks, routes and annotations, and about those of beat_schedule entries."""
     scheduled = "*" in own.queues
     entries = (wrong_in(where, options, scheduled=scheduled) for where, options in options_in_beat_schedule(app.conf))
-    found = [*wrong_with_app(app), *chain.from_iterable(entries)]
-    refused.extend(str(each) for each in found if not each.misspelt)
-    return [str(each) for each in found if each.misspelt]
+    return list(wrong_with_app(app)), list(chain.from_iterable(entries))
+
+
+def _void(app: Celery) -> Iterator[tuple[str, object]]:
+    """Yield the settings of prefetch that were changed, but for the one that bounds the buffers of tasks."""
+    has_buffers = any(map(has_own_strategy, app.tasks.values()))
+    for name, default in _PREFETCH.items():
+        said = app.conf.get(name, default)
+        if said != default and not (has_buffers and name == "worker_prefetch_multiplier"):
+            yield name, said
+
+
+def _small_batches(app: Celery) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield tasks that gather more calls than a worker keeps in buffers, each with both numbers."""
+    most = most_buffered(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
+    for name, task in sorted(app.tasks.items()):
+        if gathers(task) > most:
+            yield name, (gathers(task), most)
 
 
 def _wrong_with_transport(name: object) -> str | None:

@@ -7,9 +7,10 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from ..clock import SECOND_US
+from ..rules.clock_step import SHOWN_FOR_S, ClockStep
 from ..rules.rows import text_of
 from ..server.reader import Reader
-from .facts import Server
+from .facts import Server, Stepped
 
 
 def server_of(reader: Reader, client: Any) -> Server:
@@ -17,10 +18,11 @@ def server_of(reader: Reader, client: Any) -> Server:
     before_s = time.time()
     server_s = reader.now_us() / SECOND_US
     after_s = time.time()
-    schema = reader.ask_one("get", reader.key("schema"))
+    schema, step = reader.ask([("get", reader.key("schema")), ("hget", reader.key("clock"), "stepped")])
     known: dict[str, Any] = {
         "schema": text_of(schema).partition(" ")[0] if schema is not None else None,
         "clock_here_s": outside(server_s, before_s, after_s) * -1,
+        "stepped": _stepped(step, server_s),
     }
     try:
         info = client.info("everything")
@@ -49,6 +51,15 @@ def server_of(reader: Reader, client: Any) -> Server:
 def outside(moment: float, first: float, last: float) -> float:
     """Return the distance of *moment* from the span of *first* to *last*: below 0 before the span, 0 within."""
     return max(0.0, moment - last) + min(0.0, moment - first)
+
+
+def _stepped(field: bytes | None, server_s: float) -> Stepped | None:
+    """Return the last step of the server's clock, unless it is long ago. A later step may have put it ahead of now."""
+    step = ClockStep.parse(text_of(field))
+    if step is None:
+        return None
+    ago_s = abs(server_s - step.at_us / SECOND_US)
+    return Stepped(step.size_us / SECOND_US, ago_s) if ago_s < SHOWN_FOR_S else None
 
 
 def _kind(info: dict[str, Any]) -> tuple[str, tuple[int, ...]]:

@@ -6,9 +6,10 @@ from typing import Any
 from celery import Celery
 
 from ..client.of_app import type_by_name
-from ..client.options_in_app import options_in_beat_schedule, options_in_routes
+from ..client.options_in_app import options_in_annotations, options_in_beat_schedule, options_in_routes
+from ..client.priority_range import priorities_in
 from ..errors import AffinityError
-from ..rules.affinity import affinity_of, as_affinity
+from ..rules.affinity import affinity_of, as_affinity, in_range
 from ..rules.settings import Settings
 
 
@@ -29,7 +30,7 @@ def declared_types(app: Celery, own: Settings, refused: list[str]) -> Iterator[t
     for pattern, type_ in own.task_types.items():
         yield type_, f"affinity_task_types {pattern!r}"
     for where, options in _given_options(app):
-        type_ = _type_of_options(options, where, refused)
+        type_ = _type_of_options(options)
         if type_:
             yield type_, where
 
@@ -56,11 +57,10 @@ def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from options_in_beat_schedule(app.conf)
 
 
-def _type_of_options(options: Mapping[str, Any], where: str, refused: list[str]) -> str | None:
+def _type_of_options(options: Mapping[str, Any]) -> str | None:
     try:
         return as_affinity(options.get("affinity")).type or _name_of(options.get("queue"))
-    except AffinityError as exc:
-        refused.append(f"{where}: {exc}")
+    except AffinityError:  # `wrong_in_app` has it
         return None
 
 
@@ -78,3 +78,16 @@ def priorities(app: Celery) -> Iterator[str]:
     for where, options in _given_options(app):
         if options.get("priority") is not None:
             yield where
+
+
+def out_of_range(app: Celery) -> Iterator[str]:
+    """Yield each priority outside of 0 to 10 that an app on this transport declares, with its place."""
+    default = app.conf.task_default_priority
+    places = [("task_default_priority", {"priority": default}), *options_in_annotations(app.conf), *_given_options(app)]
+    for name, task in sorted(app.tasks.items()):
+        own = {each: getattr(task, each, None) for each in ("priority", "affinity")}
+        places.append((f"task {name}", {each: value for each, value in own.items() if value != default}))
+    for where, options in places:
+        for priority in priorities_in(options):
+            if in_range(priority) != priority:
+                yield f"{where}: priority {priority} counts as {in_range(priority)}"

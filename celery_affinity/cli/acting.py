@@ -14,6 +14,7 @@ from ..operate.filters import Filters
 from ..operate.jobs import Change, Jobs
 from ..operate.many_jobs import Done
 from ..operate.moving import Move, check_cohort
+from ..rules.protocol import MAX_PRIORITY
 from ..server.scheduler import Scheduler
 from .broker import AS_JSON, fleet_of, print_json, say_down
 from .jobs import ARGUMENT, KEY, NEWER_THAN, OLDER_THAN, STAMP, table_of
@@ -111,7 +112,11 @@ def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
 
 @click.command(cls=CeleryCommand)
 @_acts_on(_WAIT)
-@click.option("--priority", type=int, help="The new priority: 0 to 10, 10 is the highest, as `jobs` shows it.")
+@click.option(
+    "--priority",
+    type=click.IntRange(0, MAX_PRIORITY),
+    help="The new priority: 0 to 10, 10 is the highest, as `jobs` shows it.",
+)
 @click.option("--on-demand/--queued", default=None, help="The new mode.")
 @click.pass_context
 @handle_preload_options

@@ -14,7 +14,7 @@ from ..rules.dead_reasons import REASONS
 from ..server.scheduler import Scheduler
 from . import text_of_dead as text
 from .broker import AS_JSON, asked_of, fleet_of, print_json, rows_of, say_down, show
-from .times import seconds
+from .times import COUNT, seconds
 
 
 @click.group()
@@ -51,7 +51,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dead.command("list", cls=CeleryCommand)
 @_filters
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="Largest number to show.")
+@click.option("--limit", default=100, show_default=True, type=COUNT, help="Largest number to show.")
 @AS_JSON
 @click.pass_context
 @handle_preload_options

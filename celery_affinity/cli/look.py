@@ -7,6 +7,7 @@ import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
 from ..client.of_app import settings_of
+from ..client.stock_lists_of import stock_lists_of
 from ..clock import SECOND_US
 from ..observe import cohorts
 from ..observe.as_json import as_json as as_json_of
@@ -15,11 +16,9 @@ from ..observe.explain import Explanation
 from ..operate import values
 from . import text_of_explain, text_of_jobs, text_of_status
 from .broker import AS_JSON, fleet_of, say_down, show
-from .times import SecondsRange
+from .times import COUNT, SecondsRange
 
-_LIMIT = click.option(
-    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="Largest number to show."
-)
+_LIMIT = click.option("--limit", default=20, show_default=True, type=COUNT, help="Largest number to show.")
 
 
 @click.command(cls=CeleryCommand)
@@ -29,7 +28,7 @@ _LIMIT = click.option(
 def status(ctx: click.Context, as_json: bool) -> None:
     """Show types (pending, oldest wait, slots) and workers."""
     with fleet_of(ctx) as fleet:
-        found = cohorts.status(fleet, settings_of(ctx.obj.app).max_pending)
+        found = cohorts.status(fleet, settings_of(ctx.obj.app).max_pending, stock_lists_of(ctx.obj.app))
     say_down(found.down)
     show(found, text_of_status.status, json=as_json)
 
@@ -50,7 +49,7 @@ def explain(ctx: click.Context, task_id: str, with_values: bool, as_json: bool) 
     if hidden:
         raise click.UsageError(f"--values: {hidden}")
     with fleet_of(ctx) as fleet:
-        found = cohorts.explain(fleet, wanted)
+        found = cohorts.explain(fleet, wanted, stock_lists_of(ctx.obj.app))
         known = (
             fleet.ask(found.cohort or fleet.names[0], lambda one: values.arguments(one.reader, found))
             if with_values
@@ -95,9 +94,7 @@ def pending(ctx: click.Context, types: tuple[str, ...], limit: int, as_json: boo
 @click.option(
     "--interval", default=2.0, show_default=True, type=SecondsRange(min=0.1), help="Seconds between refreshes."
 )
-@click.option(
-    "--count", type=click.IntRange(min=1), help="Refresh N times, then exit. Default: until Ctrl-C.", metavar="N"
-)
+@click.option("--count", type=COUNT, help="Refresh N times, then exit. Default: until Ctrl-C.", metavar="N")
 @click.pass_context
 @handle_preload_options
 def top(ctx: click.Context, limit: int, interval: float, count: int | None) -> None:

@@ -1,8 +1,13 @@
 """``celery -A proj affinity metrics``: metrics for Prometheus, from a process of their own or once."""
 
 import signal
+import socket
+import sys
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
+from typing import Any
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
@@ -13,6 +18,9 @@ from ..observe.metric_list import as_text
 from ..observe.observer import Observer
 from ..transport.reach import fleet_on
 from .broker import connection_of, fleet_of
+
+#: Limits of connections at a time, each with a thread; of bytes of a request; and of seconds until all of it is there.
+_MOST_CONNECTIONS, _MOST_BYTES, _REQUEST_S = 50, 65_536, 10
 
 
 @click.command(cls=CeleryCommand)
@@ -42,10 +50,9 @@ def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
     with connection_of(ctx) as connection:
         observer = Observer(connection, fleet_on, "celery affinity metrics")
         try:
-            server = ThreadingHTTPServer((host, port), _handler(observer))
+            server = _Server((host, port), _handler(observer))
         except OSError as exc:
             raise click.ClickException(f"cannot listen at {host}:{port}: {exc.strerror or exc}") from exc
-        server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         click.echo(f"metrics ready on http://{host}:{server.server_address[1]}/metrics")
         ended.wait()
@@ -54,9 +61,64 @@ def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
         observer.close()
 
 
+class _Server(ThreadingHTTPServer):
+    """A server that closes a connection for which it has no thread."""
+
+    daemon_threads = True
+    request_queue_size = _MOST_CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: set[Any] = set()
+        super().__init__(address, handler)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        is_accepted = len(self._open) < _MOST_CONNECTIONS
+        if is_accepted:
+            self._open.add(request)
+        return is_accepted
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self._open.discard(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that ends its connection is no error
+            super().handle_error(request, client_address)
+
+
+class _Request:
+    """The bytes of a request, which end early if there are too many: no header matters here."""
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file, self._left = file, _MOST_BYTES
+
+    def readline(self, size: int = -1) -> bytes:
+        line = self._file.readline(min(size, self._left) if size >= 0 else self._left)
+        self._left -= len(line)
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
 def _handler(observer: Observer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # s: a client that says nothing holds a thread no longer
+        timeout = _REQUEST_S  # of one read: a client that says nothing holds a thread no longer
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile = _Request(self.rfile)  # type: ignore[assignment]  # it has what http.server uses
+            self._end = threading.Timer(_REQUEST_S, self._close)  # a client may send a byte now and then
+            self._end.daemon = True
+            self._end.start()
+
+        def _close(self) -> None:
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RD)
+
+        def finish(self) -> None:
+            self._end.cancel()
+            super().finish()
 
         def do_GET(self) -> None:  # the name is http.server's
             path = self.path.partition("?")[0]

@@ -1,6 +1,5 @@
 """``celery -A proj affinity dispatcher``: run a dispatcher that no worker embeds."""
 
-import logging
 import signal
 import threading
 from collections.abc import Callable
@@ -21,13 +20,14 @@ from ..dispatcher.dispatcher import SHORT_PAUSE_S, Dispatcher
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
 from ..errors import AffinityError
+from ..log_limit import limited_logger
 from ..rules.cohorts import DEFAULT
 from ..server.scheduler import Scheduler
 from ..threads.repeating import Repeating
 from ..transport.reach import channel_on
 from .broker import RETRY_S, check_conf, scheduler_of
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 @click.command(cls=CeleryCommand)

@@ -10,6 +10,8 @@ from ..observe import cohorts
 from ..observe.keyed import in_use
 from ..rules import tenants as quotas
 from ..rules.keyed.key_rules import OF_TENANT
+from ..rules.numbers import COUNT_OR_0, MOST_COUNT
+from ..rules.protocol import LONGEST_NUMBER
 from ..rules.tenants import MOST_WEIGHT, Tenant
 from ..server import tenant_quotas
 from ..server.scheduler import Scheduler
@@ -44,7 +46,12 @@ def list_tenants(ctx: click.Context, pattern: str, limit: int, as_json: bool) ->
 @tenants.command("set", cls=CeleryCommand)
 @click.argument("name")
 @click.option("--max", "most", help="Largest number of slots, or none.")
-@click.option("--min", "least", type=click.IntRange(0), help="Slots that its jobs get before those of others; 0: none.")
+@click.option(
+    "--min",
+    "least",
+    type=click.IntRange(0, MOST_COUNT),
+    help="Slots that its jobs get before those of others; 0: none.",
+)
 @click.option("--weight", type=click.IntRange(1, MOST_WEIGHT), help="Part of the time of slots, beside others.")
 @AS_JSON
 @click.pass_context
@@ -59,9 +66,7 @@ def set_quota(
     """
     if most is None and least is None and weight is None:
         raise click.UsageError("give some of --max, --min and --weight")
-    if most not in (None, quotas.NONE) and not str(most).isdecimal():
-        raise click.BadParameter(f"a whole number, 0 or more, or {quotas.NONE!r}, got: {most!r}", param_hint="--max")
-    fields = {"max": None if most == quotas.NONE else int(most)} if most is not None else {}
+    fields = {} if most is None else {"max": None if most == quotas.NONE else _most(most)}
     fields |= {field: value for field, value in {"min": least, "weight": weight}.items() if value is not None}
     own = settings_of(ctx.obj.app)
 
@@ -70,6 +75,13 @@ def set_quota(
         return tenant_quotas.read(scheduler, own)
 
     changed_of(ctx, change, _in_words, json=as_json, in_json=lambda both: both[0])
+
+
+def _most(typed: str) -> int:
+    number = int(typed) if typed.isdecimal() and len(typed) <= LONGEST_NUMBER else -1
+    if (accepted := COUNT_OR_0(number)) is not None:
+        raise click.BadParameter(f"{accepted}, or {quotas.NONE!r}, got: {typed!r}", param_hint="--max")
+    return number
 
 
 @tenants.command("reset", cls=CeleryCommand)

@@ -25,6 +25,14 @@ _RULES = {
 
 def explanation(found: Explanation) -> str:
     """Return an explanation as a few lines."""
+    if found.in_list is not None:
+        return paragraph(
+            [
+                ("task", f"{found.id}  {found.task or ''}"),
+                ("state", f"no job: in stock Celery's list {found.in_list.list!r}"),
+                ("why", found.note or ""),
+            ]
+        )
     if found.state == "unknown":
         return f"task {printable(found.id)} is unknown: {found.note}"
     rows = [
@@ -44,6 +52,7 @@ def explanation(found: Explanation) -> str:
             if found.deliveries
             else []
         ),
+        *([("requeued", f"{many(found.requeues, 'time')}, as its task asked")] if found.requeues else []),
         *([("stopped", _stopped(found.stopped))] if found.stopped else []),
         *[("preempting" if found.waiting else "stops", _stop(each, found)) for each in found.stops],
         *([("preempting", found.why_no_stop)] if found.why_no_stop else []),
@@ -101,6 +110,8 @@ def _stop(stop: Stop, found: Explanation) -> str:
 
 
 def _waits_for(found: Explanation) -> str:
+    if found.paused_until_s is not None:
+        return f"the end of its pause at {moment(found.paused_until_s)}"
     if found.patient_until_s is None:
         return "the next tick of a dispatcher" if found.due_s is None else moment(found.due_s)
     return f"more calls until {moment(found.patient_until_s)}"

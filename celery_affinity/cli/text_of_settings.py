@@ -32,4 +32,6 @@ def _setting_note(each: RuntimeSetting) -> str:
         notes.append(f"changed at run time; a reset restores {each.conf}")
     if each.disputed:
         notes.append(f"the app.conf of the workers that joined last has {each.conf}")
+    if each.damaged_s is not None:
+        notes.append("was deleted or overwritten in Redis, and reset by a repair")
     return "; ".join(notes)

@@ -1,12 +1,13 @@
 """The output of ``celery affinity status`` for people."""
 
 from ..observe.status import Status, WorkerStatus
+from ..observe.stock_messages import MOST_SHOWN
 from ..observe.trend import Trend
 from ..observe.type_status import TypeStatus
 from ..rules.bounds import DROP_NEWEST, DROP_OLDEST, REFUSE, Bound
 from . import text_of_tenants
 from .pauses import sentence
-from .words import by_cohort, duration, many
+from .words import by_cohort, duration, many, table
 
 _SLOTS = ("free slots", "busy slots")
 
@@ -33,10 +34,35 @@ def status(found: Status) -> str:
         [_worker_row(each) for each in found.workers],
     )
     paused = "".join(f"\n{sentence(each)}" for each in found.pauses)
+    lists = f"\n\n{_unserved_lists(found)}" if found.unserved_lists else ""
     tenants = f"\n\n{text_of_tenants.at_a_glance(found.tenants)}" if found.tenants else ""
-    return (
-        f"{types}\n\n{workers}{tenants}\n\nscheduled for later: {found.scheduled}   dead letters: {found.dead}{paused}"
+    requeued = f" ({found.requeued} requeued, start again after a pause)" if found.requeued else ""
+    counts = f"scheduled for later: {found.scheduled}{requeued}   dead letters: {found.dead}"
+    return f"{types}\n\n{workers}{tenants}{lists}\n\n{counts}{paused}"
+
+
+def _unserved_lists(found: Status) -> str:
+    """Return the messages of producers without this transport that no live worker takes over."""
+    shown = found.unserved_lists[:MOST_SHOWN]
+    rows = [
+        (
+            each.queue,
+            str(each.messages),
+            "-" if each.oldest_s is None else duration(each.oldest_s),
+            each.oldest_task or "-",
+            "no live worker serves it",
+        )
+        for each in shown
+    ]
+    more = len(found.unserved_lists) - len(shown)
+    notes = [f"and {more} more lists"] if more else []
+    notes += ["not all queues were looked at"] if found.more_lists else []
+    notes.append(
+        "These messages are in stock Celery's lists: their producers do not have this transport, so affinity= had no "
+        "effect. `celery affinity check` says what to do."
     )
+    lists = table(("stock list", "messages", "oldest", "its task", ""), rows, [True] * len(rows))
+    return "\n".join([lists, *notes])
 
 
 def _type_row(each: TypeStatus, has_calls: bool) -> tuple[str, ...]:

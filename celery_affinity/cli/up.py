@@ -40,7 +40,7 @@ _LISTENS_WITHIN_S = 15.0
 )
 @click.option("--queues", "-Q", type=CommaSeparatedList(), help="Types that the worker serves.  [default: all]")
 @click.option(
-    "--concurrency", "-c", default=4, show_default=True, type=click.IntRange(min=1), help="Threads of the worker."
+    "--concurrency", "-c", default=4, show_default=True, type=click.IntRange(1, 1000), help="Threads of the worker."
 )
 @click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
 @click.pass_context

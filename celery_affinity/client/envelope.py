@@ -4,21 +4,17 @@ The message is most of the memory that a job takes in Redis.
 """
 
 import base64
-import json
 from typing import Any
 
-from kombu.utils.encoding import bytes_to_str
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps, object_hook
 
 from ..errors import OptionError
 from ..rules.bounds import bound_of
 from ..rules.new_job import NewJob
+from ..rules.untrusted import loads, shape_of, text_of
 from . import revokes
+from .bodies import MOST_CHARACTERS
 from .stamp import Message, Stamp
-
-#: Length of the longest message, characters: a server moves a message four times on the way from publisher to worker,
-#: and does nothing else meanwhile.
-MOST_CHARACTERS = 100_000_000
 
 #: Headers, and the value at which each is left out: Celery always writes these headers, and reads an absent one as the
 #: value here.
@@ -43,8 +39,8 @@ def as_job(queue: str, message: Message, stamp: Stamp) -> NewJob:
         as_text(message, stamp),
         priority=stamp.priority,
         delay_us=stamp.delay_us(),
-        task_id=str(headers.get("id") or message["properties"].get("correlation_id") or ""),
-        task_name=str(headers.get("task") or ""),
+        task_id=text_of("task id", headers.get("id") or message["properties"].get("correlation_id")),
+        task_name=text_of("task name", headers.get("task")),
         expires_us=stamp.expires_us(),
         stamps=revokes.stamps_of(headers),
         rules=stamp.rules,
@@ -86,19 +82,29 @@ def written(message: Message) -> str:
     return text
 
 
-def _loads(text: str) -> Message:
-    """Return decoded JSON. kombu's decoder takes twice as long, and only values that kombu has marked need it."""
-    message: Message = loads(text) if "__type__" in text else json.loads(text)
-    return message
-
-
 def read(text: bytes | str) -> Message:
     """Return a message as it was sent, from the text that waited in Redis. Of its stamp only a retry's part is left.
 
-    Raises ValueError, TypeError, AttributeError or KeyError if *text* is no message.
+    Raises ValueError if *text* is no message.
     """
-    message = _loads(bytes_to_str(text))
+    message = parsed(text)
     headers = message.get("headers")
     if headers and "id" in headers:  # other languages' producers leave headers out, and the first protocol has none
         message["headers"] = {**_SAY_NOTHING, **headers}
+    return message
+
+
+def parsed(text: bytes | str) -> Message:
+    """Return the message in *text*, as its sender wrote it. Raises ValueError if it is not a message.
+
+    Its parts may have any type, except that headers and properties are mappings, if they are there.
+    """
+    # Only values that kombu has marked need its objects, and a decoder that makes them takes twice as long.
+    is_marked = (b"__type__" if isinstance(text, bytes) else "__type__") in text  # type: ignore[operator]
+    message = loads(text, longest=MOST_CHARACTERS, object_hook=object_hook if is_marked else None)
+    if not isinstance(message, dict):
+        raise ValueError(f"a message must be a mapping, got: {shape_of(message)}")
+    for part in ("headers", "properties"):
+        if message.get(part) is not None and not isinstance(message[part], dict):
+            raise ValueError(f"{part} of a message must be a mapping, got: {shape_of(message[part])}")
     return message

@@ -60,6 +60,17 @@ def merge_of(task: Task) -> Merge | None:
     return affinity_of(task).merge or rules_by_name(task.name, settings_of(task.app)).merge
 
 
+def has_own_strategy(task: Task) -> bool:
+    """Return whether *task* has another strategy than Celery's default: it may gather calls, as celery-batches does."""
+    return bool(task.Strategy != Task.Strategy)
+
+
+def gathers(task: Task) -> int:
+    """Return the number of calls that the strategy of *task* gathers for a run, as celery-batches names it; 0: none."""
+    number = getattr(task, "flush_every", 0) if has_own_strategy(task) else 0
+    return number if isinstance(number, int) else 0
+
+
 @lru_cache(maxsize=4096)
 def _match(name: str, patterns: tuple[tuple[str, _T], ...]) -> _T | None:
     return next((found for pattern, found in patterns if fnmatch.fnmatchcase(name, pattern)), None)

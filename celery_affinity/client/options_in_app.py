@@ -34,11 +34,19 @@ def options_in_annotations(conf: Conf, name: str | None = None) -> Iterator[tupl
                 yield f"task_annotations {task!r}", options
 
 
-def options_in_beat_schedule(conf: Conf) -> Iterator[tuple[str, Options]]:
-    """Yield the options of the entries of ``beat_schedule``, each after its place in words."""
-    for name, entry in (conf.beat_schedule or {}).items():
-        options = entry.get("options") if isinstance(entry, Mapping) else getattr(entry, "options", None)
-        yield f"beat_schedule entry {name!r}", options if isinstance(options, Mapping) else {}
+def options_in_beat_schedule(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
+    """Yield the options of the entries of ``beat_schedule``, each after its place; with *name*, those of that task."""
+    for key, entry in (conf.beat_schedule or {}).items():
+        task, options = (
+            entry.get(each) if isinstance(entry, Mapping) else getattr(entry, each, None)
+            for each in ("task", "options")
+        )
+        if name is None or task == name:
+            yield f"beat_schedule entry {key!r}", options if isinstance(options, Mapping) else {}
+
+
+def _part(entry: object, name: str) -> object:
+    return entry.get(name) if isinstance(entry, Mapping) else getattr(entry, name, None)
 
 
 def _each(value: object) -> tuple[Any, ...]:

@@ -10,18 +10,20 @@ from typing import Any
 
 from celery import Celery
 from celery.canvas import Signature
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps, object_hook
 
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..rules.affinity import affinity_of, as_affinity
 from ..rules.made_ids import made_task_id
 from ..rules.new_job import NewJob
+from ..rules.numbers import SECONDS_OR_0
 from ..rules.protocol import MOST_SIGNATURE
 from ..rules.recurring import Recurring, check_name, check_since, check_stale_after
 from ..rules.recurring_call import RecurringCall
 from ..rules.rule_texts import merge_in
 from ..rules.settings import HIGHER_FIRST, PREFIX
+from ..rules.untrusted import are_usual, loads
 from ..server.replies import DueCall
 from . import misspelt, stated_rules
 from .envelope import as_job
@@ -49,6 +51,10 @@ def call_of_signature(
             raise OptionError(
                 f"recurring {name!r} must have no {option}: each firing has its own, got: {signature.options[option]!r}"
             )
+    for option in ("expires", "time_limit", "soft_time_limit"):
+        value = signature.options.get(option)
+        if isinstance(value, int | float) and (accepted := SECONDS_OR_0(value)):
+            raise refuse(f"{option} of recurring {name!r}", accepted, value)
     type_, merge_key = _matching(app, name, signature)
     return RecurringCall(
         name=name,
@@ -134,11 +140,13 @@ def job_of(app: Celery, due: DueCall) -> NewJob:
 
 def _read(app: Celery, due: DueCall) -> Signature:
     try:
-        found: Any = loads(due.signature)
+        found: Any = loads(due.signature, longest=MOST_SIGNATURE, object_hook=object_hook)
     except ValueError:
         found = None
     if not isinstance(found, Mapping) or found.get("task") != due.task:
         raise OptionError(f"recurring {due.name!r}: its signature in Redis is not a call of {due.task}")
+    if not are_usual(found.get("options")):
+        raise OptionError(f"recurring {due.name!r}: its signature in Redis has options with numbers out of range")
     return Signature.from_dict(dict(found), app=app)
 
 

@@ -5,26 +5,21 @@ worker hears of it, and without any worker. A sender with stock Celery's transpo
 workers that tick for the fleet end them when the broadcast arrives.
 """
 
-import base64
-import logging
 from collections.abc import Mapping
-from numbers import Number
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from kombu import serialization
 from kombu.utils.functional import maybe_list
 
 from ..errors import OptionError
+from ..log_limit import limited_logger
 from ..rules.encoding import encode
 from ..rules.protocol import MOST_STAMP_BYTES, MOST_STAMPS
 from ..rules.unreadable import is_text, shown
+from ..rules.untrusted import text
+from .bodies import decoded
 from .stamp import Message
 
-logger = logging.getLogger(__name__)
-
-#: The content type of remote control, unless the app chose another.
-_ACCEPTED = serialization.prepare_accept_content(["json"])
+logger = limited_logger(__name__)
 
 
 class Revoked(NamedTuple):
@@ -36,7 +31,7 @@ class Revoked(NamedTuple):
 
 def stamp(name: str, value: object) -> str:
     """Return a message's stamp in one word: name and value, percent-encoded."""
-    return f"{encode(name)}:{encode(str(value))}"
+    return f"{encode(name)}:{encode(text(value) or '')}"
 
 
 def stamps_of(headers: Mapping[str, object]) -> list[str]:
@@ -91,17 +86,6 @@ def read(mailbox: str, message: Message) -> Revoked | None:
     return None
 
 
-def decoded(message: Mapping[str, Any]) -> object:
-    """Return the decoded body of a message; None if it is not JSON."""
-    try:
-        body = message.get("body") or ""
-        if (message.get("properties") or {}).get("body_encoding") == "base64":
-            body = base64.b64decode(body)
-        return serialization.loads(body, message.get("content-type"), message.get("content-encoding"), _ACCEPTED)
-    except Exception:  # workers may accept other content
-        return None
-
-
 def _as_mapping(headers: object) -> Mapping[str, Any]:
     """Return the values of stamps by name. Raises ValueError or AttributeError."""
     if isinstance(headers, Mapping):
@@ -128,11 +112,10 @@ def _named(what: str, several: object) -> list[str]:
     for each in found:
         if not _is_name(each):
             logger.warning("A revoke names an invalid %s: %s", what, shown(each))
-    return [str(each) for each in found if _is_name(each)]
+    return [name for each in found if _is_name(each) and (name := text(each)) is not None]
 
 
 def _is_name(value: object) -> bool:
     """Return whether *value* can be an id or a stamp: a number, or a text that Redis can have."""
-    if isinstance(value, str):
-        return is_text(value)
-    return isinstance(value, Number | UUID) and not isinstance(value, bool)
+    name = text(value)
+    return name is not None and is_text(name)

@@ -16,6 +16,7 @@ from ..rules import marks
 from ..rules.bounds import Bound
 from ..rules.call_options import NOT_WRITTEN
 from ..rules.protocol import MAX_PRIORITY
+from ..rules.untrusted import LONGEST_SHORT
 
 if TYPE_CHECKING:
     from ..rules.settings import Settings
@@ -110,10 +111,10 @@ def moment(header: object, app: Celery) -> float | None:
 
     An unreadable time is the worker's to refuse, as in stock Celery.
     """
-    if not header:
+    if not (isinstance(header, datetime) or (isinstance(header, str) and 0 < len(header) <= LONGEST_SHORT)):
         return None
     try:
         when: datetime = maybe_make_aware(maybe_iso8601(header), app.timezone)
-    except (ValueError, TypeError, AttributeError):
+        return when.timestamp()
+    except (ValueError, TypeError, AttributeError, OverflowError):
         return None
-    return when.timestamp()

@@ -107,7 +107,7 @@ class Sending(str):
         if self._stamp is None:
             wish, headers, settings = self._wished(message), message["headers"], settings_of(self.app)
             expires = headers.get("expires")
-            counted = wish.priority(self, message["properties"].get("priority"))
+            counted = wish.priority(self, message)
             self.rule = wish.job_rule(self, message)
             self._stamp = Stamp(
                 str(self),

@@ -15,7 +15,6 @@ function: the call's arguments fill it, by the names that the task has for them;
 arguments alone have names. Callbacks and the later steps of a chain inherit the tenant alone (`passed_on`).
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from celery.app.task import Task
 
 from ..errors import OptionError, refuse
+from ..log_limit import limited_logger
 from ..rules.affinity import NEEDS_LATE_ACKS, RULES, WORDS, Affinity, check_preemptible, only_tasks_merge
 from ..rules.call_options import KEYS
 from ..rules.keyed.key_rules import (
@@ -39,15 +39,16 @@ from ..rules.keyed.key_rules import (
 from ..rules.keyed.template import Arguments, OfCall, filled, taken_by
 from ..rules.merging import Merge, merge_key
 from ..rules.rule_texts import as_preemptible, is_preemptible, joined, parts_of, texts_of_keys, word_in
+from ..rules.untrusted import shape_of
 from ..rules.word import Word
-from . import revokes
+from .bodies import MOST_CHARACTERS, decoded
 from .first_try import rules_in
 from .of_app import rules_by_name
 
 if TYPE_CHECKING:
     from ..rules.settings import Settings
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 _OF_CALL = OfCall()
 
@@ -229,7 +230,7 @@ def by_name(task_name: str, task: Task | None, message: Mapping[str, Any], setti
         return ""
     parts = _in_order({option: getattr(named, option) for option in RULES})
     rule = RuleMaker(task_name, _arguments_of(task), parts, False, bool(named.preemptible))
-    return rule.text(*read(task_name, message))
+    return rule.text(*arguments_in(task_name, decoded(message)))
 
 
 @lru_cache(maxsize=10_000)
@@ -248,8 +249,11 @@ def _arguments_of(task: Task | None) -> Arguments:
 
 
 def read(task_name: str, message: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the arguments of a call of a task from its encoded message. Raises OptionError if it is not JSON."""
-    return arguments_in(task_name, revokes.decoded(message))
+    """Return the arguments of a call that this process publishes, from its encoded message.
+
+    Raises OptionError if it is not JSON.
+    """
+    return arguments_in(task_name, decoded(message, MOST_CHARACTERS))
 
 
 def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
@@ -265,6 +269,6 @@ def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[s
         args = kwargs = None
     if not isinstance(args, (list, tuple)) or not isinstance(kwargs, Mapping):
         raise OptionError(
-            f"the arguments of a call of task {task_name} cannot be read, so it has no key: {body!r:.200}"
+            f"the arguments of a call of task {task_name} cannot be read, so it has no key: {shape_of(body)}"
         )
     return args, kwargs

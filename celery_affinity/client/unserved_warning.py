@@ -1,19 +1,19 @@
 """The publisher's warning about a type that no live worker serves."""
 
-import logging
 import threading
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 import redis
 
+from ..log_limit import limited_logger
 from ..rules.encoding import decode, unmarked
 from ..rules.rows import number_of
 from ..rules.type_name import did_you_mean
 from ..server.reader import as_text
 from ..server.scheduler import Scheduler
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Largest number of types that are remembered, so that a publisher that makes up types does not fill its memory.
 _MOST = 10_000

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from celery import Celery
 
 from ..rules import call_options, option_values
-from ..rules.affinity import Affinity, affinity_of, as_affinity, check_priority
-from . import destination, first_try, stated_rules
+from ..rules.affinity import Affinity, affinity_of, as_affinity, in_range, whole_priority
+from . import destination, first_try, priority_range, stated_rules
 from .of_app import settings_of, tasks_of
 from .stamp import Message
 from .stated_rules import RuleMaker
@@ -54,18 +54,23 @@ class Wish(NamedTuple):
         plain = option_values.plain(properties, option, option_values.left_in(left), own)
         return cls(type_, plain, option, own, getattr(task, "priority", None), left)
 
-    def priority(self, call: "Sending", in_message: object) -> int:
-        """Return the priority as the app counts it. *in_message*: that of the message, which kombu fills.
+    def priority(self, call: "Sending", message: Message) -> int:
+        """Return the priority as the app counts it, from 0 to 10.
 
         The first that is given counts: the call's ``affinity=``, the call's ``priority=``, the task's ``affinity=``,
         the task's ``priority``. Celery hands on one value for both priorities: one that equals the task's counts as the
         task's.
         """
+        in_message = message["properties"].get("priority")  # kombu fills it
         # Another priority than at the beginning: a handler of before_task_publish has set it.
         celerys = call.priority if in_message == (call.priority or 0) else in_message
         ours = self.own.priority
         own = (ours, celerys) if celerys == self.of_task else (celerys, ours)
-        return check_priority(next((each for each in (self.asked.priority, *own) if each is not None), None) or 0)
+        given = whole_priority(next((each for each in (self.asked.priority, *own) if each is not None), None) or 0)
+        counted = in_range(given)
+        if counted != given:
+            priority_range.warn(call.app, call.task_name, message["headers"], given, counted)
+        return counted
 
     def job_rule(self, call: "Sending", message: Message) -> RuleMaker | None:
         """Return what makes the rules of the job; None if nothing could make any, as for most calls."""

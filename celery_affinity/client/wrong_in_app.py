@@ -11,7 +11,7 @@ from ..rules.affinity import RULES, affinity_of
 from ..rules.keyed.template import TemplateField, parsed
 from ..rules.settings import PREFIX, Settings
 from . import merge_functions
-from .of_app import rules_by_name, settings_of
+from .of_app import has_own_strategy, rules_by_name, settings_of
 from .options import (
     Options,
     acked_too_early,
@@ -76,6 +76,12 @@ def _wrong_keys(app: Celery) -> Iterator[Wrong]:
                 yield Wrong(f"task {name}", found, False)
             elif own.preemptible is None and (found := acked_too_early({"affinity": named}, bool(task.acks_late))):
                 yield Wrong(f"{PREFIX}task_rules of task {name}", found, False)
+            if (own.merge or named.merge) and has_own_strategy(task):
+                words = (
+                    "merge does not work with a Strategy of the task's own that gathers calls, as celery-batches has: "
+                    'take its base class away; for the calls as a list write Merge(..., keep="all", split=...)'
+                )
+                yield Wrong(f"task {name}", words, False)
             if found := merge_functions.wrong(own.merge or named.merge):
                 yield Wrong(f"task {name}" if own.merge else f"{PREFIX}task_rules", found, False)
 

@@ -6,14 +6,15 @@ The ticking thread calls nothing but the broker. Foreign code runs in daemon thr
 ended (`announcer`), messages of stock producers (`ingest`), and calls that recur (`recurring_calls`).
 """
 
-import logging
 import random
 import time
 
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from ..callers.announcer import Announcer
 from ..clock import SECOND_US
+from ..log_limit import limited_logger
+from ..rules.clock_step import ClockWatch, ServerTime
 from ..rules.protocol import REPAIRED_EVERY_US, TICK_US
 from ..server.old_libraries import OldLibraries
 from ..server.scheduler import Scheduler
@@ -24,7 +25,7 @@ from .recurring_calls import RecurringCalls
 from .reserve_warnings import ReserveWarnings
 from .trend_notes import TrendNotes
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Longest pause, s, between two ticks in a worker: `publish` wakes the worker for a job that is due sooner.
 LONGEST_PAUSE_S = TICK_US / SECOND_US
@@ -83,6 +84,7 @@ class Dispatcher:
         self._reserves = ReserveWarnings()
         self._trend = TrendNotes()
         self._old_libraries = OldLibraries()
+        self._clock = ClockWatch()
         self._ticking = Repeating("affinity-dispatcher", self._tick, pause_s)
 
     @property
@@ -134,6 +136,7 @@ class Dispatcher:
             untold = reader.has_untold() if ticked is None else ticked.untold
             due = reader.has_due() if ticked is None else ticked.recurring
             if ticked is not None:
+                self._note_step(ticked.time)
                 self._repair_now_and_then()
                 self._trend.write(self._scheduler)
         except (RedisError, OSError) as exc:
@@ -160,6 +163,23 @@ class Dispatcher:
             self._expects_messages_until_s = time.monotonic() + _PRODUCERS_SEND_S
         pause_s = SHORT_PAUSE_S if time.monotonic() < self._expects_messages_until_s else self._pause_s
         return pause_s if ticked.next_due_s is None else min(pause_s, ticked.next_due_s)
+
+    def _note_step(self, time: ServerTime) -> None:
+        """Log a step of the server's clock, and write it down for `check`."""
+        step = self._clock.step(time)
+        if step is None:
+            return
+        logger.warning(
+            "The server's clock went %s by %s s (it was set, another server took over, or this machine was suspended): "
+            "what waits for a time (eta, countdown, expires, the end of a pause) is due that much %s. Due times are "
+            "not moved",
+            *(step.direction, f"{abs(step.size_us) / SECOND_US:,.0f}", "earlier" if step.size_us > 0 else "later"),
+        )
+        scheduler = self._scheduler
+        try:
+            scheduler.client.hset(scheduler.keys.key("clock"), "stepped", step.text)
+        except ResponseError as exc:  # no memory: the log has it
+            logger.debug("The step of the server's clock is not written down: %s", exc)
 
     def _lists(self) -> list[str]:
         """Return the lists that the tick looks at: none while messages that an earlier tick found are being moved."""

@@ -5,7 +5,6 @@ Celery's wire format on a list that no worker of a scheduled queue reads. So eac
 that live workers serve.
 """
 
-import logging
 import secrets
 import time
 from collections import deque
@@ -15,21 +14,21 @@ from typing import Any
 
 from celery import Celery
 from kombu.transport.redis import Channel
-from kombu.utils.encoding import bytes_to_str
-from kombu.utils.json import loads
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from ..client import revokes, stated_rules
+from ..client import bodies, envelope, revokes, stated_rules
 from ..client.of_app import settings_of, tasks_of
 from ..client.stamp import Message, Stamp, as_counted, moment
+from ..log_limit import limited_logger
 from ..rules import marks
 from ..rules.encoding import decode
 from ..rules.new_job import NewJob
 from ..rules.option_values import left_in
 from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
+from ..rules.untrusted import clamped, text_of
 from ..server.scheduler import Scheduler
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Interval, s, at which the queues that live workers serve are read anew.
 _SERVED_FOR_S = 15.0
@@ -123,13 +122,15 @@ class Ingest:
 
 
 def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
-    """Return the job that a message asks for. Raises any exception for a message that Celery did not send."""
-    message = loads(bytes_to_str(raw))
-    headers, properties = message.get("headers") or {}, message["properties"]
+    """Return the job that a message asks for. Raises ValueError for a message that Celery did not send."""
+    message = envelope.parsed(raw)
+    headers, properties = message.get("headers") or {}, message.get("properties")
+    if properties is None:
+        raise ValueError("a message must have properties")
     said = headers if "task" in headers else _said_in_body(message)
-    priority = as_counted(_clamped(properties.get("priority")), settings_of(app))
+    priority = as_counted(clamped(properties.get("priority"), 0, MAX_PRIORITY, 0), settings_of(app))
     plain = left_in(properties)
-    task_name = str(said.get("task") or "")
+    task_name = text_of("task name", said.get("task"))
     rules = _rules(app, task_name, message)
     job_id = marks.marked(job_id, rules)
     stamp = Stamp(job_id, queue, priority, plain, moment(said.get("eta"), app), moment(said.get("expires"), app))
@@ -139,7 +140,7 @@ def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
         raw,
         priority=priority,
         delay_us=stamp.delay_us(),
-        task_id=str(said.get("id") or properties.get("correlation_id") or ""),
+        task_id=text_of("task id", said.get("id") or properties.get("correlation_id")),
         task_name=task_name,
         expires_us=stamp.expires_us(),
         stamps=revokes.stamps_of(headers),
@@ -170,13 +171,5 @@ def _check_texts(job: NewJob) -> None:
 
 def _said_in_body(message: Message) -> Mapping[str, Any]:
     """Return the fields that version 1 of Celery's protocol, still common in other languages, has in the body."""
-    body = revokes.decoded(message)
+    body = bodies.decoded(message)
     return body if isinstance(body, dict) and "task" in body else {}
-
-
-def _clamped(priority: object) -> int:
-    """Return a priority from 0 to 10, as kombu, which refuses none, would read it."""
-    try:
-        return max(0, min(int(priority), MAX_PRIORITY))  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError, OverflowError):
-        return 0

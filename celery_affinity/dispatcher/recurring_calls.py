@@ -5,7 +5,6 @@ of their own, which may hang. The server hands out a call that is due to one pro
 while the call is due: any number of dispatchers make one job.
 """
 
-import logging
 import time
 
 from celery import Celery
@@ -15,13 +14,14 @@ from ..callers.teller import Teller
 from ..client import recurring
 from ..client.of_app import settings_of
 from ..errors import AffinityError, OptionError
+from ..log_limit import limited_logger
 from ..rules.recurring_call import RecurringCall
 from ..rules.settings import PREFIX
 from ..server.replies import DueCall
 from ..server.scheduler import Scheduler
 from ..threads.daemon_threads import DaemonThreads
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, after which a call that is due is handed out again: to another process, if this one hangs.
 AGAIN_S = 10.0

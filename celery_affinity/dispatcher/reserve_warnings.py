@@ -1,11 +1,10 @@
 """Warnings of reserves for which a type has no more slots than they keep free."""
 
-import logging
-
+from ..log_limit import limited_logger
 from ..observe.reserves import Reserved, too_large
 from ..server.reader import Reader
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class ReserveWarnings:

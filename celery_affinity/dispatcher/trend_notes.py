@@ -1,14 +1,14 @@
 """Notes of what waits, by type, once a minute: one process of those that tick writes them, for all who look."""
 
-import logging
 import time
 
 from redis.exceptions import ResponseError
 
+from ..log_limit import limited_logger
 from ..observe import trend
 from ..server.scheduler import Scheduler
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Interval, s, of the notes, and the time for which they are kept without further ones.
 _EVERY_S = 60.0

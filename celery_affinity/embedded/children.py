@@ -4,14 +4,15 @@ A child runs in a session of its own: Ctrl-C in the terminal is for the program 
 while it drains.
 """
 
-import logging
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
-logger = logging.getLogger(__name__)
+from ..log_limit import limited_logger
+
+logger = limited_logger(__name__)
 
 #: Longest wait, s, for a killed process, which ends at once unless the kernel is at work for it.
 _ENDS_WITHIN_S = 10.0

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..log_limit import limited_logger
 from ..lua.library import arrow
 from ..server.scheduler import Scheduler
 from .address import address_of, has_provider
@@ -25,7 +26,7 @@ from .program import Charge, GuardNews
 from .pulse import Pulse
 from .redis_client import Address
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Code that the guard's interpreter runs: `program` without celery_affinity's __init__, which imports Celery. A guard
 #: has to be small, and ready at once.

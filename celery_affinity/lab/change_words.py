@@ -87,7 +87,7 @@ def _factor(text: str) -> float | None:
 
 
 def _priority(text: str) -> int | None:
-    return int(text) if text.isdecimal() and int(text) <= MAX_PRIORITY else None
+    return int(text) if text.isdecimal() and len(text) <= 2 and int(text) <= MAX_PRIORITY else None
 
 
 def _check_known(option: str, accepted: str, name: str, names: Collection[str]) -> None:

@@ -5,7 +5,6 @@ So a recorder that dies leaves nothing behind. Without a recorder, workers recor
 ``affinity_record`` says, and `fetch` reads that.
 """
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from redis.exceptions import RedisError
 
 from ..clock import SECOND_US, now_s
 from ..errors import TraceError
+from ..log_limit import limited_logger
 from ..observe import type_rules
 from ..observe.job_filter import Filter
 from ..observe.job_lists import MOST, page_of
@@ -32,7 +32,7 @@ from .assembling import Assembly, Unclaimed
 from .hashing import NO_RULES, Hashes
 from .trace import EXPIRED, PENDING, REVOKED, Trace
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, for which a recording goes on that nobody prolongs, and the pause before it is prolonged.
 LEASE_S, _RENEW_S = 30, 5

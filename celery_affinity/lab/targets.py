@@ -15,7 +15,9 @@ ALL, ON_DEMAND, QUEUED = "all", "on-demand", "queued"
 
 ACCEPTED = "TYPE, on-demand, queued or all, then a percentile and a time, such as 'pdf:p95<5s' or 'all:p50<200ms'"
 
-_TARGET = re.compile(r"(?P<whose>.+):p(?P<percent>\d{1,2}(?:\.\d+)?)<(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h)")
+_TARGET = re.compile(
+    r"(?P<whose>.+):p(?P<percent>\d{1,2}(?:\.\d{1,9})?)<(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>ms|s|m|h)"
+)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

@@ -6,7 +6,6 @@ and ``set NAME=VALUE`` for a setting. It may leave out each of these.
 """
 
 import json
-import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,12 +15,13 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ..errors import OptionError, TraceError
+from ..log_limit import limited_logger
 from ..rules.shared_settings import complete
 from . import setting_words, trace_csv
 from .trace import SCHEMA, Trace, TracedJob, TracedWorker
 from .trace_columns import MOST_SLOTS, as_row, is_utf8, job_of, number, text
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Hears of what a reader should know, and what is no reason to refuse the file.
 Warn = Callable[[str], object]

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from ..clock import now_s
-from ..rules.lending import NOTHING_LENT, Lending, lending
+from ..rules.lending import NOTHING_LENT, Lending, lending, most_buffered
 from .claims import Claims
 from .host import Pool
 
@@ -21,6 +21,8 @@ class Capacity:
         self.priority = 0
         #: The slots that the server has confirmed last.
         self.confirmed = -1
+        #: Celery's ``worker_prefetch_multiplier``, for the bound of buffered claims.
+        self.prefetch_multiplier = 0
         self._pool, self._claims = pool, claims
         self._waiting: Counter[str] = Counter()
         self._avoided: frozenset[str] = frozenset()
@@ -59,9 +61,21 @@ class Capacity:
     @property
     def unwanted(self) -> frozenset[str]:
         """Types from which the worker is to withdraw, whether the server was told or not."""
+        full = self._full_buffers() if self._claims.buffered_count() else frozenset()
         if not self._waiting and not self._avoided:
+            return full
+        return full | self._lending().withdrawn | self._avoided.intersection(self.types)
+
+    @property
+    def buffered(self) -> int:
+        """How many claims are in the buffers of tasks' strategies, and take no slot."""
+        return self._claims.buffered_count()
+
+    def _full_buffers(self) -> frozenset[str]:
+        """Return the types of buffered claims if there are as many as there may be: other workers get the next jobs."""
+        if self.buffered < most_buffered(self.prefetch_multiplier, self._pool.size()):
             return frozenset()
-        return self._lending().withdrawn | self._avoided.intersection(self.types)
+        return self._claims.buffered_types().intersection(self.types)
 
     def _lending(self) -> Lending:
         return lending(self._waiting, self.types, self._pool.size()) if self._waiting else NOTHING_LENT
@@ -89,4 +103,5 @@ class Capacity:
         return False
 
     def _other(self) -> int:
-        return self._pool.unclaimed() + self._claims.void_count() - self._lending().lent
+        taken = self._pool.unclaimed() + self._claims.void_count()
+        return taken - self._lending().lent - self._claims.buffered_count()

@@ -7,13 +7,13 @@ Celery does a cold shutdown in a signal's handler, which may interrupt the threa
 
 # Longer than 300 lines: all that reads or changes the three tables, since one lock guards them.
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from ..clock import SECOND_US
+from ..log_limit import limited_logger
 from ..server.arguments import ClaimReport
 from ..server.replies import Claim
 from .held import ACKED, FAILED, RETURNED, UNSETTLED, WAITS_AGAIN, Held, TaskRequest, tag_of
@@ -23,7 +23,7 @@ from .records import Records
 from .server_clock import ServerClock
 from .sums import Sums
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class Claims:
@@ -45,6 +45,9 @@ class Claims:
         self._ends: dict[str, Held] = {}
         self._given_up: set[str] = set()
         self._ending: set[str] = set()
+        #: Claims whose messages are in the buffers of tasks' strategies; those settled since, until `end`.
+        self._buffered: set[str] = set()
+        self._settled_in_buffer: set[str] = set()
         self._refused: set[str] = set()
         self._refused_up_to = 0
         self._closed = False
@@ -91,6 +94,61 @@ class Claims:
             if tag in self._held:
                 self._held[tag].request = None
 
+    def buffer(self, tag: str, request: TaskRequest) -> None:
+        """Record that the task's strategy keeps the message of a claim: the claim takes no slot until `take_back`.
+
+        *request* stands for the message. The claim ends after the strategy has acked or rejected the message, in the
+        order that `settled_in_buffer` explains.
+        """
+        with self._lock:
+            held = self._held.get(tag)
+            if held is None or any(tag in tags for tags in (self._ends, self._given_up, self._settled_in_buffer)):
+                return
+            held.request, held.is_buffered = request, True
+            self._acks.pop(tag, None)
+            if held.outcome == UNSETTLED:
+                self._buffered.add(tag)
+            else:
+                self._note_settled(tag, held)
+
+    def take_back(self, tag: str, request: TaskRequest) -> None:
+        """Record that *request*, of a buffered claim, starts like others: the claim takes a slot again."""
+        with self._lock:
+            if tag in self._buffered:
+                self._buffered.discard(tag)
+                self._held[tag].request, self._held[tag].is_buffered = request, False
+
+    def _note_settled(self, tag: str, held: Held) -> None:
+        self._buffered.discard(tag)
+        self._settled_in_buffer.add(tag)
+        if held.outcome == ACKED:
+            self._acks[tag] = held
+
+    def drop_from_buffer(self, tag: str) -> None:
+        """Record that the strategy dropped the message of a claim, which is neither acked nor rejected.
+
+        The job is pending again. That counts as a delivery, since it may have ended the process of its batch, unless
+        the worker stops.
+        """
+        with self._lock:
+            if tag in self._buffered:
+                held = self._held[tag]
+                held.outcome = RETURNED if self._closed else UNSETTLED
+                self._note_settled(tag, held)
+
+    @property
+    def has_settled_in_buffer(self) -> bool:
+        return bool(self._settled_in_buffer)
+
+    def settled_in_buffer(self) -> frozenset[str]:
+        """Return the claims to `end` after the next sync.
+
+        The server learns with the sync that they lend no slot any more. If it learned first that they have ended, it
+        would place jobs on slots that are not there.
+        """
+        with self._lock:
+            return frozenset(self._settled_in_buffer)
+
     def settle(self, tag: str, outcome: str, why: str = "") -> bool:
         """Record what became of the message. Return whether there is something new to tell the server.
 
@@ -98,10 +156,12 @@ class Claims:
         """
         with self._lock:
             held = self._held.get(tag)
-            if held is None or held.outcome != UNSETTLED:
+            if held is None or held.outcome != UNSETTLED or tag in self._settled_in_buffer:
                 return False
             held.outcome = outcome
-            if held.request is None:
+            if tag in self._buffered:
+                self._note_settled(tag, held)
+            elif held.request is None:
                 held.how, held.why = FAILED if why else "", why
                 held.ended_s = time.monotonic()
                 self._ends[tag] = held
@@ -132,6 +192,7 @@ class Claims:
         """Record that the slot of a claim is free; *how* and *why*: see `Held`. Return the claim, the first time."""
         with self._lock:
             self._ending.discard(tag)
+            self._unbuffer(tag)
             held = self._held.get(tag)
             if held is None or tag in self._ends:
                 return None
@@ -250,17 +311,26 @@ class Claims:
         ]
 
     def unended(self) -> list[tuple[str, Held]]:
-        """Return every claim, with its tag, that has neither ended nor been given up."""
+        """Return every claim, with its tag, that has neither ended, nor is about to, nor been given up."""
         with self._lock:
-            return [
-                (tag, held) for tag, held in self._held.items() if tag not in self._ends and tag not in self._given_up
-            ]
+            ended = (self._ends, self._given_up, self._settled_in_buffer)
+            return [(tag, held) for tag, held in self._held.items() if not any(tag in tags for tags in ended)]
 
     def unfinished(self) -> int:
-        """Return how many claims have neither ended, nor are about to, nor were given up: each has or wants a slot."""
+        """Return how many claims have or want a slot: they have not ended, and neither are buffered nor given up."""
         with self._lock:
-            others = (self._given_up | self._ending) - self._ends.keys() if self._given_up or self._ending else ()
+            without_slot = self._given_up, self._ending, self._buffered, self._settled_in_buffer
+            others = set().union(*without_slot) - self._ends.keys() if any(without_slot) else ()
             return len(self._held) - len(self._ends) - len(others)
+
+    def buffered_count(self) -> int:
+        """Return the number of claims in the buffers of tasks' strategies: the server is told of as many slots more."""
+        return len(self._buffered)
+
+    def buffered_types(self) -> frozenset[str]:
+        """Return the types of the claims in buffers."""
+        with self._lock:
+            return frozenset(self._held[tag].type for tag in self._buffered)
 
     def unsettled_count(self) -> int:
         """Return how many claims have been neither acked nor rejected."""
@@ -347,8 +417,16 @@ class Claims:
             self._given_up.difference_update(tags)
             return self._drop(tags)
 
+    def _unbuffer(self, tag: str) -> None:
+        if self._buffered or self._settled_in_buffer:
+            self._buffered.discard(tag)
+            self._settled_in_buffer.discard(tag)
+
     def _drop(self, tags: Iterable[str]) -> list[tuple[str, str]]:
-        dropped = [self._held.pop(tag) for tag in tags]
+        dropped = []
+        for tag in tags:
+            dropped.append(self._held.pop(tag))
+            self._unbuffer(tag)
         self.records.gone(held for held in dropped if not held.void)
         return [held.number for held in dropped]
 
@@ -361,7 +439,12 @@ class Claims:
             return [self._held[tag] for tag in tags]
 
     def _dropped(self, pool: Pool) -> list[str]:
-        return [tag for tag, held in self._held.items() if tag not in self._ends and not pool.still_has(held.request)]
+        ended = (self._ends, self._settled_in_buffer)
+        return [
+            tag
+            for tag, held in self._held.items()
+            if not any(tag in tags for tags in ended) and not pool.still_has(held.request)
+        ]
 
     @property
     def is_closed(self) -> bool:

@@ -8,12 +8,14 @@ from typing import Any, Protocol
 from ..clock import SECOND_US
 from ..rules.protocol import PREEMPTED
 
-#: Outcomes of a message. After the last three the job is pending again. UNSETTLED counts as a delivery, RETURNED and
-#: PREEMPTED, of a task that was stopped for another tenant's, as none.
+#: Outcomes of a message. UNSETTLED and ABORTED (a time limit, or the loss of its pool process, ended the run) count as
+#: a delivery, REQUEUED (the task asked for another run) as a requeue; RETURNED, and PREEMPTED, of a task that was
+#: stopped for another tenant's, as neither. After ABORTED and REQUEUED a pause comes before the next run.
 ACKED, REJECTED, UNSETTLED, RETURNED = "acked", "rejected", "unsettled", "returned"
+ABORTED, REQUEUED = "aborted", "requeued"
 
-#: The outcomes after which the job is pending again.
-WAITS_AGAIN = (UNSETTLED, RETURNED, PREEMPTED)
+#: The outcomes after which the job waits again.
+WAITS_AGAIN = (UNSETTLED, ABORTED, REQUEUED, RETURNED, PREEMPTED)
 
 #: Ends of a job whose message was acked, except a good end. IGNORED: the task alone knows whether it succeeded.
 FAILED, REVOKED, EXPIRED, IGNORED = "failed", "revoked", "expired", "ignored"
@@ -86,6 +88,7 @@ class Held:
     publish, or the ETA, until the claim arrived here. *on_demand*, *priority*: as its message says, the latter as the
     app counts it; None before it has a slot. *opened_in*: the recording that names the claim already. *stops_at_s*: the
     end of the grace of a task that was asked to stop. *is_ending*: whether the task has ended: `Claims.end` follows.
+    *is_buffered*: whether the task's strategy has the message in a buffer, so that the claim takes no slot.
     """
 
     job_id: str
@@ -108,6 +111,7 @@ class Held:
     opened_in: str = ""
     stops_at_s: float | None = None
     is_ending: bool = False
+    is_buffered: bool = False
 
     def stop_within(self, grace_s: float) -> None:
         """Record that the task was asked to stop within that time."""
@@ -144,7 +148,7 @@ class Held:
     def run(self) -> tuple[str, int] | None:
         """The kind (`rules.metrics.RUNS`) and the length, µs, of the time in a slot; None if it does not count."""
         kind = _KINDS_OF_RUNS.get(self.ended_how)
-        if kind is None or self.ended_s is None or self.void:
+        if kind is None or self.ended_s is None or self.void or self.is_buffered:
             return None
         return kind, self.in_slot_us
 
@@ -153,6 +157,7 @@ class Held:
 
         *age_s*: time since the claim arrived. *running_s*: time since the task started; None before the start.
         *grace_s*: time until a task that was asked to stop is stopped by force, if the pool can; None for other tasks.
+        *buffered*: whether the task's own strategy has the job, so that it takes no slot.
         """
         now_s = time.monotonic()
         return {
@@ -163,4 +168,5 @@ class Held:
             "age_s": round(now_s - self.held_since_s, 3),
             "running_s": None if self.started_s is None else round(now_s - self.started_s, 3),
             "grace_s": None if self.stops_at_s is None else round(max(0.0, self.stops_at_s - now_s), 3),
+            "buffered": self.is_buffered,
         }

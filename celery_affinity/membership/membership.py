@@ -5,7 +5,6 @@ A membership lasts from the first join to the end of the process, across reconne
 
 # Longer than 300 lines: one life, in the order in which it is lived.
 
-import logging
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
 from ..errors import SettingError
 from ..guard.guard import Kin
+from ..log_limit import limited_logger
 from ..rules.protocol import MOST_TYPES, REVOKED_KEPT_S
 from ..rules.settings import HIGHER_FIRST, PREFIX, Settings
 from ..server import instance
@@ -36,7 +36,7 @@ from .reconciling import Reconciling
 from .recording import RecordingWorker
 from .reporting import Reporting
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Pause, s, before a heartbeat that the server did not answer is repeated.
 _RETRY_S = 0.2
@@ -278,6 +278,8 @@ class Membership:
         has_left = False
         self._dispatcher.stop()
         self._heartbeats.stop()
+        for tag in self.claims.settled_in_buffer():
+            self.claims.end(tag)
         try:
             self.reporting.flush_all()
             self.claims.sums.hand_over(self.scheduler, self.id)
@@ -302,6 +304,7 @@ class Membership:
         # Before the join: it tells why claims were given up, such as a type that is avoided. A claim that is given up
         # later waits for the next heartbeat, or its job would come here again at once.
         given_up = self.claims.given_up()
+        settled = self.claims.settled_in_buffer()
         try:
             self.reporting.flush_all()
             if not self.claims.is_closed and (self._rejoin or self.capacity.unwanted != self.withdrawn):
@@ -311,6 +314,7 @@ class Membership:
             self._sync()
             # After the sync: before that the server may take the slots of the claims that were given up for free.
             self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
+            self.reporting.end_settled_in_buffer(settled)
             self.claims.sums.hand_over(self.scheduler, self.id)
             self._recording.heartbeat(self.scheduler)
         except (RedisError, OSError) as exc:

@@ -1,15 +1,15 @@
 """Pauses in the log of a worker: when one begins that concerns the worker, and when it ends."""
 
-import logging
 from collections.abc import Collection
 
 from redis.exceptions import ResponseError
 
+from ..log_limit import limited_logger
 from ..observe import sentences
 from ..observe.type_rules import Pause, pauses
 from ..server.reader import Reader
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class PausesLog:

@@ -1,11 +1,11 @@
 """The claims of a worker, compared with those that the server knows: afterwards worker and server agree."""
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ..clock import now_s
+from ..log_limit import limited_logger
 from ..rules.settings import PREFIX, Settings
 from ..rules.shared_settings import shared
 from ..server.arguments import ClaimReport, Joining
@@ -19,7 +19,7 @@ from .held import Held
 from .host import Host
 from .pauses_log import PausesLog
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class Reconciling:

@@ -6,11 +6,11 @@ recording is on, an end costs one look at a flag.
 """
 
 import json
-import logging
 import uuid
 
 from redis.exceptions import ResponseError, WatchError
 
+from ..log_limit import limited_logger
 from ..rules.protocol import MOST_RECORDED, RECORDING_KEPT_S
 from ..server import recordings
 from ..server.calls import pages
@@ -22,7 +22,7 @@ from .claims import Claims
 from .host import Pool
 from .records import MOST
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Pages that are handed over in one round trip.
 _TOGETHER = 10

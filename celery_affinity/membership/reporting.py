@@ -4,24 +4,25 @@ The end of a task goes one way: `Reporting.end` has it written down (`claims`) a
 once (`outbox`). While no event loop runs, or the server does not answer, the thread of the heartbeats tells.
 """
 
-import logging
 import time
+from collections.abc import Collection
 
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as ReplyTimeoutError
 
+from ..log_limit import limited_logger
 from ..rules.ahead import NOTHING, Ahead
 from ..server.connections.in_flight import InFlight
 from ..server.replies import Claim
 from ..server.scheduler import Scheduler
 from ..threads.repeating import Repeating
 from .claims import Claims
-from .held import ACKED
+from .held import ACKED, TaskRequest
 from .host import Host, Pool
 from .lookahead import Lookahead
 from .outbox import Outbox
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class Reporting:
@@ -53,6 +54,27 @@ class Reporting:
         """Have the server know what became of a message (see `Claims.settle`)."""
         if self.claims.settle(tag, outcome, why):
             self._call_for_a_report()
+        if self.claims.has_settled_in_buffer:
+            self._heartbeats.wake()
+
+    # -- messages that the strategy of a task keeps in a buffer
+
+    def buffer(self, tag: str, request: TaskRequest) -> None:
+        """Have the server place another job on the slot of a claim, which lasts (see `Claims.buffer`)."""
+        self.claims.buffer(tag, request)
+        self._heartbeats.wake()
+
+    def take_back(self, tag: str, request: TaskRequest) -> None:
+        """Have the claim of *request* take a slot again."""
+        self.claims.take_back(tag, request)
+        self._heartbeats.wake()
+
+    def end_settled_in_buffer(self, tags: Collection[str]) -> None:
+        """End claims that `Claims.settled_in_buffer` returned before the last sync."""
+        for tag in tags:
+            self.end(tag)
+
+    # -- the end of a claim
 
     def may_start(self, tag: str) -> bool:
         """Return whether the task of a claim may start; if not, the job may be given back (see `Claims.may_start`)."""

@@ -5,12 +5,12 @@ free, and no job can come for it any more; only then another cohort is told of o
 than slots, whatever the servers do meanwhile. A cohort whose server does not answer keeps its slots.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
+from ..log_limit import limited_logger
 from ..rules.encoding import encode
 from ..rules.rows import number_of
 from ..rules.slot_moves import SeatAsSeen, giver, taker
@@ -18,7 +18,7 @@ from ..threads.repeating import Repeating
 from .membership import Membership
 from .shared_slots import SharedSlots
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Pause, s, after slots were taken from a cohort, until its server has confirmed that.
 _CONFIRMED_WITHIN_S = 0.05

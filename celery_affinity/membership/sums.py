@@ -6,7 +6,6 @@ worker meanwhile, and with it the number: then the page is dropped, since nobody
 server counts nothing twice, and may miss what a worker had not handed over when it was killed.
 """
 
-import logging
 import threading
 import time
 from collections import Counter
@@ -15,13 +14,14 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
+from ..log_limit import limited_logger
 from ..rules import metrics
 from ..rules.pace import Pace, averaged
 from ..rules.protocol import MOST_METRICS, MOST_TYPES
 from ..server.arguments import TypeSums
 from ..server.scheduler import Scheduler
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Factor by which a type's jobs take longer than before, or shorter, whose average is handed over at once.
 _HAS_CHANGED = 4

@@ -10,9 +10,12 @@ from heapq import merge
 from itertools import islice
 from typing import TypeVar
 
-from ..errors import CohortDownError, OptionError
+from ..errors import CohortDownError, OptionError, SettingError
 from ..rules.bounds import Bound
+from ..rules.cohorts import DEFAULT
 from ..rules.encoding import decode, encode
+from ..rules.stock_lists import StockLists
+from ..rules.unreadable import is_text
 from ..server.fleet import Asked, Row, WholeFleet
 from ..server.reader import Reader
 from . import claim_order, job_lists
@@ -27,6 +30,7 @@ from .keyed.in_use import Found
 from .metrics import Metrics, read_metrics
 from .scale import Scale, scale_of, scales
 from .status import Batches, Report, Status, WorkerStatus
+from .stock_messages import StockMessages
 
 R = TypeVar("R", bound=Row)
 S = TypeVar("S", bound=Status)
@@ -45,9 +49,36 @@ def named(its: Iterable[R], cohort: str) -> list[R]:
     return [replace(row, cohort=cohort) for row in its]
 
 
-def status(fleet: WholeFleet, bounds: Mapping[str, int | Bound] | None = None) -> Status:
-    """Return the state of all cohorts as one."""
-    return one_status(fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status()))
+def status(
+    fleet: WholeFleet, bounds: Mapping[str, int | Bound] | None = None, lists: StockLists | None = None
+) -> Status:
+    """Return the state of all cohorts as one. *lists*: where stock Celery's producers of the app put messages."""
+    found = one_status(fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status()))
+    return found if lists is None else with_unserved_lists(fleet, found, lists)
+
+
+def with_unserved_lists(fleet: WholeFleet, found: Status, lists: StockLists) -> Status:
+    """Return the status with the messages in stock Celery's lists that no live worker serves.
+
+    Those on the server of `default`, for its types.
+    """
+    if fleet.main.keys.cohort != DEFAULT:
+        return found
+    messages = _stock_messages(fleet, lists, [each.type for each in found.types])
+    unserved = messages.unserved({type_ for worker in found.workers for type_ in worker.types})
+    own = [each for each in unserved if _is_of_default(fleet, each.queue)]
+    return replace(found, unserved_lists=own, more_lists=not messages.are_all)
+
+
+def _is_of_default(fleet: WholeFleet, queue: str) -> bool:
+    try:
+        return fleet.cohort_of(queue) == DEFAULT
+    except SettingError:  # several cohorts match: calls are refused, and say so
+        return False
+
+
+def _stock_messages(fleet: WholeFleet, lists: StockLists, types: Iterable[str]) -> StockMessages:
+    return StockMessages(fleet.main.reader, lists, fleet.main.keys.of_kombu, types)
 
 
 def one_status(asked: Asked[S]) -> S | Status:
@@ -74,6 +105,7 @@ def one_status(asked: Asked[S]) -> S | Status:
         dropped=_sums(each.dropped for each in every),
         tenants=all_of(lambda each: each.tenants),
         down=dict(asked.down) or None,
+        requeued=sum(each.requeued for each in every),
     )
 
 
@@ -133,13 +165,21 @@ def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(found)
 
 
-def explain(fleet: WholeFleet, task_id: str) -> Explanation:
-    """Return the place of the newest job of a task, wherever it is. What is nowhere may be in a cohort that is down."""
+def explain(fleet: WholeFleet, task_id: str, lists: StockLists | None = None) -> Explanation:
+    """Return the place of the newest job of a task, wherever it is. What is nowhere may be in a cohort that is down.
+
+    *lists*: stock Celery's lists, where the message of a task that has no job is looked for.
+    """
     try:
         name = fleet.has_job(task_id)
     except CohortDownError as exc:
         return Explanation(task_id, "unknown", note=f"it is in no cohort that answers; {exc}")
     found = fleet.ask(name, lambda scheduler: explanation.explain(scheduler.reader, task_id))
+    if lists is not None and not found.source and is_text(task_id) and fleet.main.keys.cohort == DEFAULT:
+        is_served = served(fleet)
+        message = _stock_messages(fleet, lists, is_served).find(task_id, is_served)
+        if message is not None:
+            return explanation.in_a_list(task_id, message, lists)
     return replace(found, cohort=name) if fleet.is_split and found.source else found
 
 

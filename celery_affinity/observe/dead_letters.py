@@ -1,6 +1,5 @@
 """Read the dead letters: jobs that will not run again, with the reasons. `Scheduler` replays and drops them."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +9,7 @@ from ..clock import SECOND_US
 from ..rules import patterns
 from ..rules.marks import is_batch
 from ..rules.rows import number_of, text_of
+from ..rules.untrusted import is_number, loads, shape_of
 from ..server.fleet import Row
 from ..server.reader import Reader
 from .job_row import JobRow, read_jobs
@@ -128,9 +128,13 @@ def _headers(reader: Reader, job_id: str) -> dict[str, object]:
     except NoPermissionError:
         return {"arguments": "not for this user: it has no right to read messages"}
     try:
-        headers = json.loads(message)["headers"]
-        return {name: headers[name] for name in _SHOWN_HEADERS if headers.get(name) is not None}
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        headers = loads(message)["headers"]
+        return {
+            name: value if isinstance(value, str) or is_number(value) else shape_of(value)
+            for name in _SHOWN_HEADERS
+            if (value := headers.get(name)) is not None
+        }
+    except (ValueError, LookupError, TypeError, AttributeError):
         return {}  # the message is gone, or unreadable, which may have made the job a dead letter
 
 

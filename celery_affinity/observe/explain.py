@@ -10,12 +10,14 @@ from ..clock import SECOND_US
 from ..rules.protocol import SILENCE_COUNTS_US
 from ..rules.rows import number_of
 from ..rules.shared_settings import complete
+from ..rules.stock_lists import StockLists
 from ..server.reader import Reader
 from . import sentences
-from .job_row import read_jobs
+from .job_row import JobRow, read_jobs
 from .jobs import Job, settings_command, with_runs
 from .locality import Near, near
 from .preemption import Stop, Stopped, stopped_last, stops, why_none
+from .stock_messages import StockMessage
 from .waiting import Waiting
 from .why_it_waits import waiting_of
 
@@ -32,7 +34,7 @@ class Explanation(Job):
     hint of a job that waits. *stopped*: the last time that the job was stopped while it ran, for a tenant below its
     minimum. *stops*: of a running job, the order to stop it; of a pending job, the stops that are under way for its
     tenant and type. *why_no_stop*: why there are none, although its tenant is below its minimum and it has waited for
-    long enough.
+    long enough. *in_list*: the list of stock Celery that has the message of a task without a job.
     """
 
     since_s: float | None = None
@@ -42,6 +44,13 @@ class Explanation(Job):
     stops: list[Stop] = field(default_factory=list)
     near: Near | None = None
     why_no_stop: str | None = None
+    in_list: StockMessage | None = None
+
+
+def in_a_list(task_id: str, message: StockMessage, lists: StockLists) -> Explanation:
+    """Return where the message of a task without a job is, in a list of stock Celery, and why no worker takes it."""
+    note = sentences.in_a_list(message, is_scheduled=lists.schedules(message.queue), ingests=lists.ingests)
+    return Explanation(task_id, "unknown", task=message.task, note=note, in_list=message)
 
 
 def explain(reader: Reader, task_id: str) -> Explanation:
@@ -67,7 +76,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     settings = complete(reader.hash("settings"))
     if job.state == "scheduled":
         since_us = since_us if run.patient_us is not None else run.published_us or since_us
-        note = _missed_ticks(reader, now_us)
+        note = _missed_ticks(reader, now_us) or _pause_of(run, now_us)
     elif claim is not None:
         since_us = claim.since_us
     elif job.has_ended:
@@ -84,7 +93,7 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
     facts = {**vars(job), "note": note}
     ordered = stops(reader, run, now_us) if run.rules and run.state in ("pending", "claimed") else []
     is_due = waiting is not None and waiting.goes_first and not waiting.kept_back
-    is_due = is_due and now_us - run.enqueued_us >= int(settings["preemption_delay_us"])
+    is_due = is_due and now_us - run.lane.enqueued_us >= int(settings["preemption_delay_us"])
     return Explanation(
         **facts,
         since_s=since_us / SECOND_US,
@@ -95,6 +104,13 @@ def _explain_job(reader: Reader, ids: Sequence[str]) -> Explanation | None:
         stops=ordered,
         why_no_stop=why_none(reader) if is_due and not ordered else None,
     )
+
+
+def _pause_of(run: JobRow, now_us: int) -> str | None:
+    """Return when a scheduled job starts again that was requeued, or whose run was ended; None for any other job."""
+    if run.paused_until_us is None:
+        return None
+    return sentences.waits_out_a_pause(run.requeues, run.deliveries, (run.paused_until_us - now_us) / SECOND_US)
 
 
 def _missed_ticks(reader: Reader, now_us: int) -> str | None:

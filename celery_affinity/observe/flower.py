@@ -7,7 +7,6 @@ that Celery's `Task` names: of a merged call it is to show the run.
 
 import functools
 import inspect
-import logging
 import sys
 import threading
 from collections import Counter
@@ -16,11 +15,12 @@ from typing import Any
 
 from kombu import Connection
 
+from ..log_limit import limited_logger
 from .observer import FleetOn, Observer
 from .status import Status
 from .type_status import TypeStatus
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: A row of Flower's broker page.
 Row = dict[str, Any]

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kombu.utils.encoding import bytes_to_str
-from kombu.utils.json import loads
+from kombu.utils.json import object_hook
 
 from ..rules.heartbeats import is_late
 from ..rules.rows import text_of
 from ..rules.shared_settings import complete
+from ..rules.untrusted import loads
 from ..server.reader import Reader
 from .job_row import read_jobs
 
@@ -77,7 +77,7 @@ def _info(raw: bytes, arguments: Arguments, hostname: str) -> tuple[object, Json
     the others.
     """
     try:
-        message = loads(bytes_to_str(raw))
+        message = loads(raw, object_hook=object_hook)
         headers, properties = message["headers"], message["properties"]
         delivery = properties.get("delivery_info") or {}
         eta, id_, task = (headers.get(name) for name in ("eta", "id", "task"))

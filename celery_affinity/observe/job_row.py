@@ -17,13 +17,14 @@ _LONGEST_WHY = 300
 class JobRow:
     """The hash of one job. A missing text is "", a missing number 0; a field that may be None is None if missing.
 
-    *lane*: the lane where the job waits or would wait, with the job's enqueue time and type (encoded). *published_us*:
-    only of a job with an ETA, whose enqueue time is the ETA. *worker*: the id of the worker that holds the job.
-    *reason*: the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it; of any other
-    dead letter what its reason means. *rules*: as
-    the arrows read them. *into*: the id of the batch that it was merged into. *patient_us*: the time until which it
-    waits for more calls that merge, while it is scheduled; None once it waits for no more, and for the next tick alone.
-    *recurring*: name of the recurring call that made it.
+    *lane*: the lane where the job waits or would wait, with the job's type (encoded) and the time that orders the job
+    in the lane: the end of its last pause, else its enqueue time. *published_us*: only of a job with an ETA, whose
+    enqueue time is the ETA. *requeues*: number of requeues by its task. *paused_until_us*: the end of the pause after a
+    requeue or an aborted run, while the job is scheduled. *worker*: the id of the worker that holds the job. *reason*:
+    the reason of a dead letter. *why*: the exception that ended the job, if its worker sent it; of any other dead
+    letter what its reason means. *rules*: as the arrows read them. *into*: the id of the batch that it was merged into.
+    *patient_us*: the time until which it waits for more calls that merge, while it is scheduled; None once it waits for
+    no more, and for the next tick alone. *recurring*: name of the recurring call that made it.
     """
 
     job_id: str
@@ -31,7 +32,10 @@ class JobRow:
     task_id: str
     task: str
     lane: Lane
+    enqueued_us: int
     deliveries: int
+    requeues: int
+    paused_until_us: int | None
     published_us: int | None
     claimed_us: int
     fence: str
@@ -49,10 +53,6 @@ class JobRow:
     @property
     def type(self) -> str:
         return decode(self.lane.type)
-
-    @property
-    def enqueued_us(self) -> int:
-        return self.lane.enqueued_us
 
 
 def read_jobs(reader: Reader, ids: Sequence[str], fields: Sequence[str] = ()) -> list[JobRow]:
@@ -73,13 +73,17 @@ def read_jobs(reader: Reader, ids: Sequence[str], fields: Sequence[str] = ()) ->
 def parsed(job_id: str, raw: Mapping[str, bytes]) -> JobRow:
     """Return the row of a job from its hash, without the names of missing fields."""
     row = {name: text_of(value) for name, value in raw.items()}
+    enqueued_us, rank_us = number_of(row.get("enqueued")), _time_in(row, "rank")
     return JobRow(
         job_id=job_id,
         state=row.get("state", ""),
         task_id=decode(row.get("task", "")),
         task=row.get("name", ""),
-        lane=Lane(number_of(row.get("enqueued")), job_id, row.get("type", ""), row.get("lane", "")),
+        lane=Lane(rank_us or enqueued_us, job_id, row.get("type", ""), row.get("lane", "")),
+        enqueued_us=enqueued_us,
         deliveries=number_of(row.get("deliveries")),
+        requeues=number_of(row.get("requeues")),
+        paused_until_us=rank_us if row.get("state") == "scheduled" else None,
         published_us=_time_in(row, "published"),
         claimed_us=number_of(row.get("claimed")),
         fence=row.get("fence", ""),

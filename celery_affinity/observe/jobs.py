@@ -45,13 +45,14 @@ class Job(Row):
     *id*: the id of the task. *state*: one of `STATES`. *source*: "broker", or "backend" if only the result backend
     knows the job. Times are Unix times by the server's clock, None if unknown: *due_s* is the ETA, *claimed_s* the time
     of the last claim. *mode*: "queued" or "on_demand". *priority*: 0..10, 10 highest. *deliveries*: number of times
-    that the job came back: its worker died, or gave it back unacked. *worker*: name of the worker that holds, or held,
+    that the job came back: its worker died, or gave it back unacked. *requeues*: number of times that its task
+    requeued it. *worker*: name of the worker that holds, or held,
     the job. *reason*: for a dead job, one of `dead_reasons.REASONS`. *why*: for a failed or dead job, the type of the
     exception and the first 200 characters of its message. *keys*: those of a rate, and of exclusion. *hint*: what the
     job works with, for workers that hold it. *calls*: number of calls that share the run. *patient_until_s*: the time
-    until which a scheduled job waits for more calls to merge with. *recurring*: the name of the recurring call that
-    made the job. *other_jobs*: ids of jobs of the same task that
-    have not ended.
+    until which a scheduled job waits for more calls to merge with. *paused_until_s*: the end of the pause after which a
+    scheduled job starts again that was requeued, or whose run was ended. *recurring*: the name of the recurring call
+    that made the job. *other_jobs*: ids of jobs of the same task that have not ended.
     """
 
     id: str
@@ -63,6 +64,7 @@ class Job(Row):
     mode: str | None = None
     priority: int | None = None
     deliveries: int = 0
+    requeues: int = 0
     enqueued_s: float | None = None
     due_s: float | None = None
     claimed_s: float | None = None
@@ -76,6 +78,7 @@ class Job(Row):
     hint: str | None = None
     calls: int = 1
     patient_until_s: float | None = None
+    paused_until_s: float | None = None
     recurring: str | None = None
     other_jobs: list[str] = field(default_factory=list)
     note: str | None = None
@@ -192,6 +195,7 @@ def with_runs(
                     mode="on_demand" if run.lane.on_demand else "queued",
                     priority=read_priority(run.lane.priority),
                     deliveries=run.deliveries,
+                    requeues=run.requeues,
                     enqueued_s=seconds(row.published_us or row.enqueued_us),
                     due_s=None if row.published_us is None else seconds(row.enqueued_us),
                     claimed_s=seconds(run.claimed_us),
@@ -205,6 +209,7 @@ def with_runs(
                     hint=decode(hint_in(run.rules or "")) or None,
                     calls=number,
                     patient_until_s=seconds(run.patient_us) if run.state == "scheduled" else None,
+                    paused_until_s=seconds(run.paused_until_us),
                     recurring=row.recurring,
                     other_jobs=(others or {}).get(row.job_id, []),
                     note=claim.note if claim else None,

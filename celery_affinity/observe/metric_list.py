@@ -116,7 +116,7 @@ METRICS: tuple[Figure | Histogram, ...] = (
     ),
     Figure(
         f"{_PREFIX}scheduled_jobs",
-        "Jobs that wait for their ETA, or for more calls to merge with.",
+        "Jobs that wait for their ETA, for more calls to merge with, or for the end of a pause after a requeue.",
         (),
         lambda status: [((), status.scheduled)],
     ),

@@ -4,18 +4,18 @@ Both hand in the way to the fleet (`transport.reach.fleet_on`), which is in a ro
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 
 from kombu import Connection
 
+from ..log_limit import limited_logger
 from ..server.fleet import WholeFleet
 from .cohorts import metrics
 from .metrics import Metrics
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Returns all cohorts on a connection, which it opens; the second argument is the connection's transport.
 FleetOn = Callable[[Connection, object], WholeFleet]

@@ -18,19 +18,59 @@ if TYPE_CHECKING:
     from .keyed.waiting import KeyWait
     from .overdue_slots import OverdueJob
     from .reserves import Reserved
+    from .stock_messages import StockMessage
     from .type_rules import Pause, TypeLimit
 
 # -- a job that a worker has, or that is not due
 
 NOT_TOLD = "whether its worker has read it is not for this user: no right to inboxes"
 UNREAD = "in the worker's inbox, which it has not read yet"
-NOT_STARTED = "its worker has it and has not started it: a rate limit, or a full pool"
+NOT_STARTED = (
+    "its worker has it and has not started it: a rate limit, a full pool, or a buffer of its task (celery-batches)"
+)
 NO_TICKS = "no dispatcher ticks: start a worker, or `celery affinity dispatcher`"
 
 
 def merged(others: int, merge_key: str | None) -> str:
     """Return that a job is a run of merged calls, *others* beside its first."""
     return f"merged with {others} other call(s) of {merge_key!r}"
+
+
+def waits_out_a_pause(requeues: int, deliveries: int, left_s: float) -> str:
+    """Return when a job starts again whose task requeued it, or whose run was ended, and how often that happened."""
+    times = [
+        f"{what} {number} {'time' if number == 1 else 'times'}"
+        for what, number in (("requeued", requeues), ("came back unfinished", deliveries))
+        if number
+    ]
+    return f"{', '.join(times) or 'came back'}, starts again in {max(0.0, left_s):,.0f} s"
+
+
+# -- a message in a list of stock Celery
+
+
+def in_a_list(message: "StockMessage", *, is_scheduled: bool, ingests: bool) -> str:
+    """Return why a message is in its list, and what to do. *ingests*: setting ``affinity_ingest``."""
+    where = f"its message is in stock Celery's list {message.list!r}: its producer does not have this transport"
+    if not is_scheduled:
+        return f"{where}, or left queue {message.queue!r} to kombu (affinity_queues), whose rules apply"
+    if not message.is_served:
+        return (
+            f"{where}, so `affinity=` had no effect, and no live worker of this fleet serves queue {message.queue!r}. "
+            f"{to_serve(message.queue)}"
+        )
+    if not ingests:
+        return f"{where}, and workers leave such messages to stock workers (affinity_ingest = False)"
+    return f"{where}. A worker takes it over within seconds; if it stays there, the workers' log says why"
+
+
+def to_serve(queue: str) -> str:
+    """Return what to do about messages in the list of a queue that nobody serves."""
+    return (
+        'Set broker_transport = "celery_affinity:Transport" in the producer, for its next calls. Workers take over '
+        f"the messages in the list once one of them serves the queue: -Q {queue}, or `celery -A ... control "
+        f"add_consumer {queue}`"
+    )
 
 
 # -- a dead letter
@@ -44,7 +84,7 @@ def why_dead(reason: str, deliveries: int) -> str | None:
 
 # -- slots
 
-LIMITED_IN_WORKERS = "a rate limit: enough jobs wait for it in the workers that serve the type"
+LIMITED_IN_WORKERS = "a rate limit, or a full buffer (celery-batches): enough jobs wait in the workers of the type"
 
 
 def unserved(type_: str) -> str:

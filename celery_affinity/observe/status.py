@@ -9,6 +9,7 @@ from ..rules.bounds import Bound, bound_of
 from ..rules.encoding import decode, encode, unmarked
 from ..rules.protocol import BATCH_SIZE, DROPPED_OF, REFUSED_OF
 from ..rules.rows import number_of, text_of
+from ..rules.shared_settings import complete
 from ..server.fleet import Row
 from ..server.reader import Reader, as_text
 from .job_row import read_jobs
@@ -17,6 +18,7 @@ from .keyed.tenants import TenantStatus, tenants
 from .pace import ComparedPace, paces
 from .recurring import stale_s
 from .reserves import reserved
+from .stock_messages import StockQueue
 from .trend import trends
 from .type_rules import Pause, limits_of, pauses
 from .type_status import TypeStatus, corrected, type_status, with_limit, with_pauses
@@ -24,17 +26,20 @@ from .type_status import TypeStatus, corrected, type_status, with_limit, with_pa
 #: Largest number of claims whose types are read one by one: the cost of an observer must not grow with the fleet.
 MOST_CLAIMS_READ = 1000
 
+#: Largest number of scheduled jobs, those that are due next, of which a report counts those after a requeue.
+MOST_REQUEUED = 200
+
 
 @dataclass(frozen=True)
 class WorkerStatus(Row):
     """A live worker.
 
     *last_heartbeat_s*: time since the last heartbeat. *withdrawn*: types that the worker refuses for the moment: too
-    many of their jobs wait there for a rate limit, or it works over HTTP, and one waits for Celery's workers.
-    *stalled*: the event loop stands still. *lent*: slots held by rate-limited jobs and usable by other jobs; *free*
-    includes them. *held*: jobs that the worker holds. *pace*: how long its recent jobs take beside those of the same
-    type on other workers; None if it has ended too few jobs, or no other worker of its types has ended enough.
-    *priority*: its place among equally specialised workers.
+    many of their jobs wait there for a rate limit or in buffers, or it works over HTTP, and one waits for Celery's
+    workers. *stalled*: the event loop stands still. *lent*: slots that other jobs may use although rate-limited or
+    buffered jobs are claimed for them; *free* includes them. *held*: jobs that the worker holds. *pace*: how long its
+    recent jobs take beside those of the same type on other workers; None if it has ended too few jobs, or no other
+    worker of its types has ended enough. *priority*: its place among equally specialised workers.
     """
 
     name: str
@@ -76,13 +81,16 @@ class Batches:
 class Status:
     """The fleet at a glance.
 
-    *scheduled*: number of jobs that wait for their ETA, or for more calls; *dead*: number of dead letters kept.
-    *counters*: numbers since the cohort's first day, of jobs published for a type without a live worker ("unserved"),
-    and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait. *stale_s*: age, s,
+    *scheduled*: number of jobs that wait for their ETA, for more calls, or for the end of a pause; *requeued*: those
+    that wait for the end of a pause after a requeue or an ended run, `MOST_REQUEUED` at most; *dead*: number of dead
+    letters kept. *counters*: numbers since the cohort's first day, of jobs published for a type without a live worker
+    ("unserved"), and of dead letters by reason. *waiting_keys*: number of keys for which jobs wait. *stale_s*: age, s,
     of the last match of a recurring call, of the call for which that is longest ago; None without a match. *batches*:
     runs of merged calls since the cohort's first day. *refused*, *dropped*: by type, the jobs that were refused, or
     dropped, because the type was full (``affinity_max_pending``). *tenants*: those with a quota of their own, and those
-    with the most waiting jobs. *down*: why cohorts are not part of this, by name; None if all are.
+    with the most waiting jobs. *unserved_lists*: messages of producers without this transport, in lists that no live
+    worker serves; *more_lists*: whether there are more queues than those whose lists were looked at. *down*: why
+    cohorts are not part of this, by name; None if all are.
     """
 
     types: list[TypeStatus]
@@ -97,12 +105,22 @@ class Status:
     refused: dict[str, int] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     tenants: list[TenantStatus] = field(default_factory=list)
+    unserved_lists: list[StockQueue] = field(default_factory=list)
+    more_lists: bool = False
     down: dict[str, str] | None = None
+    requeued: int = 0
 
 
 def _with_trends(reader: Reader, types: list[TypeStatus], now_us: int) -> list[TypeStatus]:
     found = trends(reader, {each.type: each.pending for each in types}, now_us)
     return [replace(each, trend=found.get(each.type)) for each in types]
+
+
+def _requeued(reader: Reader, now_us: int) -> int:
+    """Return how many jobs wait for the end of a pause, of those that are due within the longest pause."""
+    longest_us = int(complete(reader.hash("settings"))["requeue_delay_max_us"])
+    ids = reader.ask_one("zrangebyscore", reader.key("scheduled"), "-inf", now_us + longest_us, 0, MOST_REQUEUED)
+    return sum(row.paused_until_us is not None for row in read_jobs(reader, list(map(text_of, ids)), ("state", "rank")))
 
 
 class Report:
@@ -140,6 +158,7 @@ class Report:
             refused,
             dropped,
             tenants(read, now_us),
+            requeued=_requeued(read, now_us) if scheduled else 0,
         )
 
     def _types(

@@ -56,7 +56,10 @@ def meta(app: Celery, id: str) -> Mapping[str, Any] | str:
 
 def said(result: object) -> str:
     """Return an exception, or what a backend has instead of one, as type and message."""
-    return f"{type(result).__name__}: {result}" if isinstance(result, BaseException) else str(result)
+    try:
+        return f"{type(result).__name__}: {result}" if isinstance(result, BaseException) else str(result)
+    except Exception as exc:  # any: the text of an exception, or of its arguments at any depth, is foreign code
+        return f"{type(result).__name__}, whose text cannot be shown: {type(exc).__name__}"
 
 
 def _moment(value: object) -> float | None:

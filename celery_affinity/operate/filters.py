@@ -5,15 +5,17 @@ from typing import Any
 
 from celery import Celery
 
+from ..client.bodies import decoded
 from ..client.envelope import read
-from ..client.revokes import decoded
 from ..client.stated_rules import arguments_in
 from ..clock import SECOND_US
 from ..errors import OptionError, refuse
 from ..observe.job_filter import Filter
 from ..rules.keyed.template import Arguments, OfCall, TemplateField, parsed, taken_by
+from ..rules.numbers import SECONDS_OR_0
 from ..rules.patterns import matches
 from ..rules.unreadable import is_text
+from ..rules.untrusted import is_too_deep
 from ..server.reader import Reader
 
 _OF_CALL = OfCall()
@@ -63,15 +65,16 @@ class Filters:
 
 
 def _age(name: str, given_s: float | None) -> float | None:
-    if given_s is not None and not 0 <= given_s < 1e12:
-        raise refuse(name, "a number of seconds, 0 or more", given_s)
+    accepted = None if given_s is None else SECONDS_OR_0(given_s)
+    if accepted is not None:
+        raise refuse(name, accepted, given_s)
     return given_s
 
 
 class Argument:
     """Whether a message has an argument: *said* is its name and value. Raises OptionError for what is neither.
 
-    A message whose arguments cannot be read, because they are not JSON or are compressed, has none.
+    A message whose arguments cannot be read, because they are not JSON or are very large, has none.
     """
 
     def __init__(self, app: Celery, said: str) -> None:
@@ -89,7 +92,7 @@ class Argument:
             value = self._arguments(task_name).value(self._field, args, kwargs)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False
-        return matches(self._value, str(value))
+        return not is_too_deep(value) and matches(self._value, str(value))
 
     def _arguments(self, task_name: str) -> Arguments:
         task: Any = self._app.tasks.get(task_name)

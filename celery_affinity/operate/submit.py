@@ -6,7 +6,6 @@ Celery, but by the scheduler itself, which knows a repeated call.
 
 import hashlib
 import json
-import math
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -28,15 +27,13 @@ from ..rules import type_name
 from ..rules.call_options import OPTIONS, is_short_text
 from ..rules.made_ids import made_id, made_task_id
 from ..rules.new_job import NewJob
+from ..rules.numbers import SECONDS_OR_0
 from ..rules.type_name import is_type
 from ..server import idempotency
 from ..server.fleet import WholeFleet
 from ..server.idempotency import Made
 from ..server.scheduler import Scheduler
 from .jobs import Reach
-
-#: Longest time, s, until a call is due, or expires: ten years.
-_LONGEST_S = 3_650 * 86_400
 
 #: Number of characters of the longest Idempotency-Key.
 LONGEST_NAME = 255
@@ -176,9 +173,7 @@ def _check_scheduled(app: Celery, task: Any, request: Submission, options: Mappi
 
 
 def _seconds(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return math.isfinite(value) and 0 <= value <= _LONGEST_S
+    return SECONDS_OR_0(value) is None
 
 
 def _moment(value: object) -> bool:
@@ -192,7 +187,7 @@ def _either(*tests: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: any(test(value) for test in tests)
 
 
-_TIME = "a number of seconds, 0 or more"
+_TIME = str(SECONDS_OR_0(None))
 _ISO = "a time as ISO 8601 has it"
 
 #: Options that a request may have: what each accepts, in words, and a test of that. Those of ours are in

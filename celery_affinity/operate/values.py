@@ -16,11 +16,15 @@ from ..client.of_app import settings_of
 from ..observe.dead_letters import headers_of
 from ..observe.jobs import Job
 from ..rules.settings import PREFIX, SHOWN_TO
+from ..rules.untrusted import MOST_NESTED, is_too_deep
 from ..server.reader import Reader
 from . import backend
 
 #: Largest number of characters of a result, as JSON, and of a traceback.
 _LONGEST_RESULT, _LONGEST_TRACEBACK = 1_000_000, 100_000
+
+#: Maximum number of characters shown of a result that is nested too deeply.
+_LONGEST_DEEP = 1_000
 
 #: Largest number of characters of arguments from a result backend: as many as Celery's ``argsrepr`` has.
 _LONGEST_ARGUMENTS = 1024
@@ -91,7 +95,10 @@ def _of_backend(meta: Mapping[str, Any], name: str) -> str | None:
 
 
 def _as_json(value: object) -> tuple[object, str | None]:
-    """Return *value* as JSON has it, and why it is not shown."""
+    """Return *value* as JSON has it, and why it is not shown, or only as a text."""
+    if is_too_deep(value):  # what writes JSON, and the report around it, calls itself for each level
+        text = saferepr(value, maxlen=_LONGEST_DEEP)
+        return text, f"the result is nested more than {MOST_NESTED} levels deep: its beginning is shown as a text"
     try:
         text = json.dumps(value, allow_nan=False)
         found: object = json.loads(text)

@@ -10,6 +10,7 @@ from ..observe.job_row import JobRow, parsed
 from ..rules.encoding import encode
 from ..rules.protocol import LONGEST_ID
 from ..rules.rows import number_of, text_of
+from ..rules.untrusted import shape_of
 from ..server.arguments import ClaimReport
 from ..server.reader import Reader
 from ..server.received import drop
@@ -25,7 +26,7 @@ _MOST_SIGNS = 100
 #: Field of a job's row -> whether `JobRow` has it, too.
 _FIELDS = (
     *("state", "worker", "fence", "type", "task", "name", "acked", "started", "claimed", "enqueued", "lane"),
-    *("deliveries", "rules", "expires", "stamps", "primary", "moved"),
+    *("deliveries", "requeues", "rules", "expires", "stamps", "primary", "moved"),
 )
 
 
@@ -131,7 +132,8 @@ def _again(reader: Reader, numbers: Sequence[tuple[str, str]]) -> list[Claim]:
         if row.state == "claimed" and its.number in numbers:
             urgency = (row.lane.on_demand, row.lane.priority) if its.is_moved else None
             message = its.message(reader)
-            claim = Claim(*its.number, row.type, row.deliveries, row.enqueued_us, message, its.expires_us, urgency)
+            facts = (*its.number, row.type, row.deliveries, row.enqueued_us)
+            claim = Claim(*facts, message, its.expires_us, urgency, requeues=row.requeues)
             found.append(claim)
     return found
 
@@ -168,10 +170,15 @@ def revoked(reader: Reader, jobs: Sequence[RemoteClaim]) -> set[str]:
 
 
 def message_in(raw: bytes) -> Message:
-    """Return a message. Raises ValueError for a text that is none."""
+    """Return a message, whose task and id are texts. Raises ValueError for a text that is no such message."""
     try:
         message = read_message(raw)
-        message["headers"]["task"], message["headers"]["id"], message["properties"], message["body"]
-    except (TypeError, AttributeError, KeyError) as exc:
-        raise ValueError(f"its message cannot be read: {type(exc).__name__}: {exc}") from exc
+    except ValueError as exc:
+        raise ValueError(f"its message cannot be read: {exc}") from exc
+    headers = message.get("headers")
+    if not headers or not isinstance(message.get("properties"), dict) or "body" not in message:
+        raise ValueError("its message cannot be read: it must have headers, properties and a body")
+    for name in ("task", "id"):
+        if not isinstance(headers.get(name), str):
+            raise ValueError(f"its header {name} must be a text, got: {shape_of(headers.get(name))}")
     return message

@@ -1,17 +1,17 @@
 """The metrics of a job of a worker over HTTP: its wait, and its time in the slot, counted at its end."""
 
-import logging
 from collections import Counter
 
 from redis.exceptions import RedisError
 
+from ..log_limit import limited_logger
 from ..rules import metrics
 from ..server.arguments import TypeSums
 from ..server.scheduler import Scheduler
 from .claims import RemoteClaim
 from .incarnation import Incarnation
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 def count(scheduler: Scheduler, worker: Incarnation, its: RemoteClaim, state: str) -> None:

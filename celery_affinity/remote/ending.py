@@ -4,7 +4,6 @@ An end has three steps: callers are told (`telling`), Redis notes that they were
 is repeated goes on where the last one stopped. All of this runs foreign code, and may hang.
 """
 
-import logging
 from dataclasses import dataclass
 
 from celery import Celery, states
@@ -12,6 +11,7 @@ from celery import Celery, states
 from ..callers.chord_parts import ChordIsClaimedError
 from ..callers.failure import words
 from ..callers.sharing import DOWN
+from ..log_limit import limited_logger
 from ..rules.ahead import NOTHING
 from ..rules.protocol import PREEMPTED
 from ..server.arguments import End
@@ -23,7 +23,7 @@ from .incarnation import Incarnation, find, unknown
 from .outcome import Note, Outcome
 from .telling import tell, tell_unrun
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class NotAcceptedError(Exception):

@@ -2,23 +2,23 @@
 other that this cannot be done with is a dead letter. So none is lost.
 """
 
-import base64
-import json
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from celery import Celery
 
-from ..callers.failure import MOST
+from ..callers.failure import MOST, printable
+from ..client.bodies import MOST_CHARACTERS, raw_body
 from ..client.first_try import rules_in
 from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY, Message
 from ..clock import SECOND_US
+from ..log_limit import limited_logger
 from ..rules.ahead import NOTHING
 from ..rules.keyed.key_rules import key_in, tenant_in
 from ..rules.marks import is_batch, merges
+from ..rules.untrusted import loads, shape_of, strict_json, text, whole
 from ..server.arguments import End
 from ..server.replies import Claim
 from ..server.scheduler import Scheduler
@@ -26,7 +26,7 @@ from . import left_to_celery
 from .claims import message_in
 from .incarnation import Incarnation
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: The number of a call of `release` that is never repeated as one.
 ONCE = 1
@@ -49,6 +49,7 @@ class HandedOut:
     args: list[Any]
     kwargs: dict[str, Any]
     deliveries: int
+    requeues: int
     retries: int
     waited_s: float
     expires_in_s: float | None
@@ -58,7 +59,7 @@ class HandedOut:
 
 
 class ForCeleryError(ValueError):
-    """A job is for Celery's workers: its body is no JSON, or its merging runs a function in Python."""
+    """A job is for Celery's workers: its arguments have no strict JSON, or its merging runs a function in Python."""
 
 
 def hand_out(scheduler: Scheduler, app: Celery, worker: Incarnation, claims: Sequence[Claim]) -> list[HandedOut]:
@@ -71,10 +72,11 @@ def hand_out(scheduler: Scheduler, app: Celery, worker: Incarnation, claims: Seq
         try:
             jobs.append(_job(scheduler, app, claim, now_us))
         except ValueError as exc:
-            if isinstance(exc, ForCeleryError) and left_to_celery.leave(scheduler, app, worker, claim, str(exc)):
-                logger.warning("Job %s is for Celery's workers, and stays pending for them: %s", claim.job_id, exc)
+            why = printable(str(exc))
+            if isinstance(exc, ForCeleryError) and left_to_celery.leave(scheduler, app, worker, claim, why):
+                logger.warning("Job %s is for Celery's workers, and stays pending for them: %s", claim.job_id, why)
             else:
-                bury(scheduler, worker.id, claim.job_id, claim.fence, str(exc))
+                bury(scheduler, worker.id, claim.job_id, claim.fence, why)
     return jobs
 
 
@@ -90,9 +92,16 @@ def _job(scheduler: Scheduler, app: Celery, claim: Claim, now_us: int) -> Handed
     headers, properties = message["headers"], message["properties"]
     task = app.tasks.get(headers["task"])
     if task is None:
-        raise ValueError(f"NotRegistered: {str(headers['task'])[:100]}: the app of the web process lacks the task")
+        raise ValueError(f"NotRegistered: {headers['task'][:100]}: the app of the web process lacks the task")
+    retries = whole(headers.get("retries") or 0)
+    if retries is None:
+        raise ValueError(f"its header retries must be a whole number, got: {shape_of(headers['retries'])}")
     last = _call_that_counts(scheduler, app, claim)
     args, kwargs = _arguments(last or message)
+    try:
+        strict_json([headers["id"], args, kwargs])
+    except ValueError as exc:
+        raise ForCeleryError(f"its id and arguments must have a form in JSON (RFC 8259): {exc}") from exc
     rules = rules_in(properties.get(PROPERTY))
     return HandedOut(
         claim.job_id,
@@ -103,7 +112,8 @@ def _job(scheduler: Scheduler, app: Celery, claim: Claim, now_us: int) -> Handed
         args,
         kwargs,
         claim.deliveries,
-        headers.get("retries") or 0,
+        claim.requeues,
+        retries,
         max(0, now_us - claim.enqueued_us) / SECOND_US,
         None if claim.expires_us is None else max(0, claim.expires_us - now_us) / SECOND_US,
         bool(task.acks_late),
@@ -147,20 +157,18 @@ def _arguments(message: Message) -> tuple[list[Any], dict[str, Any]]:
 
     Raises ValueError for JSON that is not as Celery writes it.
     """
-    kind, encoding = message.get("content-type"), str(message.get("content-encoding")).lower()
+    kind, encoding = text(message.get("content-type")), (text(message.get("content-encoding")) or "").lower()
     if (
         kind != "application/json"
         or encoding not in ("utf-8", "utf8", "us-ascii")
         or "compression" in message["headers"]
     ):
-        compression = message["headers"].get("compression")
+        compression = text(message["headers"].get("compression"))
         its = f"{kind}, {encoding}" + (f", {compression}" if compression else "")
         raise ForCeleryError(f"its body must be JSON (application/json in utf-8, not compressed), got: {its}")
-    body = message["body"]
     try:
-        if message["properties"].get("body_encoding") == "base64":
-            body = base64.b64decode(body).decode()
-        args, kwargs, _ = json.loads(body)
+        # Its callbacks, which stay here, may be nested deeper than arguments.
+        args, kwargs, _ = loads(raw_body(message, MOST_CHARACTERS), most_nested=None)
     except (ValueError, TypeError) as exc:
         raise ValueError(f"its body must be JSON of the second protocol: {type(exc).__name__}: {exc}") from exc
     if not (isinstance(args, list) and isinstance(kwargs, dict)):

@@ -5,7 +5,6 @@ wait ends the BRPOP by a nudge, so that the next one has their inbox, too.
 """
 
 import asyncio
-import logging
 import threading
 import time
 import uuid
@@ -14,11 +13,12 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import RedisError
 
+from ..log_limit import limited_logger
 from ..rules.rows import text_of
 from ..server.scheduler import Scheduler
 from .incarnation import unknown
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Workers whose inboxes one thread reads, at most, and threads, at most.
 _MOST_OF_ONE, _MOST_THREADS = 50, 40

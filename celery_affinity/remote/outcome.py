@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from celery.utils.serialization import create_exception_cls
 
 from ..callers.failure import words
+from ..membership.held import REQUEUED
 from ..rules.protocol import PREEMPTED
 from ..rules.rows import text_of
 from ..server.scheduler import Scheduler
@@ -37,8 +38,8 @@ class ErrorSaid:
 class Outcome:
     """An end. *state*: one of `STATES`. *requeue*: a failure of which no caller hears: the job runs again.
 
-    A failure that is requeued counts as a delivery. A job that is returned, since it was not begun, counts none; nor
-    does one that was stopped because the server asked for that.
+    A failure that is requeued counts as a requeue, and a pause comes before the next run. A job that is returned, since
+    it was not begun, counts none; nor does one that was stopped because the server asked for that.
     """
 
     state: str
@@ -57,7 +58,7 @@ class Outcome:
     @property
     def in_words(self) -> str:
         """The outcome as the release takes it."""
-        how = {"done": "acked", "failed": "unsettled" if self.requeue else "failed"}.get(self.state, self.state)
+        how = {"done": "acked", "failed": REQUEUED if self.requeue else "failed"}.get(self.state, self.state)
         return f"{how} {words(self.error.exception)}" if self.error else how
 
     @property

@@ -35,7 +35,7 @@ def tell(
     row = its.row
     teller = Teller(app, hostname, lambda: None)
     batch = Batch(row.job_id, row.task, row.fence, row.task_id)
-    has_run = row.deliveries > 0  # elsewhere: who ran it may have told some of this
+    has_run = row.deliveries > 0 or row.requeues > 0  # elsewhere: who ran it may have told some of this
     caller = Caller(its.primary or row.job_id, row.task_id, row.enqueued_us, its.message(scheduler.reader))
     end = _end_of(outcome)
     if has_run:

@@ -12,6 +12,7 @@ from .merging import Merge, as_merge, merge_in_settings
 from .protocol import MAX_PRIORITY
 from .spelling import closest
 from .type_name import ACCEPTED, is_type
+from .untrusted import clamped
 from .word import Word
 
 
@@ -22,19 +23,32 @@ def check_type(value: object) -> str:
     return value
 
 
-def check_priority(value: object) -> int:
-    """Return *value* as a priority, else raise OptionError.
+#: A whole number beyond it counts as this number.
+_LARGEST = 2**62
+
+
+def whole_priority(value: object) -> int:
+    """Return *value* as a whole number, which `in_range` makes a priority. Raises OptionError for anything else.
 
     As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
     """
-    try:
-        priority = int(value)  # type: ignore[call-overload]
-        is_whole = isinstance(value, str) or priority == value
-    except (TypeError, ValueError, OverflowError):
-        priority, is_whole = -1, False
-    if not is_whole or not 0 <= priority <= MAX_PRIORITY:
+    number = clamped(value, -_LARGEST, _LARGEST, _LARGEST + 1)
+    if number > _LARGEST or not (isinstance(value, str) or number == value or abs(number) == _LARGEST):
         raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
-    return int(priority)
+    return number
+
+
+def in_range(priority: int) -> int:
+    """Return the nearest priority to a whole number: kombu clamps priorities as well, and refuses none."""
+    return max(0, min(priority, MAX_PRIORITY))
+
+
+def check_priority(value: object) -> int:
+    """Return *value* as a priority. Raises OptionError for anything else, also for a number out of range."""
+    priority = whole_priority(value)
+    if in_range(priority) != priority:
+        raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
+    return priority
 
 
 def check_on_demand(value: object) -> bool:
@@ -64,7 +78,8 @@ class Affinity(Named):
     """The needs of a task: a *type* of worker, and an urgency.
 
     *type*: the name of a Celery queue; None keeps the queue to which the task is routed. *priority*: 0..10, 10 is the
-    highest (0 with ``affinity_priority_order = "lower-first"``); None keeps the task's own priority. *on_demand*:
+    highest (0 with ``affinity_priority_order = "lower-first"``); a number outside of this range counts as the nearest
+    one, with a warning; None keeps the task's own priority. *on_demand*:
     whether a user waits for the answer; None leaves the choice to the caller. *exclusive*: a limited number of jobs
     with the same key run at a time; a text is the key or its template (`Exclusive`). *rate*: jobs with the same key
     start at a limited rate (`Rate`). A job with both starts when its rate lets it, and then its exclusive key.
@@ -78,7 +93,7 @@ class Affinity(Named):
     """
 
     type: str | None = field(default=None, metadata={"check": check_type})
-    priority: int | None = field(default=None, metadata={"check": check_priority})
+    priority: int | None = field(default=None, metadata={"check": whole_priority})
     on_demand: bool | None = field(default=None, metadata={"check": check_on_demand, "is_attribute": True})
     exclusive: Exclusive | str | None = None
     rate: Rate | None = None

@@ -7,11 +7,10 @@ setting sends nothing, and its calls count for no bound.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import SettingError
+from ..errors import SettingError, printed
 from . import patterns
 from .encoding import encode
-from .numbers import is_whole
-from .protocol import LONGEST_NUMBER
+from .numbers import COUNT
 
 REFUSE, DROP_OLDEST, DROP_NEWEST = "refuse", "drop-oldest", "drop-newest"
 
@@ -37,10 +36,10 @@ class Bound:
 
     def __post_init__(self) -> None:
         if not _is_most(self.most):
-            raise SettingError(f"most of a Bound must be a whole number, 1 or more, got: {self.most!r}")
+            raise SettingError(f"most of a Bound must be {COUNT(None)}, got: {printed(self.most)}")
         if self.full not in _FULL:
             accepted = " or ".join(map(repr, _FULL))
-            raise SettingError(f"full of a Bound must be {accepted}, got: {self.full!r}")
+            raise SettingError(f"full of a Bound must be {accepted}, got: {printed(self.full)}")
 
     @property
     def refuses(self) -> bool:
@@ -48,7 +47,7 @@ class Bound:
 
 
 def _is_most(value: object) -> bool:
-    return is_whole(value) and 0 < value < 10**LONGEST_NUMBER
+    return COUNT(value) is None
 
 
 def check(value: object) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from . import type_name
-from .affinity import as_affinity, check_on_demand, check_preemptible, check_priority
+from .affinity import as_affinity, check_on_demand, check_preemptible, in_range, whole_priority
 from .keyed.key_rules import Exclusive, Rate, TenantKey, rule_of_call
 from .locality import Locality
 from .merging import merge_key
@@ -109,8 +109,8 @@ OPTIONS: dict[str, Option] = {
     "priority": Option(
         "priority",
         "The rank among the jobs of a mode: 10 goes first, unless `affinity_priority_order` reverses that.",
-        "a whole number from 0 to 10",
-        check_priority,
+        "a whole number from 0 to 10; one outside of this range counts as the nearest one, with a warning",
+        whole_priority,
         (
             ("call", "affinity"),
             ("route", "affinity"),
@@ -124,8 +124,8 @@ OPTIONS: dict[str, Option] = {
         field="priority",
         shown="priority",
         is_celerys=True,
-        in_json=lambda value: type(value) is int,
-        accepted_in_json="a whole number",
+        in_json=lambda value: type(value) is int and in_range(value) == value,
+        accepted_in_json="a whole number from 0 to 10",
     ),
     "on_demand": Option(
         "mode",

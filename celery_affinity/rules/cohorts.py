@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..errors import SettingError
+from ..errors import SettingError, printed
 from . import passwords, patterns
 
 #: The cohort of all types that no pattern matches. It is on the server of ``broker_url``.
@@ -41,7 +41,7 @@ class Cohort:
         good = isinstance(self.types, list | tuple) and self.types
         if not good or not all(each and patterns.is_pattern(each) for each in self.types):
             raise SettingError(
-                f"types of a Cohort must be a list of patterns of types, such as ['gpu*'], got: {self.types!r}"
+                f"types of a Cohort must be a list of patterns of types, such as ['gpu*'], got: {printed(self.types)}"
             )
         if self.url is not None and not (isinstance(self.url, str) and "://" in self.url):
             raise SettingError("url of a Cohort must be a broker's URL, such as redis://other:6379/0, or None")
@@ -58,7 +58,7 @@ def as_cohort(value: object) -> Cohort:
     if isinstance(value, Cohort):
         return value
     if not isinstance(value, Mapping) or not {"types"} <= {*value} <= {"types", "url"}:
-        raise SettingError(f"{SETTING} must be {ACCEPTED}, got: {passwords.masked(repr(value))}")
+        raise SettingError(f"{SETTING} must be {ACCEPTED}, got: {printed(value, passwords.masked)}")
     return Cohort(**value)
 
 

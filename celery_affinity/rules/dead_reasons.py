@@ -28,9 +28,15 @@ REASONS: dict[str, Reason] = {
         is_run=True,
     ),
     "max_deliveries": Reason(
-        "the job was delivered `affinity_max_deliveries` times: each time its worker died, or gave the job back "
-        "without an ack",
-        "its workers died, or gave it back, {deliveries} times (affinity_max_deliveries)",
+        "the job was delivered `affinity_max_deliveries` times: each time its worker or its pool process died, or a "
+        "hard time limit ended its run without an ack",
+        "its runs ended without an ack {deliveries} times: its worker or its pool process died, or a hard time limit "
+        "ended the run (affinity_max_deliveries)",
+        is_announced=True,
+    ),
+    "max_requeues": Reason(
+        "the task requeued the job (`Reject(requeue=True)`) more often than `affinity_max_requeues` allows",
+        "its task requeued it more often than affinity_max_requeues allows",
         is_announced=True,
     ),
     "lost": Reason(

@@ -1,4 +1,7 @@
-"""Slots that a worker lends while jobs wait there for a rate limit, and the types of which it takes no more jobs."""
+"""Slots that a worker lends while jobs wait there, and the types of which it takes no more jobs meanwhile.
+
+Jobs wait for a rate limit, or in the buffer of a task's own strategy.
+"""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
@@ -12,6 +15,18 @@ class Lending(NamedTuple):
 
 
 NOTHING_LENT = Lending(0, frozenset())
+
+#: Number of jobs in buffers after which a worker takes no more of their types, unless Celery's prefetch is higher.
+MOST_BUFFERED = 1_000
+
+
+def most_buffered(prefetch_multiplier: int, slots: int) -> int:
+    """Return the number of jobs that a worker holds in the buffers of its tasks' strategies.
+
+    On a stock transport this is the prefetch count: concurrency by ``worker_prefetch_multiplier``. Here that setting
+    can only raise the number. 0, which means no limit there, does not: one buffer would take the jobs of a fleet.
+    """
+    return max(MOST_BUFFERED, prefetch_multiplier * slots)
 
 
 def lending(waiting: Mapping[str, int], types: Collection[str], slots: int) -> Lending:

@@ -11,11 +11,11 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from ..clock import SECOND_US
-from ..errors import OptionError, refuse
+from ..errors import OptionError, printed, refuse
 from .encoding import decode
 from .keyed.spelled import KeyFunction, Named, check_template, encoded_key
-from .numbers import is_whole
-from .protocol import LONGEST_NUMBER, USUAL_MOST, USUAL_MOST_BYTES
+from .numbers import COUNT, number, whole
+from .protocol import USUAL_MOST, USUAL_MOST_BYTES
 from .rule_texts import merge_in
 
 #: The dotted name of a function, as ``proj.plans.union`` or ``proj.plans:union``.
@@ -29,6 +29,11 @@ _LONGEST_S = 8_640_000
 
 #: How many times as long as for one call a run waits for all of them, if the task does not say.
 _TIMES = 5
+
+_TIME = number("a number of seconds, 0 or more", lambda value: value >= 0, _LONGEST_S)
+
+#: The calls of one run.
+_MOST = whole("a whole number, 2 or more", lambda value: value >= 2)
 
 _WAYS = 'one of keep="first", "last", "all", or fold='
 
@@ -98,22 +103,23 @@ class Merge(Named):
         for name, value in self.functions:
             if not callable(value) and not (isinstance(value, str) and _DOTTED.fullmatch(value)):
                 raise refuse(f"{name} of merge", "a function, or the dotted name of one", value)
-        for name, least in (("most", 2), ("most_bytes", 1)):
+        for name, check in (("most", _MOST), ("most_bytes", COUNT)):
             value = getattr(self, name)
-            if not is_whole(value) or not least <= value < 10**LONGEST_NUMBER:
-                raise refuse(f"{name} of merge", f"a whole number, {least} or more", value)
+            if (accepted := check(value)) is not None:
+                raise refuse(f"{name} of merge", accepted, value)
         self._check_patience()
 
     def _check_patience(self) -> None:
-        if not _is_time(self.wait):
-            raise refuse("wait of merge", f"a number of seconds, 0 to {_LONGEST_S:,}", self.wait)
+        if (accepted := _TIME(self.wait)) is not None:
+            raise refuse("wait of merge", accepted, self.wait)
         if self.at_most is None:
             return
         if not self.wait:
             raise OptionError(
-                f"at_most of merge says how long wait= may take in all, and there is no wait=, got: {self.at_most!r}"
+                "at_most of merge says how long wait= may take in all, and there is no wait=, got: "
+                f"{printed(self.at_most)}"
             )
-        if not _is_time(self.at_most) or self.at_most < self.wait:
+        if _TIME(self.at_most) is not None or self.at_most < self.wait:
             accepted = f"a number of seconds, wait ({self.wait!r}) to {_LONGEST_S:,}"
             raise refuse("at_most of merge", accepted, self.at_most)
 
@@ -129,10 +135,6 @@ class Merge(Named):
             return text
         at_most = min(_TIMES * self.wait, _LONGEST_S) if self.at_most is None else self.at_most
         return f"{text} wait={_as_us(self.wait)}/{_as_us(at_most)}"
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LONGEST_S
 
 
 def _as_us(seconds: float) -> int:

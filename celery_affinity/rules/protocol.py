@@ -94,6 +94,9 @@ PREEMPTED = "preempted"
 #: First letters of the last word of what a worker reads of a job that was stopped before; then how often.
 WAS_PREEMPTED = "preempted:"
 
+#: First letters of a word of what a worker reads of a job that its task requeued before; then how often.
+WAS_REQUEUED = "requeued:"
+
 #: Longest time, µs, that a stopped job is believed to have had its slot: 31 years.
 LONGEST_RUN_US = 10**15
 
@@ -319,8 +322,14 @@ MOST_NAMES = 10_000
 MOST_FLEETS = 20
 MOST_COMPARISONS = 10_000
 
+#: Prefix of the field that names a setting whose damaged value a repair has replaced by that of app.conf, at what time.
+SETTING_RESET = "reset:"
+
 #: Largest number of findings that are kept for a dispatcher's log.
 MOST_SPOILED = 100
+
+#: Bytes of a finding: it may name a member or a field of any length.
+MOST_SPOILED_BYTES = 500
 
 #: Seconds for which a key that held what it must not is kept, out of the way: a week.
 SET_ASIDE_KEPT_S = 604_800

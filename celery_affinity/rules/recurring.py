@@ -3,18 +3,15 @@
 Like them are the calls of the same task, type and merge key: any of these, by whoever, puts the next firing off.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
-from ..errors import OptionError, refuse
+from ..errors import OptionError, printed, refuse
 from .keyed.spelled import Named
+from .numbers import SECONDS_FROM_1
 from .protocol import LONGEST_KEY
 from .recurring_call import SINCE, is_name
-
-#: Longest interval, s: ten years.
-_LONGEST_S = 3_650 * 86_400
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def as_recurring(value: object) -> Recurring:
         raise refuse("a recurring call", accepted, value)
     for name in ("task", "stale_after"):
         if name not in value:
-            raise OptionError(f"a recurring call must have a {name}: {accepted}, got: {value!r}")
+            raise OptionError(f"a recurring call must have a {name}: {accepted}, got: {printed(value)}")
     return Recurring(**value)
 
 
@@ -70,9 +67,8 @@ def check_name(name: object) -> str:
 
 def check_stale_after(value: object) -> float:
     """Return an interval, s, as it is. Raises OptionError."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not is_number or not 1 <= value <= _LONGEST_S:  # type: ignore[operator]
-        raise refuse("stale_after", "a number of seconds, from 1 to 315,360,000 (ten years)", value)
+    if (accepted := SECONDS_FROM_1(value)) is not None:
+        raise refuse("stale_after", accepted, value)
     return value  # type: ignore[return-value]
 
 

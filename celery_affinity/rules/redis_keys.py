@@ -234,7 +234,11 @@ KEYS: dict[str, tuple[str, str, str]] = {
     ),
     "nudges": ("nudges:%s", "list", "worker -> a sign that it may read unscheduled queues again"),
     "fence": ("fence", "string", "the last fencing number"),
-    "clock": ("clock", "hash", "time of the last tick, and the time from which silence counts, µs"),
+    "clock": (
+        "clock",
+        "hash",
+        "time of the last tick, and the time from which silence counts, µs; the last step of this clock, and its time",
+    ),
     "schema": ("schema", "string", "the number of the schema; then, in `default`, revision and map of the cohorts"),
     "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
     "conf": ("conf", "hash", "scheduling settings of the app.conf that changed last: a reset restores them"),

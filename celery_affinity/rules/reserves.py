@@ -10,16 +10,17 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from ..errors import printed
 from . import lanes, patterns
 from .keyed.key_limits import NONE
-from .numbers import is_whole
+from .numbers import COUNT, MOST_COUNT
 from .protocol import LONGEST_NUMBER, MAX_PRIORITY
 
 ACCEPTED = (
     "reserves by type and class such as {'pdf': {'queued': 2, '0-4': '25%'}, '*': {'0': 1}}, at run time "
     f"'pdf:queued=2 pdf:0-4=25% *:0=1' or 'none': * in a type stands for any characters; a class is 'queued', "
-    f"'on_demand', a priority of 0 to {MAX_PRIORITY} or a range of them; a reserve is a whole number of slots, 1 or "
-    "more, or a share of the live slots, '1%' to '100%'"
+    f"'on_demand', a priority of 0 to {MAX_PRIORITY} or a range of them; a reserve is a whole number of slots, 1 to "
+    f"{MOST_COUNT:,}, or a share of the live slots, '1%' to '100%'"
 )
 
 _CLASS = re.compile(r"queued|on_demand|([0-9]{1,2})(?:-([0-9]{1,2}))?")
@@ -80,7 +81,7 @@ def check(value: object) -> str | None:
             if not _is_class(name):
                 return f"{ACCEPTED}; {name!r} is no class"
             if not _is_reserve(amount):
-                return f"{ACCEPTED}; {amount!r} is no reserve"
+                return f"{ACCEPTED}; {printed(amount)} is no reserve"
     return None
 
 
@@ -93,10 +94,10 @@ def _is_class(name: object) -> bool:
 
 
 def _is_reserve(amount: object) -> bool:
-    if is_whole(amount):
-        return bool(0 < amount < 10**LONGEST_NUMBER)
-    said = _RESERVE.fullmatch(amount) if isinstance(amount, str) else None
-    return said is not None and (not said[2] or int(said[1]) <= 100)
+    if isinstance(amount, str):
+        said = _RESERVE.fullmatch(amount)
+        return said is not None and int(said[1]) <= (100 if said[2] else MOST_COUNT)
+    return COUNT(amount) is None
 
 
 def typed(text: str) -> dict[str, dict[str, int | str]] | None:
@@ -107,7 +108,9 @@ def typed(text: str) -> dict[str, dict[str, int | str]] | None:
         said = _WORD.fullmatch(word)
         if said is None:
             return None
-        found.setdefault(unquote(said[1]), {})[said[2]] = int(said[3]) if said[3].isdecimal() else said[3]
+        amount = said[3]
+        is_number = amount.isdecimal() and len(amount) <= LONGEST_NUMBER
+        found.setdefault(unquote(said[1]), {})[said[2]] = int(amount) if is_number else amount
     return found
 
 

@@ -1,36 +1,21 @@
-"""What settings accept: each check returns None for a value that is accepted; else what is accepted, in words."""
+"""What settings accept: each check returns None for a value that is accepted; else what is accepted, in words.
 
-import math
-from collections.abc import Callable, Mapping
+`numbers` makes the checks of numbers.
+"""
+
+from collections.abc import Mapping
 
 from .keyed.key_limits import NONE
-from .numbers import is_whole
+from .numbers import COUNT, COUNT_OR_0, SECONDS, SECONDS_FROM_1, SECONDS_OR_0, Check, number, whole
 from .type_name import ACCEPTED, is_type
 
-#: Returns None for a value that is accepted; else what is accepted, in words.
-Check = Callable[[object], str | None]
+__all__ = ["COUNT", "COUNT_OR_0", "SECONDS", "SECONDS_FROM_1", "SECONDS_OR_0", "Check", "number", "whole"]
 
 #: Value of ``affinity_lookahead``: by how long tasks take.
 AUTO = "auto"
 
-#: About 3,000 years: in µs it has fewer digits than a number that arrows read.
-_LONGEST_HALF_LIFE_S = 10**11
-
-
-def number(accepted: str, test: Callable[[float], bool]) -> Check:
-    def check(value: object) -> str | None:
-        good = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and test(value)
-        return None if good else accepted
-
-    return check
-
-
-def whole(accepted: str, test: Callable[[int], bool]) -> Check:
-    def check(value: object) -> str | None:
-        good = is_whole(value) and test(value)
-        return None if good else accepted
-
-    return check
+#: Maximum number of points of a weight.
+_MOST_POINTS = 10**6
 
 
 def one_of(*names: str) -> Check:
@@ -39,7 +24,7 @@ def one_of(*names: str) -> Check:
 
 
 def auto_or_jobs(value: object) -> str | None:
-    return None if value == AUTO or not JOBS(value) else "'auto', or a whole number from 0 to 1000"
+    return None if value == AUTO or not JOBS(value) else f"'auto', or {JOBS(None)}"
 
 
 def yes_or_no(value: object) -> str | None:
@@ -75,17 +60,13 @@ def queues(value: object) -> str | None:
 
 
 def seconds_or_none(value: object) -> str | None:
-    return None if value in (None, NONE) or not SECONDS(value) else "a number of seconds above 0, or None"
+    return None if value in (None, NONE) or not SECONDS(value) else f"None, or {SECONDS(None)}"
 
 
-JOBS = whole("a whole number from 0 to 1000", lambda value: 0 <= value <= 1000)
-SECONDS = number("a number of seconds above 0", lambda value: value > 0)
-SECONDS_OR_0 = number("a number of seconds, 0 or more", lambda value: value >= 0)
-POINTS = number("a number of points from -1000000 to 1000000", lambda value: abs(value) <= 10**6)
-BONUS = number("a number of points from 0 to 1000000", lambda value: 0 <= value <= 10**6)
-WEIGHT = number("a number of points, 0 or more", lambda value: value >= 0)
-HALF_LIFE = number(
-    "0, or a number of seconds, 1 or more", lambda value: value == 0 or 1 <= value <= _LONGEST_HALF_LIFE_S
-)
-MILLISECONDS = number("a number of milliseconds from 0 to 500", lambda value: 0 <= value <= 500)
-PERCENTAGE = whole("a whole number from 0 to 100", lambda value: 0 <= value <= 100)
+JOBS = whole("a whole number, 0 or more", lambda value: value >= 0, 1000)
+PERCENTAGE = whole("a whole number, 0 or more", lambda value: value >= 0, 100)
+HALF_LIFE = number("0, or a number of seconds, 1 or more", lambda value: value == 0 or value >= 1)
+POINTS = number(f"a number of points, -{_MOST_POINTS:,} or more", lambda _: True, _MOST_POINTS)
+BONUS = number("a number of points, 0 or more", lambda value: value >= 0, _MOST_POINTS)
+POINTS_A_SECOND = number("a number of points a second, above 0", lambda value: value > 0, _MOST_POINTS)
+MILLISECONDS = number("a number of milliseconds, 0 or more", lambda value: value >= 0, 500)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
 
-from ..errors import OptionError, SettingError
+from ..errors import OptionError, SettingError, printed
 from . import bounds, heartbeats, passwords, reserves, worker_priority
 from . import cohorts as cohort_rules
 from . import setting_checks as checks
@@ -63,15 +63,15 @@ class Settings:
     """Whether 10 or 0 is the highest priority. On stock Redis, 0 is the highest."""
     priority_percentage: int = _shared(100, checks.PERCENTAGE)
     """Percentage of claims that take the job with the best score. The other claims take the oldest job."""
-    priority_weight: float = _shared(1024, checks.WEIGHT)
+    priority_weight: float = _shared(1024, checks.BONUS)
     """Points of the score for each step of priority."""
-    age_weight: float = _shared(16, checks.number("a number of points a second, above 0", lambda value: value > 0))
+    age_weight: float = _shared(16, checks.POINTS_A_SECOND)
     """Points for each second that a job has waited."""
-    rarity_weight: float = _shared(500, checks.WEIGHT)
+    rarity_weight: float = _shared(500, checks.BONUS)
     """Points for a job that only one slot fits. With several fitting slots, the points are divided by their number."""
-    on_demand_weight: float = _shared(4096, checks.WEIGHT)
+    on_demand_weight: float = _shared(4096, checks.BONUS)
     """Points for an on-demand job."""
-    on_demand_age_weight: float = _shared(32, checks.WEIGHT)
+    on_demand_age_weight: float = _shared(32, checks.BONUS)
     """Additional points for each second that an on-demand job has waited, up to ``affinity_on_demand_age_cap``."""
     on_demand_age_cap: float = _shared(256, checks.SECONDS_OR_0, in_us=True)
     """Age in seconds after which an on-demand job gains no more than a queued job, so queued jobs do not starve."""
@@ -92,20 +92,23 @@ class Settings:
     """Points for a waiting job when a slot comes free on a worker that holds its hint. 80 is worth 5 s of waiting."""
     worker_priority: int = _setting(0, worker_priority.check)
     """Priority of this app's workers for ``affinity_placement = "weighted"``; ``--affinity-priority`` overrides it."""
-    max_deliveries: int = _shared(20, checks.whole("a whole number above 0", lambda value: value > 0))
-    """Number of failed deliveries after which a job is a dead letter: its worker died, or gave the job back unacked."""
-    dead_max: int = _shared(10_000, checks.whole("a whole number, 0 or more", lambda value: value >= 0))
+    max_deliveries: int = _shared(20, checks.COUNT)
+    """Number of failed deliveries after which a job is a dead letter: its worker or its pool process died, or a hard
+    time limit ended its run unacked."""
+    max_requeues: int = _shared(1000, checks.COUNT_OR_0)
+    """Number of requeues (``Reject(requeue=True)``) of a job. The next one makes the job a dead letter."""
+    requeue_delay_max: float = _shared(60, checks.SECONDS_OR_0, in_us=True)
+    """Longest pause in seconds before a job runs again that was requeued, or whose run a hard time limit or the loss
+    of its pool process ended: the pauses are 0, 1, 2, 4, 8 ... s. 0: no pauses."""
+    dead_max: int = _shared(10_000, checks.COUNT_OR_0)
     """Largest number of dead letters. Beyond it the oldest are deleted."""
     keep: float = _shared(
         ENDED_KEPT_S,
-        checks.number(
-            f"a number of seconds from {ENDED_KEPT_S} to {CONF_KEPT_S:,}",
-            lambda value: ENDED_KEPT_S <= value <= CONF_KEPT_S,
-        ),
+        checks.number(f"a number of seconds, {ENDED_KEPT_S} or more", lambda value: value >= ENDED_KEPT_S, CONF_KEPT_S),
         in_us=True,
     )
     """Seconds for which ended jobs are remembered. Only with more than 60 s can they also be listed."""
-    keep_max: int = _shared(10_000, checks.whole("a whole number, 0 or more", lambda value: value >= 0))
+    keep_max: int = _shared(10_000, checks.COUNT_OR_0)
     """Largest number of ended jobs that are remembered for longer than 60 s. Beyond it the oldest are forgotten."""
     keep_failed: bool = _shared(False, checks.yes_or_no, at_run_time=False)
     """Whether a job whose task failed for good becomes a dead letter with its message, so that it can be run again."""
@@ -143,7 +146,7 @@ class Settings:
     preemption_exempt: float = _shared(60, checks.SECONDS_OR_0, in_us=True)
     """Seconds for which a job that was stopped, once it runs again, is not stopped; and the shortest time between two
     stops in one slot."""
-    preemption_max: int = _shared(3, checks.whole("a whole number, 0 or more", lambda value: value >= 0))
+    preemption_max: int = _shared(3, checks.COUNT_OR_0)
     """Largest number of times that a job is stopped. 0: none ever is."""
     task_types: Mapping[str, str] = field(
         default_factory=dict, metadata={"check": checks.task_types, "in_redis": None, "at_run_time": False}
@@ -193,7 +196,7 @@ class Settings:
     """Seconds for which workers record their claims, from the start of the first worker on: ``celery affinity lab
     record`` fetches the trace. 0: none."""
 
-    idempotency: float = _setting(86_400, checks.number("a number of seconds, 1 or more", lambda value: value >= 1))
+    idempotency: float = _setting(86_400, checks.SECONDS_FROM_1)
     """Seconds for which the HTTP server remembers an Idempotency-Key. A repeated request gets the first one's job."""
 
     show_values_to: str = _setting("admin", checks.one_of(*SHOWN_TO))
@@ -205,7 +208,7 @@ class Settings:
             value = getattr(self, each.name)
             accepted = each.metadata["check"](value)
             if accepted:
-                raise SettingError(f"{PREFIX}{each.name} must be {accepted}, got: {passwords.masked(repr(value))}")
+                raise SettingError(f"{PREFIX}{each.name} must be {accepted}, got: {printed(value, passwords.masked)}")
         object.__setattr__(
             self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
         )
@@ -214,7 +217,7 @@ class Settings:
         if heartbeats.is_too_short(self.worker_timeout, self.heartbeat_interval):
             raise SettingError(
                 f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
-                f"or one late heartbeat would look like a death, got: {self.heartbeat_interval!r}"
+                f"or one late heartbeat would look like a death, got: {printed(self.heartbeat_interval)}"
             )
 
     def schedules(self, queue: str) -> bool:

@@ -14,6 +14,9 @@ _WORD = PREFIX.removesuffix("_")
 
 Value = float | str
 
+#: Characters of the longest number in a setting: every float is shorter, and a float can be made of such an integer.
+_LONGEST_NUMBER = 30
+
 _FIELDS = {each.name: each for each in fields(Settings)}
 
 #: Names of the settings that can be changed at run time.
@@ -90,7 +93,9 @@ def _did_you_mean(name: str) -> str:
 
 
 def number_or_text(text: str) -> Value:
-    """Return the number that *text* is; *text* if there is none."""
+    """Return the number that *text* is; *text* if it is none, or too long for one that a setting accepts."""
+    if len(text) > _LONGEST_NUMBER:
+        return text
     for read in (int, float):
         try:
             return read(text)

@@ -41,7 +41,8 @@ def to_redis(name: str, value: Any, order: str = HIGHER_FIRST) -> str:
     if name == "reserve":
         return reserves.encoded(value, lower_first=order != HIGHER_FIRST)
     if NAME_IN_REDIS[name] != name:
-        return "0" if value in (None, NONE) else str(round(float(value) * SECOND_US))
+        us = 0.0 if value in (None, NONE) else float(value) * SECOND_US
+        return str(max(1, round(us)) if us else 0)  # 0 may be refused, or mean none
     if isinstance(value, bool):
         return str(int(value))
     return value if isinstance(value, str) else repr(value)
@@ -65,10 +66,7 @@ def from_redis(name: str, text: str, order: str = HIGHER_FIRST) -> Value:
 
 def is_setting(name: str, text: str) -> bool:
     """Return whether *text* in Redis can be the value of the setting *name*."""
-    try:
-        return accepted_instead(name, from_redis(name, text)) is None
-    except OverflowError:  # more than a float can be
-        return False
+    return accepted_instead(name, from_redis(name, text)) is None
 
 
 #: Setting, by its name in Redis -> its value while Redis has none. *priority_reversed*: whether priorities are read the

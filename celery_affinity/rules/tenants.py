@@ -17,7 +17,7 @@ from ..errors import OptionError, refuse
 from . import patterns
 from .encoding import encode
 from .keyed.spelled import Named
-from .numbers import is_whole
+from .numbers import COUNT_OR_0, MOST_COUNT, is_whole
 from .protocol import LONGEST_KEY, LONGEST_NUMBER, TENANT_PREFIX
 
 #: The largest weight of a tenant.
@@ -31,7 +31,8 @@ OTHERS = "*"
 
 ACCEPTED = (
     "quotas by tenant such as {'acme': Tenant(max=10, min=2), '*': Tenant(max=20)}, at run time "
-    "'acme=max:10,min:2 *=max:20' or 'none': the name of each tenant, or '*' for all others, and whole numbers"
+    "'acme=max:10,min:2 *=max:20' or 'none': the name of each tenant, or '*' for all others, and whole numbers, up to "
+    f"{MOST_COUNT:,}"
 )
 
 _NUMBER = rf"[0-9]{{1,{LONGEST_NUMBER}}}"
@@ -53,10 +54,10 @@ class Tenant(Named):
     weight: int = 1
 
     def __post_init__(self) -> None:
-        if self.max is not None and not (is_whole(self.max) and 0 <= self.max < 10**LONGEST_NUMBER):
-            raise refuse("max of a tenant", "a whole number, 0 or more, or None", self.max)
-        if not (is_whole(self.min) and 0 <= self.min < 10**LONGEST_NUMBER):
-            raise refuse("min of a tenant", "a whole number, 0 or more", self.min)
+        if self.max is not None and (accepted := COUNT_OR_0(self.max)) is not None:
+            raise refuse("max of a tenant", f"None, or {accepted}", self.max)
+        if (accepted := COUNT_OR_0(self.min)) is not None:
+            raise refuse("min of a tenant", accepted, self.min)
         if self.max is not None and self.min > self.max:
             raise refuse("min of a tenant", f"a whole number up to its max, {self.max}", self.min)
         if not is_whole(self.weight) or not 0 < self.weight <= MOST_WEIGHT:

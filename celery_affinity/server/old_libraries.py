@@ -3,14 +3,14 @@
 A library itself knows when it was called last. So a library that processes of any namespace still call stays.
 """
 
-import logging
 import time
 
 import redis
 
+from ..log_limit import limited_logger
 from .scheduler import Scheduler
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, without a call after which a library is deleted.
 IDLE_S = 86_400

@@ -86,3 +86,13 @@ def refuses_writes(exc: BaseException) -> bool:
     return isinstance(exc, OutOfMemoryError) or (
         isinstance(exc, redis.ResponseError) and bool(_REFUSES_WRITES.match(str(exc)))
     )
+
+
+def traceback_of(exc: BaseException) -> BaseException | None:
+    """Return *exc* for the argument `exc_info` of a logger, or None if its text says everything.
+
+    The text is enough if a server does not answer, takes no writes, or is in a state that passes. Such an error meets
+    thousands of tasks, each with eighty lines of traceback.
+    """
+    lost = isinstance(exc, (redis.ConnectionError, redis.TimeoutError, OSError))
+    return None if lost or passes(exc) or refuses_writes(exc) else exc

@@ -53,10 +53,11 @@ class Reader:
         self._client: Any = client  # redis-py's types leave open whether a reply is bytes, str or awaited
         self.key = keys.key
 
-    def ask(self, commands: Sequence[Command]) -> list[Reply]:
+    def ask(self, commands: Sequence[Command], *, may_lack_rights: bool = False) -> list[Reply]:
         """Return the replies to read commands, in order. A key of another type than the command's counts as empty.
 
-        Raises any other error among the replies.
+        *may_lack_rights*: the reply is None if the server's user may not read the key. Raises any other error among the
+        replies.
         """
         replies: list[Reply] = []
         for first in range(0, len(commands), _CHUNK):
@@ -64,6 +65,8 @@ class Reader:
                 for name, *arguments in commands[first : first + _CHUNK]:
                     getattr(pipe, name)(*arguments)
                 some = pipe.execute(raise_on_error=False)
+            if may_lack_rights:
+                some = [None if isinstance(each, redis.exceptions.NoPermissionError) else each for each in some]
             replies.extend(map(_reply, commands[first : first + _CHUNK], some))
         return replies
 

@@ -1,12 +1,11 @@
 """Data from the server that anybody who can write there may have written: shown in the log, dropped."""
 
-import logging
-
 import redis
 
+from ..log_limit import limited_logger
 from ..rules.unreadable import shown
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Errors of a lost connection, which are raised however well reading is guarded: Celery makes another connection.
 LOST = (redis.ConnectionError, redis.TimeoutError, OSError)

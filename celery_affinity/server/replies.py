@@ -1,18 +1,19 @@
 """What `Scheduler` returns: the replies of the arrows, read."""
 
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..clock import SECOND_US
 from ..errors import QueueFull
+from ..log_limit import limited_logger
 from ..rules import encoding, lanes, new_job
+from ..rules.clock_step import ServerTime
 from ..rules.new_job import NewJob
-from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED, WAS_PREEMPTED
+from ..rules.protocol import IS_FULL, IS_MERGED, IS_REFUSED, WAS_PREEMPTED, WAS_REQUEUED
 from ..rules.rows import number_of, text_of
 from .connections.kept import Reply
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Number of digits of the largest number that Redis counts to.
 LONGEST_FENCE = 19
@@ -23,7 +24,7 @@ class Claim(NamedTuple):
 
     *expires_us*: time when the job ends if it has not started, by the server's clock; None: never. *urgency*: whether
     the job is on demand, and its priority, if the job was moved; None: the message says that. *preemptions*: number of
-    times that its task was stopped for another tenant's.
+    times that its task was stopped for another tenant's. *requeues*: number of times that its task requeued it.
     """
 
     job_id: str
@@ -35,6 +36,12 @@ class Claim(NamedTuple):
     expires_us: int | None = None
     urgency: tuple[bool, int] | None = None
     preemptions: int = 0
+    requeues: int = 0
+
+    @property
+    def has_run(self) -> bool:
+        """Whether its task may have started before."""
+        return self.deliveries > 0 or self.preemptions > 0 or self.requeues > 0
 
     @classmethod
     def parse(cls, payload: bytes) -> "Claim":
@@ -48,6 +55,7 @@ class Claim(NamedTuple):
         job_id, fence, type_, deliveries, enqueued, *further = facts.decode().split(" ")
         if not (job_id and fence.isascii() and fence.isdigit() and len(fence) <= LONGEST_FENCE and int(fence)):
             raise ValueError("it has no job id, or no fencing number")
+        requeues = int(further.pop().removeprefix(WAS_REQUEUED)) if further and further[-1][:1] == "r" else 0
         preemptions = int(further.pop().removeprefix(WAS_PREEMPTED)) if further and further[-1][:1] == "p" else 0
         if len(further) > 2:
             raise ValueError("it has more facts than there are")
@@ -59,7 +67,7 @@ class Claim(NamedTuple):
         expires_us = None if expires == "-" else int(expires)
         type_ = encoding.decode(type_)
         numbers = int(deliveries), int(enqueued)
-        return cls(job_id, fence, type_, *numbers, message, expires_us, urgency, preemptions)
+        return cls(job_id, fence, type_, *numbers, message, expires_us, urgency, preemptions, requeues)
 
 
 def parsed_claims(parts: Sequence[bytes]) -> list[Claim]:
@@ -163,7 +171,7 @@ class Ticked(NamedTuple):
     """The reply to a tick. *next_due_s*: the time until a scheduled job, or a recurring call, is due; None: none is.
 
     *untold*: whether there are ends to be told (`Scheduler.announce`). *recurring*: whether there are recurring calls
-    to be made (`Scheduler.due`). *lists*: stock Celery's lists that hold messages.
+    to be made (`Scheduler.due`). *lists*: stock Celery's lists that hold messages. *time*: the server's, at the tick.
     """
 
     next_due_s: float | None
@@ -173,6 +181,7 @@ class Ticked(NamedTuple):
     untold: bool
     recurring: bool
     lists: list[str]
+    time: ServerTime
 
 
 class DueCall(NamedTuple):
@@ -226,8 +235,8 @@ class Callers(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A job that ended without a worker. *how*: "revoked", "expired", "dropped", "lost" or "max_deliveries"; "" if only
-    the id can be read. Of a batch also "rejected", and "shared": its run has ended, calls do not know their result.
+    """A job that ended without a worker. *how*: "revoked", "expired", "dropped", or one of `dead_reasons.REASONS`; ""
+    if only the id can be read. Of a batch also "shared": its run has ended, calls do not know their result.
 
     *since_s*: the time since the end. *for_anyone*: whether an app that does not know the task tells the end as well.
     *message*: as kombu sent it, b"" if it is gone, None if it is large (`Reader.message_of`).

@@ -1,6 +1,5 @@
 """The calls of arrows: the library is loaded if the server lacks it; again after a repair; the meaning of errors."""
 
-import logging
 import re
 import time
 from collections.abc import Iterable, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 import redis
 from redis.exceptions import BusyLoadingError, NoPermissionError, NoScriptError, ResponseError
 
+from ..log_limit import limited_logger
 from ..lua.library import Argument, Arrow, arrow
 from ..lua.ways import Library, Way, library
 from ..rules.protocol import LONGEST_NAME, MOST_FILLED
@@ -18,7 +18,7 @@ from .calls import ArrowCall, pages
 from .passing import passes
 from .reader import Reader
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Errors that a server answers instead of a reply.
 _REFUSALS = (BusyLoadingError, ResponseError)
@@ -34,7 +34,7 @@ _SPOILED = re.compile(
     re.DOTALL,
 )
 
-#: Pause, s, after a repair that found nothing, before another one.
+#: Pause, s, after a repair that found nothing, or after which the call failed again, before another one.
 _IN_VAIN_S = 5.0
 
 #: Beginnings of what a server says that knows no functions: another program than Redis and Valkey, or a hosted one.
@@ -92,7 +92,10 @@ class Runner:
             )
             if not self._repaired([value for _, arguments in calls for value in arguments]):
                 raise
-            return self._attempt(calls)
+            repaired_until_s, self._in_vain_until_s = self._in_vain_until_s, time.monotonic() + _IN_VAIN_S
+            replies = self._attempt(calls)
+            self._in_vain_until_s = repaired_until_s
+            return replies
 
     def _go_on(self, unfilled: bytes) -> None:
         """Claim jobs of the types that a reply names, until no pending job fits a free slot."""

@@ -1,21 +1,23 @@
 """The settings in force: read, changed at run time and reset, and logged by each worker."""
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TypeVar, cast
 
+from ..clock import SECOND_US
 from ..errors import SettingError
+from ..log_limit import UNLIMITED, limited_logger
 from ..rules import heartbeats
 from ..rules.keyed.key_limits import NONE_AT_RUN_TIME
+from ..rules.protocol import LONGEST_NUMBER, SETTING_RESET
 from ..rules.settings import PREFIX, Settings
 from ..rules.settings_by_name import CHANGEABLE, Value, changeable, parse_change
 from ..rules.shared_settings import NAME_IN_REDIS, from_redis, is_setting, shared, to_redis
 from .fleet import Row
 from .scheduler import Scheduler
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 V = TypeVar("V")
 
@@ -25,13 +27,15 @@ class RuntimeSetting(Row):
     """A setting that can be changed at run time.
 
     *value*: the value in force. *conf*: the value in the app.conf that changed last in the fleet, to which a reset goes
-    back. *own*: the value in this app's app.conf.
+    back. *own*: the value in this app's app.conf. *damaged_s*: time at which a repair found the value in Redis deleted
+    or invalid, and put that of app.conf in force; None if nobody has to know.
     """
 
     name: str
     value: Value
     conf: Value
     own: Value
+    damaged_s: float | None = None
 
     @property
     def changed_at_run_time(self) -> bool:
@@ -53,9 +57,15 @@ def read(scheduler: Scheduler, own: Settings) -> list[RuntimeSetting]:
             _value(name, in_force, defaults, own),
             _value(name, conf, shared(own), own),
             _value(name, {}, shared(own), own),
+            _damaged_s(in_force.get(f"{SETTING_RESET}{NAME_IN_REDIS[name]}")),
         )
         for name in CHANGEABLE
     ]
+
+
+def _damaged_s(time: str | None) -> float | None:
+    is_time = time is not None and time.isdecimal() and len(time) <= LONGEST_NUMBER
+    return int(str(time)) / SECOND_US if is_time else None
 
 
 def _value(name: str, found: Mapping[str, str], otherwise: Mapping[str, str], own: Settings) -> Value:
@@ -168,4 +178,4 @@ class SettingsLog:
             )
         if now.value != before.value:
             why = "changed at run time" if now.changed_at_run_time else "as app.conf has it"
-            logger.info("%s is now %r (%s); it was %r", name, now.value, why, before.value)
+            logger.info("%s is now %r (%s); it was %r", name, now.value, why, before.value, extra=UNLIMITED)

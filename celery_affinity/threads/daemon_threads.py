@@ -1,11 +1,12 @@
 """Daemon threads for foreign code, which may hang: threads that keep the fleet alive must not wait for such code."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 
-logger = logging.getLogger(__name__)
+from ..log_limit import limited_logger
+
+logger = limited_logger(__name__)
 
 #: Time, s, after which the piece of work of a thread counts as slow: the next call adds a thread instead of waiting.
 SLOW_AFTER_S = 1.0

@@ -1,10 +1,11 @@
 """A call that repeats: every so often, and at once when woken, in a thread of its own."""
 
-import logging
 import threading
 from collections.abc import Callable
 
-logger = logging.getLogger(__name__)
+from ..log_limit import limited_logger
+
+logger = limited_logger(__name__)
 
 #: Pause, s, after a call that raised.
 _PAUSE_AFTER_ERROR_S = 1.0

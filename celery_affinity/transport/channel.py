@@ -4,20 +4,23 @@ Messages that are no tasks (remote control and its replies, events) take kombu's
 parts: `connections`; `inbox` and `qos`, with which a worker reads; and `client.publishing_channel`, which publishes.
 """
 
-import logging
 from typing import Any
 
+import redis
 from kombu import Queue
 from kombu.transport import redis as stock
 
-from ..client import revokes
+from ..client import publishing_app, revokes
 from ..client.publishing_channel import PublishingChannel
 from ..client.stamp import PROPERTY, Message, as_stock
+from ..log_limit import limited_logger
 from ..rules.cohorts import DEFAULT
 from ..rules.protocol import REVOKED_KEPT_S
+from ..server.passing import refuses_writes
+from . import queue_arguments
 from .inbox import InboxChannel
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class AffinityChannel(InboxChannel, PublishingChannel):
@@ -54,6 +57,24 @@ class AffinityChannel(InboxChannel, PublishingChannel):
 
     # -- queues
 
+    def _queue_bind(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> None:
+        """Bind a queue. A worker continues without a binding that a full server refuses, if no job needs it."""
+        try:
+            super()._queue_bind(exchange, routing_key, pattern, queue)
+        except (redis.ConnectionError, redis.ResponseError) as exc:
+            refused = refuses_writes(exc.__cause__ or exc)
+            if not (refused and self.is_a_workers and self._works_unbound(exchange, routing_key, pattern, queue)):
+                raise
+            logger.debug("The server takes no writes: queue %r is not bound again", queue)
+
+    def _works_unbound(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> bool:
+        """Return True if a binding exists already, or if only a reply to remote control could need it."""
+        if self.typeof(exchange).type == "fanout" or revokes.is_mailbox(queue):
+            return True
+        member = self.sep.join([routing_key or "", pattern or "", queue or ""])
+        with self.conn_or_acquire() as client:
+            return bool(client.sismember(self.keyprefix_queue % (exchange,), member))
+
     def _pending(self, queue: str) -> int:
         try:
             return self.scheduler_for(queue).reader.pending(queue)
@@ -84,6 +105,8 @@ class AffinityChannel(InboxChannel, PublishingChannel):
         """
         declared = super().queue_declare(queue, passive=passive, **kwargs)
         if not passive:
+            if kwargs.get("arguments"):
+                queue_arguments.warn(publishing_app.that_made(self.made_by), declared.queue, kwargs["arguments"])
             return declared
         scheduled = self.scheduler_for(declared.queue).reader.scheduled_count(declared.queue)
         return declared._replace(message_count=declared.message_count + scheduled)

@@ -93,10 +93,14 @@ class ConnectedChannel(_StockChannel):
         try:
             yield client
         except redis.ResponseError as exc:  # also within the reply to a transaction, which no connection looks into
-            waits = getattr(self.connection, "on_revoked", None) is not None  # as a worker does
-            if not (passes(exc) or (waits and refuses_writes(exc))):
+            if not (passes(exc) or (self.is_a_workers and refuses_writes(exc))):
                 raise
             raise redis.ConnectionError(str(exc)) from exc
+
+    @property
+    def is_a_workers(self) -> bool:
+        """True if this channel belongs to a worker's consumer, which waits until a refused write is possible again."""
+        return getattr(self.connection, "on_revoked", None) is not None
 
     @property
     def scheduler(self) -> Scheduler:

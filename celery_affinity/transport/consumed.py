@@ -1,13 +1,16 @@
 """A message as its consumer gets it: the body of a claimed job, or an entry of a list, completed for kombu."""
 
+from datetime import datetime
 from typing import Any
 
 from celery.utils.time import maybe_iso8601
 
 from ..client import envelope, first_try
 from ..client.stamp import PROPERTY, Message, as_counted
+from ..rules.protocol import MAX_PRIORITY
 from ..rules.redis_keys import COHORT
 from ..rules.settings import Settings
+from ..rules.untrusted import LONGEST_SHORT, clamped, whole
 from ..server.replies import Claim
 
 #: Name of a message property that has what a worker says of a job's wait; no message has it outside of a worker.
@@ -27,10 +30,12 @@ def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
     headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can
     properties = message["properties"]
     properties["delivery_tag"] = tag
+    priority = properties.get("priority")
+    if priority is not None and whole(priority, 0, MAX_PRIORITY) is None:
+        properties["priority"] = clamped(priority, 0, MAX_PRIORITY, 0)  # as it counted when it was published
     information = properties["delivery_info"] = properties.get("delivery_info") or {}
     # Stock Celery's own mark stays: a message that kombu restored came from a list.
-    has_run = claim.deliveries > 0 or claim.preemptions > 0
-    information["redelivered"] = has_run or information.get("redelivered") is True
+    information["redelivered"] = claim.has_run or information.get("redelivered") is True
     if claim.preemptions:
         properties[PREEMPTIONS] = claim.preemptions
     if not information.get("exchange"):
@@ -64,7 +69,9 @@ def message_of_list(message: object, queue: str) -> object:
 
 
 def _is_moment(eta: object) -> bool:
+    if isinstance(eta, datetime):
+        return True
     try:
-        return maybe_iso8601(eta) is not None
+        return isinstance(eta, str) and len(eta) <= LONGEST_SHORT and maybe_iso8601(eta) is not None
     except (ValueError, TypeError, AttributeError):  # what Celery's Request catches
         return False

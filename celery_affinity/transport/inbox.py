@@ -3,7 +3,6 @@
 One BRPOP waits for all of them. On a channel of any other process, kombu alone reads.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
@@ -13,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import redis
 from kombu.utils.encoding import bytes_to_str
-from kombu.utils.json import loads
 
 from ..callers.failure import words
 from ..client import publishing_app
+from ..client.envelope import parsed
 from ..client.first_try import mode_of
 from ..client.of_app import settings_of
+from ..log_limit import limited_logger
 from ..membership.held import FAILED, REJECTED, RETURNED
+from ..rules.untrusted import clamped
 from ..server import received
 from ..server.connections.renewed import renew_login
 from ..server.replies import Claim
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..membership.reporting import Reporting  # a producer reads nothing, and need not load it
     from ..rules.settings import Settings
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Longest wait, s, of one call for the inbox: less than the 5 s for which redis-py waits for a reply by default.
 _INBOX_TIMEOUT_S = 4
@@ -127,6 +128,11 @@ class InboxChannel(ConnectedChannel):
             received.drop(source, getattr(exc, "doc", None) or getattr(exc, "object", None), exc)
             raise Empty from exc
 
+    def _get_message_priority(self, message: Any, reverse: bool = False) -> int:
+        """Return the priority of the list to which an unacked message goes back: kombu converts whatever it finds."""
+        properties = message["properties"] | {"priority": clamped(message["properties"].get("priority"), -1, 256, 0)}
+        return int(super()._get_message_priority({**message, "properties": properties}, reverse=reverse))
+
     # -- inbox and lists
 
     def _brpop_start(self, timeout: float | None = None) -> None:
@@ -212,7 +218,7 @@ class InboxChannel(ConnectedChannel):
     def _read_list(self, queue: str, item: bytes) -> None:
         self._queue_cycle.rotate(queue)
         with self._reading(queue):
-            self.connection._deliver(consumed.message_of_list(loads(bytes_to_str(item)), queue), queue)
+            self.connection._deliver(consumed.message_of_list(parsed(item), queue), queue)
 
     def _read_inbox(self, item: bytes) -> None:
         try:

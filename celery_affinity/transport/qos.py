@@ -1,16 +1,18 @@
 """Acks and rejections: the end of a claimed job is told to its claim; kombu's own messages keep kombu's ways."""
 
-import logging
 from typing import Any
 
+import redis
 from kombu.transport import redis as stock
 
 from ..callers.failure import why_refused
-from ..membership.held import ACKED, REJECTED, UNSETTLED, is_claim
+from ..log_limit import limited_logger
+from ..membership.held import ACKED, REJECTED, REQUEUED, UNSETTLED, is_claim
 from ..rules.unreadable import shown
 from ..server import received
+from ..server.passing import refuses_writes
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class QoS(stock.QoS):
@@ -37,7 +39,7 @@ class QoS(stock.QoS):
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         if is_claim(delivery_tag):
-            self._settle(delivery_tag, UNSETTLED if requeue else REJECTED)
+            self._settle(delivery_tag, REQUEUED if requeue else REJECTED)
         else:
             super().reject(delivery_tag, requeue=requeue)
             self.channel.resume_lists()
@@ -45,6 +47,15 @@ class QoS(stock.QoS):
     def holds(self, delivery_tag: str) -> bool:
         """Return whether a message from one of kombu's lists is neither acked nor rejected so far."""
         return delivery_tag in self._delivered and delivery_tag not in self._dirty
+
+    def restore_visible(self, *args: Any, **kwargs: Any) -> None:
+        """Requeue messages of dead stock workers. A server that takes no writes is asked again at the next interval."""
+        try:
+            super().restore_visible(*args, **kwargs)
+        except (redis.ConnectionError, redis.ResponseError) as exc:
+            if not refuses_writes(exc.__cause__ or exc):
+                raise
+            logger.debug("The server takes no writes: unacknowledged messages are restored later")
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
         try:
@@ -60,4 +71,6 @@ class QoS(stock.QoS):
             reporting = inbox.reporting_of(delivery_tag)
             held = reporting.claims.find(delivery_tag)
             is_refused = held is not None and held.request is None
+            if outcome == REQUEUED and not is_refused:
+                outcome = UNSETTLED  # `EndOfTask` knows better whether the task asked for that
             reporting.settle(delivery_tag, outcome, why_refused() if is_refused else "")

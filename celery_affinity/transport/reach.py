@@ -12,6 +12,7 @@ from celery.canvas import Signature
 from kombu import Connection
 
 from ..client import publishing_app, recurring
+from ..client.stock_lists_of import stock_lists_of
 from ..errors import CohortDownError, TransportError
 from ..observe import cohorts
 from ..observe.explain import Explanation
@@ -83,7 +84,7 @@ def explain(app: Celery, task_id: str) -> Explanation:
     after 5 s, plus ``broker_connection_timeout`` at most.
     """
     with app.connection_or_acquire() as connection:
-        return cohorts.explain(fleet_on(connection, app.conf.broker_transport), task_id)
+        return cohorts.explain(fleet_on(connection, app.conf.broker_transport), task_id, stock_lists_of(app))
 
 
 def recur(name: str, signature: Signature, *, stale_after: float, since: str = "enqueue") -> None:

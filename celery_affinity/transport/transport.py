@@ -3,7 +3,6 @@
 ``app.conf.broker_transport = "celery_affinity:Transport"`` installs it.
 """
 
-import logging
 import sys
 import types
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from redis.exceptions import NoScriptError
 
 from ..client import revokes
 from ..errors import TransportError
+from ..log_limit import limited_logger
 from ..rules.unreadable import shown
 from ..server import received
 from ..versions import versions
@@ -23,7 +23,7 @@ from . import checked_message, unnamed, urls
 from .channel import Channel, SentinelChannel
 from .watching import WatchedOnce
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 unnamed.install()
 

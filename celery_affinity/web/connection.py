@@ -1,39 +1,145 @@
-"""A client's connection to `celery affinity web`: uvicorn's, with an end for clients that do not finish a head.
+"""A client's connection to `celery affinity web`: uvicorn's, with limits for clients that send no proper request.
 
-uvicorn waits without an end for the head of a request. Clients that send half of one would use up all connections.
+uvicorn waits forever for the head of a request and keeps as much of it as comes, before anything looks at its token.
+Here a head, and everything else of a request that is not its body, is limited in size, in number and in time.
+`security` limits bodies.
 """
 
 import asyncio
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-#: Longest time, s, from the beginning of a connection, or from the first byte after a reply, to the end of a head.
+from .replies import error
+
+#: Seconds from the beginning of a connection, or from the first byte after a reply, to the end of a head.
 HEAD_S = 10.0
+
+#: Limit of bytes of the target in a request line: a worker over HTTP may list 1,000 fencing tokens there.
+MOST_TARGET_BYTES = 32_768
+
+#: Limit of bytes of a head; also of what comes between two parts of a body, and after the last one.
+MOST_HEAD_BYTES = 65_536
+
+#: Limit of headers of a request.
+MOST_HEADERS = 100
+
+#: Limit of requests that a client sends ahead of their replies.
+MOST_PIPELINED = 16
+
+#: Bytes that are parsed at a time: heads are measured with this precision.
+_SLICE = 16_384
+
+#: Limit of bytes that are read, and dropped, after a request was refused: a client that is still sending would lose
+#: the reply if its connection was reset.
+_MOST_DROPPED = 1_000_000
+
+
+class _RefusedError(Exception):
+    """The request is answered with this status and message, and its connection ends."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection that is closed unless its next head is complete in time. Requests under way have no limit here."""
+    """A connection that ends unless its next head is small, and complete in time. Running requests have no limit."""
 
     _head: asyncio.TimerHandle | None = None
+    _refusal: _RefusedError | None = None
+    _is_refused = False
+    _has_whole_head = False
+    _bytes_without_body = 0
+    _dropped = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._await_head()
+        most = self.limit_concurrency
+        if most is not None and len(self.connections) >= most:  # from `most` on, uvicorn refuses all requests
+            self.connections.discard(self)
+            self._refuse(_RefusedError(503, f"the server has {most - 1:,} connections already"), lingers=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_head()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        for start in range(0, len(data), _SLICE):
+            if self._is_refused or self.transport.is_closing():
+                self._drop(len(data) - start)
+                return
+            self._parse(data[start : start + _SLICE])
         # A blank line, or the rest of a body that was answered already, has ended uvicorn's timeout of an idle
         # connection, and begins no request.
         if self._head is None and self.cycle is not None and self.cycle.response_complete:
             self._await_head()
 
+    def _parse(self, data: bytes) -> None:
+        super().data_received(data)
+        self._bytes_without_body += len(data)
+        if self._bytes_without_body > MOST_HEAD_BYTES:
+            self._refuse(_RefusedError(431, f"the head of a request must have {MOST_HEAD_BYTES:,} bytes at most"))
+
+    def on_message_begin(self) -> None:
+        self._has_whole_head = False
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > MOST_TARGET_BYTES:
+            self._fail(_RefusedError(414, f"the target of a request must have {MOST_TARGET_BYTES:,} bytes at most"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._has_whole_head:  # a trailer, behind a body in chunks: nothing here reads one
+            return
+        super().on_header(name, value)
+        if len(self.headers) > MOST_HEADERS:
+            self._fail(_RefusedError(431, f"a request must have {MOST_HEADERS} headers at most"))
+
     def on_headers_complete(self) -> None:
         self._has_head()
+        self._has_whole_head, self._bytes_without_body = True, 0
+        if len(self.pipeline) >= MOST_PIPELINED:
+            self._fail(_RefusedError(400, f"a client must wait for a reply after {MOST_PIPELINED} requests"))
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._bytes_without_body = 0
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that the parser has ended: not HTTP, or refused by one of its callbacks."""
+        self._refuse(self._refusal or _RefusedError(400, msg))
+
+    def _fail(self, refusal: _RefusedError) -> None:
+        """End the parsing, from within a callback of the parser. Raises *refusal*."""
+        self._refusal = refusal
+        raise refusal
+
+    def _refuse(self, refusal: _RefusedError, *, lingers: bool = True) -> None:
+        """Answer, unless another reply is under way, and end the connection, after the client's end if it *lingers*."""
+        if self._is_refused:
+            return
+        self._is_refused = True
+        self._unset_keepalive_if_required()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        reply = error(refusal.status, str(refusal), {"Connection": "close"})
+        head = b"".join(b"%b: %b\r\n" % header for header in reply.raw_headers)
+        self.transport.write(STATUS_LINE[refusal.status] + head + b"\r\n" + bytes(reply.body))
+        if lingers and self.transport.can_write_eof():
+            self.transport.write_eof()
+            if self._head is None:
+                self._await_head()
+        else:
+            self.transport.close()
+
+    def _drop(self, number: int) -> None:
+        self._dropped += number
+        if self._dropped > _MOST_DROPPED:
+            self.transport.abort()
 
     def _await_head(self) -> None:
         self._head = self.loop.call_later(HEAD_S, self.transport.close)

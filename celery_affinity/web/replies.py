@@ -1,7 +1,6 @@
 """Replies: the JSON of a report, and the JSON of an error, of which no reply has a traceback or a password."""
 
 import json
-import logging
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ from starlette.responses import Response
 
 from ..callers.chord_parts import ChordIsClaimedError
 from ..errors import AffinityError, OptionError, SchemaError, SettingError, TransportError
+from ..log_limit import limited_logger
 from ..observe import cohorts
 from ..observe.as_json import as_json
 from ..remote.claims import StaleClaimError
@@ -23,7 +23,7 @@ from ..server.fleet import Asked, Row
 from .broker import BrokerDownError
 from .threads import BusyError
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Seconds after which a client may ask again when the broker was down.
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -54,8 +54,10 @@ _CODES = {
     408: "too-slow",
     409: "conflict",
     413: "too-large",
+    414: "too-long",
     421: "wrong-host",
     422: "refused",
+    431: "too-large",
     500: "error",
     503: "unavailable",
     504: "no-answer",
@@ -72,7 +74,7 @@ class RefusedError(Exception):
 
 def reply(found: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """Return *found*, a report or a part of one, as JSON: the same as the commands print."""
-    text = json.dumps(as_json(found), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(as_json(found), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Response(text.encode(errors="replace"), status, headers, "application/json")
 
 

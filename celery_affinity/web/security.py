@@ -11,7 +11,6 @@
 
 import asyncio
 import ipaddress
-import json
 import re
 import socket
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..rules.untrusted import MOST_NESTED, loads, strict_json
 from .replies import error
 from .tokens import WORKER, Tokens, includes
 
@@ -184,36 +184,36 @@ async def _body(receive: Receive, headers: dict[bytes, str]) -> bytes:
     too_large = _NoError(413, f"a body must have {MOST_BYTES:,} bytes at most", {"Connection": "close"})
     if not length.isdecimal() or int(length[:19]) > MOST_BYTES:
         raise too_large
-    parts, size = [], 0
+    body = bytearray()  # a list of parts would be many times as large, if each part was a byte
     try:
         async with asyncio.timeout(BODY_S):
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise _NoError(400, "the client closed the connection")
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-                if size > MOST_BYTES:
+                body += message.get("body", b"")
+                if len(body) > MOST_BYTES:
                     raise too_large
                 if not message.get("more_body"):
                     break
     except TimeoutError:
         raise _NoError(408, f"a body must be there within {BODY_S:g} s", {"Connection": "close"}) from None
-    body = b"".join(parts)
     if body:
         kind = headers.get(b"content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise _NoError(400, f"a body must be JSON: Content-Type: application/json, got: {kind[:100]!r}")
-        _check_json(body)
-    return body
+        _check_json(bytes(body))
+    return bytes(body)
 
 
 def _check_json(body: bytes) -> None:
-    """Refuse what is no JSON that others can read: NaN, halves of surrogate pairs, very deep nesting."""
+    """Refuse what is no JSON that others can read: NaN, halves of surrogate pairs, deep nesting."""
     try:
-        json.dumps(json.loads(body, parse_constant=_refuse_constant), ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError) as exc:
-        raise _NoError(400, f"a body must be JSON (RFC 8259): {str(exc)[:200]}") from None
+        strict_json(loads(body, parse_constant=_refuse_constant))
+    except ValueError as exc:
+        raise _NoError(
+            400, f"a body must be JSON (RFC 8259), nested at most {MOST_NESTED} levels deep: {str(exc)[:200]}"
+        ) from None
 
 
 def _refuse_constant(name: str) -> Any:

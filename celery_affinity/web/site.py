@@ -7,12 +7,14 @@ from typing import TypeVar
 from celery import Celery
 
 from ..client.of_app import settings_of
+from ..client.stock_lists_of import stock_lists_of
 from ..observe.jobs import Job
 from ..operate.jobs import Jobs
 from ..remote.duty import Duty
 from ..remote.listening import Listening
 from ..rules import patterns
 from ..rules.bounds import Bound
+from ..rules.stock_lists import StockLists
 from .broker import Broker
 from .threads import Threads
 from .together import Together
@@ -29,7 +31,8 @@ _OF_FOREIGN, _FOREIGN_S = 8, 10.0
 class Site:
     """The HTTP interface of *app*. *allow*: patterns of the tasks that can be submitted.
 
-    *traces*: for the lab. *bounds*: the setting ``affinity_max_pending``.
+    *traces*: for the lab. *bounds*: the setting ``affinity_max_pending``. *lists*: where stock Celery's producers of
+    the app put messages.
     """
 
     app: Celery
@@ -38,12 +41,14 @@ class Site:
     broker: Broker = field(init=False)
     jobs: Jobs = field(init=False)
     bounds: Mapping[str, int | Bound] = field(init=False)
+    lists: StockLists = field(init=False)
     listening: Listening = field(init=False)
     duty: Duty = field(init=False)
 
     def __post_init__(self) -> None:
         self.broker = Broker(self.app)
         self.bounds = settings_of(self.app).max_pending
+        self.lists = stock_lists_of(self.app)
         self.listening = Listening(
             lambda: self.broker.call(self.broker.opened), settings_of(self.app).heartbeat_interval
         )

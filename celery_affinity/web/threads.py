@@ -1,15 +1,16 @@
 """Threads for work that waits: for the broker, or for foreign code, which may hang."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeVar
 
+from ..log_limit import limited_logger
+
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class BusyError(Exception):

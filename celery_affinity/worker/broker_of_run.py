@@ -1,6 +1,5 @@
 """The broker, as the pool's process asks it in the middle of a run of merged calls: which connection, how patiently."""
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,13 +10,14 @@ from celery.app.task import Task
 from ..callers.caller_events import collected
 from ..callers.sharing import DOWN
 from ..callers.teller import Teller
+from ..log_limit import limited_logger
 from ..rules.cohorts import DEFAULT
 from ..rules.redis_keys import COHORT
 from ..server.scheduler import Scheduler
 from ..transport.channel import AffinityChannel
 from .started_request import NotBegunError
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 _T = TypeVar("_T")
 

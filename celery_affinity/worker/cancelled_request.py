@@ -6,7 +6,6 @@ job is pending again, and an early-acked one is lost when the worker leaves, of 
 """
 
 import inspect
-import logging
 from typing import Any
 
 from billiard.exceptions import Terminated, WorkerLostError
@@ -16,12 +15,13 @@ from celery.platforms import EX_FAILURE
 from celery.worker.request import Request
 from celery.worker.state import active_requests, task_ready
 
+from ..log_limit import limited_logger
 from ..membership.held import RETURNED
 from ..rules.protocol import PREEMPTED
 from . import pools
 from .claimed_request import ClaimedRequest
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Whether a cancel may announce no retry: not in Celery 5.5.
 _MAY_BE_SILENT = "emit_retry" in inspect.signature(Request.cancel).parameters

@@ -1,6 +1,5 @@
 """A request that Celery makes of a claimed job: the claim, the times, and checks of the message's values."""
 
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -8,14 +7,18 @@ from celery.exceptions import InvalidTaskError
 from celery.worker.state import revoked as revoked_tasks
 
 from ..callers.caller_events import SENDS_EVENTS, are_sent
+from ..callers.failure import words
 from ..client.first_try import Until, rules_in
 from ..client.of_app import merge_of
 from ..client.stamp import PROPERTY
 from ..clock import SECOND_US, now_s
+from ..log_limit import limited_logger
 from ..membership.held import is_claim, job_in
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
 from ..rules.rule_texts import texts_of_keys
+from ..rules.untrusted import is_number, shape_of, text, whole
+from ..server.passing import traceback_of
 from ..transport.consumed import WAIT
 from ..transport.inbox import Inbox
 from . import unclaimed
@@ -25,17 +28,20 @@ if TYPE_CHECKING:
 else:
     _Request = object  # mixed into Celery's class, or into what a user derived from it
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, from which on a number is no time limit.
 _LONGEST_LIMIT_S = 1e9
 
 
+#: Number of retries that no task has. Celery raises 2 to their power for ``retry_backoff``.
+_MOST_RETRIES = 1_000_000
+
 _NO_LIMITS = ([None, None], (None, None))
 
 
 def _is_limit(limit: object) -> bool:
-    return limit is None or (isinstance(limit, int | float) and abs(limit) < _LONGEST_LIMIT_S)
+    return limit is None or is_number(limit, _LONGEST_LIMIT_S)
 
 
 class ClaimedRequest(_Request):
@@ -43,6 +49,8 @@ class ClaimedRequest(_Request):
 
     _reporting: Reporting | None = None
     _tag: str
+    #: Whether the strategy of the task keeps the request in a buffer (`buffers`).
+    is_buffered = False
 
     def __init__(self, message: Any, **options: Any) -> None:
         inbox: Inbox | None = getattr(message.channel, "inbox", None)
@@ -81,12 +89,18 @@ class ClaimedRequest(_Request):
             isinstance(limits, (list, tuple)) and len(limits) == 2 and all(map(_is_limit, limits))
         )
         if not good:
-            raise InvalidTaskError(f"invalid timelimit value {limits!r}: it must be two numbers of seconds, or null")
+            raise InvalidTaskError(
+                f"invalid timelimit, of type {shape_of(limits)}: it must be two numbers of seconds, or null"
+            )
+        retries = self.request_dict.get("retries")
+        if retries is not None and whole(retries, 0, _MOST_RETRIES) is None:  # the exponent of a pause
+            raise InvalidTaskError(f"invalid retries, of type {shape_of(retries)}: it must be a whole number")
         embedded = self._payload[2] or {}
         if not (isinstance(embedded, dict) and set(map(type, embedded)) <= {str}):
-            raise InvalidTaskError(f"invalid callbacks in the message's body: {embedded!r:.200}")
-        if isinstance(self.id, (dict, list)) or not isinstance(self.name, str):
-            raise InvalidTaskError(f"invalid task id {self.id!r}, or name {self.name!r}: they must be texts")
+            raise InvalidTaskError(f"invalid callbacks in the message's body, of type {shape_of(embedded)}")
+        if text(self.id) is None or not isinstance(self.name, str):
+            shapes = f"{shape_of(self.id)}, or name, of type {shape_of(self.name)}"
+            raise InvalidTaskError(f"invalid task id, of type {shapes}: they must be texts")
 
     def _check_that_it_can_run_all_calls(self) -> None:
         """Raise InvalidTaskError for several calls that a producer merged, if the task does not merge here."""
@@ -98,8 +112,12 @@ class ClaimedRequest(_Request):
         )
         try:  # a dispatcher tells the other callers
             self.task.backend.mark_as_failure(self.id, refusal, request=self._context)
-        except Exception:
-            logger.exception("Task %s[%s] is refused, but its failure could not be stored", self.name, self.id)
+        except Exception as exc:
+            logger.error(
+                "Task %s[%s] is refused, but its failure could not be stored: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
         raise refusal
 
     def _show_its_eta(self) -> None:

@@ -1,11 +1,11 @@
 """The bootstep of a worker whose app has cohorts: a seat in the cohort of each type that the worker consumes."""
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from kombu.asynchronous.hub import Hub
 
 from ..client.revokes import Revoked
+from ..log_limit import UNLIMITED, limited_logger
 from ..membership.held import Held
 from ..membership.membership import Membership
 from ..membership.shared_slots import SharedSlots
@@ -22,7 +22,7 @@ from .step import AffinityStep
 if TYPE_CHECKING:
     from .fleet_consumer import FleetConsumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class CohortsStep(AffinityStep):
@@ -82,7 +82,7 @@ class CohortsStep(AffinityStep):
             self._returned_before = self._returned
         have_left = [seat.leave() for seat in self._seats.by_cohort.values()]
         if all(have_left):
-            logger.info(introduction.line_on_leaving(self._returned - self._returned_before))
+            logger.info(introduction.line_on_leaving(self._returned - self._returned_before), extra=UNLIMITED)
 
     def info(self, consumer: "FleetConsumer") -> dict[str, object]:
         """Return the facts that `inspect stats` shows."""

@@ -8,7 +8,6 @@ The hooks store results and send events and signals besides, any of which may fa
 billiard does in a prefork pool: the other pools would drop the error, and the solo pool take it for a lost connection.
 """
 
-import logging
 from functools import cache, wraps
 from typing import Any
 
@@ -19,21 +18,24 @@ from celery.app.task import Task
 from celery.concurrency.base import BasePool
 from celery.exceptions import Reject, WorkerShutdown, WorkerTerminate
 from celery.utils.imports import symbol_by_name
+from celery.worker import state
 from celery.worker.state import active_requests, reserved_requests, task_ready
 from redis.exceptions import RedisError
 
 from ..callers.chord_parts import ChordIsClaimedError, count_what_is_stored
 from ..callers.failure import error_of, is_ignored, words
 from ..client.accepted_work import tells_an_end
-from ..membership.held import ACKED, EXPIRED, FAILED, IGNORED, RETURNED, REVOKED, job_in
+from ..log_limit import limited_logger
+from ..membership.held import ABORTED, ACKED, EXPIRED, FAILED, IGNORED, REQUEUED, RETURNED, REVOKED, job_in
 from ..membership.reporting import Reporting
 from ..rules.marks import is_batch
 from ..rules.protocol import PREEMPTED
+from ..server.passing import traceback_of
 from ..server.received import LOST
 from .preempted import Preempted
 from .started_request import NotBegunError, StartedRequest, starting_if_it_may
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Whether this Celery leaves the result of a task that rejected its message pending for ever (celery#4222).
 _LEAVES_REJECTED_PENDING = celery.VERSION[:2] < (5, 7)
@@ -97,11 +99,14 @@ class EndOfTask(StartedRequest):
             self._reporting.settle(self._tag, RETURNED)
         elif self._reporting is not None and is_ignored(exc_info, Preempted):
             self._stop_by_itself(self._reporting)
+        elif self._reporting is not None and isinstance(error, Reject) and error.requeue:
+            self._reporting.settle(self._tag, REQUEUED)
         try:
             if _LEAVES_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:
                 self._tell_the_first_caller(error)
             return None if self._is_fenced else super().on_failure(exc_info, *args, **kwargs)
         except (MemoryError, *LOST):
+            self._abort()
             raise
         except Exception:
             self.reject(requeue=False)  # the job would come again, and fail in the same way
@@ -110,7 +115,7 @@ class EndOfTask(StartedRequest):
             self._end(exc_info)
 
     def _stop_by_itself(self, reporting: Reporting) -> None:
-        """Give back the job of a task that raised `Preempted`. It counts as a delivery if nobody had asked for it."""
+        """Give back the job of a task that raised `Preempted`. It counts as a requeue if nobody had asked for it."""
         held = reporting.claims.find(self._tag)
         if held is None or held.outcome == ACKED:
             logger.warning(
@@ -118,6 +123,7 @@ class EndOfTask(StartedRequest):
                 *(self.name, self.id),
             )
         elif held.stops_at_s is None:
+            reporting.settle(self._tag, REQUEUED)
             self.reject(requeue=True)
         else:
             reporting.settle(self._tag, PREEMPTED)
@@ -131,13 +137,28 @@ class EndOfTask(StartedRequest):
     def on_timeout(self, soft: bool, timeout: float) -> Any:
         try:
             return super().on_timeout(soft, timeout)
-        except Exception:
-            logger.exception("Task %s[%s]: an action after its time limit failed", self.name, self.id)
+        except Exception as exc:
+            logger.error(
+                "Task %s[%s]: an action after its time limit failed: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
             if self.task.acks_late and not soft:
                 self._settle_after_a_timeout()
         finally:
             if not soft:
+                self._abort()
                 self._end(TimeLimitExceeded(timeout))
+
+    def reject(self, requeue: bool = False) -> None:
+        if requeue:
+            self._abort()
+        super().reject(requeue)
+
+    def _abort(self) -> None:
+        """Have a pause come before the next run of a job that is not settled, unless the run ends with its worker."""
+        if self._reporting is not None and not state.should_terminate:
+            self._reporting.settle(self._tag, ABORTED)
 
     def _settle_after_a_timeout(self) -> None:
         """Ack or reject as Celery does once the result is stored: the storing failed."""
@@ -166,10 +187,14 @@ class EndOfTask(StartedRequest):
         self._is_acked_at_its_end = terminated and self._reporting is not None and is_batch(job_in(self._tag))
         try:
             return super()._announce_revoked(reason, terminated, signum, expired)
-        except Exception:
+        except Exception as exc:
             if self._reporting is None:
                 raise  # the dispatcher, which tells ends without a worker, tells this one again
-            logger.exception("Task %s[%s] is revoked, but this could not be announced", self.name, self.id)
+            logger.error(
+                "Task %s[%s] is revoked, but this could not be announced: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
             self.acknowledge()  # else the job would come again and again, until the result backend works
             self._already_revoked = True
         finally:
@@ -221,8 +246,13 @@ def _ending_on_success(generated: Any) -> Any:
             return None if self._is_fenced else generated(self, failed__retval__runtime, **kwargs)
         except (WorkerShutdown, WorkerTerminate):
             raise
-        except (Exception, SystemExit):  # a SystemExit of a signal's handler would end a green pool's worker
-            logger.exception("Task %s[%s] has ended, but an action after its end failed", self.name, self.id)
+        except (Exception, SystemExit) as exc:  # a SystemExit of a signal's handler would end a green pool's worker
+            logger.error(
+                "Task %s[%s] has ended, but an action after its end failed: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
+            self._abort()
         finally:
             self._end(_failure_of(failed__retval__runtime))
 

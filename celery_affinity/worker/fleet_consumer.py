@@ -1,6 +1,5 @@
 """Celery's consumer, as that of a worker in a fleet: a class that derives from the one that `worker_consumer` names."""
 
-import logging
 from collections.abc import Callable
 from functools import cache
 from time import monotonic, sleep
@@ -11,10 +10,13 @@ from celery.worker.consumer import Consumer
 from celery.worker.request import Request
 from kombu.exceptions import OperationalError
 
+from ..client.of_app import has_own_strategy
 from ..client.revokes import Revoked
+from ..log_limit import limited_logger
 from ..server import received
 from ..server.passing import passes, refuses_writes
 from . import end_of_task
+from .buffers import Buffers, take_back
 
 if TYPE_CHECKING:
     from kombu.utils.limits import TokenBucket
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from .rate_limits import RateLimits
     from .reconnecting import Reconnecting
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, that a connection lasts at least if the server is fit; first pause after one that did not, and longest, s.
 _SHORT_S = 0.5
@@ -70,6 +72,8 @@ class FleetConsumer(Consumer):
     affinity_on_revoked: Callable[[Revoked], None] | None = None
     affinity_limits: "RateLimits | None" = None
     affinity_reconnecting: "Reconnecting | None" = None
+    #: Names of the tasks with a strategy of their own, which may buffer requests.
+    affinity_own_strategies: frozenset[str] = frozenset()
     #: What wakes the event loop.
     affinity_host: _Wakes | None = None
 
@@ -99,6 +103,11 @@ class FleetConsumer(Consumer):
         for task in self.app.tasks.values():
             end_of_task.install(task)
         super().update_strategies()
+        tasks = self.app.tasks
+        self.affinity_own_strategies = frozenset(name for name in tasks if has_own_strategy(tasks[name]))
+        buffers = Buffers(self)
+        for name in self.affinity_own_strategies:
+            self.strategies[name] = buffers.noting(tasks[name], self.strategies[name])
 
     def affinity_start(self, request: Request) -> Any:
         """Start the task of *request*, unless the request is made ahead, or no slot is left for it."""
@@ -106,6 +115,9 @@ class FleetConsumer(Consumer):
             return None
         if self.affinity_limits is None:
             return self._affinity_process(request)
+        if request.name in self.affinity_own_strategies:
+            take_back(request)
+            return self._affinity_process(request)  # given back, it would come into the buffer once more
         return self.affinity_limits.start_if_there_is_room(request, self._affinity_process)
 
     def _is_made_ahead(self, request: Request) -> bool:
@@ -114,7 +126,11 @@ class FleetConsumer(Consumer):
     # -- rate limits: Celery's timer calls `_schedule_bucket_request` when a token comes.
 
     def _limit_task(self, request: Request, bucket: "TokenBucket", tokens: int) -> Any:
-        return None if self._is_made_ahead(request) else super()._limit_task(request, bucket, tokens)
+        if self._is_made_ahead(request):
+            return None
+        if request.name in self.affinity_own_strategies:
+            take_back(request)
+        return super()._limit_task(request, bucket, tokens)
 
     def _schedule_bucket_request(self, bucket: "TokenBucket") -> None:
         if self.affinity_limits is None:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from celery.concurrency.base import BasePool
 from celery.concurrency.solo import TaskPool as SoloPool
+from celery.worker.request import Request
 
 from . import pools, runs
+from .other_runs import CountingPool
 
 if TYPE_CHECKING:
     from celery.concurrency.asynpool import AsynPool as _AsynPool
@@ -27,14 +29,16 @@ else:
 _LOOK_MS = 500
 
 
-class FleetPool(BasePool):
+class FleetPool(CountingPool):
     """A pool in the worker's own process. Errors of its runs reach `on_success`, as those of a prefork pool do."""
 
     def apply_async(self, target: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Run *target*, unless the job of its request was found to be another worker's when the task was accepted."""
-        run = runs.in_the_main_thread if isinstance(self, SoloPool) else runs.in_a_thread
         request = getattr(options.get("accept_callback"), "__self__", None)
-        return super().apply_async(partial(runs.unless_called_off, request, run, target), *args, **options)
+        if isinstance(request, Request):  # else the errors are left to whoever began the run
+            run = runs.in_the_main_thread if isinstance(self, SoloPool) else runs.in_a_thread
+            target = partial(runs.unless_called_off, request, run, target)
+        return super().apply_async(target, *args, **options)
 
 
 class FleetProcesses(_AsynPool):
@@ -154,7 +158,8 @@ def _remembered(pool: _AsynPool) -> Iterator[None]:
 def derived(base: type[BasePool]) -> type[BasePool]:
     """Return a class of pools that derives from *base*, Celery's own or a user's, and has its name."""
     if pools.is_prefork(base):
-        return base if issubclass(base.Pool, FleetProcesses) else _derived(base, Pool=_processes_of(base.Pool))
+        is_derived = issubclass(base, CountingPool)
+        return base if is_derived else _derived(base, CountingPool, Pool=_processes_of(base.Pool))
     return base if issubclass(base, FleetPool) else _derived(base, FleetPool)
 
 

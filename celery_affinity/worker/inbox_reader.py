@@ -3,18 +3,18 @@
 A server that is down holds up nobody else's jobs.
 """
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 
 from redis.exceptions import RedisError, ResponseError
 
+from ..log_limit import limited_logger
 from ..server import received
 from ..server.replies import Claim
 from ..server.scheduler import Scheduler
 from ..threads.repeating import Repeating
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Longest wait, s, of one call for the inbox, and pause after an error.
 _WAITS_S = 2.0

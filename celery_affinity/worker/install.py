@@ -7,6 +7,7 @@ from ..client.of_app import is_ours, settings_of
 from ..client.wrong_in_app import check_app
 from ..errors import TransportError
 from ..guard.guard import Kin, orphans_end
+from ..log_limit import limited_logger
 from ..rules.redis_keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
@@ -18,6 +19,16 @@ from . import (
 from .classes_step import ClassesStep
 from .cohorts_step import CohortsStep
 from .step import AffinityStep
+
+#: Loggers of Celery and kombu that write an error for each message that cannot be read, with the body or a traceback.
+#: Errors of a task's run (`celery.app.trace`, `celery.worker.request`) belong to the task: they are not limited.
+_LOGGERS_OF_MESSAGES = (
+    "celery.worker.consumer.consumer",
+    "celery.worker.consumer.gossip",
+    "celery.worker.control",
+    "celery.worker.pidbox",
+    "kombu.pidbox",
+)
 
 
 def install(worker: WorkController) -> None:
@@ -46,3 +57,6 @@ def install(worker: WorkController) -> None:
     app.steps["worker"].add(ClassesStep)
     app.steps["consumer"].add(CohortsStep if settings.cohorts else AffinityStep)
     remote_control.replace()
+    for name in _LOGGERS_OF_MESSAGES:
+        limited_logger(name)
+    remote_control.keep_the_connection(app)

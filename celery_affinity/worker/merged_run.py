@@ -6,7 +6,6 @@ failure; `callers.sharing` tells the others.
 """
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, wraps
@@ -24,12 +23,15 @@ from ..client.first_try import mode_of
 from ..client.merge_functions import with_functions
 from ..client.of_app import merge_of, settings_of
 from ..errors import NotMerged
+from ..log_limit import limited_logger
 from ..membership.held import claim_in
 from ..rules.marks import is_batch
 from ..rules.merging import Call, Merge
+from ..rules.protocol import MAX_PRIORITY
+from ..rules.untrusted import clamped
 from .broker_of_run import broker, once_it_answers
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 #: Name of the attribute of a request that has its `_Run`.
@@ -195,7 +197,7 @@ def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[
         dict(kwargs),
         task_id=request.id,
         on_demand=bool(mode_of(request.properties)),
-        priority=(request.delivery_info or {}).get("priority") or 0,
+        priority=clamped((request.delivery_info or {}).get("priority"), 0, MAX_PRIORITY, 0),
         headers=request.headers or {},
     )
 

@@ -24,8 +24,9 @@ class Preempted(Ignore):
     """Raised by a task that stops since it was asked to (`preempted`): its job waits again, as if it had not started.
 
     That counts as no delivery, and there is no result, no failure and no retry. A task that raises this error without
-    having been asked gives its job back as well, and that counts as a delivery, as with ``Reject(requeue=True)``: a
-    task that does so each time becomes a dead letter. Of a task that is acked early the job ends, as with ``Ignore``.
+    having been asked gives its job back as well, and that counts as a requeue, as with ``Reject(requeue=True)``: a
+    pause comes before the next run, and a task that does so each time becomes a dead letter. Of a task that is acked
+    early the job ends, as with ``Ignore``.
     """
 
 

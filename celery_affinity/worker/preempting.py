@@ -4,7 +4,6 @@ The server orders it with a sign in the inbox. Whatever the task does meanwhile 
 itself (`Preempted`). A worker that shuts down lets the graces be: its jobs end, or go back, as always.
 """
 
-import logging
 import signal
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from celery.worker import state
 from redis.exceptions import RedisError
 
+from ..log_limit import limited_logger
 from ..membership.held import UNSETTLED, Held, tag_of
 from ..membership.membership import Membership
 from ..rules.protocol import PREEMPT_SIGN, PREEMPTED
@@ -21,7 +21,7 @@ from .slots import PoolSlots
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Interval, s, between two looks at a process that was ended, and the number of looks after which it is killed.
 _LOOKS_AFTER_S, _KILLED_AFTER = 0.1, 20
@@ -64,7 +64,9 @@ class Preempting:
         if request is None:
             self._members.lookahead.discard(tag)
             return [tag]
-        if held.started_s is None and not self._slots.still_has(request):  # it waits for a rate limit, say
+        if held.is_buffered:
+            logger.info("%s goes on: it cannot be taken out of the buffer of its task's strategy", held.in_words)
+        elif held.started_s is None and not self._slots.still_has(request):  # it waits for a rate limit, say
             self._members.give_back([tag])
             state.task_ready(request)
         elif held.outcome != UNSETTLED or not request.task.acks_late:

@@ -9,7 +9,6 @@ A job that holds a key waits for a moment at most, or it would keep others of th
 back, and the worker withdraws from its type until the token is near.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from operator import itemgetter
@@ -19,7 +18,10 @@ from typing import TYPE_CHECKING, Any
 from celery.worker import state
 from celery.worker.request import Request
 
+from ..callers.failure import words
+from ..log_limit import limited_logger
 from ..membership.membership import Membership
+from ..server.passing import traceback_of
 from .following import Following
 from .seats import Seats
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
     from .fleet_consumer import FleetConsumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Longest time, s, for which a job may wait for a token while it holds a key.
 _HOLDS_A_KEY_S = 1.0
@@ -44,7 +46,8 @@ class RateLimits:
     def __init__(self, consumer: "FleetConsumer", members: Membership | Seats, following: Following | Seats) -> None:
         self._consumer = consumer
         self._members, self._following = members, following
-        self._has_lent = False
+        #: Whether slots were ever lent, so that a job may come whose slot is taken.
+        self.has_lent = False
         self._avoided: set[str] = set()
 
     def count(self) -> None:
@@ -52,7 +55,7 @@ class RateLimits:
         find = self._members.claims.find
         claims = (find(request._tag) for request in self.waiting())
         waiting = Counter(held.type for held in claims if held is not None)
-        self._has_lent = self._has_lent or bool(waiting)
+        self.has_lent = self.has_lent or bool(waiting)
         self._members.lend(waiting, frozenset(self._avoided))
 
     def begin(self) -> None:
@@ -123,9 +126,11 @@ class RateLimits:
                 bucket.contents.remove(each)
                 try:
                     request.revoked()
-                except Exception:  # of a result backend, or of a signal's handler: the other jobs go on all the same
-                    logger.exception(
-                        "Cannot tell the caller of task %s[%s] that the task has expired", request.name, request.id
+                except Exception as exc:  # of a result backend, or of a signal's handler: the other jobs go on
+                    logger.error(
+                        "Cannot tell the caller of task %s[%s] that the task has expired: %s",
+                        *(request.name, request.id, words(exc)),
+                        exc_info=traceback_of(exc),
                     )
 
     def _return_what_is_recalled(self, bucket: "TokenBucket") -> None:
@@ -143,7 +148,7 @@ class RateLimits:
     def start_if_there_is_room(self, request: Request, start: Callable[[Request], Any]) -> Any:
         """Have *start* start the task of *request*, or give the job back if its slot is taken."""
         # The job came for a slot that was lent, but the lender has started meanwhile.
-        if self._has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
+        if self.has_lent and _is_claimed(request) and self._following.room() < -self._number_waiting():
             self._return([request])
             return None
         return start(request)

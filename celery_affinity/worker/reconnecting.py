@@ -6,13 +6,13 @@ processes are read here: the heartbeats' thread tells the server these ends befo
 back, which takes a second and more.
 """
 
-import logging
 from collections.abc import Callable
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from celery.worker.state import maybe_shutdown
 
+from ..log_limit import limited_logger
 from ..membership.membership import Membership
 from .pools import read_results
 from .seats import Seats
@@ -20,7 +20,7 @@ from .seats import Seats
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Interval, s, at which a waiting consumer looks for the word of the heartbeats' thread, and for ends of tasks.
 _POLL_S = 0.05

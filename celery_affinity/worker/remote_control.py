@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from celery import Celery
 from celery.worker import control
+from kombu.exceptions import OperationalError
+from kombu.pidbox import Node
+from redis.exceptions import RedisError
 
+from ..callers.failure import words
+from ..client.bodies import raw_body
+from ..log_limit import limited_logger
 from ..membership.membership import Membership
 from ..observe import inspect_lists, locality
 from ..rules import worker_priority
 from ..rules.rows import number_of
 from ..rules.settings import PREFIX
 from ..rules.unreadable import is_text
+from ..rules.untrusted import is_number, shape_of, whole
 from ..server import runtime_settings
 from ..server.reader import Reader
 from .step import AffinityStep
@@ -21,8 +28,16 @@ from .step import AffinityStep
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
-#: Smallest number, of seconds or of tasks, that is refused as a limit.
+logger = limited_logger(__name__)
+
+#: Largest number, of seconds or of tasks, that is accepted as a limit.
 _LARGEST = 1e9
+
+#: Maximum number of processes or threads that a command adds, or takes away.
+_MOST_PROCESSES = 10_000
+
+#: Maximum number of bytes of a body whose arguments a list of jobs shows as values; texts of the others are shown.
+_LONGEST_SHOWN = 100_000
 
 Reply = dict[str, object]
 
@@ -73,6 +88,28 @@ def replace() -> None:
     )
 
 
+def keep_the_connection(app: Celery) -> None:
+    """Make *app*'s workers outlast a refused reply to remote control. A class of nodes that a user set is kept."""
+    mailbox = app.control.mailbox
+    base = mailbox.node_cls
+    if not issubclass(base, ReplyingNode):
+        mailbox.node_cls = type(base.__name__, (ReplyingNode, base), {"__module__": base.__module__})
+
+
+class ReplyingNode(Node):
+    """A node of remote control that drops a reply which the server does not take.
+
+    Celery would make the consumer of broadcasts again, which a full server refuses as well: the worker would lose its
+    connection, and get no jobs until there is room.
+    """
+
+    def reply(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().reply(*args, **kwargs)
+        except (OperationalError, RedisError, OSError) as exc:
+            logger.warning("A reply to remote control is dropped: the server does not take it: %s", words(exc))
+
+
 def describe(state: State) -> Reply:
     """Return what this worker can do, holds, lends and has been told."""
     step = _step(state)
@@ -94,7 +131,7 @@ def _described(step: AffinityStep, members: Membership) -> Reply:
         "free": number_of(free),
         "priority": members.capacity.priority,
         "hints": locality.hints_of(reader, members.id),
-        "lent": members.capacity.lent,
+        "lent": members.capacity.lent + members.capacity.buffered,
         "stops": step.slots.stops,
         "drained": members.claims.drained,
         "stalled": stalled is not None,
@@ -241,22 +278,25 @@ def _check_names(queue: object, **others: object) -> None:
         **{option: name for option, name in others.items() if name is not None},
     }.items():
         if not (isinstance(name, str) and is_text(name) and (name or option != "queue")):
-            raise ValueError(f"{option} must be a name, got: {name!r}")
+            raise ValueError(f"{option} must be a name, got: {_shown(name)}")
 
 
 def _check_numbers(**given: object) -> None:
     """Raise ValueError, which is logged and replied, unless each is None, or a number of seconds that a timer takes."""
     for option, number in given.items():
-        good = number is None or (isinstance(number, int | float) and 0 <= number < _LARGEST)
-        if not good:
-            raise ValueError(f"{option} must be a number from 0 on, got: {number!r}")
+        if not (number is None or (is_number(number, _LARGEST) and number >= 0)):  # type: ignore[operator]
+            raise ValueError(f"{option} must be a number from 0 to {_LARGEST:g}, got: {_shown(number)}")
 
 
 def _check_whole(**given: object) -> None:
-    """Raise ValueError, which is logged and replied, unless each is a whole number, 0 or more, or None."""
+    """Raise ValueError, which is logged and replied, unless each is None, or a number of processes."""
     for option, number in given.items():
-        if not (number is None or (isinstance(number, int) and number >= 0)):
-            raise ValueError(f"{option} must be a whole number, 0 or more, got: {number!r}")
+        if not (number is None or whole(number, 0, _MOST_PROCESSES) is not None):
+            raise ValueError(f"{option} must be a whole number from 0 to {_MOST_PROCESSES:,}, got: {_shown(number)}")
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:100] if isinstance(value, str) or is_number(value) else shape_of(value)
 
 
 def _step(state: State) -> AffinityStep | None:
@@ -282,9 +322,10 @@ def _arguments(state: State) -> inspect_lists.Arguments:
     consumer = state.consumer.task_consumer
 
     def read(raw: dict[str, Any]) -> tuple[Any, Any]:
-        message = consumer.channel.message_to_python(raw)
-        message.accept = consumer.accept
         try:
+            raw_body(raw, _LONGEST_SHOWN)  # else the reply would be as long as all bodies together
+            message = consumer.channel.message_to_python(raw)
+            message.accept = consumer.accept
             args, kwargs, _ = message.payload
         except Exception:  # whatever a sender's serializer may do
             args, kwargs = (raw["headers"].get(name) for name in ("argsrepr", "kwargsrepr"))

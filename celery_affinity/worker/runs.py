@@ -8,6 +8,7 @@ greenlet that nobody watches: stock Celery never learns that such a task has end
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import ref
 
 from billiard.einfo import ExceptionInfo
 from celery.concurrency.base import BasePool
@@ -44,18 +45,22 @@ def while_given() -> bool:
     return True
 
 
-def after_given(pool: BasePool, request: Request, given: object) -> Callable[[], bool]:
-    """Return a function that says whether *pool* still runs *request*, or will. *given*: the result of `apply_async`.
+def after_given(pool: BasePool, given: Any) -> Callable[[], bool]:
+    """Return a function that says whether *pool* still has the run for which `apply_async` has returned *given*.
 
     The function says True for a pool that is not Celery's own: nobody can know.
     """
     if forks(pool):
-        return partial(has_in_a_process, pool, request._apply_result)
+        return _is_over if given is None else partial(has_in_a_process, pool, ref(given))
     if isinstance(pool, SoloPool):
-        return lambda: False
+        return _is_over
     if given is None and pool.is_green:  # eventlet's pool returns no greenlet; no other one ran meanwhile
         given = next(reversed(pool._pool_map.values()), None)
     return partial(_is_alive, given)
+
+
+def _is_over() -> bool:
+    return False
 
 
 def _is_alive(run: Any) -> bool:

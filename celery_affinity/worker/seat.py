@@ -3,13 +3,13 @@
 The seat is taken when the cohort's server answers, and kept while the server is down.
 """
 
-import logging
 from typing import TYPE_CHECKING, Protocol
 
 from kombu.asynchronous.hub import Hub
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
+from ..log_limit import UNLIMITED, limited_logger
 from ..membership.membership import Membership
 from ..rules.cohorts import DEFAULT
 from ..server.connections.in_flight import InFlight
@@ -29,7 +29,7 @@ from .strays import Strays
 if TYPE_CHECKING:
     from .fleet_consumer import FleetConsumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Errors of a server that does not answer.
 _DOWN = (RedisError, OperationalError, OSError)
@@ -124,7 +124,8 @@ class Seat:
         if self._reader is None:
             self._reader = InboxReader(self.cohort, own, members.id, receive=self._receive, obey=self._obey)
             self._reader.start()
-            logger.info("celery_affinity: joined cohort %s: types %s", self.cohort, ", ".join(self.types))
+            types = ", ".join(self.types)
+            logger.info("celery_affinity: joined cohort %s: types %s", self.cohort, types, extra=UNLIMITED)
         else:
             self._reader.use(own)
 

@@ -1,11 +1,11 @@
 """A worker's places in several cohorts: what Celery does once is done by each of them, or by the one concerned."""
 
-import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 
+from ..log_limit import limited_logger
 from ..membership.held import Held, tag_of
 from ..membership.membership import Membership
 from ..membership.reporting import Reporting
@@ -14,7 +14,7 @@ from ..rules.settings import Settings
 from ..server.replies import Claim
 from .seat import Seat
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class Seats:

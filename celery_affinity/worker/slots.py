@@ -8,6 +8,8 @@ from celery.concurrency.solo import TaskPool as SoloPool
 from ..rules.encoding import encode
 from ..rules.protocol import FORCE
 from . import pools, unclaimed
+from .buffers import BufferedRequest
+from .other_runs import OtherRuns
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
@@ -54,7 +56,11 @@ class PoolSlots:
         return int(getattr(scaled, "max_concurrency", None) or pools.size(self._consumer.pool))
 
     def unclaimed(self) -> int:
-        return unclaimed.count()
+        other_runs: OtherRuns | None = getattr(self._consumer.pool, "affinity_other_runs", None)
+        return unclaimed.count() + (0 if other_runs is None else other_runs.count())
 
     def still_has(self, request: object) -> bool:
-        return pools.still_has(self._consumer.pool, request)
+        pool = self._consumer.pool
+        if isinstance(request, BufferedRequest):  # Celery drops none of these; without a run, the worker's stop does
+            return request.is_in_the_pool() and not pool.affinity_other_runs.is_closed
+        return pools.still_has(pool, request)

@@ -4,7 +4,6 @@ A worker may lose a job between its claim and its start: the server took the wor
 begun; if it has begun already, it is stopped where the pool can do that.
 """
 
-import logging
 import signal
 from collections.abc import Callable
 from functools import partial, wraps
@@ -16,12 +15,16 @@ from celery.exceptions import Reject, TaskRevokedError, WorkerTerminate
 from celery.worker import state
 from celery.worker.state import active_requests, task_ready
 
+from ..callers.failure import words
+from ..log_limit import limited_logger
+from ..server.passing import traceback_of
 from ..server.received import LOST
 from . import runs
+from .buffers import take_back
 from .cancelled_request import CancelledRequest
 from .pools import forks
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class NotBegunError(Reject):
@@ -58,8 +61,12 @@ class StartedRequest(CancelledRequest):
             return
         try:
             self._accept(pid, time_accepted)
-        except Exception:
-            logger.exception("Task %s[%s] starts, but this could not be announced", self.name, self.id)
+        except Exception as exc:
+            logger.error(
+                "Task %s[%s] starts, but this could not be announced: %s",
+                *(self.name, self.id, words(exc)),
+                exc_info=traceback_of(exc),
+            )
         except BaseException as exc:
             if not forks(self._pool):
                 self._end(exc)  # the task does not run
@@ -109,6 +116,7 @@ class StartedRequest(CancelledRequest):
     def _give_to(self, pool: BasePool, give: Callable[..., Any], **kwargs: Any) -> Any:
         """Give the task to *pool* with *give*. A task that the pool does not take is rejected."""
         self._pool = pool
+        take_back(self)
         self._give_up_unless_it_may_start()
         self.is_in_the_pool = runs.while_given
         try:
@@ -127,7 +135,7 @@ class StartedRequest(CancelledRequest):
             self.reject(requeue=False)
             self._end(exc)
             raise TaskRevokedError(self.id) from exc  # Celery goes on without the task
-        self.is_in_the_pool = runs.after_given(pool, self, given)
+        self.is_in_the_pool = runs.after_given(pool, given)
         return given
 
     def _give_up_unless_it_may_start(self) -> None:

@@ -1,6 +1,5 @@
 """The consumer bootstep of a worker, which joins the fleet at each start, drains at the stop, and leaves."""
 
-import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from ..client.of_app import settings_of
 from ..client.revokes import Revoked
 from ..dispatcher.ingest import Ingest
 from ..dispatcher.recurring_calls import RecurringCalls
+from ..log_limit import UNLIMITED, limited_logger
 from ..membership.held import Held, job_in
 from ..membership.host import Host
 from ..membership.membership import Membership
@@ -26,9 +26,11 @@ from ..server.scheduler import Scheduler
 from ..transport.channel import AffinityChannel
 from ..versions import versions
 from . import introduction, pools
+from .buffers import warn_of_small_batches
 from .event_loop import Loop
 from .following import Following
 from .host import WorkerHost
+from .other_runs import OtherRuns
 from .rate_limits import RateLimits
 from .reconnecting import Reconnecting
 from .seats import Seats
@@ -38,7 +40,7 @@ from .strays import Strays
 if TYPE_CHECKING:
     from .fleet_consumer import FleetConsumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 
 class AffinityStep(bootsteps.StartStopStep):
@@ -92,6 +94,8 @@ class AffinityStep(bootsteps.StartStopStep):
         consumer = self._consumer
         consumer.affinity_limits, consumer.affinity_host = self._limits, host
         consumer.affinity_reconnecting = Reconnecting(consumer, members)
+        consumer.pool.affinity_other_runs = OtherRuns(consumer.pool, members.ask)
+        warn_of_small_batches(consumer, self.slots.size())
         pools.let_pauses_yield(consumer.pool)
 
     def membership_with(self, scheduler: Scheduler, slots: PoolSlots, host: WorkerHost) -> Membership:
@@ -110,6 +114,7 @@ class AffinityStep(bootsteps.StartStopStep):
             recurring=RecurringCalls(consumer.app, teller),
             kin=consumer.controller.affinity_kin,
         )
+        members.capacity.prefetch_multiplier = consumer.prefetch_multiplier
         if self._priority is not None:
             members.capacity.priority = self._priority
         return members
@@ -120,8 +125,8 @@ class AffinityStep(bootsteps.StartStopStep):
     def _log_join(self, channel: AffinityChannel, is_new: bool) -> None:
         members = self.members
         if self._is_introduced:
-            again = introduction.line_on_joining_again(anew=is_new, unfinished=members.claims.unfinished())
-            logger.info(again)
+            again = introduction.line_on_joining_again(anew=is_new, unfinished=len(members.claims.unended()))
+            logger.info(again, extra=UNLIMITED)
             return
         self._is_introduced = True
         line = introduction.line_on_joining(
@@ -134,7 +139,7 @@ class AffinityStep(bootsteps.StartStopStep):
             server=instance.product(members.scheduler.client),
             uri=self._consumer.connection.as_uri(),
         )
-        logger.info(line)
+        logger.info(line, extra=UNLIMITED)
 
     def register_with_event_loop(self, consumer: "FleetConsumer", hub: Hub) -> None:
         """Tell ends, and start the jobs that follow, at each iteration of the loop."""
@@ -155,6 +160,9 @@ class AffinityStep(bootsteps.StartStopStep):
         if unsettled and state.should_terminate:  # cold: running tasks are not acked, and go back as well
             logger.warning("Restoring %d unacknowledged message(s)", unsettled)  # people look for kombu's words
         self.limits.close()  # a request that waits for a rate limit must not start: timers go on while the pool drains
+        other_runs = consumer.pool.affinity_other_runs
+        # Buffered jobs go back now, unless some of them may be part of a run: these stay until the pool has drained.
+        other_runs.is_closed = other_runs.is_closed or other_runs.count() == 0
         for each in self.memberships:
             each.drain()
 
@@ -181,7 +189,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self._returned_before is None:  # Celery stops no step of a worker that is about to connect
             self._returned_before = self._returned
         if self.membership.leave():
-            logger.info(introduction.line_on_leaving(self._returned - self._returned_before))
+            logger.info(introduction.line_on_leaving(self._returned - self._returned_before), extra=UNLIMITED)
 
     def _close_loop(self) -> None:
         # First no thread wakes the loop any more: the heartbeats' thread tells the ends that the loop was to tell.
@@ -202,7 +210,7 @@ class AffinityStep(bootsteps.StartStopStep):
         if self.membership is not None:
             claims = len(self.membership.claims.held())
             shown |= {"worker": self.membership.id, "slots": self.slots.size(), "claims": claims}
-            shown["lent"] = self.membership.capacity.lent
+            shown["lent"] = self.membership.capacity.lent + self.membership.capacity.buffered
         if self._channel is not None:
             shown["namespace"] = self._channel.namespace
         return {"affinity": shown}
@@ -241,7 +249,7 @@ class AffinityStep(bootsteps.StartStopStep):
             if held.request is not None:
                 state.task_ready(held.request)
         self.limits.count()
-        return len(given_up), sum(each.claims.unfinished() for each in self.memberships)
+        return len(given_up), sum(len(each.claims.unended()) for each in self.memberships)
 
     def _give_up(self) -> list[Held]:
         """Give back the jobs that have not started, and return them."""

@@ -1,20 +1,19 @@
 """Claims that are held and run nowhere: an end that nobody noticed must not cost a slot for ever."""
 
-import logging
 from collections.abc import Iterator
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from celery.worker import state
-
+from ..log_limit import limited_logger
 from ..membership.held import ACKED, Held
 from ..membership.reporting import Reporting
 from . import unclaimed
+from .buffers import BufferedRequest, waits
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Time, s, for which a claim is found nowhere before its slot is freed: an end takes its time.
 NOWHERE_FOR_S = 30.0
@@ -27,7 +26,7 @@ class Strays:
     """Frees the slots of claims, and of requests without a claim, that *consumer* has nowhere any more.
 
     A task that runs, for however long, is in the pool. A job that waits is held beyond the slots, in a bucket of a rate
-    limit, or for a pool process. *reporting* is told of the ends.
+    limit, for a pool process, or in the buffer of its task's strategy. *reporting* is told of the ends.
     """
 
     def __init__(self, consumer: "Consumer", reporting: Reporting) -> None:
@@ -53,6 +52,7 @@ class Strays:
         return _SEARCHES_AGAIN_S if self._since_s else None
 
     def _search(self) -> None:
+        self._drop_what_strategies_dropped()
         nowhere = dict(self._nowhere())
         now_s = monotonic()
         self._since_s = {each: self._since_s.get(each, now_s) for each in nowhere}
@@ -60,6 +60,15 @@ class Strays:
             if now_s - since_s >= NOWHERE_FOR_S:
                 del self._since_s[each]
                 self._free(each, nowhere[each])
+
+    def _drop_what_strategies_dropped(self) -> None:
+        for tag, held in self._reporting.claims.unended():
+            if isinstance(held.request, BufferedRequest) and not held.request.is_in_the_pool():
+                logger.error(
+                    "%s is pending again: the strategy of its task has dropped it, and neither acked nor rejected it",
+                    held.in_words,
+                )
+                self._reporting.claims.drop_from_buffer(tag)
 
     def _nowhere(self) -> Iterator[tuple[Any, Held | None]]:
         """Yield requests, or the tags of claims without one, each with its claim."""
@@ -76,19 +85,7 @@ class Strays:
     def _is_here(self, each: Any) -> bool:
         if each.is_in_the_pool is not None:
             return bool(each.is_in_the_pool())
-        return self._waits_for_its_time(each) or self._waits_for_a_token(each) or self._waits_for_a_process(each)
-
-    def _waits_for_its_time(self, each: Any) -> bool:
-        return each in getattr(state, "scheduled_requests", ())  # since Celery 5.7
-
-    def _waits_for_a_token(self, each: Any) -> bool:
-        buckets = tuple(self._consumer.task_buckets.values())
-        return any(each is waiting for bucket in buckets if bucket for waiting, *_ in tuple(bucket.contents))
-
-    def _waits_for_a_process(self, each: Any) -> bool:
-        semaphore = getattr(self._consumer.controller, "semaphore", None)
-        waiting = tuple(semaphore._waiting) if semaphore is not None else ()
-        return any(each is argument for _, arguments, *_ in waiting for argument in arguments)
+        return waits(self._consumer, each)
 
     def _free(self, each: Any, held: Held | None) -> None:
         what = f"Task {each.name}[{each.id}]" if held is None else held.in_words

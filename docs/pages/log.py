@@ -31,7 +31,7 @@ def _lines() -> Iterator[tuple[str, str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             level, text = _level(node), node.args[0] if isinstance(node, ast.Call) and node.args else None
             if level and isinstance(text, ast.Constant) and isinstance(text.value, str):
-                yield level, text.value, path.relative_to(_PACKAGE).parts[0]
+                yield level, text.value, path.relative_to(_PACKAGE).parts[0].removesuffix(".py")
 
 
 def _level(node: ast.AST) -> str | None:

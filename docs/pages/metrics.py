@@ -29,7 +29,7 @@ Names that end with `_total` are counters; `_seconds` with the labels `le` and `
 - `rule` is `key`, `pause` or `reserve`. In a paused type, a job that a key keeps back counts for the key, and any other job for the pause, so the
   rules may be added up. `pause` counts a pause of the type and a pause of all types; the jobs of a paused key count for the rule `key`.
 - `slots` and `free_slots` count a versatile worker for each of its types: do not add them up. `profile_slots` counts each slot once;
-  a profile is the set of types that a worker serves. The state `lent` has slots of jobs that wait for a rate limit, while others use the slots.
+  a profile is the set of types that a worker serves. The state `lent` has slots of jobs that wait for a rate limit, or in a buffer of celery-batches, while others use the slots.
 - `merged_calls_total` grows at the end of a run, and only while workers serve the type.
 - A type without workers and jobs has no series.
 """

@@ -38,7 +38,8 @@ request, and [Write a worker in Node](../how-to/worker-node.md) a whole worker. 
 - `end` is sent until it is answered. 200 or 409: the job is over for this worker. A repeated end gets the reply of the first one, for an hour.
 - A job in `stop` of a heartbeat or a poll is to stop: "revoked" (the end is then told with the state `revoked`), or "preempted": another job
   is to have its slot within `grace_s`. A job in `gone` is another's by now: nobody wants its end.
-- Jobs are JSON. A job whose body is anything else (pickle, yaml, compressed), or whose merged calls need a function in Python
+- Jobs are JSON (RFC 8259), nested in at most 100 levels, and so are all bodies of requests: others are refused with 400. A job whose body
+  is anything else (pickle, yaml, compressed, NaN, deeper arguments), or whose merged calls need a function in Python
   (`keep="all"`, `fold`, `split`), stays pending for the Celery workers that serve its type. The worker over HTTP that would have got the job
   takes no job of this type until a Celery worker has taken that one, and `celery affinity check` names the job (`left-to-celery`).
   Where only workers over HTTP serve the type, such a job becomes a dead letter that says so, and can be replayed; so does a job whose task

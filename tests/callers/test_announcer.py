@@ -50,6 +50,7 @@ class Telling:
     def __init__(self):
         self.hangs, self.hangs_in_a_signal, self.fails, self.unknown = set(), set(), set(), set()
         self.begun = []
+        self.error = OSError("no backend")
         self.let_go = threading.Event()
 
     def identity(self):
@@ -61,7 +62,7 @@ class Telling:
     def tell(self, ending, message, is_known):
         self.begun.append(ending.job_id)
         if ending.job_id in self.fails:
-            raise OSError("no backend")
+            raise self.error
         if ending.job_id in self.hangs:
             self.let_go.wait(30)
         is_known()
@@ -165,6 +166,20 @@ def test_an_error_of_the_backend_holds_up_no_other_end(announcer, teller, clock,
     look_until(announcer, server, clock, lambda: server.known == ["other"])
     assert teller.begun == ["fails", "other"]
     assert "Cannot tell the caller of task fails that the task is expired" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("error", "tracebacks"),
+    [(redis.OutOfMemoryError("used memory > 'maxmemory'"), 0), (redis.ConnectionError("away"), 0), (KeyError("x"), 1)],
+)
+def test_errors_of_the_backend_are_logged_in_one_line_each(announcer, teller, clock, caplog, error, tracebacks):
+    server = Server("one", "two", "other")
+    teller.fails, teller.error = {"one", "two"}, error
+    look_until(announcer, server, clock, lambda: server.known == ["other"])
+    lines = [record for record in caplog.records if "retrying later" in record.message]
+    assert len(lines) == 2
+    assert all(type(error).__name__ in record.message for record in lines)
+    assert sum(record.exc_info is not None for record in lines) == tracebacks
 
 
 def test_an_end_of_an_unknown_task_is_left_to_others_until_it_is_for_anyone(announcer, teller, clock):

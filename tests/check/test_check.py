@@ -170,6 +170,20 @@ def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypa
             server.kill()
 
 
+def test_workers_are_not_asked_above_95_percent_of_maxmemory(new_app, monkeypatch):
+    asked = []
+    monkeypatch.setattr(gather_module, "answers_of_workers", lambda *_: asked.append(1) or ())
+    with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
+        app = new_app(server.url)
+        for share, is_asked in ((0.80, True), (0.97, False), (2.0, False)):
+            asked.clear()
+            client.config_set("maxmemory", int(client.info("memory")["used_memory"] / share))
+            facts = gather(app, answers_within_s=0.2)
+            assert bool(asked) == is_asked, share
+            assert (facts.fleet.not_asked is None) == is_asked, share
+            assert ("remote-control" in {each.id for each in check(facts)}) != is_asked, share
+
+
 def test_another_transport_is_named_and_the_server_looked_at(valkey, redis_client):
     said, found = checked(valkey.url, "--no-fleet", app="tests.support.apps.ordinary", code=2, STOCK="1")
     assert "broker_transport is None" in said["transport"]
@@ -253,6 +267,26 @@ def test_the_workers_of_a_fleet_that_has_just_begun_are_not_said_to_do_nothing(v
     facts = gather(app, answers_within_s=0.2)
     assert facts.fleet.members[0].age_s == pytest.approx(60, abs=5)
     assert "never" in next(each.what for each in check(facts) if each.id == "nobody-ticks")
+
+
+def test_last_step_of_the_servers_clock_is_shown_for_a_day(valkey, redis_client, new_app):
+    app, now_us = new_app(valkey.url), int(redis_client.time()[0]) * 1_000_000
+    for field, is_shown in (
+        (f"{now_us} 3600000000", True),
+        (f"{now_us + 3_600_000_000} -3600000000", True),
+        (f"{now_us - 86_401_000_000} 3600000000", False),
+        ("", False),
+        ("garbage", False),
+        (f"{now_us}", False),
+        (f"{'9' * 5000} {'9' * 5000}", False),
+        (b"\xff \xff", False),
+    ):
+        redis_client.hset(Keys().key("clock"), "stepped", field)
+        found = {each.id: each.what for each in check(gather(app, fleet=False))}
+        assert ("clock-stepped" in found) == is_shown, field
+    redis_client.delete(Keys().key("clock"))
+    redis_client.set(Keys().key("clock"), "another type")
+    assert "clock-stepped" not in {each.id for each in check(gather(app, fleet=False))}
 
 
 # -- the docs

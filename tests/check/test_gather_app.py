@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from celery import Task
 from kombu import Queue
 
 from celery_affinity import Affinity, Exclusive, Merge, Rate
@@ -54,6 +55,27 @@ def ids(app):
     return {finding.id for finding in check(gather(app, fleet=False))} - there_is_none
 
 
+def entry(**options):
+    return {"nightly": {"task": "far.down", "schedule": 1.0, "options": options}}
+
+
+def test_priorities_out_of_range_are_named_with_their_places(new_app):
+    app = new_app(
+        beat_schedule=entry(priority=255),
+        task_routes={"shop.*": {"affinity": Affinity("pdf", priority=-1)}},
+        task_annotations={"shop.pdf": {"priority": "11"}},
+    )
+    app.task(nothing, name="shop.pdf", shared=False, affinity=Affinity("pdf", priority=12))
+    app.task(nothing, name="shop.fine", shared=False, priority=10)
+    assert set(gather_app(app).out_of_range) >= {
+        "beat_schedule entry 'nightly': priority 255 counts as 10",
+        "task_routes 'shop.*': priority -1 counts as 0",
+        "task_annotations 'shop.pdf': priority 11 counts as 10",
+        "task shop.pdf: priority 12 counts as 10",
+    }
+    assert not [each for each in gather_app(app).out_of_range if "shop.fine" in each]
+
+
 def test_what_an_app_gets_wrong(new_app):
     url = "redis://127.0.0.1:1"
     assert ids(new_app(url)) == set()
@@ -66,6 +88,12 @@ def test_what_an_app_gets_wrong(new_app):
     assert ids(new_app(url, task_default_priority=3, affinity_priority_order="lower-first")) == set()
     assert ids(new_app(url, worker_prefetch_multiplier=1)) == {"prefetch"}
     assert ids(new_app(url, worker_cancel_long_running_tasks_on_connection_loss=True)) == {"cancel-on-loss"}
+    assert ids(new_app(url, task_default_priority=255, affinity_priority_order="lower-first")) == {"priority-range"}
+    assert ids(new_app(url, beat_schedule=entry(priority="high"), affinity_priority_order="lower-first")) == {
+        "not-sent"
+    }
+    assert ids(new_app(url, beat_schedule=entry(affinity=7))) == {"not-sent"}
+    assert ids(new_app(url, beat_schedule=entry(affinty="pdf"))) == {"option-misspelt"}
     assert ids(new_app(url, affinity_guard=False)) == {"no-guard"}
     assert ids(new_app(url, result_backend=url + "/1", result_expires=None)) == {"results-never-expire"}
     assert ids(new_app(url, result_backend=url + "/1", result_expires=timedelta(hours=1))) == set()
@@ -121,24 +149,54 @@ def test_keys_of_tasks_in_several_cohorts(new_app):
 
 def test_tasks_that_merge_and_have_a_class_that_does_so_too(new_app):
     app = new_app(affinity_task_rules={"shop.named": {"merge": {"key": "k", "keep": "last"}}})
-    batches = type("Batches", (app.Task,), {"__module__": "celery_batches"})
     singleton = type("Singleton", (app.Task,), {"__module__": "celery_singleton.singleton"})
     once = type("QueueOnce", (app.Task,), {"__module__": "celery_once.tasks"})
-    own = type("Batches", (app.Task,), {"__module__": "shop"})
+    own = type("Singleton", (app.Task,), {"__module__": "shop"})
     merge = Affinity(merge=Merge("k", keep="last"))
     for name, base, affinity in (
-        ("shop.batches", batches, merge),
         ("shop.derived", type("Ours", (singleton,), {}), merge),
         ("shop.named", once, None),
         ("shop.own", own, merge),
-        ("shop.plain", batches, None),
+        ("shop.plain", singleton, None),
     ):
         app.task(nothing, name=name, base=base, shared=False, affinity=affinity)
     assert gather_app(app).merges_twice == {
-        "shop.batches": "celery_batches.Batches",
         "shop.derived": "celery_singleton.Singleton",
         "shop.named": "celery_once.QueueOnce",
     }
+
+
+def strategy(task, app, consumer):
+    raise AssertionError("no worker runs here")
+
+
+def test_a_task_that_gathers_more_than_a_worker_buffers_is_found(new_app):
+    gathering = type("Gathering", (Task,), {"abstract": True, "Strategy": strategy})
+    for conf, expected in (
+        ({}, {"shop.large": (1_001, 1_000)}),
+        ({"worker_prefetch_multiplier": 0}, {"shop.large": (1_001, 1_000)}),
+        ({"worker_prefetch_multiplier": 251, "worker_concurrency": 4}, {}),
+    ):
+        app = new_app(**conf)
+        for name, base, number in (
+            ("shop.large", gathering, 1_001),
+            ("shop.small", gathering, 1_000),
+            ("shop.text", gathering, "many"),
+            ("shop.plain", Task, 5_000),
+        ):
+            app.task(nothing, name=name, base=base, shared=False, flush_every=number)
+        found = gather_app(app)
+        assert found.small_batches == expected
+        assert found.void == {}, "the setting has an effect"
+
+
+def test_a_task_that_gathers_calls_and_merges_them_is_refused(new_app):
+    app = new_app()
+    gathering = type("Gathering", (Task,), {"abstract": True, "Strategy": strategy})
+    app.task(nothing, name="shop.both", base=gathering, shared=False, affinity=Affinity(merge=Merge("k", keep="last")))
+    (refused,) = gather_app(app).refused
+    assert "shop.both" in refused
+    assert 'keep="all"' in refused
 
 
 def test_tasks_that_may_be_stopped_and_whether_they_have_a_tenant(new_app):

@@ -19,6 +19,7 @@ from celery_affinity.check.facts import (
     Results,
     Server,
     Setting,
+    Stepped,
 )
 from celery_affinity.cli.check import exit_code
 from celery_affinity.rules.redis_keys import SCHEMA
@@ -76,6 +77,7 @@ CASES = [
     ("broker-url", Facts(replace(APP, url_refused="broker_url must begin with ...")), "broker_url must"),
     ("settings", app(refused=("affinity_x must be ...",)), "affinity_x must be"),
     ("option-misspelt", app(misspelt=("task shop.render: unknown option 'affinty'",)), "'affinty'"),
+    ("not-sent", app(not_sent=("beat_schedule entry 'nightly': priority must be ...",)), "'nightly': priority must be"),
     ("not-recurring", app(not_recurring=("affinity_recurring['hh']: the app has no task 'x'",)), "no task 'x'"),
     ("task-misspelt", app(no_tasks=(Name("task_routes 'shop.rendr'", "shop.render"),)), "mean 'shop.render'?"),
     ("task-of-no-name", app(no_tasks=(Name("task_routes 'far.*'"),)), "task_routes 'far.*' matches no task"),
@@ -86,12 +88,14 @@ CASES = [
     ("unknown-option", app(options=("namespce",), known_options=("namespace",)), "'namespce'"),
     ("void-options", app(options=("visibility_timeout", "namespace")), ": visibility_timeout."),
     ("priority-order", app(priorities=("task shop.render",), priority_order_is_set=False), "task shop.render"),
+    ("priority-range", app(out_of_range=("task shop.render: priority 255 counts as 10",)), "255 counts as 10."),
     ("prefetch", app(void={"worker_prefetch_multiplier": 1}), "worker_prefetch_multiplier = 1"),
     ("cancel-on-loss", app(cancels_on_connection_loss=True), "cancels running tasks"),
     ("tls-unverified", app(tls_unverified=True), "not verified"),
     ("results-never-expire", Facts(replace(APP, backend=Backend("redis://", None))), "keeps results for ever"),
     ("results-share-memory", app(backend=Backend("redis://", 3600.0)), "publishing then fails"),
     ("merges-twice", app(merges_twice={"shop.plan": "celery_once.QueueOnce"}), "celery_once.QueueOnce refuses"),
+    ("batches-small", app(small_batches={"shop.load": (5_000, 1_000)}), "gathers 5,000 calls"),
     ("hiredis", app(hiredis=False), "not installed"),
     ("broker-down", Facts(APP, down="Connection refused"), "Connection refused"),
     ("server-unknown", server(refused="no permission"), "no permission"),
@@ -114,6 +118,7 @@ CASES = [
     ("persistence-fails", server(failing="snapshot"), "its snapshot"),
     ("connections-nearly-full", server(clients=95, max_clients=100), "95 of at most 100"),
     ("clock-here", server(clock_here_s=-60.0), "60 s behind"),
+    ("clock-stepped", server(stepped=Stepped(-3600.0, 120.0)), "went back by 3,600 s, 2 min ago"),
     ("remote-control", fleet(answers=(), not_asked="no permission"), "no permission"),
     ("no-workers", fleet(members=(), answers=()), "'affinity'"),
     ("stock-worker", fleet(answers=(ANSWER, STOCK)), "stock@h consumes pdf with"),
@@ -165,7 +170,33 @@ CASES = [
     ("reserve-too-large", fleet(reserves=("affinity_reserve keeps 4 slots free",)), "keeps 4 slots free"),
     ("settings-differ", fleet(settings=(Setting("rarity", "free", "free", "capacity"),)), "'capacity' in this"),
     ("settings-changed", fleet(settings=(Setting("rarity", "free", "capacity", "capacity"),)), "is 'free', changed"),
+    ("settings-damaged", fleet(settings=(Setting("rarity", "free", "free", "free", True),)), "the value of app.conf"),
 ]  # fmt: skip
+
+
+def test_lists_of_queues_left_to_kombu_are_an_error_only_if_no_worker_that_answered_has_the_queue():
+    lists = {"stock_messages": {"mail": 2}, "left_to_kombu": frozenset({"mail"})}
+    (finding,) = check(fleet(**lists))
+    assert finding.id == "stock-messages"
+    assert "which affinity_queues leaves to kombu" in finding.what
+    assert ids(fleet(**lists, answers=(replace(ANSWER, queues=("pdf", "mail")),))) == []
+    assert ids(fleet(**lists, answers=(), not_asked="E")) == ["remote-control"]
+
+
+def test_list_that_no_worker_serves_is_named_with_its_oldest_message():
+    (finding,) = check(fleet(stock_messages={"celery": 2}, oldest={"celery": "shop.render"}))
+    assert "no worker serves it (the oldest: shop.render)" in finding.what
+    unsure = check(fleet(stock_messages={"celery": 2}, answers=(), not_asked="E"))
+    assert "no worker with this transport serves it" in unsure[0].what
+
+
+def test_workers_of_a_full_server_are_not_asked_and_the_cure_is_room():
+    facts = replace(server(used=960), fleet=replace(FLEET, answers=(), not_asked="96% of its maxmemory"))
+    (finding,) = [each for each in check(facts) if each.id == "remote-control"]
+    assert "were not asked (96% of its maxmemory, and would refuse their answers)" in finding.what
+    assert "Make room" in finding.todo
+    assert not server(used=940).server.has_no_room_for_replies
+    assert not server(used=940, maxmemory=0).server.has_no_room_for_replies
 
 
 def ids(facts):
@@ -197,6 +228,7 @@ def test_every_finding_comes_with_its_facts_and_no_other_does():
         app(keys_refused="E."),
         app(refused=("E.",)),
         app(not_recurring=("E.",)),
+        app(not_sent=("E.",)),
         app(not_imported="E."),
     ],
 )
@@ -239,7 +271,8 @@ def test_the_exit_code():
 def test_errors_are_what_loses_sticks_or_refuses_jobs_now():
     """A level changes only by decision: pipelines stop at errors."""
     assert {id_ for id_, level in LEVELS.items() if level is Level.ERROR} == {
-        "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "imports", "broker-down",
+        "transport", "broker-url", "settings", "option-misspelt", "not-recurring", "not-sent", "imports",
+        "broker-down",
         "server-too-old", "replica", "schema", "eviction", "memory-full", "persistence-fails", "type-waits",
         "stock-messages", "nobody-ticks", "settings-names", "backend-unknown", "backend-fails", "backend-down",
         "cohorts-differ", "bound-full", "cluster-results", "tenant-not-filled", "cohort-down", "key-in-cohorts",

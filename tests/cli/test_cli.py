@@ -33,7 +33,7 @@ def test_another_transport_is_named(valkey):
         (
             "settings",
             {"CONF": '{"affinity_lookahead": "8"}'},
-            "must be 'auto', or a whole number from 0 to 1000, got: '8'",
+            "must be 'auto', or a whole number, 0 or more, up to 1,000, got: '8'",
         ),
         ("dispatcher", {"CONF": '{"affinity_lookahed": 8}'}, "did you mean 'affinity_lookahead'?"),
     ],

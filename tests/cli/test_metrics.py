@@ -2,6 +2,8 @@
 
 import os
 import re
+import select
+import socket
 import sys
 import urllib.error
 import urllib.request
@@ -12,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from celery_affinity.embedded.server import EmbeddedServer
 
 from ..support.apps import APP
+from ..support.endless_requests import status_of, why_not_bounded
 from ..support.processes import Process, wait_until
 
 
@@ -52,3 +55,30 @@ def test_once_prints_them(valkey):
     process = start(valkey.url, "--once")
     assert process.wait(60) == 0
     assert "celery_affinity_up 1" in process.log()
+
+
+def test_endless_requests_for_metrics_do_not_fill_memory(valkey):
+    process = start(valkey.url, "--port", "0")
+    process.wait_for("metrics ready on", 60)
+    url = re.search(r"http://127.0.0.1:(\d+)/metrics", process.log())
+
+    def connect():
+        return socket.create_connection(("127.0.0.1", int(url[1])), timeout=20)
+
+    assert not why_not_bounded(process.pid, connect, lambda: value(url[0], "up") == 1)
+    assert "Traceback" not in process.log()
+    held = [connect() for _ in range(50)]
+    assert status_of(connect()) is None, "a connection above the limit is closed"
+    assert not select.select(held, [], [], 0)[0], "the others are open"
+    for client in held:
+        client.close()
+    wait_until(lambda: is_answered(url[0]), 20, "their places are free")
+    process.term()
+    assert process.wait(20) == 0
+
+
+def is_answered(url):
+    try:
+        return value(url, "up") == 1
+    except OSError:
+        return False

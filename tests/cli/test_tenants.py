@@ -57,7 +57,7 @@ def test_quotas_are_set_and_reset(valkey, fleet, redis_client):
     ("words", "complaint"),
     [
         (["acme"], "give some of --max, --min and --weight"),
-        (["acme", "--max", "many"], "a whole number, 0 or more, or 'none', got: 'many'"),
+        (["acme", "--max", "many"], "a whole number, 0 or more, up to 1,000,000,000, or 'none', got: 'many'"),
         (["acme", "--max", "-1"], "got: '-1'"),
         (["acme", "--weight", "0"], "'--weight'"),
         (["acme", "--min", "-1"], "'--min'"),

@@ -25,7 +25,7 @@ def rooms(names):
 
 def test_the_import_loads_the_options_of_calls_and_neither_redis_nor_what_workers_need():
     names = loaded("import celery_affinity")
-    assert rooms(names) == {"backends", "client", "clock", "errors", "rules", "worker"}
+    assert rooms(names) == {"backends", "client", "clock", "errors", "log_limit", "rules", "worker"}
     assert [name for name in names if "worker." in name] == LIGHT
     assert "redis" not in names
 

@@ -142,7 +142,7 @@ def test_a_refused_call_leaves_the_others_in_the_batch(app, task, producer):
     with producer.batch():
         task.apply_async((1,), producer=producer)
         with pytest.raises(OptionError, match="priority"):
-            task.apply_async((2,), producer=producer, priority=11)
+            task.apply_async((2,), producer=producer, priority="high")
         task.apply_async((3,), producer=producer)
     assert waiting(app) == [1, 3]
 

@@ -201,7 +201,7 @@ def test_before_task_publish_is_heard_once_and_what_it_adds_is_in_every_message(
 
 def test_a_refused_option_publishes_nothing(app):
     with pytest.raises(OptionError, match="priority"):
-        publish_many(task(app), [("a",)], priority=11)
+        publish_many(task(app), [("a",)], priority="high")
     assert messages(app) == []
 
 

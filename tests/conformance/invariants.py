@@ -105,7 +105,7 @@ def lane(job):
 
 
 def age(job):
-    return job.enqueued_us, job.id
+    return job.order_us, job.id
 
 
 def left_to_a_tick(reference):
@@ -143,7 +143,7 @@ def check_that_reserves_are_kept(reference, granted, now_us):
         left = free_for(reference, job.type, free)
         free[job.worker] += 1
         running.remove(job)
-        if patience_us and now_us - job.enqueued_us >= patience_us:
+        if patience_us and now_us - job.order_us >= patience_us:
             continue
         for kept, is_of_class in reserves_for(reference, job):
             is_ahead = free[job.worker] <= 0

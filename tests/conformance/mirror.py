@@ -15,7 +15,7 @@ from math import ceil
 from celery_affinity.rules import encoding, lanes
 from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.metrics import PUBLISHED, PUBLISHED_BEFORE
-from celery_affinity.rules.protocol import CONF_KEPT_S, ENDED_KEPT_S, METRICS_KEPT_S, WAS_PREEMPTED
+from celery_affinity.rules.protocol import CONF_KEPT_S, ENDED_KEPT_S, METRICS_KEPT_S, WAS_PREEMPTED, WAS_REQUEUED
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.rule_texts import StatedRate, as_kept, is_preemptible
 from celery_affinity.server.arguments import Joining
@@ -136,13 +136,16 @@ def lane(job):
 def payload(delivery):
     if isinstance(delivery, str):
         return delivery  # a sign
-    job_id, fence, type_, deliveries, enqueued_us, message, expires_us, its_lane, preemptions = delivery
+    job_id, fence, type_, deliveries, enqueued_us, message, expires_us, its_lane, *times = delivery
+    preemptions, requeues = times
     expires = "" if expires_us is None else f" {expires_us}"
     if its_lane is not None:
         on_demand, priority = its_lane
         expires = f"{expires or ' -'} {lanes.name(on_demand, priority)}"
     if preemptions:
         expires += f" {WAS_PREEMPTED}{preemptions}"
+    if requeues:
+        expires += f" {WAS_REQUEUED}{requeues}"
     return f"{job_id} {fence} {encode(type_)} {deliveries} {enqueued_us}{expires}\n{message}"
 
 
@@ -280,9 +283,9 @@ def _expect_settings(reference, entry):
 
 def _expect_job(job, entry, stands):
     if job.state == "pending" and stands:
-        entry(["lane", encode(job.type), lane(job)], job.id, job.enqueued_us)
+        entry(["lane", encode(job.type), lane(job)], job.id, job.order_us)
     elif job.state == "pending":
-        entry(["kept_back", encode(job.type), lane(job)], job.id, job.enqueued_us)
+        entry(["kept_back", encode(job.type), lane(job)], job.id, job.order_us)
         entry(["kept_lanes"], f"{encode(job.type)} {lane(job)}", "1")
     elif job.state == "scheduled":
         entry(["scheduled"], job.id, job.due_us)
@@ -296,7 +299,7 @@ def _expect_job(job, entry, stands):
 def _times(job):
     times_us = {name: getattr(job, f"{name}_us") for name in ("published", "claimed", "started", "expires", "charged")}
     found = {name: str(at_us) for name, at_us in times_us.items() if at_us is not None}
-    if job.expires_us is not None or job.is_moved:
+    if job.expires_us is not None or job.is_moved or job.rank_us is not None:
         found.setdefault("claimed", "")  # so that a claim knows that there is more to look at
     return found
 
@@ -312,6 +315,9 @@ def _job_hash(job):
         "lane": lane(job),
         "enqueued": str(job.enqueued_us),
         **({"deliveries": str(job.deliveries)} if job.deliveries else {}),
+        **({"requeues": str(job.requeues)} if job.requeues else {}),
+        **({"pauses": str(job.pauses)} if job.pauses else {}),
+        **({} if job.rank_us is None else {"rank": str(job.rank_us)}),
         "state": job.state,
         **_times(job),
     }
@@ -459,7 +465,7 @@ def _expect_metrics(reference, entry):
 def _expect_keys(reference, entry, standing):
     ruled = [job for job in reference.jobs.values() if keyed.keys_of(job)]
     waits_for, first = keyed.keys_waited_for(reference), {}
-    for job in sorted(ruled, key=lambda job: (job.enqueued_us, job.id)):
+    for job in sorted(ruled, key=lambda job: (job.order_us, job.id)):
         its_lane = f"{encode(job.type)} {lane(job)}"
         for rules in keyed.keys_of(job):
             if job.state == "claimed" and not isinstance(rules.stated, StatedRate):
@@ -467,19 +473,19 @@ def _expect_keys(reference, entry, standing):
         for rules in keyed.keys_of(job)[1:] if job.state == "pending" else ():
             if rules.stated is None:
                 continue
-            entry(["coming", rules.key], job.id, job.enqueued_us)
+            entry(["coming", rules.key], job.id, job.order_us)
             entry(["of_key", rules.key], "coming", "1")
         if job.id in standing and job.turn is not None:
-            entry(["turns", encode(job.type), lane(job), str(job.turn)], f"{job.enqueued_us} {job.id}", 0)
+            entry(["turns", encode(job.type), lane(job), str(job.turn)], f"{job.order_us} {job.id}", 0)
         its_keys = waits_for.get(job.id, [])
         for its_key in its_keys:
-            entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.enqueued_us)
+            entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.order_us)
             most = reference.unbounded.get(keyed.sublane_of(its_key, job))
             if most is not None:
                 entry(["of_key", its_key], its_lane, "*" if most == sys.maxsize else f"*{most}")
                 entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
                 continue
-            words = first.setdefault((its_key, its_lane), f"{job.enqueued_us} {job.id}")
+            words = first.setdefault((its_key, its_lane), f"{job.order_us} {job.id}")
             stands = job.id in standing or its_key != its_keys[-1]
             is_first = stands and its_key in reference.first_keys
             words = f"{words} {job.id}" if stands else words
@@ -579,8 +585,8 @@ def _expect_near(entry, jobs):
     for job in jobs:
         hint = locality.hint_of(job)
         if hint:
-            entry(["near_lane", hint, encode(job.type), lane(job)], job.id, job.enqueued_us)
-            its, mine = heads[f"{hint} {encode(job.type)}"], (job.enqueued_us, job.id)
+            entry(["near_lane", hint, encode(job.type), lane(job)], job.id, job.order_us)
+            its, mine = heads[f"{hint} {encode(job.type)}"], (job.order_us, job.id)
             its[lane(job)] = min(its.get(lane(job), mine), mine)
     for field, its in heads.items():
         entry(["near_heads"], field, {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
@@ -593,12 +599,12 @@ def _expect_heads(reference, state, entry, standing):
         heads = defaultdict(dict)
         for job in some:
             head = heads[job.type].get(lane(job))
-            heads[job.type][lane(job)] = min(head or (job.enqueued_us, job.id), (job.enqueued_us, job.id))
+            heads[job.type][lane(job)] = min(head or (job.order_us, job.id), (job.order_us, job.id))
         for type_, its in heads.items():
             entry([name], encode(type_), {(of, str(enqueued_us), job) for of, (enqueued_us, job) in its.items()})
     _expect_near(entry, jobs)
     for job in first:
-        entry(["first_lane", encode(job.type), lane(job)], job.id, job.enqueued_us)
+        entry(["first_lane", encode(job.type), lane(job)], job.id, job.order_us)
         entry(["type_rules"], "!first", "1")
         if state[key("heads")].get("!") != "reserves":
             entry(["heads"], "!", "rules")

@@ -58,7 +58,8 @@ class Stories(Publishing, Working, Serving, Ending, Stopping, Quotas, RecurringC
         reply = self.reference.tick(lists, now_us=self.now_us)
         next_due_us = -1 if reply.next_due_us is None else reply.next_due_us
         counts = [reply.due, reply.recovered, reply.dead_workers, reply.untold, reply.recurring]
-        self.step("tick", [reply.again, str(next_due_us), *counts, reply.lists, Named(reply.unfilled)], *lists)
+        times = [str(self.now_us), str(reply.ticked_us or "")]
+        self.step("tick", [reply.again, str(next_due_us), *counts, reply.lists, Named(reply.unfilled), *times], *lists)
         self.compare(reply.unfilled)
 
     @often(3, changes=some_settings, resets=some_settings)

@@ -12,6 +12,7 @@ from celery_affinity.client.of_app import settings_of
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
 from celery_affinity.dispatcher.recurring_calls import RecurringCalls
+from celery_affinity.rules.clock_step import ClockStep, ServerTime
 from celery_affinity.rules.new_job import NewJob
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
@@ -19,6 +20,7 @@ from celery_affinity.rules.shared_settings import shared
 from celery_affinity.server.arguments import Joining
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.clocked import ClockedScheduler
 from ..support.messages import wire
 from ..support.processes import wait_until
 
@@ -44,7 +46,8 @@ class Ticked:
         self.ticks += 1
         self.looked_in.append(list(lists))
         none = {"untold": False, "recurring": False, "dead_workers": 0, "recovered": 0}
-        return SimpleNamespace(**none, lists=list(lists), next_due_s=0.001)
+        time = ServerTime(self.ticks, self.ticks * 1e-6, self.ticks * 1e-6)
+        return SimpleNamespace(**none, lists=list(lists), next_due_s=0.001, time=time)
 
 
 def test_a_message_of_stock_producers_that_hangs_holds_up_no_tick(caplog):
@@ -108,3 +111,30 @@ def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
             dispatcher.stop()
     assert {"affinity-announcer", "affinity-ingest", "affinity-recurring"} <= watched.threads
     assert "affinity-dispatcher" not in watched.threads
+
+
+@pytest.mark.parametrize(("size_s", "words"), [(3600, "forward by 3,600 s"), (-3600, "back by 3,600 s")])
+def test_step_of_the_servers_clock_is_logged_once_and_kept(redis_client, caplog, size_s, words):
+    scheduler = ClockedScheduler(redis_client, Keys())
+    announcer = SimpleNamespace(announce=lambda *_, **__: None, stop=lambda: None)
+    dispatchers = [Dispatcher(scheduler, announcer, SimpleNamespace(lists=lambda _: []), QUIET) for _ in range(2)]
+    try:
+        scheduler.publish(NewJob("waits", "pdf", "m", delay_us=7_200_000_000))
+        due = redis_client.zscore(Keys().key("scheduled"), "waits")
+        for _ in range(2):
+            for dispatcher in dispatchers:
+                dispatcher._tick()
+        assert redis_client.hget(Keys().key("clock"), "stepped") is None
+        scheduler.advance(size_s)
+        for _ in range(2):
+            for dispatcher in dispatchers:
+                dispatcher._tick()
+    finally:
+        for dispatcher in dispatchers:
+            dispatcher.stop()
+    (line,) = [record.message for record in caplog.records if "The server's clock" in record.message]
+    assert words in line
+    step = ClockStep.parse(redis_client.hget(Keys().key("clock"), "stepped").decode())
+    assert step.at_us == scheduler.now_us
+    assert step.size_us == pytest.approx(size_s * 1_000_000, abs=5_000_000)
+    assert redis_client.zscore(Keys().key("scheduled"), "waits") == due

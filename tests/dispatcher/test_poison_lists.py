@@ -15,7 +15,7 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.from_outside import HALF, MESSAGES
+from ..support.from_outside import HALF, MARKED, MESSAGES, NUMBERS, nested
 from ..support.messages import wire as sent
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -35,6 +35,47 @@ def test_every_message_is_a_job_that_redis_can_have(ingest, message):
     assert job.message == message
     encoder = Encoder("utf-8", "strict", decode_responses=False)
     assert all(encoder.encode(value) is not None for value in job.arguments)
+
+
+def changed(part, name, value):
+    """Return the message of a good call with another value of a header or a property."""
+    message = json.loads(sent("hostile", eta="2001-01-01T00:00:00"))
+    message[part][name] = value
+    return json.dumps(message).encode()
+
+
+def test_a_message_with_a_hostile_value_is_a_job_or_a_dead_letter(ingest):
+    values = [*MARKED, *NUMBERS, nested(90), nested(150), "x" * 20_000, "9" * 5000, [1], {"a": 1}]
+    parts = {
+        "headers": ("id", "task", "eta", "expires", "retries", "stamps", "timelimit", "compression"),
+        "properties": ("priority", "correlation_id", "on_demand", "body_encoding", "delivery_info"),
+    }
+    wrong = []
+    for part, names in parts.items():
+        for name in names:
+            for value in values:
+                job = ingest._as_job("pdf", changed(part, name, value))
+                if name == "priority" and value != nested(150) and not job.readable and value in MARKED[:6]:
+                    wrong.append((name, value, "is a number or none, and counts as a priority"))
+                if not (0 <= job.priority <= 10 and len(job.task_id) <= 10_000 and len(job.task_name) <= 10_000):
+                    wrong.append((name, value, job))
+    assert not wrong
+
+
+def test_a_priority_counts_as_the_nearest_one_that_there_is(ingest):
+    found = {
+        value: ingest._as_job("pdf", changed("properties", "priority", marked)).priority
+        for value, marked in {each["__value__"]: each for each in MARKED[:7]}.items()
+    }
+    assert found == {
+        "1E+999999999": 10,
+        "-1E+999999999": 0,
+        "1E-999999999": 0,
+        "NaN": 0,
+        "sNaN": 0,
+        "Infinity": 0,
+        "3.5": 3,
+    }
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ NOT_FOR_OBSERVERS = (
         "LRANGE {base}inbox:1 0 -1",
         "SET {base}message:1 x",
     ),
-    *("HSET {base}settings a b", "DEL {base}heads", "ZREM {base}dead x", "SADD _kombu.binding.pdf x", "LLEN pdf"),
+    *("HSET {base}settings a b", "DEL {base}heads", "ZREM {base}dead x", "SADD _kombu.binding.pdf x", "LRANGE pdf 0 0"),
     *("GET celery-task-meta-1", "SUBSCRIBE /0.celery.pidbox", "PUBLISH /0.celery.pidbox x", "PSUBSCRIBE /0.celeryev/*"),
 )
 

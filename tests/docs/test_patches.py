@@ -34,7 +34,19 @@ ROOT = Path(__file__).parents[2]
 #: Attributes that a worker assigns to objects of Celery and kombu without a replacement: new ones, or values.
 NEW_IN_A_WORKER = {"__getattr__", "inbox", "on_revoked"}
 VALUES_IN_A_WORKER = {"__trace__", "consumer_cls", "pool_cls", "_accepted", "accept", "chord", "fixups", "timestamp"}
-OWN_IN_A_WORKER = {"following", "loop", "on_close", "on_open", "priority", "strays"}
+OWN_IN_A_WORKER = {
+    "following",
+    "has_lent",
+    "is_alive",
+    "is_buffered",
+    "is_closed",
+    "loop",
+    "on_close",
+    "on_open",
+    "prefetch_multiplier",
+    "priority",
+    "strays",
+}
 
 #: Program that prints the changes in classes and modules of Celery and kombu when this package is imported.
 CHANGED_BY_IMPORT = """

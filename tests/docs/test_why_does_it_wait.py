@@ -21,6 +21,7 @@ from celery_affinity.server.scheduler import Scheduler
 
 from ..support.clocked import ClockedReader, ClockedScheduler
 from ..support.command import affinity
+from ..support.messages import wire
 from ..support.pages import blocks, commands, missing_lines, rows
 from ..support.processes import ROOT, wait_until
 from ..support.scripted_fleet import ScriptedFleet
@@ -177,7 +178,7 @@ def test_each_reason_of_the_table(fleet):
     fleet.call("more-2", "pdf")
     found += fleet.blocked_by("more-2")
     table = [row[0].strip("`") for row in rows(TEXT.partition("| `blocked by` |")[2])]
-    rate_limit, nothing = "a rate limit: enough jobs wait for it", "nothing: a slot has just become free"
+    rate_limit, nothing = "a rate limit, or a full buffer", "nothing: a slot has just become free"
     overdue = "...; report-1"  # added to one of the others: tests/observe/test_explain has it
     shown_elsewhere = (rate_limit, nothing, overdue)
     assert [each for each in table if each not in found and not each.startswith(shown_elsewhere)] == [], found
@@ -212,6 +213,13 @@ def test_where_a_task_is_that_is_not_pending(fleet):
     fleet.call("later", "pdf", delay_us=60_000_000)
     fleet.scheduler.advance(90)
     says("no-dispatcher", fleet.explain("later"))
+
+
+def test_calls_that_no_worker_takes_are_shown_by_both_commands(fleet, valkey, redis_client):
+    fleet.join("pdf1", "pdf")
+    redis_client.lpush("celery", *(wire(f"report-{number}", task="shop.render") for number in range(9, 21)))
+    says("stock-list", affinity(valkey.url, "status").stdout)
+    says("in-a-list", affinity(valkey.url, "explain", "report-9").stdout)
 
 
 def test_what_is_left_of_a_worker_that_is_gone(fleet):

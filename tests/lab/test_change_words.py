@@ -52,7 +52,7 @@ def test_workers_rates_and_priorities():
         (
             "settings",
             "age_weight=0",
-            "--set: affinity_age_weight must be a number of points a second, above 0, got: '0'",
+            "--set: affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: '0'",
         ),
         ("settings", "guard=1", "--set: affinity_guard can only be set in app.conf; changeable at run time: "),
         (

@@ -44,7 +44,7 @@ class Worker:
 
     def membership(self):
         members = Membership.__new__(Membership)
-        members.id, members.claims = "worker", SimpleNamespace(sums=self.sums)
+        members.id, members.claims = "worker", SimpleNamespace(sums=self.sums, settled_in_buffer=frozenset)
         members.reporting = SimpleNamespace(scheduler=self.scheduler)
         members._recording = Mock()
         return members

@@ -45,7 +45,7 @@ def test_each_place_has_its_name_and_its_time(fleet, reader):
     fleet.scheduler.advance(11)
     found = why(reader, "job")
     assert found.state == "claimed", "its worker has had the time to say that it started"
-    assert "a rate limit, or a full pool" in found.note
+    assert "a rate limit, a full pool, or a buffer of its task" in found.note
     fleet.scheduler.sync("worker", [(*each, 2_000_000) for each in fleet.claims("worker").items()], **SLOTS)
     assert (why(reader, "job").state, why(reader, "job").since_s) == ("running", start_s + 25)
 

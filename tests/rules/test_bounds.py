@@ -32,7 +32,7 @@ def test_a_bad_setting_is_refused(value):
 @pytest.mark.parametrize(
     ("most", "full", "said"),
     [
-        (0, "refuse", "most of a Bound must be a whole number, 1 or more, got: 0"),
+        (0, "refuse", "most of a Bound must be a whole number above 0, up to 1,000,000,000, got: 0"),
         (5, "drop", "full of a Bound must be 'refuse' or 'drop-oldest' or 'drop-newest', got: 'drop'"),
     ],
 )

@@ -20,6 +20,7 @@ from celery_affinity.rules.keyed.key_rules import (
     rule_of_text,
 )
 from celery_affinity.rules.keyed.spelled import encoded_key
+from celery_affinity.rules.numbers import MOST_COUNT
 from celery_affinity.rules.protocol import LONGEST_KEY, LONGEST_NUMBER
 from celery_affinity.rules.rule_texts import StatedRate, rate_in
 
@@ -52,7 +53,7 @@ def test_a_job_says_key_and_figures(rule, text):
     assert type(rule)(**loads(dumps(rule))) == rule
 
 
-@given(texts, st.integers(1, 10**18 - 1), st.booleans())
+@given(texts, st.integers(1, MOST_COUNT - 1), st.booleans())
 @example("x" * 300, 1, True)
 @example("日" * 300, 1, True)
 def test_every_text_is_a_key(key, limit, is_rate):
@@ -111,10 +112,19 @@ def test_what_is_no_text_of_rules_has_no_key():
             "key of exclusive must be a text that is not empty, such as 'city:{city}', or a func",
         ),
         (lambda: Exclusive(5), "key of exclusive must be a text that is not empty, such as 'city:{city}', or a func"),
-        (lambda: Exclusive("k", 0), "limit of exclusive must be a whole number, 1 or more, got: 0"),
-        (lambda: Exclusive("k", True), "limit of exclusive must be a whole number, 1 or more, got: True"),
-        (lambda: Exclusive("k", 1.5), "limit of exclusive must be a whole number, 1 or more, got: 1.5"),
-        (lambda: Exclusive("k", 10**18), "limit of exclusive must be a whole number, 1 or more, got: 1000"),
+        (lambda: Exclusive("k", 0), "limit of exclusive must be a whole number above 0, up to 1,000,000,000, got: 0"),
+        (
+            lambda: Exclusive("k", True),
+            "limit of exclusive must be a whole number above 0, up to 1,000,000,000, got: True",
+        ),
+        (
+            lambda: Exclusive("k", 1.5),
+            "limit of exclusive must be a whole number above 0, up to 1,000,000,000, got: 1.5",
+        ),
+        (
+            lambda: Exclusive("k", 10**9 + 1),
+            "limit of exclusive must be a whole number above 0, up to 1,000,000,000, got: 1000",
+        ),
         (lambda: Exclusive("k", 2, keep_order=True), "limit of exclusive with keep_order must be 1, got: 2"),
         (lambda: Exclusive("k", keep_order=1), "keep_order of exclusive must be True or False, got: 1"),
         (
@@ -131,13 +141,16 @@ def test_what_is_no_text_of_rules_has_no_key():
         (lambda: Exclusive("{x}").text("\ud800"), "key of exclusive must be a text in UTF-8, got: '\\ud800'"),
         (
             lambda: Rate("{x}", "k"),
-            "rate must be a whole number above 0 for each s, m or h, such as '100/m', got: '{x}'",
+            "rate must be a whole number above 0 of up to 9 digits for each s, m or h, such as '100/m', got: '{x}'",
         ),
-        (lambda: Rate("1", "k"), "rate must be a whole number above 0 for each s, m or h"),
-        (lambda: Rate("0/m", "k"), "rate must be a whole number above 0 for each s, m or h"),
-        (lambda: Rate("0.5/m", "k"), "rate must be a whole number above 0 for each s, m or h"),
-        (lambda: Rate("1/d", "k"), "rate must be a whole number above 0 for each s, m or h"),
-        (lambda: Rate(100, "k"), "rate must be a whole number above 0 for each s, m or h, such as '100/m', got: 100"),
+        (lambda: Rate("1", "k"), "rate must be a whole number above 0 of up to 9 digits for each s, m or h"),
+        (lambda: Rate("0/m", "k"), "rate must be a whole number above 0 of up to 9 digits for each s, m or h"),
+        (lambda: Rate("0.5/m", "k"), "rate must be a whole number above 0 of up to 9 digits for each s, m or h"),
+        (lambda: Rate("1/d", "k"), "rate must be a whole number above 0 of up to 9 digits for each s, m or h"),
+        (
+            lambda: Rate(100, "k"),
+            "rate must be a whole number above 0 of up to 9 digits for each s, m or h, such as '100/m', got: 100",
+        ),
         (lambda: Rate("1/s", ""), "key of rate must be a text that is not empty"),
         (lambda: Rate("1/s", "{x}").text(""), "key of rate must be a text that is not empty, got: ''"),
         (lambda: Rate("1/s", ky="k"), "Rate takes rate, key, got: 'ky'; did you mean 'key'?"),

@@ -83,11 +83,20 @@ def test_a_rule_is_a_value():
         ({"fold": "union"}, "fold of merge must be a function, or the dotted name of one, got: 'union'"),
         ({"fold": "shop. union"}, "fold of merge must be a function, or the dotted name of one, got: 'shop. union'"),
         ({"keep": "all", "split": 3}, "split of merge must be a function, or the dotted name of one, got: 3"),
-        ({"keep": "all", "most": 1}, "most of merge must be a whole number, 2 or more, got: 1"),
-        ({"keep": "all", "most": True}, "most of merge must be a whole number, 2 or more, got: True"),
-        ({"keep": "all", "most_bytes": 0}, "most_bytes of merge must be a whole number, 1 or more, got: 0"),
+        ({"keep": "all", "most": 1}, "most of merge must be a whole number, 2 or more, up to 1,000,000,000, got: 1"),
+        (
+            {"keep": "all", "most": True},
+            "most of merge must be a whole number, 2 or more, up to 1,000,000,000, got: True",
+        ),
+        (
+            {"keep": "all", "most_bytes": 0},
+            "most_bytes of merge must be a whole number above 0, up to 1,000,000,000, got: 0",
+        ),
         *[
-            ({"keep": "all", "wait": wait}, f"wait of merge must be a number of seconds, 0 to 8,640,000, got: {wait!r}")
+            (
+                {"keep": "all", "wait": wait},
+                f"wait of merge must be a number of seconds, 0 or more, up to 8,640,000, got: {wait!r}",
+            )
             for wait in (-1, "2", True, float("nan"), float("inf"), None, 8_640_001)
         ],
         *[

@@ -34,17 +34,35 @@ def test_a_celery_namespace_is_honoured():
 @pytest.mark.parametrize(
     ("conf", "message"),
     [
-        ({"affinity_worker_timeout": 0}, "affinity_worker_timeout must be a number of seconds above 0, got: 0"),
-        ({"affinity_worker_timeout": "30"}, "affinity_worker_timeout must be a number of seconds above 0, got: '30'"),
-        ({"affinity_worker_timeout": True}, "affinity_worker_timeout must be a number of seconds above 0, got: True"),
+        (
+            {"affinity_worker_timeout": 0},
+            "affinity_worker_timeout must be a number of seconds above 0, up to 315,360,000, got: 0",
+        ),
+        (
+            {"affinity_worker_timeout": "30"},
+            "affinity_worker_timeout must be a number of seconds above 0, up to 315,360,000, got: '30'",
+        ),
+        (
+            {"affinity_worker_timeout": True},
+            "affinity_worker_timeout must be a number of seconds above 0, up to 315,360,000, got: True",
+        ),
         (
             {"affinity_priority_order": "desc"},
             "affinity_priority_order must be 'higher-first' or 'lower-first', got: 'desc'",
         ),
         ({"affinity_guard": "no"}, "affinity_guard must be True or False, got: 'no'"),
-        ({"affinity_age_weight": 0}, "affinity_age_weight must be a number of points a second, above 0, got: 0"),
-        ({"affinity_rarity_weight": -1}, "affinity_rarity_weight must be a number of points, 0 or more, got: -1"),
-        ({"affinity_max_deliveries": 1.5}, "affinity_max_deliveries must be a whole number above 0, got: 1.5"),
+        (
+            {"affinity_age_weight": 0},
+            "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: 0",
+        ),
+        (
+            {"affinity_rarity_weight": -1},
+            "affinity_rarity_weight must be a number of points, 0 or more, up to 1,000,000, got: -1",
+        ),
+        (
+            {"affinity_max_deliveries": 1.5},
+            "affinity_max_deliveries must be a whole number above 0, up to 1,000,000,000, got: 1.5",
+        ),
         ({"affinity_task_types": {"a": 1}}, "affinity_task_types must be a mapping of task name patterns to types"),
         (
             {"affinity_queues": "pdf"},
@@ -64,3 +82,14 @@ def test_a_celery_namespace_is_honoured():
 def test_a_bad_setting_is_named_with_what_it_accepts_and_what_came(conf, message):
     with pytest.raises(SettingError, match=re.escape(message)):
         settings_of(**conf)
+
+
+def test_a_long_refused_value_shows_no_part_of_a_password():
+    shown = []
+    for length in range(900, 1_010):
+        cohort = {"types": ["x" * length], "url": "redis://user:hunter2hunter2@other/0", "size": 1}
+        for name, value in {"cohorts": {"eu": cohort}, "queues": cohort}.items():
+            with pytest.raises(SettingError) as refused:
+                Settings(**{name: value})
+            shown += [(name, length)] if "hunt" in str(refused.value) else []
+    assert not shown

@@ -1,19 +1,30 @@
 """The errors of a server in a state that passes: told from all others by their words."""
 
+import ast
+from pathlib import Path
+
 import pytest
 import redis
 from redis._parsers.base import BaseParser
 
+import celery_affinity
 from celery_affinity.embedded.ports import free_port
 from celery_affinity.embedded.server import EmbeddedServer
 from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.passing import elsewhere, passes, refuses_writes
+from celery_affinity.server.passing import elsewhere, passes, refuses_writes, traceback_of
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES, STAYING
 from ..support.processes import wait_until
 
 parse = BaseParser.parse_error
+
+#: Log calls about one task that no state of a server can cause.
+ALWAYS_TRACED = [
+    "sharing.py: The caller of task %s cannot be told the outcome of the merged run; retrying",
+    "started_request.py: Task %s[%s] cannot be given to the pool: it is rejected",
+    "teller.py: The message of task %s cannot be read: only its caller is told",
+]
 
 
 @pytest.mark.parametrize("reply", PASSING)
@@ -34,6 +45,24 @@ def test_where_the_keys_are_is_read_from_the_error(make):
 def test_a_refusal_of_writes_is_another_thing(reply):
     assert refuses_writes(parse(reply))
     assert not passes(parse(reply))
+
+
+def test_errors_of_a_servers_state_are_logged_without_a_traceback():
+    states = [*map(parse, (*PASSING, *REFUSES_WRITES)), redis.TimeoutError("away"), OSError("refused")]
+    assert [exc for exc in states if traceback_of(exc) is not None] == []
+    assert [exc for exc in (KeyError("x"), parse("WRONGTYPE ...")) if traceback_of(exc) is not exc] == []
+
+
+def test_no_log_call_of_one_task_has_an_unconditional_traceback():
+    """What fails for one task fails for thousands: `traceback_of` decides."""
+    package = Path(celery_affinity.__file__).parent
+    found = []
+    for path in [*(package / "worker").rglob("*.py"), *(package / "callers").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "exception":
+                text = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
+                found += [f"{path.name}: {text}"] if "ask %s" in text else []
+    assert sorted(found) == ALWAYS_TRACED
 
 
 @pytest.mark.parametrize("reply", STAYING)

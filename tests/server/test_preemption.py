@@ -104,11 +104,11 @@ def test_a_job_that_was_stopped_waits_again_as_it_was_and_its_row_says_what_happ
     assert (again.job_id, again.deliveries, again.preemptions) == ("a1$", 0, 1)
 
 
-def test_a_stop_that_nobody_ordered_counts_as_a_delivery(fleet):
+def test_a_stop_that_nobody_ordered_counts_as_a_requeue(fleet):
     fleet.has("one", PDF)
     (claim,) = fleet.run("one", "a1$")
     (again,) = fleet.end("one", claim, outcome="preempted 21000000")
-    assert (again.deliveries, again.preemptions) == (1, 0)
+    assert (again.deliveries, again.requeues, again.preemptions) == (0, 1, 0)
 
 
 @pytest.mark.parametrize("said", ["preempted", "preempted x", "preempted -4", "preempted 1e9", "preempted " + "9" * 30])
@@ -232,7 +232,7 @@ def test_of_a_later_claim_nobody_has_ordered_the_stop(fleet):
     fleet.scheduler.requeue("one", [(claim.job_id, claim.fence)], counted=False)
     (again,) = fleet.inbox("one")
     (last,) = fleet.end("one", again, outcome="preempted 21000000")
-    assert (last.deliveries, last.preemptions) == (1, 0)
+    assert (last.deliveries, last.requeues, last.preemptions) == (0, 1, 0)
 
 
 def test_a_job_that_was_stopped_and_that_its_worker_never_read_waits_again(fleet):

@@ -173,11 +173,27 @@ def test_settings_survive_a_restart_of_the_server_with_its_data(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("age_weight", "0", "affinity_age_weight must be a number of points a second, above 0, got: '0'"),
-        ("affinity_age_weight", "fast", "must be a number of points a second, above 0, got: 'fast'"),
-        ("priority_weight", "nan", "affinity_priority_weight must be a number of points, 0 or more, got: 'nan'"),
-        ("priority_percentage", "101", "affinity_priority_percentage must be a whole number from 0 to 100, got: '101'"),
-        ("priority_percentage", "9.5", "affinity_priority_percentage must be a whole number from 0 to 100, got: '9.5'"),
+        (
+            "age_weight",
+            "0",
+            "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: '0'",
+        ),
+        ("affinity_age_weight", "fast", "must be a number of points a second, above 0, up to 1,000,000, got: 'fast'"),
+        (
+            "priority_weight",
+            "nan",
+            "affinity_priority_weight must be a number of points, 0 or more, up to 1,000,000, got: 'nan'",
+        ),
+        (
+            "priority_percentage",
+            "101",
+            "affinity_priority_percentage must be a whole number, 0 or more, up to 100, got: '101'",
+        ),
+        (
+            "priority_percentage",
+            "9.5",
+            "affinity_priority_percentage must be a whole number, 0 or more, up to 100, got: '9.5'",
+        ),
         ("rarity", "none", "affinity_rarity must be 'capacity' or 'free', got: 'none'"),
         ("rarity", "5", "affinity_rarity must be 'capacity' or 'free', got: '5'"),
         (
@@ -219,7 +235,10 @@ def test_settings_are_shown_and_changed_by_a_command(valkey, fleet):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["set", "age_weight", "0"], "affinity_age_weight must be a number of points a second, above 0, got: '0'"),
+        (
+            ["set", "age_weight", "0"],
+            "affinity_age_weight must be a number of points a second, above 0, up to 1,000,000, got: '0'",
+        ),
         (["set", "age_weight"], "a value is missing for 'age_weight'"),
         (["reset"], "give the names of settings, or --all"),
         (["reset", "nothing"], "unknown setting 'affinity_nothing'"),

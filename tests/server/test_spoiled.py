@@ -1,11 +1,16 @@
 """Somebody deletes or overwrites keys under a running fleet: the rest goes on, and the log says what was found."""
 
+import random
+from itertools import chain
+from types import SimpleNamespace
+
 import pytest
 import redis
 
 from celery_affinity.rules.protocol import MOST_SPOILED
 from celery_affinity.rules.redis_keys import KEYS, Keys
 
+from ..support import damage
 from ..support.apps import APP
 from ..support.busy_fleet import Scene
 from ..support.clocked import ClockedScheduler
@@ -13,128 +18,100 @@ from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
-#: Keys with facts that no other key has: a spoiled one takes jobs, or the state of jobs, along. All other keys are made
-#: again from the keys there are.
-TELLS_OF_JOBS = {"expires", "job", "message", "lane", "scheduled", "callers", "told_callers"}
+#: Kinds of keys that a scene has not: they come with damage.
+OF_REPAIRS = {"spoiled", "set_aside"}
 
-#: Keys that no fault test makes: faults leave these keys behind.
-LEFT = {
-    "spoiled",
-    "set_aside",
-    "idempotency",
-    "trend",
-    "trend_written",
-    "recording",
-    "recorded",
-    "remote_worker",
-    "left_to_celery",
-    "remote_end",
-}
+#: Kinds of keys that are damaged together: each of those that tell of jobs alone, since jobs are lost with them.
+TOGETHER = 3
+OTHERS = sorted(KEYS.keys() - OF_REPAIRS - damage.TELLS_OF_JOBS)
+GROUPS = [[name] for name in sorted(damage.TELLS_OF_JOBS)]
+GROUPS += [OTHERS[nth :: len(OTHERS) // TOGETHER + 1] for nth in range(len(OTHERS) // TOGETHER + 1)]
 
-#: The jobs of these tests have no hints: `test_locality` spoils what is known of those.
-LEFT |= {"hints", "holders", "near_heads", "near_lane"}
-#: Nor may they be stopped: `test_preemption` spoils what is known of stops.
-LEFT |= {"preemptible", "giving", "vacating"}
+#: The keys that a repair itself writes, and each type that they may have.
+OWN_STATES = [(name, kind) for name in ("spoiled", "set_aside", "counters") for kind in damage.TYPES]
 
 
-def _delete(client, key, kind):
-    client.delete(key)
+def damaged(client, names, fault, text=None, own=None):
+    """Return what is wrong after *fault* was done to all keys of *names*, and to a key of the repair (*own*)."""
+    client.flushall()
+    scene, rng = Scene(client), random.Random(f"{names} {fault} {text}")
+    if own:
+        name, kind = own
+        key = scene.scheduler.keys.key(name, *["heads"] * KEYS[name][0].count("%s"))
+        client.delete(key)
+        damage.TYPES[kind](client, key, rng.choice(damage.TEXTS))
+    done = []
+    for name in names:
+        keys = scene.keys_of(name)
+        assert keys, f"there is a key of {name}"
+        done += [damage.do(client, name, key, fault, text or rng.choice(damage.TEXTS), rng) for key in keys]
+    return damage.problems(scene, [each for each in done if each])
 
 
-def _another_type(client, key, kind):
-    client.delete(key)
-    if kind == "string":
-        client.rpush(key, "ghost")
-    else:
-        client.set(key, "ghost")
-
-
-def _ghost(client, key, kind):
-    if kind == "hash":
-        client.hset(key, "ghost", "ghost")
-    elif kind == "zset":
-        client.zadd(key, {"ghost": 0})
-    elif kind == "list":
-        client.rpush(key, "ghost", "a b c d e\nghost")
-    else:
-        client.append(key, " ghost")
-
-
-def _values(value):
-    def spoil(client, key, kind):
-        if kind == "hash":
-            client.hset(key, mapping=dict.fromkeys(client.hkeys(key), value))
-        elif kind == "zset":
-            score = "-inf" if value == "inf" else "+inf" if value == "1e400" else 1.5
-            client.zadd(key, dict.fromkeys(client.zrange(key, 0, -1), score))
-        elif kind == "list":
-            client.rpush(key, value)
-        else:
-            client.set(key, value)
-
-    return spoil
-
-
-FAULTS = {
-    "deleted": _delete,
-    "another type": _another_type,
-    "ghost": _ghost,
-    "x": _values("x"),
-    "empty": _values(""),
-    "nan": _values("nan"),
-    "inf": _values("inf"),
-    "1e400": _values("1e400"),
-    "no UTF-8": _values(b"\xff\n "),
-}
-
-#: Those with which each test of a repair tries each key.
-USUAL = ("deleted", "another type", "x")
-
-#: Faults that do to the scores of a sorted set what "x" does.
-ALIKE_TO_SCORES = {"empty", "nan", "no UTF-8"}
-
-
-def _faults_of(name):
-    """Return the faults that a key is tried with: two, and one of the others, each key another one."""
-    always = ["deleted", "x"]
-    rest = sorted(FAULTS.keys() - set(always))
-    return [*always, rest[sorted(KEYS).index(name) % len(rest)]]
+def report(client, cases):
+    """Fail with all that is wrong after the damage in *cases*, arguments of `damaged`; of a group, for each alone."""
+    wrong = []
+    for names, *rest in cases:
+        if damaged(client, names, *rest):
+            wrong += [f"{names} {rest}: {found}" for name in names if (found := damaged(client, [name], *rest))] or [
+                f"{names} {rest}, all together"
+            ]
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.slow_on_redis
-@pytest.mark.parametrize("name", sorted(KEYS.keys() - LEFT))
-def test_whatever_is_spoiled_the_rest_goes_on(redis_client, name):
-    _spoil(redis_client, name, _faults_of(name))
+@pytest.mark.parametrize("fault", sorted(damage.FAULTS))
+def test_the_rest_goes_on_when_kinds_of_keys_are_damaged(redis_client, fault):
+    report(redis_client, [(names, fault) for names in GROUPS])
 
 
-@pytest.mark.slow  # some minutes of work: all faults of each key
-@pytest.mark.parametrize("name", sorted(KEYS.keys() - LEFT))
-def test_whatever_is_spoiled_in_whatever_way_the_rest_goes_on(redis_client, name):
-    _spoil(redis_client, name, FAULTS)
+@pytest.mark.slow_on_redis
+def test_the_rest_goes_on_whatever_is_written_where_jobs_wait(redis_client):
+    report(redis_client, [(["lane", "sublane"], "added", text) for text in damage.TEXTS])
 
 
-def _spoil(redis_client, name, faults):
-    kind = KEYS[name][1]
-    for fault in faults:
-        spoil = FAULTS[fault]
-        if kind == "zset" and fault in ALIKE_TO_SCORES:
-            continue
-        redis_client.flushall()
-        scene = Scene(redis_client)
-        keys = scene.keys_of(name)
-        assert keys, f"there is a key of {name}"
-        for key in keys:
-            spoil(redis_client, key, kind)
-        try:
-            scene.do_everything()
-            scene.scheduler.repair()  # as a dispatcher does each minute
-            missed = scene.do_everything()
-            assert not missed, "jobs published since run"
-            if name not in TELLS_OF_JOBS:
-                assert not set(scene.jobs) - scene.ran, "no job was lost"
-        except Exception as exc:
-            exc.add_note(f"{name}, {fault}")
-            raise
+@pytest.mark.slow  # some minutes of work
+@pytest.mark.parametrize("text", damage.TEXTS, ids=ascii)
+def test_the_rest_goes_on_whatever_is_written_into_a_kind_of_key(redis_client, text):
+    report(redis_client, [([name], fault, text) for name in chain.from_iterable(GROUPS) for fault in damage.FAULTS])
+
+
+@pytest.mark.slow_on_redis
+def test_the_rest_goes_on_when_keys_of_the_repair_are_damaged_too(redis_client):
+    """Each type of each key of the repair, and each other kind of key."""
+    number = max(len(OWN_STATES), len(GROUPS))
+    pairs = [(GROUPS[nth % len(GROUPS)], OWN_STATES[nth % len(OWN_STATES)]) for nth in range(number)]
+    faults = sorted(damage.FAULTS)
+    report(redis_client, [(names, faults[nth % 5], None, own) for nth, (names, own) in enumerate(pairs)])
+
+
+@pytest.mark.slow  # some minutes of work: all pairs
+@pytest.mark.parametrize("own", OWN_STATES, ids=" ".join)
+def test_the_rest_goes_on_whatever_else_is_damaged_beside_a_key_of_the_repair(redis_client, own):
+    report(redis_client, [(names, fault, None, own) for names in GROUPS for fault in damage.FAULTS])
+
+
+def walk(client, seeds, most):
+    """Damage some keys of a scene at random, once for each seed. Fail with all that is wrong."""
+    wrong = []
+    for seed in seeds:
+        client.flushall()
+        scene, rng = Scene(client), random.Random(seed)
+        done = damage.at_random(scene, rng, rng.randint(1, most))
+        if found := damage.problems(scene, done):
+            wrong.append(f"seed {seed}: {[*map(str, done)]}: {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.slow_on_redis
+def test_the_rest_goes_on_after_random_damage_of_several_keys(redis_client):
+    walk(redis_client, range(20), most=6)
+
+
+@pytest.mark.slow  # some minutes of work
+@pytest.mark.parametrize("part", range(10))
+def test_the_rest_goes_on_after_much_random_damage(redis_client, part):
+    walk(redis_client, range(1000 + 200 * part, 1200 + 200 * part), most=12)
 
 
 def test_where_nothing_is_spoiled_nothing_is_found(redis_client):
@@ -143,23 +120,39 @@ def test_where_nothing_is_spoiled_nothing_is_found(redis_client):
     assert scene.scheduler.repair(["j1", "w1"]) == []
 
 
-@pytest.mark.parametrize("name", sorted(KEYS.keys() - LEFT))
-def test_a_repair_that_only_says_what_is_wrong_changes_nothing(valkey, redis_client, name):
-    for fault in USUAL:
+@pytest.mark.parametrize("fault", ["added", "another type", "deleted"])
+def test_a_repair_that_only_reports_damage_changes_nothing(valkey, redis_client, fault):
+    wrong = []
+    for name in chain.from_iterable(GROUPS):
         redis_client.flushall()
-        scene = Scene(redis_client)
+        scene, rng = Scene(redis_client), random.Random(f"{name} {fault}")
         for key in scene.keys_of(name):
-            FAULTS[fault](redis_client, key, KEYS[name][1])
+            damage.do(redis_client, name, key, fault, rng.choice(damage.TEXTS), rng)
         before = everything(redis_client)
         said = scene.scheduler.repair(thorough=True, says_only=True)
-        assert everything(redis_client) == before, fault
+        if everything(redis_client) != before:
+            wrong.append(f"{name}: the report changes something")
         found = scene.scheduler.repair(thorough=True)
-        assert bool(said) == bool(found), (fault, said, found)
+        if bool(said) != bool(found):
+            wrong.append(f"{name}: reported {said}, repaired {found}")
+    assert not wrong, "\n".join(wrong)
 
 
 def everything(client):
     """Return all that the server has; of a large hash the fields, which have no order."""
-    return {key: client.hgetall(key) if client.type(key) == b"hash" else client.dump(key) for key in client.scan_iter()}
+    keys = sorted(client.scan_iter(count=1000))
+    with client.pipeline(transaction=False) as pipe:
+        for key in keys:
+            pipe.type(key)
+            pipe.dump(key)
+        found = pipe.execute()
+    kinds, dumps = found[::2], found[1::2]
+    with client.pipeline(transaction=False) as pipe:
+        hashes = [key for key, kind in zip(keys, kinds, strict=True) if kind == b"hash"]
+        for key in hashes:
+            pipe.hgetall(key)
+        fields = dict(zip(hashes, pipe.execute(), strict=True))
+    return {key: fields.get(key, dump) for key, dump in zip(keys, dumps, strict=True)}
 
 
 def test_what_is_found_is_told_counted_and_kept_for_a_while(redis_client, caplog):
@@ -228,32 +221,54 @@ def test_a_real_worker_goes_on_while_keys_are_spoiled(load_app, valkey, tmp_path
     (profile,) = (each.decode() for each in client.hkeys(key("members")))
     pdf, excel = typed_app.tasks["tests.support.apps.typed.pdf"], typed_app.tasks["tests.support.apps.typed.excel"]
 
-    def spoil(name):
-        {
-            "the inbox": lambda: _another_type(client, key("inbox", id_), "list"),
-            "the free slots": lambda: client.hset(key("free_slots"), profile, "x"),
-            "the schedule": lambda: client.zadd(key("scheduled"), {"ghost": 0}),
-            "what is to be told": lambda: client.zadd(key("untold"), {"ghost": 0}),
-            "the workers' times": lambda: client.zadd(key("heartbeats"), {"ghost": 1}),
-            "the heads": lambda: client.hset(key("heads"), "pdf", "x"),
-            "the worker": lambda: client.delete(key("worker", id_)),
-            "the counters": lambda: _another_type(client, key("counters"), "hash"),
-            "what it reads": lambda: client.rpush(key("inbox", id_), b"\xff"),
-        }[name]()
+    def another_type(name, *parts):
+        client.delete(key(name, *parts))
+        client.set(key(name, *parts), "ghost")
 
-    spoilt = ["the inbox", "the free slots", "the schedule", "what is to be told", "the workers' times", "the heads"]
-    spoilt += ["the worker", "the counters", "what it reads"]
-    for number, name in enumerate(spoilt):
-        spoil(name)
-        jobs = [f"at-once-{number}", f"later-{number}", f"sheet-{number}"]
+    def garbage():
+        """Add a text with each separator to each key that tells nothing of jobs, and to the lanes."""
+        scene = SimpleNamespace(client=client, scheduler=SimpleNamespace(keys=Keys()))
+        rng = random.Random(0)
+        for text in damage.TEXTS:
+            client.zadd(key("lane", "pdf", "queued.0"), {text: 0})
+        for name in sorted(KEYS.keys() - damage.TELLS_OF_JOBS - {"set_aside"}):
+            for each in Scene.keys_of(scene, name):
+                damage.do(client, name, each, "added", rng.choice(damage.TEXTS), rng)
+
+    storms = {
+        "what the worker reads and the schedule": (
+            lambda: another_type("inbox", id_),
+            lambda: client.zadd(key("scheduled"), {"ghost": 0}),
+            lambda: client.zadd(key("untold"), {"ghost": 0}),
+        ),
+        "what is known of workers": (
+            lambda: client.hset(key("free_slots"), profile, "x"),
+            lambda: client.zadd(key("heartbeats"), {"ghost": 1}),
+            lambda: client.hset(key("heads"), "pdf", "x"),
+        ),
+        "the worker and the records": (
+            lambda: client.delete(key("worker", id_)),
+            lambda: another_type("counters"),
+            lambda: another_type("spoiled"),
+            lambda: client.rpush(key("inbox", id_), b"\xff"),
+        ),
+        "separators everywhere": (garbage,),
+    }
+    for number, (name, faults) in enumerate(storms.items()):
+        jobs = [f"before-{number}", f"at-once-{number}", f"later-{number}", f"sheet-{number}"]
         pdf.apply_async((jobs[0],))
-        pdf.apply_async((jobs[1],), countdown=0.5)
-        excel.apply_async((jobs[2],))
+        for fault in faults:
+            fault()
+        pdf.apply_async((jobs[1],))
+        pdf.apply_async((jobs[2],), countdown=0.5)
+        excel.apply_async((jobs[3],))
         wait_until(lambda jobs=jobs: all(ledger.ends()[job] for job in jobs), 30, f"after {name}\n{worker.log()}")
     assert worker.is_running
     assert client.zscore(key("untold"), "ghost") is None
     assert set(ledger.ends().values()) == {1}, "no job ran twice"
     assert "Another program deleted or overwrote" in worker.log()
+    assert client.zcard(key("dead")) <= 1, "garbage in a lane becomes no dead letter"
+    assert worker.log().count("\n") < 20 * len(damage.TEXTS), worker.log()
 
 
 def test_a_repair_of_a_small_fleet_takes_few_calls(redis_client):

@@ -1,5 +1,6 @@
 """A fleet without processes in the middle of its work, with every kind of key."""
 
+import re
 from dataclasses import replace
 
 import redis
@@ -21,10 +22,19 @@ from .scripted_fleet import ScriptedFleet
 SETTINGS = shared(Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5, keep=120))
 STAMP = stamp("tenant", "a")
 
+#: Ids of the jobs that a scene publishes, and of their batches.
+PUBLISHED = re.compile(r"(j\d+|again\d|many[\d.]+|retry)\W{0,3}")
+
 #: Rules of jobs that run one at a time; and of such jobs whose retry goes first.
 KEYED = "key=city%3AHH limit=1"
 OF_TENANT = "key=tenant%3Aacme quota=settings"
 IN_ORDER = "key=in-order limit=1 order=1"
+
+OF_ANOTHER = "key=tenant%3Aother quota=settings preemptible=1"
+HINTED = "near=m"
+
+#: Number of calls in which a worker settles all jobs there are, several times over.
+MOST_SETTLED = 500
 
 #: Rules of calls that merge.
 MERGING = "merge=city most=100 bytes=10000"
@@ -40,7 +50,7 @@ class Worker:
         self.join()
 
     def join(self):
-        joining = Joining(self.name, f"{self.name}@host", self.types, self.slots, app="shop")
+        joining = Joining(self.name, f"{self.name}@host", self.types, self.slots, app="shop", stops="force")
         self.scheduler.join(joining, SETTINGS)
 
     def sync(self):
@@ -71,23 +81,27 @@ class Worker:
         self.scheduler.heartbeat(self.name, loop_runs=True)
         self.sync()
         self.read()
-        while self.held:
+        for _ in range(MOST_SETTLED):
+            if not self.held:
+                return
             self.settle()
+        raise AssertionError(f"{self.name} gets jobs without an end, the last ones are {[*self.held]}")
 
     def settle(self):
         if self.held:
-            ends = [End(job_id, fence, "acked") for job_id, fence in self.held.items()]
-            self.ran += self.held
-            for batch in filter(is_batch, self.held):
-                self.share(batch, self.held[batch])
-            self.held.clear()
+            some = dict([*self.held.items()][:10])
+            self.held = {job_id: fence for job_id, fence in self.held.items() if job_id not in some}
+            ends = [End(job_id, fence, "acked") for job_id, fence in some.items()]
+            self.ran += some
+            for batch in filter(is_batch, some):
+                self.share(batch, some[batch])
             self.sequence += 1
             acks = [end[:2] for end in ends[:1]]
             following = self.scheduler.tell_ends(
-                self.name, acks=acks, ends=ends[:10], sequence=self.sequence, inline=True, may_hold=Ahead(1)
+                self.name, acks=acks, ends=ends, sequence=self.sequence, inline=True, may_hold=Ahead(1)
             )
             self.held |= {claim.job_id: claim.fence for claim in following}
-            self.count(len(ends[:10]))
+            self.count(len(ends))
 
     def count(self, ended):
         """Hand over that so many jobs of each type ended, of 1 ms each."""
@@ -170,6 +184,7 @@ class Scene:
             self.jobs += self.publish(type_, delay_us=3_000_000)
         self.jobs += self.publish("excel", stamps=("tenant:b",), expires_us=600_000_000)
         self._fill_keys()
+        self._fill_hints()
         self._fill_batches()
         self._fill_recurring()
         # Several jobs of one task, and more jobs than a call looks at.
@@ -192,6 +207,7 @@ class Scene:
         self.client.hset(self.scheduler.keys.key("credits"), "tenant%3Aacme", 2)
         self.client.zadd(self.scheduler.keys.key("pause_signs"), {"type:paused": 0})  # as with very many workers
         self.client.set(self.scheduler.keys.key("claim_number"), 3)
+        self._fill_what_no_arrow_writes()
 
     def _fill_keys(self):
         """Publish jobs of a key that is held, of one that is free, of a rate, and of a key that waits for a retry."""
@@ -210,6 +226,31 @@ class Scene:
         end = End(first, three.held.pop(first), "acked")
         self.scheduler.tell_ends(three.name, acks=[], ends=[end], sequence=97, inline=False)
         self.jobs += self.publish("web")  # unread
+
+    def _fill_hints(self):
+        """Publish jobs with a hint that a worker holds, and with another one; and jobs that may be stopped."""
+        three = self.workers[2]
+        three.slots = 20
+        three.sync()
+        (first,) = self.publish("web", rules=HINTED)
+        (stopped,) = self.publish("web", rules=OF_ANOTHER)
+        three.read()
+        end = End(first, three.held.pop(first), "acked")
+        self.scheduler.tell_ends(three.name, acks=[], ends=[end], sequence=95, inline=False)
+        self.jobs += self.publish("pdf", 3, rules=HINTED) + self.publish("excel", 2, rules="near=other")
+        order = f"{three.held[stopped]} {three.name} tenant%3Aacme web {self.scheduler.now_us} 1000"
+        self.client.hset(self.scheduler.keys.key("vacating"), stopped, order)  # as after a tick
+
+    def _fill_what_no_arrow_writes(self):
+        """Write the keys of observers and of the HTTP interface."""
+        key = self.scheduler.keys.key
+        for name in ("idempotency", "remote_worker", "remote_end"):
+            self.client.set(key(name, "1"), "{}")
+        self.client.set(key("trend_written"), "1")
+        self.client.set(key("recording"), "r 1 2 3")
+        self.client.lpush(key("trend"), "{}")
+        self.client.hset(key("left_to_celery", "1"), "j1", "pdf a reason")
+        self.client.xadd(key("recorded", "r"), {"worker": "{}", "claims": "", "told": ""})
 
     def _fill_batches(self):
         """Publish calls that merge: of a batch that is dead, and of which one call knows; of one that waits."""
@@ -258,7 +299,7 @@ class Scene:
     def dead(self):
         """Return the ids of dead letters."""
         key = self.scheduler.keys.key("dead")
-        return [job.decode() for job in self.client.zrange(key, 0, -1)] if self.client.type(key) == b"zset" else []
+        return self.client.zrange(key, 0, -1) if self.client.type(key) == b"zset" else []
 
     def goes_on(self):
         """Do all that a fleet does, for longer than a worker may be silent."""

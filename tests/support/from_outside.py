@@ -1,6 +1,9 @@
 """Values that other processes may have written: good, spoiled, or missing."""
 
+import json
+
 from hypothesis import strategies as st
+from kombu.utils.json import loads
 
 from .apps import APP
 
@@ -14,7 +17,52 @@ TEXTS = st.text(st.characters(exclude_categories=())) | st.sampled_from(["pdf", 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | TEXTS
 
 
-VALUES = st.recursive(SCALARS, lambda each: st.lists(each, max_size=3) | st.dictionaries(TEXTS, each, max_size=3))
+def marked(type_, value):
+    """Return an object of kombu's JSON, as its text has it: kombu makes a Decimal, a UUID, bytes or a time of it."""
+    return {"__type__": type_, "__value__": value}
+
+
+#: Objects of kombu's JSON, some of them too large for any conversion.
+MARKED = [
+    *(marked("decimal", text) for text in ("1E+999999999", "-1E+999999999", "1E-999999999", "NaN", "sNaN", "Infinity")),
+    marked("decimal", "3.5"),
+    marked("decimal", "9" * 5000),
+    marked("uuid", {"hex": "0" * 32}),
+    marked("uuid", {"int": 7}),
+    marked("uuid", 7),
+    *(marked(type_, "2099-01-01T00:00:00") for type_ in ("datetime", "date", "time")),
+    marked("datetime", "0001-01-01T00:00:00+14:00"),
+    marked("time", "12:00:00"),
+    marked("bytes", "text"),
+    marked("bytes", 7),
+    marked("base64", "AAAA"),
+    marked("no such type", 7),
+    marked(["no text"], 7),
+]
+
+#: Numbers that are too large, or none.
+NUMBERS = [10**400, -(10**4000), float("inf"), float("-inf"), float("nan"), 1e308, True]
+
+
+def nested(levels, inner=0):
+    """Return *inner* in so many lists."""
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+def as_kombu_reads(value):
+    """Return *value* with the objects that kombu makes of it in JSON, or *value* if it has no JSON that kombu reads."""
+    try:
+        return loads(json.dumps(value))
+    except Exception:
+        return value
+
+
+VALUES = st.recursive(
+    SCALARS | st.sampled_from([*MARKED, *NUMBERS, nested(150)]),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(TEXTS, each, max_size=3),
+)
 
 
 def some(**parts):

@@ -8,10 +8,10 @@ from kombu.transport.virtual import Channel
 
 from celery_affinity.transport.checked_message import Message, UnreadableError, check_control
 
-from ..support.from_outside import MESSAGES
+from ..support.from_outside import MESSAGES, as_kombu_reads
 
 
-@given(MESSAGES)
+@given(MESSAGES.map(as_kombu_reads))
 def test_a_message_of_kombu_is_one_or_cannot_be_read(payload):
     try:
         message = Message(payload, channel=SimpleNamespace(decode_body=Channel.decode_body.__get__(Channel)))
@@ -20,9 +20,10 @@ def test_a_message_of_kombu_is_one_or_cannot_be_read(payload):
     assert isinstance(message.headers, dict)
     assert isinstance(message.delivery_info, dict)
     assert message.delivery_tag.encode()
+    assert isinstance(message.properties.get("priority") or 0, int)
 
 
-@given(MESSAGES)
+@given(MESSAGES.map(as_kombu_reads))
 def test_what_remote_control_takes_on_trust_is_checked(payload):
     try:
         check_control(payload)

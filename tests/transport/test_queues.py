@@ -55,7 +55,7 @@ def test_priorities_of_other_queues_are_kombus_own(fleet):
     fleet.send("of its affinity", "other", task="excel")
     assert fleet.lists("other") == [1, 0, 0, 0], "the priority of Affinity is for scheduled queues"
     with pytest.raises(OptionError, match="priority"):
-        fleet.send("refused", "pdf", priority=50)
+        fleet.send("refused", "pdf", priority="high")
     message = json.loads(fleet.redis.lindex("mail\x06\x169", 0))
     assert PROPERTY not in message["properties"], "it is as Celery alone would send it"
     assert message["properties"]["priority"] == 50

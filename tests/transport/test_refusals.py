@@ -36,7 +36,7 @@ def test_a_url_that_cannot_reach_the_transport_makes_a_worker_refuse_to_start():
 def test_a_bad_setting_makes_a_worker_refuse_to_start(valkey):
     refused = _run_worker(valkey.url, WORKER_TIMEOUT="-1")
     assert refused.returncode != 0
-    assert "affinity_worker_timeout must be a number of seconds above 0, got: -1.0" in refused.stderr
+    assert "affinity_worker_timeout must be a number of seconds above 0, up to 315,360,000, got: -1.0" in refused.stderr
 
 
 @pytest.mark.parametrize("options", [{"namespace": "{x}"}, {"namespace": None}, {"global_keyprefix": 5}])

@@ -15,6 +15,9 @@ from ..support.processes import wait_until
 #: Time, s, that the server gives a head; longest time that a test waits for what is to come.
 HEAD_S, PATIENCE_S = 0.5, 20
 
+#: Connections that the server accepts.
+MOST_CONNECTIONS = 4
+
 WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -22,6 +25,7 @@ WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 def connect(valkey, redis_client, app, monkeypatch):
     """Return a function that connects to a server in a thread, and sends bytes."""
     monkeypatch.setattr(connection, "HEAD_S", HEAD_S)
+    monkeypatch.setattr("celery_affinity.web.serve._MOST_CONNECTIONS", MOST_CONNECTIONS + 1)
     servers, ready, clients = [], queue.Queue(), []
     run = uvicorn.Server.run
     monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: (servers.append(server), run(server, sockets)))
@@ -116,3 +120,20 @@ def test_idle_connections_slow_bodies_and_news_go_on(connect):
     got = b""
     while got.count(b"event: news") < 2:
         got += received(news)
+
+
+def test_connections_above_the_limit_get_503_and_older_ones_replies(connect):
+    older = [connect(WHOLE) for _ in range(MOST_CONNECTIONS)]
+    assert {answered(each) for each in older} == {b"HTTP/1.1 200 OK"}
+    assert b"503" in answered(connect())
+    for each in older:
+        each.sendall(WHOLE)
+    assert {answered(each) for each in older} == {b"HTTP/1.1 200 OK"}
+    older[0].close()
+    wait_until(lambda: b"200" in answered(connect(WHOLE)), PATIENCE_S, "the next one is accepted")
+
+
+def test_what_is_not_http_gets_an_error_as_json(connect):
+    client = connect(b"no HTTP at all\r\n\r\n")
+    assert client.recv(65536).endswith(b'{"error":{"code":"bad-request","message":"Invalid HTTP request received."}}')
+    assert is_closed(client)

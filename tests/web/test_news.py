@@ -2,10 +2,12 @@
 
 import asyncio
 import json
-from contextlib import aclosing
+from collections import Counter
+from contextlib import aclosing, asynccontextmanager
 
 import pytest
 
+from celery_affinity.web import asgi
 from celery_affinity.web.broker import BrokerDownError
 from celery_affinity.web.page import news as news_module
 from celery_affinity.web.page.news import News
@@ -16,7 +18,7 @@ TYPES = {"pdf": [1, 2]}
 class Asked:
     """The part of a site that news need: counts the questions, and answers as it is told."""
 
-    bounds = ()
+    bounds, lists = (), None
 
     def __init__(self):
         self.times, self.error, self.answers = 0, None, asyncio.Event()
@@ -51,6 +53,13 @@ def run(test):
     asyncio.run(whole())
 
 
+@asynccontextmanager
+async def viewer_of(news):
+    with news.viewing():
+        async with aclosing(news.events()) as events:
+            yield events
+
+
 def parsed(event):
     name, data = event.strip().split("\n")
     return name.removeprefix("event: "), json.loads(data.removeprefix("data: "))
@@ -62,13 +71,13 @@ async def first(events, number):
 
 def test_a_viewer_gets_the_history_and_then_the_news():
     async def test(site, news):
-        async with aclosing(news.events()) as events:
+        async with viewer_of(news) as events:
             (history, _), *rest = await first(events, 4)
             assert history == "history"
             assert [name for name, _ in rest] == ["news"] * 3
             numbers = [data["number"] for _, data in rest]
             assert numbers == sorted(set(numbers))
-        async with aclosing(news.events()) as events:
+        async with viewer_of(news) as events:
             ((_, history),) = await first(events, 1)
             assert [each["at"] for each in history] == [float(nth) for nth in range(1, len(history) + 1)]
             assert len(history) >= 3
@@ -79,7 +88,7 @@ def test_a_viewer_gets_the_history_and_then_the_news():
 def test_the_broker_is_asked_once_whatever_the_number_of_viewers():
     async def test(site, news):
         async def view():
-            async with aclosing(news.events()) as events:
+            async with viewer_of(news) as events:
                 return await first(events, 6)
 
         await asyncio.gather(*(view() for _ in range(50)))
@@ -90,7 +99,7 @@ def test_the_broker_is_asked_once_whatever_the_number_of_viewers():
 
 def test_a_slow_viewer_gets_the_newest_news_next():
     async def test(site, news):
-        async with aclosing(news.events()) as events:
+        async with viewer_of(news) as events:
             await first(events, 2)
             so_far = site.times
             while site.times < so_far + 5:
@@ -104,7 +113,7 @@ def test_a_slow_viewer_gets_the_newest_news_next():
 def test_a_broker_that_is_down_is_news_and_so_is_its_return():
     async def test(site, news):
         site.error = BrokerDownError("the broker redis:// does not answer")
-        async with aclosing(news.events()) as events:
+        async with viewer_of(news) as events:
             _, (name, data) = await first(events, 2)
             assert (name, data["why"]) == ("down", "the broker redis:// does not answer")
             site.error = None
@@ -116,7 +125,7 @@ def test_a_broker_that_is_down_is_news_and_so_is_its_return():
 
 def test_the_first_sample_after_a_broker_was_down_says_so_and_no_other():
     async def test(site, news):
-        async with aclosing(news.events()) as events:
+        async with viewer_of(news) as events:
             await first(events, 3)
             site.error = BrokerDownError("the broker redis:// does not answer")
             while (await first(events, 1))[0][0] != "down":
@@ -152,7 +161,7 @@ def test_a_viewer_who_comes_before_any_news_waits_and_does_not_spin(monkeypatch)
             return await has_changed(seen)
 
         monkeypatch.setattr(news, "_has_changed", counted)
-        async with aclosing(news.events()) as events:
+        async with viewer_of(news) as events:
             await first(events, 1)
             waiting = asyncio.ensure_future(anext(events))
             await asyncio.sleep(0.2)
@@ -163,13 +172,45 @@ def test_a_viewer_who_comes_before_any_news_waits_and_does_not_spin(monkeypatch)
     run(test)
 
 
-def test_there_is_room_for_so_many_viewers():
-    async def test(site, news):
-        news._viewers = news_module.MOST_VIEWERS - 1
-        assert news.has_room
-        async with aclosing(news.events()) as events:
-            await first(events, 1)
-            assert not news.has_room
-        assert news.has_room
+def test_viewers_at_the_same_time_are_not_more_than_the_limit(app):
+    """300 requests come together. None of them has begun to read when the others are checked."""
+    site, done = asgi(app), asyncio.Event()
+    statuses = []
 
-    run(test)
+    async def view():
+        async def receive():
+            await done.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+            await asyncio.sleep(0)
+
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/api/events",
+            "raw_path": b"/api/events",
+            "query_string": b"",
+        }
+        headers = [(b"host", b"localhost")]
+        await site({**scope, "headers": headers, "client": ("127.0.0.1", 1), "root_path": ""}, receive, send)
+
+    async def together(number):
+        done.clear()
+        statuses.clear()
+        tasks = [asyncio.create_task(view()) for _ in range(number)]
+        async with asyncio.timeout(20):
+            while len(statuses) < number:
+                await asyncio.sleep(0)
+        done.set()
+        await asyncio.gather(*tasks)
+        return Counter(statuses)
+
+    async def test():
+        most = news_module.MOST_VIEWERS
+        assert await together(most + 100) == {200: most, 503: 100}
+        assert await together(most) == {200: most}, "the places of the first ones are free"
+
+    asyncio.run(test())

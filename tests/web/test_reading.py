@@ -14,6 +14,7 @@ from celery_affinity.observe.type_rules import pauses
 from celery_affinity.server import runtime_settings
 
 from ..support.command import affinity
+from ..support.messages import wire
 
 
 @pytest.fixture
@@ -54,6 +55,16 @@ def test_http_says_what_the_reports_of_commands_say(fleet, web, app):
     }
     for path, report in reports.items():
         assert without_times(web.get(path).json()) == without_times(json.loads(json.dumps(as_json(report)))), path
+
+
+def test_message_in_a_list_that_no_worker_serves_is_explained(fleet, web, redis_client):
+    redis_client.lpush("celery", wire("lost", task="shop.render"))
+    found = web.get("/api/jobs/lost?explain=1")
+    assert found.status_code == 404
+    assert found.json()["explanation"]["in_list"]["list"] == "celery"
+    assert "explanation" not in web.get("/api/jobs/nowhere?explain=1").json()
+    (row,) = web.get("/api/status").json()["unserved_lists"]
+    assert (row["queue"], row["messages"], row["oldest_task"]) == ("celery", 1, "shop.render")
 
 
 def test_an_explanation_comes_with_a_job(fleet, web):

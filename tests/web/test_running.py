@@ -148,14 +148,15 @@ def test_a_part_that_runs_again_is_counted_once_nobody_has_claimed_its_chord(nod
     assert sorted(node.job()["args"][0]) == [1, 2]
 
 
-def test_a_job_that_is_requeued_counts_a_delivery_and_one_that_is_returned_counts_none(node, send):
+def test_a_job_that_is_requeued_counts_a_requeue_and_one_that_is_returned_counts_none(node, send):
     send()
     error = {"type": "Busy", "message": ""}
     assert node.end(node.job(), "failed", error=error, requeue=True).json()["state"] == "pending"
     again = node.job()
-    assert again["deliveries"] == 1
+    assert (again["deliveries"], again["requeues"]) == (0, 1)
     assert node.end(again, "returned").json()["state"] == "pending"
-    assert node.job()["deliveries"] == 1
+    again = node.job()
+    assert (again["deliveries"], again["requeues"]) == (0, 1)
 
 
 def test_a_task_that_acks_early_does_not_run_again_after_its_start(node, send, web):
@@ -333,7 +334,7 @@ def test_a_job_is_stopped_for_a_tenant_below_its_minimum_where_the_worker_heeds_
     again = heeding.job()
     assert (again["id"], again["deliveries"], row_of(redis_client, again)["preemptions"]) == (job["id"], 0, b"1")
     assert heeding.end(again, "preempted").json()["state"] == "pending"
-    assert heeding.job()["deliveries"] == 1, "nobody had asked"
+    assert heeding.job()["requeues"] == 1, "nobody had asked"
 
 
 def test_a_worker_says_its_priority(web, redis_client):

@@ -194,7 +194,9 @@ def test_only_the_asterisk_of_a_pattern_of_allowed_tasks_stands_for_others(serve
     ("options", "words"),
     [
         ({"priority": 11}, "priority must be a whole number from 0 to 10, got: 11"),
-        ({"priority": "high"}, "priority must be a whole number, got: 'high'"),
+        ({"priority": -1}, "priority must be a whole number from 0 to 10, got: -1"),
+        ({"affinity": {"type": "pdf", "priority": 11}}, "affinity must be"),
+        ({"priority": "high"}, "priority must be a whole number from 0 to 10, got: 'high'"),
         ({"on_demand": "yes"}, "on_demand must be true or false, got: 'yes'"),
         ({"countdown": -1}, "countdown must be a number of seconds"),
         ({"countdown": 1e300}, "countdown must be a number of seconds"),

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from celery_affinity.operate import values
+from celery_affinity.cli import text_of_explain
+from celery_affinity.operate import backend, values
 from celery_affinity.rules.settings import Settings
+from celery_affinity.rules.untrusted import MOST_NESTED
 
 from ..support.apps import APP
 from ..support.openapi import description
@@ -102,3 +104,47 @@ def test_jobs_are_changed_by_an_argument_only_by_who_sees_it(fleet, as_role, sho
     for method, body in (("DELETE", None), ("PATCH", {"priority": 1})):
         reply = as_role["admin"](method, "/api/jobs?dry_run=1&argument=args[0]=x", json=body)
         assert reply.status_code == 403
+
+
+def nested(depth, kind):
+    found = "bottom"
+    for number in range(depth):
+        found = [found] if kind == "list" or (kind == "both" and number % 2) else {"a": found}
+    return found
+
+
+def test_results_of_any_depth_get_a_reply_with_a_note(app, serve, caplog):
+    """JSON of 700 levels is stored by Celery, and written by Python only where few calls are under way."""
+    web, wrong = serve(), {}
+    depths = {"list": (MOST_NESTED, MOST_NESTED + 1, 700), "mapping": (MOST_NESTED, 700), "both": (900,)}
+    for kind, depth in ((kind, depth) for kind, of_kind in depths.items() for depth in of_kind):
+        value = nested(depth, kind)
+        task_id = f"{kind}-{depth}"  # Celery overwrites no success
+        app.backend.store_result(task_id, value, "SUCCESS")
+        reply = web.get(f"/api/jobs/{task_id}?values=1")
+        found = reply.json().get("values", {})
+        is_whole = found.get("result") == value and found["note"] is None
+        is_noted = "nested more than 100 levels deep" in str(found.get("note")) and isinstance(found["result"], str)
+        words = text_of_explain.values(values.with_result(app, task_id, values.Values()))
+        if reply.status_code != 200 or not (is_whole if depth <= MOST_NESTED else is_noted) or "result" not in words:
+            wrong[kind, depth] = reply.status_code, reply.text[:200]
+    assert not wrong
+    assert "Traceback" not in caplog.text
+
+
+def test_errors_and_arguments_of_any_depth_get_a_reply(serve, monkeypatch):
+    web, wrong, loop = serve(), {}, []
+    loop.append(loop)
+    for depth in (300, 900, 2_000):
+        for name, meta in {
+            "error": {"status": "FAILURE", "result": ValueError(nested(depth, "list"))},
+            "arguments": {"status": "SUCCESS", "result": 1, "args": nested(depth, "list"), "kwargs": {"a": 1}},
+            "no JSON": {"status": "SUCCESS", "result": {1, 2}},
+            "itself": {"status": "SUCCESS", "result": loop},
+        }.items():
+            monkeypatch.setattr(backend, "meta", lambda *_, meta=meta: meta)
+            for path in ("/api/jobs/deep?values=1", "/api/jobs/deep"):
+                reply = web.get(path)
+                if reply.status_code != 200:
+                    wrong[name, depth, path] = reply.status_code, reply.text[:200]
+    assert not wrong

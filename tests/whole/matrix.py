@@ -204,6 +204,7 @@ def _install(run: Run) -> None:
     subprocess.run(
         [*pip, "--upgrade", "--upgrade-strategy", "eager", "--editable", ".[test]", *corner.pins], cwd=ROOT, check=True
     )
+    subprocess.run([*pip, "--no-deps", "--requirement", "tests/without_dependencies.txt"], cwd=ROOT, check=True)
     if corner.ahead:
         subprocess.run([*pip, "--upgrade", "--pre", *corner.ahead], cwd=ROOT, check=True)
 

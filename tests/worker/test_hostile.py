@@ -14,6 +14,7 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
 from ..support.apps import APP
+from ..support.broadcasts import TO_NOBODY, command, message
 from ..support.fleet import in_time
 from ..support.ledger import Ledger
 from ..support.messages import wire
@@ -21,30 +22,6 @@ from ..support.processes import start_worker, wait_until, wait_until_it_listens
 
 #: Half a surrogate pair: possible in JSON, not in UTF-8.
 HALF = "\ud800"
-
-TO_NOBODY = {"reply_to": {"exchange": "reply.celery.pidbox", "routing_key": "nobody"}, "ticket": "a ticket"}
-
-
-def message(content, **changes):
-    """Return a broadcast as kombu writes one, with *changes* of its parts."""
-    properties = {
-        "delivery_info": {"exchange": "celery.pidbox", "routing_key": ""},
-        "body_encoding": "base64",
-        "delivery_tag": str(uuid.uuid4()),
-    }
-    whole = {
-        "body": base64.b64encode(content if isinstance(content, bytes) else json.dumps(content).encode()).decode(),
-        "content-type": "application/json",
-        "content-encoding": "utf-8",
-        "headers": {"clock": 1, "expires": 0},
-        "properties": properties,
-    }
-    return json.dumps({**whole, **changes})
-
-
-def command(method, arguments, **more):
-    return message({"method": method, "arguments": arguments, "destination": None, **more})
-
 
 REVOKED = [
     {"task_id": HALF},

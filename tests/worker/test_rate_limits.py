@@ -137,7 +137,7 @@ def test_a_type_counts_as_served_while_its_worker_has_withdrawn_from_it(fleet):
     assert "unserved" not in status.counters
     assert [(each.type, each.slots, each.unserved) for each in status.types] == [("mail", 2, False), ("pdf", 2, False)]
     found = explain(fleet.app, last.id)
-    assert found.waiting.blocked_by[0].why.startswith("a rate limit: ")
+    assert found.waiting.blocked_by[0].why.startswith("a rate limit, or a full buffer ")
 
 
 def test_a_lost_connection_gives_back_what_waits_and_runs_nothing_twice(fleet):

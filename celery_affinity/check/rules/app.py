@@ -98,6 +98,15 @@ def misspelt_options(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def not_sent(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.not_sent:
+        yield Finding(
+            "not-sent",
+            ended(words),
+            "Correct it: celery beat cannot send this entry, and logs an error each time that it is due.",
+        )
+
+
 def not_recurring(facts: Facts) -> Iterator[Finding]:
     for words in facts.app.not_recurring:
         yield Finding("not-recurring", ended(words), "Correct it: this call is never made, and workers log an error.")
@@ -156,6 +165,11 @@ def priority_order(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def priority_range(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.out_of_range:
+        yield Finding("priority-range", ended(words), "Write a priority from 0 to 10.")
+
+
 def prefetch(facts: Facts) -> Iterator[Finding]:
     if facts.app.void and facts.app.schedules_all:
         given = listed(f"{name} = {value!r}" for name, value in facts.app.void.items())
@@ -212,16 +226,22 @@ def results_share_memory(facts: Facts) -> Iterator[Finding]:
 
 def merges_twice(facts: Facts) -> Iterator[Finding]:
     for task, base in facts.app.merges_twice.items():
-        effect = (
-            "gathers the calls that reach one worker, and acks them by itself: a merged call is one of them, and the "
-            "others get no result"
-            if base.endswith("Batches")
-            else "refuses, or drops, a call while a like one waits or runs: none is left to merge"
-        )
         yield Finding(
             "merges-twice",
-            f"Task {task} says merge, and its base class {base} {effect}.",
-            'Take the base class away; for the calls as a list write Merge(..., keep="all", split=...).',
+            f"Task {task} says merge, and its base class {base} refuses, or drops, a call while a like one waits or "
+            "runs: none is left to merge.",
+            "Take the base class away.",
+        )
+
+
+def small_batches(facts: Facts) -> Iterator[Finding]:
+    for task, (gathered, most) in facts.app.small_batches.items():
+        yield Finding(
+            "batches-small",
+            f"Task {task} gathers {gathered:,} calls (flush_every), but a worker keeps at most {most:,} calls in "
+            "buffers: a batch has no more, and runs when flush_interval is over.",
+            f"Set worker_prefetch_multiplier so that its product with the concurrency is {gathered:,} or more; or use "
+            "merge, whose calls wait in Redis.",
         )
 
 
@@ -240,6 +260,7 @@ RULES = (
     broker_url,
     settings,
     misspelt_options,
+    not_sent,
     not_recurring,
     no_tasks,
     keys,
@@ -247,11 +268,13 @@ RULES = (
     unknown_option,
     void_options,
     priority_order,
+    priority_range,
     prefetch,
     cancel_on_loss,
     tls,
     results_never_expire,
     results_share_memory,
     merges_twice,
+    small_batches,
     hiredis,
 )

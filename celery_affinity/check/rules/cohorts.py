@@ -64,6 +64,7 @@ _OF_COHORT = (
     jobs.reserve_too_large,
     jobs.settings_differ,
     jobs.settings_changed,
+    jobs.settings_damaged,
 )
 
 RULES = (key_in_cohorts, key_used_in_cohorts, of_each)

@@ -197,6 +197,7 @@ def bound_full(fleet: Fleet) -> Iterator[Finding]:
 @rule_of_fleet
 def stock_messages(fleet: Fleet) -> Iterator[Finding]:
     of_stock_workers = {queue for answer in fleet.answers if not answer.ours for queue in answer.queues}
+    of_workers = {queue for answer in fleet.answers for queue in answer.queues}
     for queue, count in sorted(fleet.stock_messages.items()):
         lie = f"{count:,} message(s) lie in stock Celery's list of queue {queue!r}: a producer with stock Celery's "
         if queue in fleet.served:
@@ -206,12 +207,29 @@ def stock_messages(fleet: Fleet) -> Iterator[Finding]:
                 'Set broker_transport = "celery_affinity:Transport" in that producer. If they stay there: workers do '
                 "not take them with affinity_ingest = False, or without a right to the list (their log says so).",
             )
+        elif queue in fleet.left_to_kombu:
+            if queue not in of_workers and fleet.not_asked is None:
+                yield Finding(
+                    "stock-messages",
+                    f"{count:,} message(s) lie in the list of queue {queue!r}, which affinity_queues leaves to kombu, "
+                    "and no worker serves it.",
+                    f"Start a worker with -Q {queue}, or add the queue to affinity_queues.",
+                )
         elif queue not in of_stock_workers:
             yield Finding(
                 "stock-messages",
-                f"{lie}transport put them there, and no worker serves it.",
-                f"Start a worker with -Q {queue}: it takes them over.",
+                f"{lie}transport put them there, and no worker {'with this transport ' if fleet.not_asked else ''}"
+                f"serves it{_oldest(fleet, queue)}. Calls of tasks with affinity= come there if their producer does "
+                "not have this transport."
+                f"{' Further queues were not looked at.' if fleet.more_lists else ''}",
+                'Set broker_transport = "celery_affinity:Transport" in that producer, or name the queues of its calls '
+                f"in task_routes. For the messages: start a worker with -Q {queue}, or `celery -A ... control "
+                f"add_consumer {queue}`: it takes them over.",
             )
+
+
+def _oldest(fleet: Fleet, queue: str) -> str:
+    return f" (the oldest: {fleet.oldest[queue]})" if queue in fleet.oldest else ""
 
 
 @rule_of_fleet
@@ -277,6 +295,19 @@ def settings_changed(fleet: Fleet) -> Iterator[Finding]:
             )
 
 
+@rule_of_fleet
+def settings_damaged(fleet: Fleet) -> Iterator[Finding]:
+    for each in fleet.settings:
+        if each.is_damaged:
+            yield Finding(
+                "settings-damaged",
+                f"Another program deleted or overwrote affinity_{each.name} in Redis. A repair put the value of "
+                f"app.conf in force, {each.conf!r}: a change at run time is lost.",
+                f"Run `celery -A ... affinity settings set {each.name} VALUE` if it was changed at run time; otherwise "
+                f"`settings reset {each.name}`. Find the program that wrote to the fleet's keys.",
+            )
+
+
 RULES = (
     type_waits,
     left_to_celery,
@@ -295,4 +326,5 @@ RULES = (
     reserve_too_large,
     settings_differ,
     settings_changed,
+    settings_damaged,
 )

@@ -226,6 +226,21 @@ def clock(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def clock_stepped(facts: Facts) -> Iterator[Finding]:
+    step = None if facts.server is None else facts.server.stepped
+    if step is not None:
+        early = step.size_s > 0
+        yield Finding(
+            "clock-stepped",
+            f"The server's clock went {'forward' if early else 'back'} by {abs(step.size_s):,.0f} s, "
+            f"{step.ago_s / 60:,.0f} min ago: it was set, or another server took over. What waited then for a time "
+            "(eta, countdown, expires, the end of a pause) is due that much "
+            f"{'earlier' if early else 'later'}. Due times are not moved.",
+            "Have the servers keep time (NTP). If a job must not run at the wrong time, cancel and publish it again: "
+            "`celery -A ... affinity jobs --state scheduled` lists what waits.",
+        )
+
+
 def apart(ahead_s: float) -> str:
     return f"{abs(ahead_s):,.0f} s {'ahead of' if ahead_s > 0 else 'behind'}"
 
@@ -247,4 +262,5 @@ RULES = (
     persistence_fails,
     connections,
     clock,
+    clock_stepped,
 )

@@ -33,15 +33,19 @@ def rule_of_fleet_and_app(rule: Callable[[Fleet, App], Iterator[Finding]]) -> Ru
     return of_facts
 
 
-@rule_of_fleet
-def remote_control(fleet: Fleet) -> Iterator[Finding]:
-    if fleet.not_asked is not None:
-        yield Finding(
-            "remote-control",
-            f"The workers could not be asked ({fleet.not_asked}): workers with stock Celery's transport, other "
-            "versions and wrong clocks remain unseen.",
-            "Run this with a user that may use remote control, such as the workers' user.",
-        )
+def remote_control(facts: Facts) -> Iterator[Finding]:
+    if facts.fleet is None or facts.fleet.not_asked is None:
+        return
+    is_full = facts.server is not None and facts.server.has_no_room_for_replies
+    yield Finding(
+        "remote-control",
+        f"The workers {'were not' if is_full else 'could not be'} asked ({facts.fleet.not_asked}"
+        f"{', and would refuse their answers' if is_full else ''}): workers with stock Celery's transport, other "
+        "versions and wrong clocks remain unseen.",
+        "Make room on the server first, then run this again."
+        if is_full
+        else "Run this with a user that may use remote control, such as the workers' user.",
+    )
 
 
 @rule_of_fleet_and_app

@@ -11,7 +11,7 @@ from ...lab.engines import Engine, scheduled
 from ...lab.scenario import scenario_of
 from ..broker import AS_JSON, show
 from . import text_of_advise as text
-from .parts import ENGINE, TRACE, errors_in_a_line, progress, trace_in
+from .parts import ENGINE, SEED, TRACE, errors_in_a_line, progress, trace_in
 
 
 @click.command(cls=CeleryCommand)
@@ -31,7 +31,9 @@ from .parts import ENGINE, TRACE, errors_in_a_line, progress, trace_in
     show_default=True,
     help="Most schedules that are made: each takes as long as a replay.",
 )
-@click.option("--seed", default=1, show_default=True, help="Draws the days over which the range of a wait is taken.")
+@click.option(
+    "--seed", default=1, show_default=True, type=SEED, help="Draws the days over which the range of a wait is taken."
+)
 @ENGINE
 @AS_JSON
 @click.pass_context

@@ -11,6 +11,7 @@ from ...errors import AffinityError
 from ...lab.engines import ENGINES
 from ...lab.trace import Trace
 from ...lab.trace_file import read
+from ...rules.numbers import MOST_COUNT
 
 TRACE = click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
 
@@ -21,6 +22,9 @@ ENGINE = click.option(
     show_default=True,
     help="twin: fast, for most rules; judge: the library on a server of its own, for all; auto: the twin if it can.",
 )
+
+#: The beginning of a series of random numbers.
+SEED = click.IntRange(0, MOST_COUNT)
 
 #: A bar is drawn again after so many steps.
 _STEPS = 1_000

@@ -11,7 +11,7 @@ from ...lab.engines import Engine
 from ...lab.scenario import scenario_of
 from ..broker import AS_JSON, show
 from . import text_of_whatif as text
-from .parts import ENGINE, TRACE, errors_in_a_line, progress, trace_in
+from .parts import ENGINE, SEED, TRACE, errors_in_a_line, progress, trace_in
 
 
 @click.command(cls=CeleryCommand)
@@ -21,7 +21,9 @@ from .parts import ENGINE, TRACE, errors_in_a_line, progress, trace_in
 @click.option("--remove", multiple=True, metavar="WORKER", help="A worker of the trace that is not there.")
 @click.option("--rate", "rates", multiple=True, metavar="TYPE=FACTOR", help="So many times the jobs, such as pdf=1.5.")
 @click.option("--priority", "priorities", multiple=True, metavar="TYPE=N", help="The priority of all jobs of a type.")
-@click.option("--seed", default=1, show_default=True, help="Chooses the jobs that --rate repeats, or leaves out.")
+@click.option(
+    "--seed", default=1, show_default=True, type=SEED, help="Chooses the jobs that --rate repeats, or leaves out."
+)
 @click.option("--plot", "plot_to", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of waits (SVG).")
 @ENGINE
 @AS_JSON

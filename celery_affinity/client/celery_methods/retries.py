@@ -1,8 +1,8 @@
 """A retry that could not be published, because the broker did not answer for longer than the retry policy lasts.
 
 Celery then rejects the run without a requeue: the task is neither run again nor failed, and its caller waits for ever.
-Here a late-acked task is given back, and runs again, which counts as a delivery. An early-acked task has been acked, so
-it fails with the error of the publish, as it does if the retry was refused for another reason.
+Here a late-acked task is given back, and runs again after a pause, which counts as a requeue. An early-acked task has
+been acked, so it fails with the error of the publish, as it does if the retry was refused for another reason.
 """
 
 from functools import wraps

@@ -21,9 +21,12 @@ function arrows.callers(ARGV)
         local id = page[i]
         if id ~= primary then
             local message = redis.call("GET", key.message(id)) or ""
-            local published, task = callers.published_us(id)
-            reply[#reply + 1], reply[#reply + 2], reply[#reply + 3], reply[#reply + 4] = id, task, published, message
-            bytes = bytes + #message
+            if message ~= "" or not callers.is_nothing(id, batch) then
+                local published, task = callers.published_us(id)
+                reply[#reply + 1], reply[#reply + 2] = id, task
+                reply[#reply + 1], reply[#reply + 2] = published, message
+                bytes = bytes + #message
+            end
         end
         if bytes > protocol.MOST_BYTES then
             reply[1] = tonumber(page[i + 1])

@@ -15,7 +15,7 @@ local function return_unread(worker, settings)
         bytes = bytes + #unread
         local id, fence = string.match(unread, "^(%S+) (%S+)")
         if id and claims.held(worker, id, fence) then -- a sign is no job
-            types[#types + 1] = come_back.put(worker, id, false, settings)
+            types[#types + 1] = come_back.put(worker, id, "returned", settings)
         end
     end
     return types

@@ -19,11 +19,11 @@ function arrows.move(ARGV)
 
     -- Moves job `id` if it waits. RETURNS its state, and its type if it is pending.
     local function move(id)
-        local state, type, lane, enqueued, deliveries, patient, rules, name = unpack(redis.call("HMGET", key.job(id),
-            "state", "type", "lane", "enqueued", "deliveries", "patient", "rules", "name"))
+        local state, type, lane, enqueued, deliveries, patient, rules, name, rank = unpack(redis.call("HMGET",
+            key.job(id), "state", "type", "lane", "enqueued", "deliveries", "patient", "rules", "name", "rank"))
         if state ~= "pending" and state ~= "scheduled" then
             return state
-        elseif not spoiled.can_wait(type, lane, enqueued, deliveries) then
+        elseif not (spoiled.is_word(id) and spoiled.can_wait(type, lane, enqueued, deliveries)) then
             return nil
         end
         local its_type, its_lane = new_type ~= "" and new_type or type, lane_instead_of(lane)
@@ -36,7 +36,7 @@ function arrows.move(ARGV)
         redis.call("HSET", key.job(id), "type", its_type, "lane", its_lane, "moved", 1)
         redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`
         if state == "pending" then
-            hooks.wait(id, its_type, its_lane, enqueued)
+            hooks.wait(id, its_type, its_lane, lanes.order(enqueued, rank))
         end
         local row = { state = state, type = type, rules = rules, name = name, patient = patient }
         hooks.of(id).is_moved(id, row, its_type, its_lane)

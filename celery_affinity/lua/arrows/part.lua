@@ -1,7 +1,7 @@
 -- part: claimed -> pending, for calls of a batch that its run cannot take. They are a batch of their own, in order, as
 -- old as the oldest of them, and as urgent as the most urgent, or as the batch was moved. It waits for no more calls;
--- others may join if nothing else is open. The primary, whose message the worker has, stays, and so do calls that have
--- ended.
+-- others may join if nothing else is open. After a batch that had a pause, no others join, and the new batch has the
+-- same place in the lane. The primary, whose message the worker has, stays, and so do calls that have ended.
 -- RETURNS {calls, unfilled}; calls: how many went; -1 if the batch is not the caller's. unfilled: as `fill` returns it.
 -- Cost: O(calls given), about 5 µs for each, and that of `fill`.
 
@@ -31,8 +31,8 @@ function arrows.part(ARGV)
     if fence == "" or not batches.is_its_own(batch, fence) then
         return { -1, "" }
     end
-    local type, name, rules, is_moved, its_lane, primary =
-        unpack(redis.call("HMGET", key.job(batch), "type", "name", "rules", "moved", "lane", "primary"))
+    local type, name, rules, is_moved, its_lane, primary, rank =
+        unpack(redis.call("HMGET", key.job(batch), "type", "name", "rules", "moved", "lane", "primary", "rank"))
     local ids, seen, part = {}, {}, nil -- calls that go; the batch of the first of them whose id for one is free
     for i = 3, #ARGV do
         local id = ARGV[i]
@@ -53,7 +53,11 @@ function arrows.part(ARGV)
         redis.call("HSET", key.job(part), "moved", 1, "claimed", "") -- see `claims.grant`
     end
     merging.write_batch(part, type, lane, enqueued, name, rules, #ids, "state", "pending", "bytes", call.text(bytes))
-    merging.open_if_none_is(part, type, rules, name)
-    hooks.wait(part, type, lane, enqueued)
+    if rank then
+        redis.call("HSET", key.job(part), "rank", rank, "claimed", "") -- see `claims.grant`
+    else
+        merging.open_if_none_is(part, type, rules, name)
+    end
+    hooks.wait(part, type, lane, lanes.order(enqueued, rank))
     return { #ids, fill.fill({ type }, "", settings_in_force.read(), which_slot.view())[1] }
 end

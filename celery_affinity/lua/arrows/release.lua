@@ -1,7 +1,8 @@
 -- release: claimed -> ended, and a slot is free again. The reply carries the next job for the slot, which so costs no
 -- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, and counts one more
--- delivery. A job that the worker returns without having started it, or that it stopped for another tenant, is pending
--- again, and counts none. A call that is repeated gets the jobs of the first reply once more.
+-- delivery; so does a job whose run was aborted, after a pause. A job that its task requeued counts one more requeue,
+-- and has a pause, too. A job that the worker returns without having started it, or that it stopped for another tenant,
+-- is pending again, and counts none. A call that is repeated gets the jobs of the first reply once more.
 -- RETURNS {unfilled, facts, message, ...}; unfilled: as `fill` returns it. Facts and messages are those of the worker's
 -- next jobs, if it gets them inline.
 -- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
@@ -46,7 +47,7 @@ local function end_otherwise(worker, id, fence, known, outcome, keeps, settings)
         come_back.bury(id, how, settings, why)
         return nil
     end
-    return come_back.put(worker, id, how == "unsettled", settings, why)
+    return come_back.put(worker, id, how, settings, why)
 end
 
 -- Ends the jobs in `ends_given`, from the fifth value on. RETURNS a table of the types of those that are pending again.
@@ -96,7 +97,7 @@ function arrows.release(ARGV)
     local caller = ARGV[3] == "1" and worker or "" -- the worker that gets jobs inline
     local may_hold = ARGV[4] -- what it may hold beyond its slots (`lookahead`); "0" for nothing
     -- ARGV[5..]: job id, fencing number, outcome of each: "acked", "ignored", "failed", "revoked", "expired",
-    -- "rejected", "unsettled", "returned" or "preempted"; after a blank why may follow, in words
+    -- "rejected", "unsettled", "aborted", "requeued", "returned" or "preempted"; after a blank why may follow, in words
     local before
     if string.byte(sequence) == MINUS then
         sequence = string.sub(sequence, 2)

@@ -103,10 +103,5 @@ function arrows.repair(ARGV)
     repeat
         following = go_on(following, how, names)
     until following == -1 or derived.looks >= MOST_LOOKS
-    local what = call.found or redis.call("LRANGE", key.spoiled, 0, -1)
-    if #what > 0 and not call.found then
-        redis.call("UNLINK", key.spoiled)
-        redis.call("HINCRBY", key.counters, "spoiled", #what)
-    end
-    return { following, hooks.to_fill(), what }
+    return { following, hooks.to_fill(), call.found or spoiled.take() }
 end

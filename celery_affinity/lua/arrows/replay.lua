@@ -11,7 +11,8 @@ function arrows.replay(ARGV)
         local state, type, lane, stamps, expires, reason =
             unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires", "reason"))
         local rule = hooks.of(id)
-        local is_ready = state == "dead" and reason ~= "deleted" and spoiled.can_wait(type, lane, call.now, "0")
+        local is_ready = state == "dead" and reason ~= "deleted" and spoiled.is_word(id)
+            and spoiled.can_wait(type, lane, call.now, "0")
         if is_ready then
             local are_all, number = rule.wait_again(id, calls_left)
             calls_left = calls_left - number
@@ -25,7 +26,7 @@ function arrows.replay(ARGV)
             redis.call("ZREM", key.untold, id)
             find_by.fade(id, stamps, expires)
             redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
-                "stamps", "deliveries")
+                "stamps", "deliveries", "requeues", "pauses", "rank")
             redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now)
             hooks.wait(id, type, lane, call.now)
             types[#types + 1] = type

@@ -83,7 +83,7 @@ function arrows.sync(ARGV)
                 local is_unread, its_bytes = claims.is_unread(worker, id)
                 looked_at, bytes = looked_at + 1, bytes + its_bytes
                 if is_unread or draining then
-                    types[#types + 1] = come_back.put(worker, id, false, settings)
+                    types[#types + 1] = come_back.put(worker, id, "returned", settings)
                 else
                     asked[#asked + 1] = id
                     asked[#asked + 1] = fence

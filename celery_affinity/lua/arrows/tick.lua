@@ -1,10 +1,11 @@
 -- tick: scheduled -> pending, and what else no event triggers: jobs that wait and have expired end, and the jobs of
 -- dead workers come back. Any number of dispatchers may call it.
 -- A reason for the length: each kind of work is a function; the arrow is their order.
--- RETURNS {again, next_due_us, due, recovered, dead workers, untold, recurring, {list, ...}, unfilled}; again 1: call
--- again, there may be more of a kind. next_due_us: time until the next scheduled job, or recurring call, is due; -1 for
--- none. untold 1: the ends of some jobs are to be told (`announce`). recurring 1: recurring calls are to be made
--- (`due`). list: one of the given lists that has messages for `ingest`. unfilled: as `fill` returns it.
+-- RETURNS {again, next_due_us, due, recovered, dead workers, untold, recurring, {list, ...}, unfilled, now, ticked};
+-- again 1: call again, there may be more of a kind. next_due_us: time until the next scheduled job, or recurring call,
+-- is due; -1 for none. untold 1: the ends of some jobs are to be told (`announce`). recurring 1: recurring calls are to
+-- be made (`due`). list: one of the given lists that has messages for `ingest`. unfilled: as `fill` returns it. now: of
+-- the server, µs. ticked: the time of the tick before, "" if there was none.
 -- Cost: O(moves * log n), at most MOST_MOVES of each kind in one call; O(lists).
 
 -- RETURNS the first time in a sorted set, µs; infinity if there is none, or if all that is there is suspended.
@@ -14,10 +15,12 @@ end
 
 -- RETURNS the time since which a worker's silence counts. A server that was not ticked (restart, failover, a clock
 -- that stepped) knows nothing of its workers' silence. A second value is the position of the first recurring call
--- whose time is to be compared with a clock that was set back; nil if none is.
+-- whose time is to be compared with a clock that was set back; nil if none is. A third value is the time of the tick
+-- before, as text; "" if there was none.
 local function silence_began()
-    local ticked, grace, recheck_from = unpack(redis.call("HMGET", key.clock, "ticked", "grace", "recheck"))
-    ticked, grace, recheck_from = tonumber(ticked), tonumber(grace), tonumber(recheck_from)
+    local before, grace, recheck_from = unpack(redis.call("HMGET", key.clock, "ticked", "grace", "recheck"))
+    local ticked = tonumber(before)
+    grace, recheck_from = tonumber(grace), tonumber(recheck_from)
     if ticked and call.now_us < ticked then
         recheck_from = 0
     end
@@ -26,20 +29,20 @@ local function silence_began()
         grace = call.now_us
     end
     redis.call("HSET", key.clock, "ticked", call.now, "grace", call.text(grace))
-    return grace, recheck_from
+    return grace, recheck_from, before or ""
 end
 
 -- Has a job wait whose time has come. `row`: what it says of the job. Adds its type to `types`.
 local function promote(id, row, types, settings)
-    local type, lane, enqueued, deliveries, patient = unpack(row)
-    if not spoiled.can_wait(type, lane, enqueued, deliveries) then
+    local type, lane, enqueued, deliveries, patient, rank = unpack(row)
+    if not (spoiled.is_word(id) and spoiled.can_wait(type, lane, enqueued, deliveries)) then
         redis.call("ZREM", key.scheduled, id)
         types[#types + 1] = come_back.set_aside(id, "scheduled", settings)
         return
     end
     types[#types + 1] = type
-    if patient or not hooks.of(id).is_due(id, type, lane, enqueued) then
-        hooks.wait(id, type, lane, enqueued) -- first: what it meets may be spoiled
+    if patient or rank or not hooks.of(id).is_due(id, type, lane, enqueued) then
+        hooks.wait(id, type, lane, lanes.order(enqueued, rank)) -- first: what it meets may be spoiled
         redis.call("HSET", key.job(id), "state", "pending")
         redis.call("ZREM", key.scheduled, id)
     end
@@ -51,10 +54,10 @@ end
 -- Has the jobs wait whose time has come. RETURNS how many were due.
 local function promote_due(types, settings)
     local due = redis.call("ZRANGEBYSCORE", key.scheduled, "-inf", call.now, "LIMIT", 0, protocol.MOST_MOVES)
-    local in_time = {} -- these go after those that have waited for more calls: they join what waits
+    local in_time = {} -- these go after those that have waited for more calls, or for a pause: they join what waits
     for _, id in ipairs(due) do
-        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "patient")
-        if row[5] then
+        local row = redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "deliveries", "patient", "rank")
+        if row[5] or row[6] then
             promote(id, row, types, settings)
         else
             in_time[#in_time + 1] = { id, row }
@@ -126,7 +129,7 @@ function arrows.tick(ARGV)
 
     local settings = settings_in_force.read()
     local types = {}
-    local grace, recheck_from = silence_began()
+    local grace, recheck_from, ticked_before = silence_began()
     local has_more_to_recheck = false
     if recheck_from then
         has_more_to_recheck = hooks.clock_was_set_back(recheck_from)
@@ -157,6 +160,6 @@ function arrows.tick(ARGV)
     local untold = redis.call("ZRANGEBYSCORE", key.untold, "-inf", call.now, "LIMIT", 0, 1)
     return {
         is_full and 1 or 0, call.text(next_due_us), due, recovered, dead, #untold, is_any_due and 1 or 0,
-        with_messages(ARGV), unfilled,
+        with_messages(ARGV), unfilled, call.now, ticked_before,
     }
 end

@@ -48,7 +48,7 @@ end
 function settings_in_force.words_for_claims(last)
     local words = {}
     for i, value in ipairs(redis.call("HMGET", key.settings, unpack(defaults.FOR_A_CLAIM))) do
-        words[i] = value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
+        words[i] = value and spoiled.is_word(value) and value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
     end
     local before = tonumber(string.match(last or "", " (%d+)$")) or 0
     before = before < MOST_EXACT and before or 0
@@ -126,6 +126,7 @@ function settings_in_force.change(given)
         local name, value = given[i], given[i + 1]
         local own = redis.call("HGET", key.conf, name)
         put(name, value ~= "" and value or own or nil)
+        redis.call("HDEL", key.settings, protocol.SETTING_RESET .. name)
     end
     return count_change()
 end

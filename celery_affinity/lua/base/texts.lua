@@ -10,6 +10,11 @@ function texts.has_word(text, word)
     return string.find(" " .. (text or "") .. " ", " " .. word .. " ", 1, true) ~= nil
 end
 
+-- RETURNS the number that a field of a hash counts; 0 if the field is missing, or has no such number.
+function texts.count(value)
+    return value and #value <= 9 and tonumber(string.match(value, "^%d+$")) or 0
+end
+
 -- RETURNS the name that was percent-encoded as `word`.
 function texts.decoded(word)
     return (string.gsub(word, "%%(%x%x)", function(digits)

@@ -48,7 +48,8 @@ function dead_workers.take_back(worker, most, types, settings, is_dead)
     end
     local number = math.min(#ids, most)
     for nth = 1, number do
-        types[#types + 1] = come_back.put(worker, ids[nth], is_dead and nth > ahead, settings)
+        local how = is_dead and nth > ahead and "unsettled" or "returned"
+        types[#types + 1] = come_back.put(worker, ids[nth], how, settings)
     end
     if #ids <= most then
         workers.remove(worker)

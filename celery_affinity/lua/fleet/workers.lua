@@ -180,11 +180,14 @@ function workers.remove(worker)
 end
 
 -- RETURNS at most `most` workers that joined at `from`, µs, or later, and where the next page begins; nil if there is
--- none. A page may begin with the worker that ended the one before.
+-- none. A page may begin with the worker that ended the one before. Members that are no words are left out.
 function workers.joined(from, most)
     local page = redis.call("ZRANGEBYSCORE", key.joined, from, "+inf", "WITHSCORES", "LIMIT", 0, most)
-    local found = flat.members(page)
-    if #found < most then
+    local found = {}
+    for i = 1, #page, 2 do
+        found[#found + 1] = spoiled.is_word(page[i]) and page[i] or nil
+    end
+    if #page < 2 * most then
         return found
     end
     local last = page[#page]

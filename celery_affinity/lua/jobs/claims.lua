@@ -3,8 +3,9 @@
 -- RETURNS what a worker reads of a claimed job: facts in words, and the message as kombu sent it. The message is read
 -- unless it is given: a client that only publishes needs no right to read messages. `expires`: false for never.
 -- `run`: whose message it is, nil for its own. `lane`: that of a job that was moved (`move`),
--- which counts more than what the message says; else nil. `preemptions`: how often it was stopped; nil or false: never.
-function claims.payload(id, fence, type, deliveries, enqueued, expires, message, run, lane, preemptions)
+-- which counts more than what the message says; else nil. `preemptions`, `requeues`: how often it was stopped, and
+-- requeued; nil or false: never.
+function claims.payload(id, fence, type, deliveries, enqueued, expires, message, run, lane, preemptions, requeues)
     local its_own = run or id
     message = message or redis.call("GET", key.message(its_own)) or ""
     local facts = id .. " " .. fence .. " " .. type .. " " .. deliveries .. " " .. enqueued
@@ -14,8 +15,11 @@ function claims.payload(id, fence, type, deliveries, enqueued, expires, message,
     elseif is_time then
         facts = facts .. " " .. expires
     end
-    if preemptions then
+    if preemptions and string.find(preemptions, "^%d+$") then -- else no worker could read the facts
         facts = facts .. " " .. protocol.WAS_PREEMPTED .. preemptions
+    end
+    if requeues then
+        facts = facts .. " " .. protocol.WAS_REQUEUED .. texts.count(requeues)
     end
     return facts, message
 end
@@ -30,11 +34,21 @@ function claims.put_into_inbox(worker, facts, message)
     redis.call("LPUSH", key.inbox(worker), in_one(facts, message))
 end
 
+-- RETURNS whether job `id`, which had no row, is nothing at all: somebody wrote its id into a lane.
+local function is_nothing(id)
+    if hooks.of(id).STANDS_FOR_CALLS or redis.call("EXISTS", key.message(id)) == 1 then
+        return false
+    end
+    spoiled.record("job " .. id .. ", of which only its place in a lane was left, and no message: it is removed")
+    return true
+end
+
 -- Gives a job of `type` to `worker`, whose slots `view` sees. `by`: the number of the release whose reply carries the
 -- job; else false or nil. RETURNS the fencing number, the number of deliveries before, the time at which the job
--- expires, whether the job had a row, whether it was moved, and how often it was stopped. nil for a job that has
--- expired: it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or moved, and does
--- not expire, all this is known without a read.
+-- expires, whether the job had a row, whether it was moved, and how often it was stopped; of a job that had a pause
+-- also its enqueue time, and how often it was requeued. nil for a job that has expired, false for one of which neither
+-- row nor message is left: it occupies no slot, and its fencing number is nobody's. Of a job that was never claimed or
+-- moved, and does not expire, all this is known without a read.
 function claims.grant(id, type, worker, view, by)
     local fence = string.format("%d", redis.call("INCR", key.fence))
     local new_fields
@@ -46,18 +60,26 @@ function claims.grant(id, type, worker, view, by)
             "claimed", call.now)
     end
     local deliveries, expires, is_moved, preemptions = "0", false, false, false -- no number: its text costs 2,000
+    local rank, enqueued, requeues
     if new_fields < 3 then -- "claimed" stays when a job goes back; one that expires, or was moved, has it before
-        deliveries, expires, is_moved, preemptions =
-            unpack(redis.call("HMGET", key.job(id), "deliveries", "expires", "moved", "preemptions"))
+        deliveries, expires, is_moved, preemptions, rank =
+            unpack(redis.call("HMGET", key.job(id), "deliveries", "expires", "moved", "preemptions", "rank"))
         deliveries = deliveries or 0
+        if rank then
+            enqueued, requeues = unpack(redis.call("HMGET", key.job(id), "enqueued", "requeues"))
+            enqueued = enqueued and string.find(enqueued, "^%d+$") and enqueued
+        end
         if expires and (tonumber(expires) or math.huge) <= call.now_us then
             redis.call("HDEL", key.job(id), "worker", "fence", "by")
             return nil
         end
+    elseif new_fields > 3 and is_nothing(id) then
+        redis.call("HDEL", key.job(id), "state", "worker", "fence", "claimed", "by")
+        return false
     end
     view:occupy(worker, type) -- before the claim is written, which the view would count
     redis.call("HSET", key.claims(worker), id, fence)
-    return fence, deliveries, expires, new_fields <= 3, is_moved, preemptions
+    return fence, deliveries, expires, new_fields <= 3, is_moved, preemptions, enqueued, requeues
 end
 
 -- RETURNS whether `worker` holds `id` with this very fencing number. The job may have been taken back while the
@@ -67,17 +89,18 @@ function claims.held(worker, id, fence)
 end
 
 -- RETURNS what a worker read, or is to read, of a job that was claimed before, as `claims.payload` does; nil if
--- somebody deleted what is known of it.
+-- somebody deleted or overwrote what is known of it.
 function claims.payload_again(id)
-    local fence, type, deliveries, enqueued, expires, is_moved, lane, preemptions = unpack(redis.call("HMGET",
-        key.job(id), "fence", "type", "deliveries", "enqueued", "expires", "moved", "lane", "preemptions"))
-    if not (fence and type and enqueued) then
+    local fence, type, deliveries, enqueued, expires, is_moved, lane, preemptions, requeues =
+        unpack(redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued",
+            "expires", "moved", "lane", "preemptions", "requeues"))
+    if not (fence and string.find(fence, "^%d+$") and spoiled.can_wait(type, lane, enqueued, deliveries)) then
         return nil
     end
     local run
     run, expires = hooks.of(id).runs(id, expires)
     return claims.payload(
-        id, fence, type, deliveries or 0, enqueued, expires, nil, run, is_moved and lane, preemptions)
+        id, fence, type, deliveries or 0, enqueued, expires, nil, run, is_moved and lane, preemptions, requeues)
 end
 
 -- Removes a claim from the inbox of its worker. RETURNS whether it was there, and how many bytes were compared.

@@ -1,4 +1,11 @@
--- come_back: a job leaves its slot without having been done: it is pending again, ends, or becomes a dead letter.
+-- come_back: a job leaves its slot without having been done: it is pending again, ends, or becomes a dead letter. After
+-- a requeue that its task asked for, and after a run that a time limit or the loss of its pool process ended, a pause
+-- comes first: the job is scheduled until the end of the pause (field `rank`), which then orders the job in its lane.
+local FIRST_PAUSE_US = 1000000
+local MOST_DOUBLED = 20 -- times: 12 days
+
+-- Ways in which a job comes back (`put`) that count as a delivery.
+local COUNTS_AS_DELIVERY = { unsettled = true, aborted = true }
 
 -- Removes a claim. The caller recounts the worker's free slots afterwards, once for all claims that it removed.
 function come_back.drop(worker, id)
@@ -8,16 +15,55 @@ function come_back.drop(worker, id)
     hooks.free(id, type, is_limited, rules, name)
 end
 
+-- Counts one more pause of a job, which is in no lane and no slot. RETURNS the length of the pause, µs: 0, 1, 2, 4, 8 s
+-- and so on, at most `requeue_delay_max_us`.
+local function next_pause(id, settings)
+    local number = texts.count(redis.call("HGET", key.job(id), "pauses")) + 1
+    redis.call("HSET", key.job(id), "pauses", number)
+    if number == 1 then
+        return 0
+    end
+    return math.min(FIRST_PAUSE_US * 2 ^ math.min(number - 2, MOST_DOUBLED), settings.requeue_delay_max_us)
+end
+
+-- Counts one more requeue of a job. RETURNS whether the job may run again.
+local function may_requeue(id, settings)
+    local number = texts.count(redis.call("HGET", key.job(id), "requeues")) + 1
+    redis.call("HSET", key.job(id), "requeues", number)
+    return number <= settings.max_requeues
+end
+
+-- Has a job of `type`, which is in no lane and no slot, wait for the end of a pause. RETURNS the time by which the job
+-- is ordered in its lane if the pause has no length: then the caller has the job wait there; else nil.
+local function pause(id, type, settings)
+    local pause_us = next_pause(id, settings)
+    local rank = call.text(call.now_us + pause_us)
+    redis.call("HSET", key.job(id), "state", pause_us > 0 and "scheduled" or "pending", "rank", rank)
+    if pause_us > 0 then
+        redis.call("ZADD", key.scheduled, rank, id)
+    end
+    hooks.pauses(id, type)
+    if pause_us > 0 then
+        workers.tick_in_time(pause_us, key.scheduled, id)
+        return nil
+    end
+    return rank
+end
+
 -- Takes a job back from its worker. The job ends if it was revoked or has expired; it is lost if it was acked, since
--- Celery runs such a job at most once; it is dead if it was delivered too often; else it is pending again, with its
--- first enqueue time. `is_counted`: whether this counts as a delivery. `why`: as `come_back.bury` takes it.
+-- Celery runs such a job at most once; it is dead if it was delivered or requeued too often; else it is pending again,
+-- with its place in its lane, or waits for the end of a pause. `why`: as `come_back.bury` takes it. `how`:
+--   "returned": without a count.
+--   "unsettled": with one more delivery, as after the death of its worker.
+--   "aborted": likewise, after a pause.
+--   "requeued": with one more requeue, after a pause.
 -- RETURNS the type of a job that is pending again, else nil.
-function come_back.put(worker, id, is_counted, settings, why)
-    local type, lane, enqueued, acked, deliveries =
-        unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries"))
+function come_back.put(worker, id, how, settings, why)
+    local type, lane, enqueued, acked, deliveries, rank =
+        unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries", "rank"))
     local rule = hooks.of(id)
     come_back.drop(worker, id)
-    if not spoiled.can_wait(type, lane, enqueued, deliveries) then
+    if not (spoiled.is_word(id) and spoiled.can_wait(type, lane, enqueued, deliveries)) then
         return come_back.set_aside(id, "claims:" .. worker, settings)
     end
     local ended = rule.meanwhile(id, acked == "1")
@@ -29,13 +75,25 @@ function come_back.put(worker, id, is_counted, settings, why)
     elseif ended then
         ends.record(id, ended)
         return nil
-    elseif is_counted and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then
+    elseif COUNTS_AS_DELIVERY[how]
+        and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then
         come_back.bury(id, "max_deliveries", settings, why)
         return nil
+    elseif how == "requeued" and not may_requeue(id, settings) then
+        come_back.bury(id, "max_requeues", settings, why)
+        return nil
     end
-    redis.call("HSET", key.job(id), "state", "pending")
     rule.waits_again(id)
-    hooks.wait(id, type, lane, enqueued)
+    local since = lanes.order(enqueued, rank)
+    if how == "aborted" or how == "requeued" then
+        since = pause(id, type, settings)
+        if not since then
+            return nil
+        end
+    else
+        redis.call("HSET", key.job(id), "state", "pending")
+    end
+    hooks.wait(id, type, lane, since)
     return type
 end
 

@@ -32,6 +32,14 @@ function hooks.wait(id, type, lane, enqueued, fresh, heads)
     end
 end
 
+-- A pause begins before the next run of job `id` of `type`, which is in no lane and no slot.
+function hooks.pauses(id, type)
+    hooks.of(id).is_paused(id)
+    if marks.has_key(id) then
+        keyed.keep_for(id, type)
+    end
+end
+
 -- Removes a job that waits from where it waits.
 function hooks.leave(id, type, lane)
     hooks.of(id).leaves(id, type)
@@ -109,7 +117,7 @@ end
 function hooks.to_fill()
     local types = {}
     for type, is_to_fill in pairs(call.to_fill) do
-        types[#types + 1] = is_to_fill and type or nil
+        types[#types + 1] = is_to_fill and job_check.is_type(type) and type or nil
     end
     return types
 end

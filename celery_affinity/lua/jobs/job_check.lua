@@ -5,8 +5,10 @@
 -- Types, names of tasks and what texts say of keys, which are few, are looked at once.
 local good_types, good_names, known_marks = kept.cache(), kept.cache(), kept.cache()
 
-local function is_type(type)
-    return string.find(type, "^[%w_.~%%-]+$") ~= nil and kept.keep(good_types, type, true)
+-- RETURNS whether a text is a type as messages say it, percent-encoded.
+function job_check.is_type(type)
+    return good_types.of[type]
+        or string.find(type, "^[%w_.~%%-]+$") ~= nil and kept.keep(good_types, type, true)
 end
 
 local function is_name(name)
@@ -111,7 +113,7 @@ function job_check.bad(job)
     local id, priority, delay_us, expires_us, stamps = job.id, job.priority, job.delay_us, job.expires_us, job.stamps
     if #id > protocol.LONGEST_ID or not string.find(id, "^[!-~]+$") or job.mark == protocol.BATCH then
         return "id"
-    elseif not (good_types.of[job.type] or is_type(job.type)) then
+    elseif not (good_types.of[job.type] or job_check.is_type(job.type)) then
         return "type"
     end
     local unencoded = job_fields.unencoded(job)

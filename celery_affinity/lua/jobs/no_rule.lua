@@ -51,6 +51,10 @@ end
 function no_rule.waits_again(_)
 end
 
+-- A pause begins before the next run of a job.
+function no_rule.is_paused(_)
+end
+
 -- RETURNS the job that waits for a job in state "merged", and that state; of others the job itself.
 function no_rule.in_its_stead(id, _)
     return id

@@ -235,7 +235,7 @@ function key_rows.remove(its_key, its, id, type, lane)
         sublane.standing, sublane.is_changed = "", true
     end
     if sublane and sublane.first == id then
-        local first, enqueued, second = unpack(redis.call("ZRANGE", place, 0, 1, "WITHSCORES"))
+        local first, enqueued, second = unpack(spoiled.first_of(place, 2))
         if first then
             sublane.first, sublane.enqueued, sublane.is_changed = first, enqueued, true
             sublane.has_more = second ~= nil

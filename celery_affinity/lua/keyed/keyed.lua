@@ -123,7 +123,7 @@ end
 
 -- A key has no room for job `id`, which is in its lane: the job is kept back from now on.
 local function send_back(id, its_key)
-    local type, lane, enqueued = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued"))
+    local type, lane, enqueued, rank = unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "rank"))
     local sublane = type and lane and key_rows.read(its_key).sublanes[type .. " " .. lane]
     if sublane and sublane.standing == id then -- at first: `renew_all` may leave this sub-lane to a tick
         lanes.write(type, (key_steps.let_stand(its_key, sublane, "", lanes.heads_of(type))))
@@ -132,7 +132,7 @@ local function send_back(id, its_key)
     key_standing.renew_all(false)
     if type and lane and redis.call("ZSCORE", key.lane(type, lane), id) then -- somebody deleted that it stands there
         lanes.remove(id, type, lane)
-        key_steps.keep_back(id, type, lane, enqueued or call.now)
+        key_steps.keep_back(id, type, lane, lanes.order(enqueued, rank) or call.now)
     end
 end
 
@@ -257,6 +257,20 @@ function keyed.free(id, type, rules, name)
     if has_room then
         key_standing.renew_all(true)
     end
+end
+
+-- A pause begins before the next run of job `id` of `type`, whose claim was removed: a key with `keep_order` is kept
+-- for the job, as for a retry.
+function keyed.keep_for(id, type)
+    for _, stated in ipairs(key_rows.keys_of(id)) do
+        local its = stated.keeps_order and key_rows.read(stated.key)
+        if its and not its.retry and key_turns.is_open(type) then
+            redis.call("HSET", key.of_key(stated.key), "retry", id)
+            its.retry = id
+            key_standing.renew_soon(stated.key)
+        end
+    end
+    key_standing.renew_all(true)
 end
 
 -- Renews the keys whose limits have changed, and those that a tick is to look at by now: MOST_KEYS of each kind.

@@ -69,7 +69,7 @@ local function go_on(its_key, sublane, id)
     local place = key.sublane(its_key, type, lane)
     shares.stand_no_more(sublane, id, sublane.enqueued)
     redis.call("ZREM", place, id)
-    local first, enqueued, second = unpack(redis.call("ZRANGE", place, 0, 1, "WITHSCORES"))
+    local first, enqueued, second = unpack(spoiled.first_of(place, 2))
     if not first then
         return false
     end

@@ -138,7 +138,7 @@ end
 -- RETURNS the member of `turns` with the least start, when its job came, and the id; nil if one that may be the least
 -- is of an unknown tenant. Corrects outdated starts that it meets, as many as the call may; the next calls do the
 -- others.
-local function least_of(turns)
+local function least_of(turns, lane)
     local left = key_rows.left()
     while true do
         local some = redis.call("ZRANGE", turns, 0, AT_ONCE - 1, "WITHSCORES")
@@ -151,8 +151,12 @@ local function least_of(turns)
             end
             local enqueued, id = string.match(turn, "^(%S+) (%S+)$")
             local its_key = id and tenant_of(id)
-            if not its_key then
+            if not its_key and id and redis.call("ZSCORE", lane, id) then
                 return nil
+            elseif not its_key then -- it is the turn of no job: the others are read again
+                spoiled.remove(turns, turn)
+                best, is_sure, set_right = nil, false, {}
+                break
             end
             local start = math.max(least, tag_of(its_key))
             if start > least and left.to_set_right > 0 then
@@ -185,7 +189,7 @@ function hooks.turn(job)
     end
     local turns = key.turns(job.type, job.lane, (tenants.shares()))
     for _ = 1, protocol.MOST_TURNS do
-        local turn, enqueued, id = least_of(turns)
+        local turn, enqueued, id = least_of(turns, key.lane(job.type, job.lane))
         if not turn or id == job.id then
             return job -- if there is none, a tick is still to give turns, or somebody deleted these
         elseif redis.call("ZSCORE", key.lane(job.type, job.lane), id) then

@@ -59,7 +59,7 @@ end
 local function bound(its_key, its, name)
     local sublane = its.sublanes[name]
     local place = key.sublane(its_key, sublane.type, sublane.lane)
-    local first, enqueued = unpack(redis.call("ZRANGE", place, 0, 0, "WITHSCORES"))
+    local first, enqueued = unpack(spoiled.first_of(place, 1))
     if not first then -- somebody deleted it
         key_rows.end_sublane(its_key, its, name)
         return

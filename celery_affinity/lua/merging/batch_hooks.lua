@@ -18,25 +18,35 @@ function batches.number_of_calls(id)
     return redis.call("ZCARD", key.callers(id))
 end
 
+-- Chooses the call that is run of those of `batch`, as `batches.choose` does.
+local function first_call(batch)
+    for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
+        local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
+        local has_expired = (tonumber(expires) or math.huge) <= call.now_us
+        if task or not callers.is_nothing(id, batch) then
+            if not has_expired or nth > protocol.MOST_MOVES then
+                redis.call("HSET", key.job(batch), "size", redis.call("ZCARD", key.callers(batch)), "primary", id,
+                    "task", task or "")
+                return id, expires
+            end
+            callers.remove(id, batch)
+            ends.record(id, "expired")
+        end
+    end
+    if redis.call("EXISTS", key.callers(batch)) == 1 then
+        return first_call(batch) -- the first ones were no calls
+    end
+    callers.vanish(batch)
+    return nil
+end
+
 -- Chooses which call is run of a batch that was popped from its lane: the first call that has not expired. Expired
 -- calls before that one end. After MOST_MOVES of these the next call is chosen in any case: its worker sees whether it
 -- has expired.
 -- RETURNS the call, and when it expires; nil if no call is left: then the batch is gone.
 function batches.choose(batch, type)
     callers.count_waiting(type, -callers.beyond_one(batch))
-    for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
-        local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
-        local has_expired = (tonumber(expires) or math.huge) <= call.now_us
-        if not has_expired or nth > protocol.MOST_MOVES then
-            redis.call("HSET", key.job(batch), "size", redis.call("ZCARD", key.callers(batch)), "primary", id,
-                "task", task or "")
-            return id, expires
-        end
-        callers.remove(id, batch)
-        ends.record(id, "expired")
-    end
-    callers.vanish(batch)
-    return nil
+    return first_call(batch)
 end
 
 function batches.runs(id)

@@ -26,11 +26,12 @@ end
 
 -- Has the calls of a batch wait again that its run did not end; others do not join them. RETURNS the batch's type.
 local function go_on(batch, known)
-    local type, lane, enqueued = unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued"))
+    local type, lane, enqueued, rank =
+        unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued", "rank"))
     redis.call("HDEL", key.job(batch), "worker", "fence", "by", "started", "primary", "acked")
     redis.call("HSET", key.job(batch), "state", "pending", "task", "")
     callers.close(batch, type, known.rules, known.name)
-    hooks.wait(batch, type, lane, enqueued)
+    hooks.wait(batch, type, lane, lanes.order(enqueued, rank))
     return type
 end
 
@@ -136,7 +137,7 @@ function batches.make_again(batch)
         local type, lane, enqueued, name, rules = unpack(row)
         if not row.err and spoiled.can_wait(type, lane, enqueued, "0") then
             redis.call("HDEL", key.job(batch), "primary", "worker", "fence", "by", "started", "acked", "bytes",
-                "deliveries")
+                "deliveries", "rank")
             local calls = redis.call("ZCARD", key.callers(batch))
             merging.write_batch(batch, type, lane, enqueued, name, rules, calls)
             return type, lane, enqueued

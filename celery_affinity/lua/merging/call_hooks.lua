@@ -74,12 +74,17 @@ function merging.has_ended(id, known, state)
 end
 
 function merging.ends_unrun(id)
-    local state, type, its_rules, name, enqueued, patient =
-        unpack(redis.call("HMGET", key.job(id), "state", "type", "rules", "name", "enqueued", "patient"))
+    local state, type, its_rules, name, enqueued, patient, rank =
+        unpack(redis.call("HMGET", key.job(id), "state", "type", "rules", "name", "enqueued", "patient", "rank"))
     callers.close(id, type, its_rules, name)
-    if state == "pending" or state == "claimed" or (state == "scheduled" and patient) then
+    if state == "pending" or state == "claimed" or (state == "scheduled" and (patient or rank)) then
         recurring.take_back(type, its_rules, name, enqueued)
     end
+end
+
+-- No further call joins what had a run already.
+function merging.is_paused(id)
+    callers.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
 end
 
 function merging.let_go(id, how)
@@ -101,10 +106,10 @@ function merging.counts_as(id, type, do_some_recur)
 end
 
 function merging.is_purged(id, type)
-    local state, its_rules, name, enqueued, patient =
-        unpack(redis.call("HMGET", key.job(id), "state", "rules", "name", "enqueued", "patient"))
+    local state, its_rules, name, enqueued, patient, rank =
+        unpack(redis.call("HMGET", key.job(id), "state", "rules", "name", "enqueued", "patient", "rank"))
     callers.close(id, type, its_rules, name)
-    if state == "pending" or patient then
+    if state == "pending" or patient or rank then
         recurring.take_back(type, its_rules, name, enqueued)
     end
     if state ~= "scheduled" then
@@ -113,5 +118,5 @@ function merging.is_purged(id, type)
     come_back.forget(id)
 end
 
--- A batch ends, and is purged, as a call is.
-batches.has_ended, batches.is_purged = merging.has_ended, merging.is_purged
+-- A batch ends, is purged and pauses as a call does.
+batches.has_ended, batches.is_purged, batches.is_paused = merging.has_ended, merging.is_purged, merging.is_paused

@@ -48,6 +48,15 @@ function callers.remove(id, batch)
     redis.call("HDEL", key.job(id), "into")
 end
 
+-- RETURNS whether neither row nor message is left of call `id` of `batch`: somebody wrote it there, and it is removed.
+function callers.is_nothing(id, batch)
+    if redis.call("EXISTS", key.job(id), key.message(id)) > 0 then
+        return false
+    end
+    spoiled.remove(key.callers(batch), id)
+    return true
+end
+
 -- Removes call `id`, which is to end, from its batch; a batch without calls vanishes. While a worker has the batch, the
 -- call whose message it runs stays, and so does one that expired after the claim: the run may give it its result.
 -- RETURNS whether the call left.

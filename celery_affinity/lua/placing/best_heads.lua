@@ -37,7 +37,7 @@ end
 -- RETURNS the place of the oldest job in `heads`.
 function best_heads.oldest(heads)
     local first, first_us, first_id
-    for place, enqueued, id in string.gmatch(heads, "()%S+ (%S+) (%S+)") do
+    for place, enqueued, id in string.gmatch(heads, "()%l+%.%d+ (%d+) (%S+)") do
         local enqueued_us = tonumber(enqueued)
         if not first or score.is_older(enqueued_us, id, first_us, first_id) then
             first, first_us, first_id = place, enqueued_us, id
@@ -52,8 +52,8 @@ end
 local function compare(heads, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
     local until_us = grows_evenly(settings) and math.huge or NEVER
-    for place, lane, enqueued, id in string.gmatch(heads, "()(%S+) (%S+) (%S+)") do
-        local enqueued_us = tonumber(enqueued) or math.huge -- somebody overwrote it
+    for place, lane, enqueued, id in string.gmatch(heads, "()(%l+%.%d+) (%d+) (%S+)") do
+        local enqueued_us = tonumber(enqueued)
         local points, is_fast = points_of(lane, call.now_us - enqueued_us, settings)
         local group = is_fast and fast or slow
         if points > group.points

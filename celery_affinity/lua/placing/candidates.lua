@@ -104,8 +104,20 @@ local function change(waiting, type, heads)
     end
 end
 
+-- RETURNS whether `job`, a head that is not in its lane, waits all the same: somebody deleted the lane. Else somebody
+-- overwrote the heads.
+local function waits_elsewhere(job)
+    local state, type, lane = unpack(redis.call("HMGET", key.job(job.id), "state", "type", "lane"))
+    local waits = state == "pending" and type == job.type and lane == job.lane
+        or not state and redis.call("EXISTS", key.message(job.id)) == 1
+    if not waits then
+        spoiled.record("head " .. job.id .. " of type " .. job.type .. ", which does not wait")
+    end
+    return waits
+end
+
 -- Removes `job` from its lane, which is about to be claimed. `has_rules`: whether its id has a mark. RETURNS whether it
--- was there: what is none of the heads may not be, since somebody deleted it.
+-- waited: what is none of the heads may not be in the lane, since somebody deleted it.
 function candidates.pop(waiting, job, has_rules)
     if waiting.alone then
         waiting.alone = false
@@ -119,12 +131,12 @@ function candidates.pop(waiting, job, has_rules)
         return redis.call("ZREM", key.lane(type, job.lane), job.id) == 1
     end
     local before = waiting.heads[type]
-    local after, next_enqueued = lanes.pop(job, before)
+    local after, next_enqueued, was_there = lanes.pop(job, before)
     change(waiting, type, after)
     if waiting.choice then
         waiting.choice:popped(job, before, next_enqueued)
     end
-    return true
+    return was_there or waits_elsewhere(job)
 end
 
 -- `job` was claimed: a limit of its type, or a reserve for its class, counts it.

@@ -73,7 +73,7 @@ function fill.from(waiting, caller, view, fresh)
             break
         end
         local run, run_expires = id, nil -- of what stands for calls: the call that is run
-        local fence, deliveries, expires, has_row, is_moved, preemptions
+        local fence, deliveries, expires, has_row, is_moved, preemptions, enqueued, requeues
         if may_start then
             may_start = candidates.pop(waiting, job, is_marked)
             local rule = may_start and is_marked and hooks.by_mark[marks.of(id)]
@@ -82,7 +82,7 @@ function fill.from(waiting, caller, view, fresh)
             end
         end
         if may_start and run then
-            fence, deliveries, expires, has_row, is_moved, preemptions =
+            fence, deliveries, expires, has_row, is_moved, preemptions, enqueued, requeues =
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
         if is_ruled and may_start then
@@ -104,8 +104,8 @@ function fill.from(waiting, caller, view, fresh)
             end
             local message = fresh and fresh[id]
             local facts
-            facts, message = claims.payload(id, fence, job.type, deliveries, job.enqueued, run_expires or expires,
-                message, run, is_moved and job.lane, preemptions)
+            facts, message = claims.payload(id, fence, job.type, deliveries, enqueued or job.enqueued,
+                run_expires or expires, message, run, is_moved and job.lane, preemptions, requeues)
             bytes = bytes + #facts + 1 + #message
             candidates.count(waiting, job)
             if worker == caller then
@@ -116,7 +116,7 @@ function fill.from(waiting, caller, view, fresh)
             else
                 claims.put_into_inbox(worker, facts, message)
             end
-        elseif may_start and run == id then
+        elseif fence == nil and may_start and run == id then
             ends.record(id, "expired")
         end
         if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then

@@ -38,11 +38,11 @@ end
 
 -- A worker says that it stopped job `id`, whose claim had the number `fence`; `known`: what `claims.remove` returned.
 -- `ran`: for how long the job had its slot, µs. RETURNS how the job has ended, in the words for other ends, and why. A
--- stop that nobody ordered counts as a delivery: else a task that raises Preempted would run for ever.
+-- stop that nobody ordered counts as a requeue: else a task that raises Preempted would run for ever.
 function hooks.stopped(worker, id, fence, known, ran)
     local ordered, its_key = string.match(redis.call("HGET", key.job(id), "stop") or "", "^(%d+) (%S+)$")
     if ordered ~= fence then
-        return "unsettled", ""
+        return "requeued", ""
     elseif known.acked then
         return "returned", ""
     end

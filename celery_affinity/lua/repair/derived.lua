@@ -14,19 +14,17 @@ end
 -- Records a find. RETURNS whether it is to be fixed: not if this call only says what it finds.
 function derived.found(what)
     if call.found then
-        call.found[#call.found + 1] = what
+        call.found[#call.found + 1] = spoiled.line(what)
         return false
     end
     spoiled.record(what)
     return true
 end
 
--- Renames a key that holds what it must not. The key with the new name expires.
+-- Sets aside a key that holds what it must not.
 function derived.set_aside(name)
-    local aside = key.set_aside(string.sub(name, #key.base + 1))
-    if derived.found(name .. ", which held what it must not: it is " .. aside .. " now") then
-        redis.call("RENAME", name, aside)
-        redis.call("EXPIRE", aside, protocol.SET_ASIDE_KEPT_S)
+    if derived.found(spoiled.what_was_set_aside(name)) then
+        spoiled.set_aside(name)
     end
 end
 
@@ -70,10 +68,10 @@ function derived.whole(value)
     return value and #value <= protocol.LONGEST_NUMBER and string.find(value, "^%-?%d+$") and value or nil
 end
 
--- RETURNS `value` if it is a number; else nil.
+-- RETURNS `value` if it is a number, and no larger than a time, µs, may be; else nil.
 function derived.number(value)
     local number = tonumber(value)
-    return number and number == number and math.abs(number) ~= math.huge and value or nil
+    return number and math.abs(number) < 10 ^ protocol.LONGEST_NUMBER and value or nil -- NaN is less than no number
 end
 
 -- RETURNS what an entry should be that may have any value: the one that it has, or `otherwise`.

@@ -8,11 +8,11 @@ local function row_of(id)
     if not marks.has_key(id) then
         return nil
     end
-    local rules, state, type, lane, enqueued, name, worker =
-        derived.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker")
+    local rules, state, type, lane, enqueued, name, worker, rank =
+        derived.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker", "rank")
     local its_keys = rule_texts.keys(rules)
     return its_keys[1] and {
-        keys = its_keys, state = state, type = type, lane = lane, enqueued = enqueued,
+        keys = its_keys, state = state, type = type, lane = lane, enqueued = lanes.order(enqueued, rank),
         task = "=" .. (name or ""), worker = worker or "",
         waits = state == "pending" and type and lanes.is_one(lane) and derived.whole(enqueued),
     }
@@ -114,8 +114,11 @@ local function fix_written(its_key, type, lane, standing)
         standing = nil -- others that are still to be kept back are in the lane as well
     end
     local differs = derived.one("hash", key.of_key(its_key), name, function(found)
-        local first, enqueued = unpack(derived.exists(sublane, "zset")
-            and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES") or {})
+        local first, enqueued
+        if derived.exists(sublane, "zset") then
+            local found_there = call.found and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES")
+            first, enqueued = unpack(found_there or spoiled.first_of(sublane, 1))
+        end
         if unbounded.is_one(found) and standing ~= false then
             return first and found
         end
@@ -151,7 +154,8 @@ local function fix_fields(its_key)
             is_good = derived.exists(key.coming(its_key), "zset")
         elseif name == "retry" then
             local row = row_of(value)
-            is_good = row and (row.state == "pending" or row.state == "scheduled") and key_rows.has(value, its_key)
+            is_good = row and key_rows.has(value, its_key)
+                and (row.state == "pending" or derived.score(key.scheduled, value))
         else
             is_good = lanes.is_one(string.match(name, "^%S+ (%S+)$"))
         end
@@ -203,7 +207,7 @@ function repair_keyed.fix_place(place, type, lane)
             return marks.has_key(id) and (repair_keyed.fix_job(id))
         end
         local differ, row = repair_keyed.fix_job(id, place)
-        if not row and not call.found and string.find(id, "^[!-~]+$") then
+        if not row and not call.found and spoiled.is_word(id) then
             hooks.enters_lane(id, type, lane, derived.whole(time) or call.now)
             lanes.add(id, type, lane, derived.whole(time) or call.now) -- it goes the way of a job without rules
         end
@@ -228,6 +232,17 @@ local function renew(its_key, agreed)
         redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
     elseif not is_awaited or string.find(its_key, protocol.RATE_PREFIX, 1, true) ~= 1 then
         keyed.renew(its_key) -- the time alone changes a rate: a tick renews that, if it is to come to the key
+    end
+end
+
+-- Fixes the time at which all jobs of a rate may start at once again: none is later than a period from now.
+local function fix_rate(its_key)
+    local _, period_us = key_room.rate_of(its_key, key_rows.read(its_key).stated)
+    if period_us then
+        derived.one("zset", key.rates, its_key, function(found)
+            local is_late = found and tonumber(found) > call.now_us + period_us
+            return is_late and call.text(call.now_us + period_us) or found
+        end)
     end
 end
 
@@ -262,6 +277,7 @@ function repair_keyed.fix(its_key, agreed)
     end
     local is_good = derived.whole(agreed) and tonumber(agreed) <= tonumber(keyed.revision())
     derived.entry("zset", key.waiting_keys, its_key, agreed, is_good and agreed or 0) -- the next tick renews it
+    fix_rate(its_key)
     renew(its_key, agreed)
     if tenants.is_one(its_key) then
         derived.one("zset", key.giving, its_key, preemption.number_of(its_key))

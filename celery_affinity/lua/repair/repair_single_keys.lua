@@ -19,20 +19,40 @@ local function setting(value, name)
     elseif not is_known then
         return value -- of a newer release, which alone knows what it may be
     elseif LISTS[name] then
-        return value and string.gsub(value, LISTS[name], "") == "" and value or nil
+        local other = value and string.gsub(value, LISTS[name], "")
+        return other and not string.find(other, "%S") and value or nil -- a blank: none, by a change at run time
     elseif type(defaults.OF[name]) == "string" then
         return WORDS[value] and value
+    elseif COUNTS[name] then
+        return derived.whole(value)
     end
     return derived.number(value)
 end
 
--- Settings without a value have what app.conf said last. The text by which claims go follows from the others, but for
+-- Fixes the value of each setting: without a valid one, the setting has what app.conf said last, and a field with the
+-- time of this repair, which lasts until somebody changes or resets the setting (`check` shows it).
+local function fix_values()
+    local conf, damaged = derived.table_of(key.conf), {}
+    derived.all("hash", key.settings, function(value, name)
+        local found = setting(value, name)
+        if not found and not COUNTS[name] then
+            damaged[#damaged + 1] = name
+        end
+        return found or setting(conf[name], name)
+    end, conf)
+    if #damaged > 0 and not call.found then
+        for _, name in ipairs(damaged) do
+            redis.call("HSET", key.settings, protocol.SETTING_RESET .. name, call.now)
+        end
+        redis.call("HINCRBY", key.settings, "revision", 1) -- workers log the new values
+        redis.call("HINCRBY", key.settings, "limits_revision", 1) -- a tick renews all keys
+    end
+end
+
+-- Fixes the settings, and what follows from them. The text by which claims go follows from the others, but for
 -- its last word, the time of the last change; so does that of shares.
 local function fix_settings()
-    local conf = derived.table_of(key.conf)
-    derived.all("hash", key.settings, function(value, name)
-        return setting(value, name) or setting(conf[name], name)
-    end, conf)
+    fix_values()
     derived.one("hash", key.settings, "for_claims", function(found)
         local words = settings_in_force.words_for_claims(found)
         local has_changed = found or redis.call("EXISTS", key.capacity) == 1
@@ -90,7 +110,7 @@ end
 
 -- Indexes by time -> the fields of a job's row that may have the time; none: an entry without a time is deleted.
 local INDEXES = {
-    scheduled = { "patient", "enqueued" }, expires = { "expires" }, untold = { "ended" }, rates = {}, tags = {},
+    scheduled = { "patient", "rank", "enqueued" }, expires = { "expires" }, untold = { "ended" }, rates = {}, tags = {},
 }
 
 local function fix_indexes()
@@ -100,8 +120,8 @@ local function fix_indexes()
             if #fields == 0 then
                 return nil
             end
-            local time, otherwise = derived.fields(key.job(id), unpack(fields))
-            return derived.whole(time) or derived.whole(otherwise) or call.now
+            local time, otherwise, or_else = derived.fields(key.job(id), unpack(fields))
+            return derived.whole(time) or derived.whole(otherwise) or derived.whole(or_else) or call.now
         end)
     end
 end

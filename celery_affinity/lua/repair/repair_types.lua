@@ -38,9 +38,15 @@ end
 -- RETURNS the head of a lane as key `heads` has it; "" if the lane is empty.
 local function head_of(type, lane)
     local name = key.lane(type, lane)
-    local time = redis.call("ZRANGE", name, 0, 0, "WITHSCORES")[2]
-    local is_good = not time or string.find(time, "^%d+$") or derived.found("a time in " .. name .. ": " .. time)
-    return is_good and lanes.with_new_head(type, lane, "", 1, 0) or ""
+    local id, time = unpack(redis.call("ZRANGE", name, 0, 0, "WITHSCORES"))
+    if not id or spoiled.is_entry(id, time) then
+        return id and lane .. " " .. time .. " " .. id or ""
+    elseif call.found then
+        derived.found(id .. " of " .. name .. ", which is no job that waits since " .. time)
+        return ""
+    end
+    id, time = unpack(spoiled.first_of(name, 1))
+    return id and lane .. " " .. time .. " " .. id or ""
 end
 
 -- Fixes heads, which may stand in any order, in a field of hash `name`. `type`: that of the lanes; of first lanes
@@ -117,11 +123,17 @@ local HASHES = { "heads", "capacity", "kept_lanes", "waiting_calls" }
 
 -- Fixes the type of `field`, which was `found_in` a hash, unless an earlier hash has the field too: then it is done.
 function repair_types.fix(field, found_in, thorough)
-    local type = string.match(field, "^%S+") or "!" -- "!" of `heads` says whether there are rules
+    local type = string.match(field, "^%S+") or ""
+    if field == "!" then
+        return -- that of `heads` says whether there are rules
+    elseif not job_check.is_type(type) or type ~= field and found_in ~= "kept_lanes" then
+        derived.one("hash", key[found_in], field, nil)
+        return
+    end
     for _, name in ipairs(HASHES) do
-        if type ~= "!" and name == found_in then
+        if name == found_in then
             fix_type(type, thorough)
-        elseif type == "!" or name == found_in or redis.call("HEXISTS", key[name], type) == 1 then
+        elseif redis.call("HEXISTS", key[name], type) == 1 then
             return
         end
     end

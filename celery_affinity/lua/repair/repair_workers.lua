@@ -1,13 +1,15 @@
 -- repair_workers: what follows from the rows and the claims of workers: their free slots, the sums of all workers, and
 -- what the rows of claimed jobs say.
 local TYPES = 7 -- position in a row of `row_of`, after those of `free_slots`
+local DIGITS = 16 -- a profile is so many digits of the digest of its types (`Joining.profile`)
 
 -- RETURNS a worker's row, its types, what it keeps of ended jobs, and its hints; nil if the row is gone or spoiled: it
 -- is set aside then, and the worker joins again.
 local function row_of(worker)
     local row = derived.exists(key.worker(worker), "hash") and free_slots.row(worker, "types", "keeps", "hints") or nil
     if row and derived.whole(row[free_slots.SLOTS]) and derived.whole(row[free_slots.OTHER])
-        and row[free_slots.PROFILE] and row[free_slots.ACCEPTING] and row[TYPES] then
+        and row[free_slots.ACCEPTING] and row[TYPES]
+        and row[free_slots.PROFILE] == string.sub(redis.sha1hex(row[TYPES]), 1, DIGITS) then
         return row
     elseif row and row[free_slots.ACCEPTING] ~= "0" then -- one whose jobs are being recovered goes without
         derived.set_aside(key.worker(worker))

@@ -34,6 +34,9 @@ function rule_changes.put_signs()
     local what, from = unpack(redis.call("ZRANGE", key.pause_signs, 0, 0, "WITHSCORES"))
     if not what then
         return false
+    elseif not spoiled.is_word(what) then
+        spoiled.remove(key.pause_signs, what)
+        return true
     end
     local sign = "\n" .. protocol.PAUSED_SIGN .. " " .. what .. " " .. (redis.call("GET", key.fence) or "0")
     local page, next_from = workers.joined(from, protocol.MOST_SIGNED)

@@ -214,12 +214,12 @@ def _starts(reader: Reader, stated: Mapping[str, Collection[str]], limits: Limit
 def _kept_for(reader: Reader, found: Mapping[str, KeyFacts]) -> dict[str, JobRow]:
     """Return the keys that are kept for a retry, each with that retry."""
     retries = {key: each.retry for key, each in found.items() if each.retry}
-    rows = read_jobs(reader, list(retries.values()), ("task", "state", "enqueued"))
+    rows = read_jobs(reader, list(retries.values()), ("task", "state", "enqueued", "rank"))
     return dict(zip(retries, rows, strict=True))
 
 
 def _due_s(retry: JobRow | None) -> float | None:
-    return retry.enqueued_us / SECOND_US if retry is not None and retry.state == "scheduled" else None
+    return retry.lane.enqueued_us / SECOND_US if retry is not None and retry.state == "scheduled" else None
 
 
 def _waiting(reader: Reader, sublanes: Mapping[str, Sequence[Lane]]) -> dict[str, tuple[int, int | None]]:

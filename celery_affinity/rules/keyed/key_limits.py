@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from .. import patterns
 from ..addresses import OF_TYPE
-from ..numbers import is_whole
+from ..numbers import COUNT_OR_0, MOST_COUNT
 from ..protocol import LONGEST_NUMBER, RATE_PREFIX
 from ..rule_texts import StatedRate, rate_in
 from ..type_name import is_type
@@ -21,9 +21,9 @@ from .key_rules import OF_RATE, as_said, as_stated, is_rate
 
 ACCEPTED = (
     "limits by key such as {'crawl:*': 8, 'type:pdf': 20, 'rate:mail:*': '100/m'}, at run time "
-    "'crawl:*=8 type:pdf=20 rate:mail:*=100/m' or 'none': whole numbers, 0 or more, each for a pattern of keys, in "
-    "which * stands for any characters, or for 'type:' and the whole name of a type; rates for patterns that begin "
-    "with 'rate:'"
+    f"'crawl:*=8 type:pdf=20 rate:mail:*=100/m' or 'none': whole numbers, 0 to {MOST_COUNT:,}, each for a pattern of "
+    "keys, in which * stands for any characters, or for 'type:' and the whole name of a type; rates for patterns that "
+    "begin with 'rate:'"
 )
 
 #: A limit of keys or of a type, or a rate, such as "100/m".
@@ -56,7 +56,7 @@ def _are_good(pattern: object, limit: object) -> bool:
 
 
 def _is_limit(limit: object) -> bool:
-    return is_whole(limit) and 0 <= limit < 10**LONGEST_NUMBER
+    return COUNT_OR_0(limit) is None
 
 
 def typed(text: str) -> dict[str, Limit] | None:
@@ -70,7 +70,7 @@ def typed(text: str) -> dict[str, Limit] | None:
 
 def one_typed(limit: str) -> Limit:
     """Return one *limit* as somebody types it, or as Redis has it: a number, or a rate."""
-    return int(limit) if limit.isdecimal() else as_said(limit)
+    return int(limit) if limit.isdecimal() and len(limit) <= LONGEST_NUMBER else as_said(limit)
 
 
 def shown(value: Mapping[str, Limit] | str) -> str:

@@ -15,8 +15,8 @@ from ...errors import OptionError, refuse
 from ..addresses import OF_TYPE
 from ..encoding import decode
 from ..job_fields import FIELDS
-from ..numbers import is_whole
-from ..protocol import BY_SETTINGS, LONGEST_KEY, LONGEST_NUMBER, RATE_PREFIX, TENANT_PREFIX
+from ..numbers import COUNT
+from ..protocol import BY_SETTINGS, LONGEST_KEY, RATE_PREFIX, TENANT_PREFIX
 from ..rule_texts import keys_in
 from .spelled import HASHED, KeyFunction, Named, check_filled, check_template, encoded_key, written
 from .template import number_of_arguments
@@ -29,7 +29,7 @@ RESERVED = (OF_RATE, OF_TENANT, OF_TYPE)
 
 _PERIODS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
-_RATE = re.compile(rf"([1-9][0-9]{{0,{LONGEST_NUMBER - 1}}})/([smh])")
+_RATE = re.compile(r"([1-9][0-9]{0,8})/([smh])")
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Exclusive(Named):
         check_template(self.option, self.key)
         if isinstance(self.key, str) and self.key.startswith(RESERVED):
             raise _reserved(self.key)
-        if not is_whole(self.limit) or not 0 < self.limit < 10**LONGEST_NUMBER:
-            raise refuse("limit of exclusive", "a whole number, 1 or more", self.limit)
+        if (accepted := COUNT(self.limit)) is not None:
+            raise refuse("limit of exclusive", accepted, self.limit)
         if not isinstance(self.keep_order, bool):
             raise refuse("keep_order of exclusive", "True or False", self.keep_order)
         if self.keep_order and self.limit != 1:
@@ -96,7 +96,9 @@ class Rate(Named):
 
     def __post_init__(self) -> None:
         if not is_rate(self.rate):
-            raise refuse("rate", "a whole number above 0 for each s, m or h, such as '100/m'", self.rate)
+            raise refuse(
+                "rate", "a whole number above 0 of up to 9 digits for each s, m or h, such as '100/m'", self.rate
+            )
         check_template(self.option, self.key)
 
     def __json__(self) -> dict[str, object]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from ...errors import OptionError
+from ..untrusted import is_too_deep
 
 _ACCEPTED = "{name} of an argument, {args[0]} or {task}"
 
@@ -114,6 +115,8 @@ def filled(
                 raise OptionError(f'{option} "{template}": task {task_name} {exc.args[0]}') from None
             if value is None:
                 return None
+            if is_too_deep(value):
+                raise OptionError(f'{option} "{template}": the value of {{{part.text}}} is nested too deep for a key')
             texts.append(str(value))
     return "".join(texts)
 

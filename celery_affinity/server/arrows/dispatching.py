@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Sequence
 
-from ...clock import SECOND_US
+from ...clock import SECOND_US, now_s
 from ...lua.library import arrow
+from ...rules.clock_step import ServerTime
 from ...rules.encoding import encode
 from ...rules.new_job import NewJob
 from ...rules.protocol import MOST_SHARED
@@ -23,8 +24,13 @@ class Dispatching(Runner):
         *lists*: stock Celery's lists in which to look for messages, a few hundred at most.
         """
         due = recovered = dead = 0
+        time: ServerTime | None = None
         while True:
-            again, next_due_us, *counts, untold, recurring, filled, unfilled = self._run(arrow("tick"), lists)
+            began_s = now_s()
+            again, next_due_us, *counts, untold, recurring, filled, unfilled, now_us, ticked = self._run(
+                arrow("tick"), lists
+            )
+            time = time or ServerTime(number_of(now_us), began_s, now_s(), number_of(ticked) or None)
             due, recovered, dead = due + counts[0], recovered + counts[1], dead + counts[2]
             self._go_on(unfilled)
             if not again:
@@ -32,7 +38,7 @@ class Dispatching(Runner):
         due_in_us = number_of(next_due_us, -1)
         next_due_s = None if due_in_us < 0 else due_in_us / SECOND_US
         filled = [text_of(name) for name in filled]
-        return Ticked(next_due_s, due, recovered, dead, bool(untold), bool(recurring), filled)
+        return Ticked(next_due_s, due, recovered, dead, bool(untold), bool(recurring), filled, time)
 
     def ingest(self, list_: str, jobs: Sequence[NewJob]) -> int:
         """Move messages from a list of stock Celery into their lanes. Return how many of *jobs* were still there.

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from fastapi import APIRouter, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ..described import replies, text
-from ..replies import RefusedError, reply
+from ..replies import RefusedError, error, reply
 from ..security import ROLE
 from ..site import Site
 from ..values import why_hidden
-from .news import News
+from .news import MOST_VIEWERS, News
 
 _FILES = Path(__file__).with_name("files")
 
@@ -74,9 +75,22 @@ def add(api: APIRouter, site: Site) -> None:
         responses=text(_EVENT_STREAM, "`history` first, then `news`, or `down` while the broker does not answer."),
     )
     async def events() -> Response:
-        if not news.has_room:
-            raise RefusedError(503, "too many viewers already")
-        return StreamingResponse(news.events(), media_type=_EVENT_STREAM, headers=_EVENTS)
+        return _Stream(news)
+
+
+class _Stream(StreamingResponse):
+    """The news for one viewer, who is counted from before the head of the reply until the end of the connection."""
+
+    def __init__(self, news: News) -> None:
+        super().__init__(news.events(), media_type=_EVENT_STREAM, headers=_EVENTS)
+        self._news = news
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._news.viewing() as is_admitted:
+            if is_admitted:
+                await super().__call__(scope, receive, send)
+            else:
+                await error(503, f"{MOST_VIEWERS} viewers look already")(scope, receive, send)
 
 
 def _file(path: Path) -> Response:

@@ -6,24 +6,26 @@ viewer that is slow gets the newest news next, and misses those between.
 
 import asyncio
 import json
-import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from ...clock import SECOND_US
+from ...log_limit import limited_logger
 from ...observe import cohorts
 from ...observe.as_json import as_json
 from ...observe.status import Report, Status
 from ...observe.type_metrics import metrics_of
 from ...rules.bounds import Bound
+from ...rules.stock_lists import StockLists
 from ...server.fleet import Asked, WholeFleet
 from ...server.scheduler import Scheduler
 from ..site import Site
 from .recent_waits import RecentWaits
 
-logger = logging.getLogger(__name__)
+logger = limited_logger(__name__)
 
 #: Interval, s, at which the broker is asked while somebody looks, and while nobody does.
 LOOKED_AT_S, ALONE_S = 2.0, 10.0
@@ -62,26 +64,30 @@ class News:
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    @property
-    def has_room(self) -> bool:
-        """Whether one more browser may open the stream of news: `MOST_VIEWERS` may."""
-        return self._viewers < MOST_VIEWERS
+    @contextmanager
+    def viewing(self) -> Iterator[bool]:
+        """Count a viewer. Yield False, and count nobody, if there are `MOST_VIEWERS` already.
+
+        Check and count are one step of the event loop: no other request comes between them.
+        """
+        is_admitted = self._viewers < MOST_VIEWERS
+        self._viewers += is_admitted
+        try:
+            yield is_admitted
+        finally:
+            self._viewers -= is_admitted
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield the history, and then the news, as server-sent events."""
-        self._viewers += 1
-        try:
-            self._start()
-            yield _event("history", json.dumps(list(self._history)))
-            seen = 0  # the number of the news that are none yet
-            while True:
-                if seen != self._number:
-                    seen = self._number
-                    yield self._text
-                elif not await self._has_changed(seen):
-                    yield ": nothing new\n\n"
-        finally:
-            self._viewers -= 1
+        """Yield the history, and then the news, as server-sent events, to a viewer that is counted (`viewing`)."""
+        self._start()
+        yield _event("history", json.dumps(list(self._history), allow_nan=False))
+        seen = 0  # the number of the news that are none yet
+        while True:
+            if seen != self._number:
+                seen = self._number
+                yield self._text
+            elif not await self._has_changed(seen):
+                yield ": nothing new\n\n"
 
     async def _has_changed(self, seen: int) -> bool:
         try:
@@ -117,15 +123,16 @@ class News:
 
     async def _look(self) -> None:
         try:
-            found = await self._site.with_fleet(_snapshot, self._site.bounds)
+            found = await self._site.with_fleet(_snapshot, self._site.bounds, self._site.lists)
         except Exception as exc:  # the broker is down, or says no: the page says so, and this goes on
             logger.debug("No news: %s", exc)
             self._is_gap = True
-            await self._tell(_event("down", json.dumps({"at": time.time(), "why": str(exc)})))
+            await self._tell(_event("down", json.dumps({"at": time.time(), "why": str(exc)}, allow_nan=False)))
             return
         self._remember(found["sample"])
         found["times"] = self._waits.add(found["sample"]["at"], found.pop("metrics", []))
-        await self._tell(_event("news", json.dumps(found, ensure_ascii=False, separators=(",", ":"))))
+        data = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        await self._tell(_event("news", data))
 
     def _remember(self, sample: dict[str, Any]) -> None:
         """Add *sample* to the history. One before which others are missing says so: a plot draws no line to it."""
@@ -148,9 +155,9 @@ def _event(name: str, data: str) -> str:
     return f"event: {name}\ndata: {safe}\n\n"
 
 
-def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound]) -> dict[str, Any]:
+def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound], lists: StockLists) -> dict[str, Any]:
     asked = fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status())
-    status = cohorts.one_status(asked)
+    status = cohorts.with_unserved_lists(fleet, cohorts.one_status(asked), lists)
     upcoming, _ = cohorts.next_jobs(fleet, None, _NEXT)
     now_s = fleet.main.reader.now_us() / SECOND_US
     sample = _sample(status, now_s)

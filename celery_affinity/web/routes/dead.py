@@ -10,6 +10,7 @@ from starlette.responses import Response
 from ...observe import cohorts, dead_letters
 from ...observe.dead_letters import DeadLetter, LetterDetails, LetterFilter
 from ...rules.dead_reasons import REASONS
+from ...rules.numbers import LONGEST_S
 from ...server.fleet import WholeFleet
 from ...server.scheduler import Scheduler
 from ..described import model_of, replies
@@ -42,7 +43,7 @@ def add(api: APIRouter, site: Site) -> None:
         reason: str | None = None,
         type: str | None = None,
         task: str | None = None,
-        older_than_s: Annotated[float | None, Query(ge=0)] = None,
+        older_than_s: Annotated[float | None, Query(ge=0, le=LONGEST_S)] = None,
         limit: _Limit = 100,
     ) -> Response:
         if reason is not None and reason not in REASONS:

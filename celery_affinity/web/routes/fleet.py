@@ -21,7 +21,7 @@ def add(api: APIRouter, site: Site) -> None:
         responses=replies(Status),
     )
     async def status() -> Response:
-        return reply(await site.with_fleet(cohorts.status, site.bounds))
+        return reply(await site.with_fleet(cohorts.status, site.bounds, site.lists))
 
     @api.get(
         "/metrics",

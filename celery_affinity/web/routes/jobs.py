@@ -16,6 +16,7 @@ from ...operate import values as values_of
 from ...operate.jobs import Change
 from ...operate.moving import Move
 from ...operate.values import Values
+from ...rules.numbers import LONGEST_S
 from ...server.fleet import WholeFleet
 from ..described import Error, errors, replies, with_more
 from ..replies import RefusedError, reply
@@ -24,6 +25,7 @@ from ..values import check
 from ..waits import WaitsForJobs
 
 _Limit = Annotated[int, Query(ge=1, le=MOST)]
+_Age = Annotated[float | None, Query(ge=0, le=LONGEST_S)]
 _Wait = Annotated[float, Query(ge=0, le=60)]
 
 
@@ -50,9 +52,9 @@ def add(api: APIRouter, site: Site) -> None:
         limit: _Limit = 100,
         cursor: str | None = None,
         stamp: str | None = None,
-        older_than_s: float | None = None,
+        older_than_s: _Age = None,
         key: str | None = None,
-        newer_than_s: float | None = None,
+        newer_than_s: _Age = None,
         argument: str | None = None,
         cohort: str | None = None,
     ) -> Response:
@@ -75,8 +77,8 @@ def add(api: APIRouter, site: Site) -> None:
             await waits.until_ended(id, wait)
             found = await get(site, id)
         more: dict[str, object] = {}
-        if explain and found.source == "broker":
-            more["explanation"] = await site.with_fleet(cohorts.explain, found.id)
+        if explain and found.source != "backend":
+            more |= await _explained(site, found)
         if values:
             more["values"] = await _values(site, found)
         return reply({**_dict(found), **more}, 200 if found.source else 404)
@@ -116,6 +118,12 @@ async def get(site: Site, id: str) -> Job:
     """Return a job as `Jobs.get` does; the result backend, which may hang, is asked in a thread of its own."""
     found = await site.job(id)
     return found if found.source else await site.foreign(backend.job, site.app, id)
+
+
+async def _explained(site: Site, found: Job) -> dict[str, object]:
+    """Return the explanation of a job, or of a message in a list of stock Celery that no job stands for."""
+    explanation = await site.with_fleet(cohorts.explain, found.id, None if found.source else site.lists)
+    return {"explanation": explanation} if found.source or explanation.in_list else {}
 
 
 async def _values(site: Site, job: Job) -> Values:

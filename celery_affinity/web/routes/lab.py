@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from ...errors import OptionError
@@ -16,6 +16,7 @@ from ...lab.fleet import Members, fleet
 from ...lab.known_rules import limits_of_types
 from ...lab.replay import Replay
 from ...lab.whatif import WhatIf
+from ...rules.numbers import MOST_COUNT
 from ...rules.shared_settings import complete
 from ..described import replies
 from ..replies import RefusedError, reply
@@ -41,7 +42,7 @@ class Question(BaseModel):
     set: dict[str, str | int | float] = {}
     rate: dict[str, float] = {}
     priority: dict[str, int] = {}
-    seed: int = 1
+    seed: int = Field(1, ge=0, le=MOST_COUNT)
 
 
 @dataclass(frozen=True)

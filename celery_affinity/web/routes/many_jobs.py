@@ -14,6 +14,7 @@ from ...operate.choosing import Choice, choose_in, together
 from ...operate.filters import Filters
 from ...operate.many_jobs import Done
 from ...operate.moving import Move, check_cohort
+from ...rules.numbers import LONGEST_S
 from ...server.scheduler import Scheduler
 from ..described import errors, replies
 from ..replies import RefusedError, reply
@@ -58,8 +59,8 @@ class Which:
         task: str | None = None,
         stamp: str | None = None,
         key: str | None = None,
-        older_than_s: Annotated[float | None, Query(gt=0)] = None,  # 0 would mean all jobs
-        newer_than_s: Annotated[float | None, Query(gt=0)] = None,
+        older_than_s: Annotated[float | None, Query(gt=0, le=LONGEST_S)] = None,  # 0 would mean all jobs
+        newer_than_s: Annotated[float | None, Query(gt=0, le=LONGEST_S)] = None,
         argument: str | None = None,
         cohort: str | None = None,
         dry_run: bool = False,

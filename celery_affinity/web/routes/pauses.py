@@ -12,6 +12,7 @@ from ...errors import CohortDownError, refuse
 from ...observe import cohorts
 from ...observe.type_rules import Pause, address, in_vain, no_pause, pauses
 from ...rules.addresses import Kind
+from ...rules.numbers import LONGEST_S
 from ...rules.type_name import ACCEPTED, is_type
 from ...server.fleet import WholeFleet
 from ...server.scheduler import Scheduler
@@ -19,16 +20,13 @@ from ..described import errors, replies
 from ..replies import RefusedError, header_of, reply, rows
 from ..site import Site
 
-#: Longest time of a pause with an end, s: ten years.
-_LONGEST_S = 3_650 * 86_400
-
 
 class Pausing(BaseModel):
     """A pause. *for_s*: after so many seconds it ends by itself; None: it does not."""
 
     model_config = ConfigDict(extra="forbid")
     reason: str = Field("", max_length=1000)
-    for_s: float | None = Field(None, gt=0, le=_LONGEST_S)
+    for_s: float | None = Field(None, gt=0, le=LONGEST_S)
 
 
 class PausingOf(Pausing):

@@ -78,9 +78,10 @@ class ErrorOfJob(BaseModel):
 class EndOfJob(BaseModel):
     """The end of a job. *result*: of one that is done. *error*: of one that failed.
 
-    *requeue*: a job that failed is to run again, which counts as a delivery; no caller is told. A job that is
-    *returned* was not begun: it runs again, and that counts as none. One that is *preempted* was stopped because a
-    reply asked for that: it runs again, and that counts as none either; without such a reply it counts as one.
+    *requeue*: a job that failed is to run again, after a pause, which counts as a requeue; no caller is told. A job
+    that is *returned* was not begun: it runs again at once, and that counts as none. One that is *preempted* was
+    stopped because a reply asked for that: it runs again at once, and that counts as none either; without such a reply
+    it counts as one.
     """
 
     model_config = ConfigDict(extra="forbid")

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from ...observe import cohorts
 from ...observe.status import WorkerStatus
 from ...remote import incarnation
+from ...rules.untrusted import text
 from ...server.fleet import WholeFleet
 from ..described import replies
 from ..replies import RefusedError, header_of, reply
@@ -63,8 +64,8 @@ async def _tell(site: Site, name: str, command: str) -> Response:
     if said is None:
         raise RefusedError(504, f"worker {name!r} did not answer within {_ANSWER_S:g} s; it may still do so")
     if "error" in said:
-        raise RefusedError(409, str(said["error"]))
-    return reply(Told(name, str(said.get("ok", ""))), 202)
+        raise RefusedError(409, text(said["error"]) or "the worker refused, and gave no reason")
+    return reply(Told(name, text(said.get("ok")) or ""), 202)
 
 
 def _names(fleet: WholeFleet) -> set[str]:
@@ -77,6 +78,6 @@ def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
             command, destination=[name], reply=True, timeout=_ANSWER_S, limit=1, connection=connection
         )
     for each in replies or ():
-        if isinstance(each.get(name), dict):
+        if isinstance(each, dict) and isinstance(each.get(name), dict):
             return dict(each[name])
     return None

@@ -97,7 +97,7 @@ def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[
         if batch.callers:
             cohort.untold[batch.id] = now_us
         return set()
-    return come_back.put(cohort, batch, now_us, counted=how == "unsettled", why=why)
+    return come_back.put(cohort, batch, now_us, how=how if how in come_back.WAYS else "returned", why=why)
 
 
 def _count(cohort: Cohort, batch: Job) -> None:

@@ -60,4 +60,4 @@ def _oldest(cohort: Cohort, type_: str) -> Job | None:
 
 
 def _age(job: Job) -> tuple[int, str]:
-    return job.enqueued_us, job.id
+    return job.order_us, job.id

@@ -1,11 +1,17 @@
 """The ways a claimed job leaves its slot without having been done: pending again, or dead."""
 
+from celery_affinity.clock import SECOND_US
 from celery_affinity.rules import marks
 from celery_affinity.rules.dead_reasons import REASONS
-from celery_affinity.rules.protocol import MOST_FORGOTTEN, MOST_MOVES
+from celery_affinity.rules.protocol import MOST_FORGOTTEN, MOST_MOVES, TICK_US
 
-from . import batches, callers, ends, find_by, hooks
+from . import batches, callers, ends, find_by, hooks, keyed, workers
 from .model import Cohort, Job
+
+#: Ways in which a job comes back from its worker. "returned": it counts as no delivery. "unsettled", as after the death
+#: of its worker: it counts as one. "aborted": it counts as one, and a pause comes before the next run. "requeued": its
+#: task asked for another run, which counts as a requeue; a pause comes before that run.
+WAYS = ("returned", "unsettled", "aborted", "requeued")
 
 
 def drop(cohort: Cohort, job: Job, now_us: int) -> None:
@@ -17,12 +23,12 @@ def drop(cohort: Cohort, job: Job, now_us: int) -> None:
     hooks.free(cohort, job, now_us)
 
 
-def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") -> set[str]:
+def put(cohort: Cohort, job: Job, now_us: int, *, how: str, why: str = "") -> set[str]:
     """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
 
     A job that was revoked meanwhile ends, acked or not: its worker may have told the caller so. So does one that has
     expired, unless it was acked. Return the types that got a pending job: one, or none.
-    *counted*: whether this return counts as a delivery.
+    *how*: one of `WAYS`.
     """
     drop(cohort, job, now_us)
     ended = None if marks.is_batch(job.id) else ends.meanwhile(cohort, job, now_us)
@@ -35,15 +41,40 @@ def put(cohort: Cohort, job: Job, now_us: int, *, counted: bool, why: str = "") 
     elif ended is not None:
         ends.record(cohort, job, ended, now_us)
         return set()
-    job.deliveries += counted
-    if counted and job.deliveries >= int(cohort.settings.get("max_deliveries")):
+    job.deliveries += how in ("unsettled", "aborted")
+    job.requeues += how == "requeued"
+    if how in ("unsettled", "aborted") and job.deliveries >= int(cohort.settings.get("max_deliveries")):
         bury(cohort, job, "max_deliveries", now_us, why)
         return set()
-    job.state = "pending"
+    if how == "requeued" and job.requeues > int(cohort.settings.get("max_requeues")):
+        bury(cohort, job, "max_requeues", now_us, why)
+        return set()
     if marks.is_batch(job.id):
         job.task_id = ""
+    job.state = "pending"
+    if how in ("requeued", "aborted"):
+        _begin_pause(cohort, job, now_us)
+    if job.state == "scheduled":
+        return set()
     hooks.wait(cohort, job, now_us)
     return {job.type}
+
+
+def _begin_pause(cohort: Cohort, job: Job, now_us: int) -> None:
+    """Have *job* wait for the end of its pause: 0, 1, 2, 4 ... s, at most ``requeue_delay_max``.
+
+    The end of the pause decides its place among the jobs that wait. No further call joins it. A key with
+    ``keep_order`` is kept for it.
+    """
+    job.pauses += 1
+    longest_us = int(cohort.settings.get("requeue_delay_max_us"))
+    pause_us = min(SECOND_US << job.pauses - 2, longest_us) if job.pauses > 1 else 0
+    job.rank_us = now_us + pause_us
+    job.state = "scheduled" if pause_us else "pending"
+    callers.close(cohort, job)
+    keyed.keep_for(cohort, job, now_us)
+    if 0 < pause_us < TICK_US and cohort.first_scheduled() is job:
+        workers.have_one_tick(cohort)
 
 
 def bury(cohort: Cohort, job: Job, reason: str, now_us: int, why: str = "") -> None:

@@ -19,7 +19,7 @@ How = Literal["revoked", "expired"]
 
 def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
     """Record how *job*, which has no slot, has ended."""
-    if job.state in ("pending", "claimed") or job.is_patient:
+    if job.state in ("pending", "claimed") or job.is_patient or job.is_paused:
         recurring.take_back(cohort, job, now_us)
     job.state, job.ended_us = how, now_us
     cohort.untold[job.id] = now_us

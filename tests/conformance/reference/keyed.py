@@ -126,6 +126,17 @@ def free(cohort: Cohort, job: Job, now_us: int) -> None:
     cohort.to_fill |= renew(cohort, {each.key for each in held}, now_us, fills=True)
 
 
+def keep_for(cohort: Cohort, job: Job, now_us: int) -> None:
+    """Keep the keys of *job* with ``keep_order`` for it: it waits for the end of a pause, as a retry for its time."""
+    keys = {
+        rules.key
+        for rules in keys_of(job)
+        if rules.keeps_order and rules.key not in cohort.kept_for and type_rules.open(cohort, job.type)
+    }
+    cohort.kept_for |= dict.fromkeys(keys, job.id)
+    cohort.to_fill |= renew(cohort, keys, now_us, fills=True)
+
+
 def _had_room_for_several(cohort: Cohort, rules: StatedKey) -> bool:
     """Return whether a tenant, one of whose jobs has ended, had room for all types before: then nothing changes."""
     return _has_room(cohort, rules.key, 3)
@@ -422,7 +433,7 @@ def _passing(cohort: Cohort, pending: Collection[Job]) -> tuple[dict[str, list[s
     """
     waits_for: dict[str, list[str]] = {}
     passing, is_taken = set(), set()
-    for job in sorted((job for job in pending if keys_of(job)), key=lambda job: (job.enqueued_us, job.id)):
+    for job in sorted((job for job in pending if keys_of(job)), key=lambda job: (job.order_us, job.id)):
         waits_for[job.id] = its_keys = []
         for rules in keys_of(job):
             its_keys.append(rules.key)
@@ -476,7 +487,7 @@ def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
     patience_us = int(cohort.settings.get("key_patience_us"))
     had = cohort.had_key.get(key, {})
     bounded = [each for each in waiting(cohort, key) if sublane_of(key, each) not in cohort.unbounded]
-    waits = [(max(each.enqueued_us, had.get(each.type, 0)), encode(each.type), each.type) for each in bounded]
+    waits = [(max(each.order_us, had.get(each.type, 0)), encode(each.type), each.type) for each in bounded]
     since_us, _, type_ = min(waits, default=(now_us, "", ""))
     if not patience_us or type_ == job.type or now_us - since_us < patience_us:
         return

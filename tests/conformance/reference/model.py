@@ -18,6 +18,7 @@ SubLane = tuple[str, str, bool, int]
 
 #: How a claimed job ended. Settled: "acked", "ignored" (the task alone knows whether it succeeded), "failed",
 #: "revoked" (its worker was told), "expired" (before its start). Refused for good: "rejected". Neither: "unsettled".
+#: Its task asks for another run: "requeued". A time limit, or the loss of its pool process, ended its run: "aborted".
 #: Sent back by a worker that did not start it: "returned". Why may follow, after a blank: "failed ValueError: no such
 #: page".
 Outcome = str
@@ -38,6 +39,8 @@ class Delivery(NamedTuple):
     """Of a job that was moved: whether it is on demand, and its priority. Else its message says so."""
     preemptions: int = 0
     """How often it was stopped for another tenant."""
+    requeues: int = 0
+    """How often its task requeued it."""
 
     @property
     def size(self) -> int:
@@ -86,6 +89,12 @@ class Job:
     """When it was published, if it had to wait for its time."""
     deliveries: int = 0
     """Times that it came back, without those that do not count."""
+    requeues: int = 0
+    """Times that its task asked for another run; these are no deliveries."""
+    pauses: int = 0
+    """Times that a pause came before its next run, if only one of 0 s: requeues and aborted runs."""
+    rank_us: int | None = None
+    """The end of its last pause, which decides its place among the jobs that wait; None if it never had a pause."""
     is_moved: bool = False
     """Whether somebody gave it another type, mode or priority than its message says."""
     acked: bool = False
@@ -164,9 +173,19 @@ class Job:
         return self.state == "scheduled" and self.patient_us is not None
 
     @property
+    def is_paused(self) -> bool:
+        """Whether it waits for the end of a pause after a requeue or an aborted run."""
+        return self.state == "scheduled" and self.rank_us is not None
+
+    @property
+    def order_us(self) -> int:
+        """The time by which it is ordered among the jobs that wait."""
+        return self.enqueued_us if self.rank_us is None else self.rank_us
+
+    @property
     def due_us(self) -> int:
         """When it is pending, of a job that is scheduled."""
-        return self.enqueued_us if self.patient_us is None else self.patient_us
+        return self.order_us if self.patient_us is None else self.patient_us
 
     def has_expired(self, now_us: int) -> bool:
         return self.expires_us is not None and self.expires_us <= now_us

@@ -137,9 +137,9 @@ def _best(
     coefficients = cohort.settings.weights
     best: Rank | None = None
     for job in jobs:
-        terms = score(job.priority, job.on_demand, now_us - job.enqueued_us, fits[job.type], coefficients)
+        terms = score(job.priority, job.on_demand, now_us - job.order_us, fits[job.type], coefficients)
         more = bonus if locality.hint_of(job) in near else 0
-        candidate = Rank(0 if by_age and not bonus else terms.total + more, job.enqueued_us, job.id)
+        candidate = Rank(0 if by_age and not bonus else terms.total + more, job.order_us, job.id)
         if best is None or overtakes(candidate, best):
             best = candidate
     return cohort.jobs[best.job_id] if best else None

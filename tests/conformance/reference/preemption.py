@@ -37,10 +37,10 @@ def free(cohort: Cohort, job: Job) -> None:
 def stopped(cohort: Cohort, job: Job, worker: Worker, stop: Stop | None, ran: str, now_us: int) -> str:
     """*worker* says that it stopped *job*, for which there was the order *stop*. Return how the claim has ended.
 
-    A stop that nobody ordered counts as a delivery.
+    A stop that nobody ordered counts as a requeue.
     """
     if stop is None:
-        return "unsettled"
+        return "requeued"
     if job.acked:
         return "returned"
     ran_us = min(int(ran), LONGEST_RUN_US) if ran.isascii() and ran.isdecimal() else 0
@@ -142,7 +142,7 @@ def find(cohort: Cohort, since_us: int, now_us: int) -> list[str]:
     of_lane: dict[tuple[str, bool, int], list[Job]] = {}
     standing = keyed.standing(cohort, cohort.types())
     for job in sorted(standing, key=_age):
-        if keyed.goes_first(cohort, job) and job.enqueued_us <= since_us:
+        if keyed.goes_first(cohort, job) and job.order_us <= since_us:
             of_lane.setdefault((job.type, job.on_demand, job.priority), []).append(job)
     some = [*of_lane.values()][:MOST_FIRST_LANES]
     found = [job for jobs in some if _is_needed(cohort, jobs[0], now_us) for job in jobs[:MOST_PREEMPTORS]]
@@ -161,8 +161,8 @@ def _wanted(cohort: Cohort, key: str, since_us: int, now_us: int) -> tuple[dict[
     first = [(job, jobs) for jobs in of_lane.values() for job in jobs if job.id in standing]
     number: Counter[str] = Counter()
     for job, jobs in sorted(first, key=lambda each: _age(each[0])):
-        if job.enqueued_us <= since_us and _is_needed(cohort, job, now_us):
-            number[job.type] += sum(each.enqueued_us <= since_us for each in jobs)
+        if job.order_us <= since_us and _is_needed(cohort, job, now_us):
+            number[job.type] += sum(each.order_us <= since_us for each in jobs)
     return dict(number), missing
 
 
@@ -244,4 +244,4 @@ def _min_of(cohort: Cohort, key: str) -> int:
 
 
 def _age(job: Job) -> tuple[int, str]:
-    return job.enqueued_us, job.id
+    return job.order_us, job.id

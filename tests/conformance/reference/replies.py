@@ -107,7 +107,8 @@ class Recovered(NamedTuple):
 class Ticked(NamedTuple):
     """*next_due_us*: until the next scheduled job is due, None if there is none. *untold*: some ends are to be told.
 
-    *recurring*: some recurring calls are due (`due`). *lists*: those with messages of stock Celery.
+    *recurring*: some recurring calls are due (`due`). *lists*: those with messages of stock Celery. *ticked_us*: the
+    time of the tick before, None if there was none.
     """
 
     again: bool
@@ -119,6 +120,8 @@ class Ticked(NamedTuple):
     recurring: bool
     lists: Sequence[str]
     unfilled: Set[str]
+    now_us: int
+    ticked_us: int | None
 
 
 class Revoked(NamedTuple):

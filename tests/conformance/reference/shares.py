@@ -57,7 +57,7 @@ def turn(cohort: Cohort, job: Job, standing: Iterable[Job]) -> Job:
     lane = (job.type, job.on_demand, job.priority)
     alike = [each for each in standing if (each.type, each.on_demand, each.priority) == lane]
     having = [each for each in alike if each.turn == cohort.settings.shares_era]
-    return min(having, key=lambda each: (start_of(cohort, each), each.enqueued_us, each.id), default=job)
+    return min(having, key=lambda each: (start_of(cohort, each), each.order_us, each.id), default=job)
 
 
 def charge(cohort: Cohort, job: Job, key: str, now_us: int, *, is_its_turn: bool) -> None:

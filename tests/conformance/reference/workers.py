@@ -93,7 +93,7 @@ def take_back(cohort: Cohort, worker: Worker, most: int, types: set[str], now_us
     if beyond > 0:
         claimed.sort(key=lambda job_id: -worker.claims[job_id])
     for nth, job_id in enumerate(claimed[:most]):
-        types |= come_back.put(cohort, cohort.jobs[job_id], now_us, counted=nth >= beyond)
+        types |= come_back.put(cohort, cohort.jobs[job_id], now_us, how="unsettled" if nth >= beyond else "returned")
     if len(claimed) > most:
         return TakenBack(most, 0)
     remove(cohort, worker)

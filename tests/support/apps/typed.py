@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from billiard.util import set_pdeathsig
 from celery import Celery, current_task
@@ -12,7 +13,7 @@ from celery.exceptions import Ignore, Reject
 from celery.signals import worker_process_init
 from celery.worker.control import control_command
 
-from celery_affinity import Affinity
+from celery_affinity import Affinity, Preempted
 from celery_affinity.server.connections.kept import taken_from
 
 from .wrong_clock import set_off_by
@@ -171,6 +172,34 @@ def reject(self, job, requeue=False, for_ever=False):
     if self.request.delivery_info["redelivered"] and not for_ever:
         return "again"
     raise Reject(job, requeue=requeue)
+
+
+@app.task(affinity="pdf", acks_late=True)
+def not_yet(job, runs):
+    """Ask for another run until the run with the number *runs*."""
+    note("start", job)
+    begun = Path(os.environ["LEDGER"]).read_text().count(f"start {job} ")
+    if begun < runs:
+        raise Reject(f"run {begun}", requeue=True)
+    return begun
+
+
+@app.task(affinity="pdf", acks_late=True, acks_on_failure_or_timeout=False, time_limit=1)
+def late_too_long(job):
+    note("start", job)
+    time.sleep(60)
+
+
+@app.task(affinity="pdf", acks_late=True, reject_on_worker_lost=True)
+def lose_each_child(job):
+    note("start", job)
+    os.kill(os.getpid(), 9)
+
+
+@app.task(affinity="pdf", acks_late=True)
+def stop_unasked(job):
+    note("start", job)
+    raise Preempted
 
 
 @app.task(affinity="pdf")

@@ -65,6 +65,7 @@ export function newsOf(news) {
       pauses: only(status.pauses),
       scheduled: its.scheduled,
       dead: its.dead,
+      unserved_lists: status.unserved_lists.filter((each) => isOf(each.queue)),
       down: down === undefined ? null : { [chosen]: down },
     },
   };

@@ -129,7 +129,7 @@ def _look_at_what_is_not_named(
             break
         looked_at, size = looked_at + 1, size + claims.payload(cohort, job).size
         if claims.is_unread(cohort, worker, job) or draining:
-            again = come_back.put(cohort, job, now_us, counted=False)
+            again = come_back.put(cohort, job, now_us, how="returned")
             types, returned = types | again, returned + len(again)
         else:
             asked.append((job_id, fence))
@@ -206,7 +206,7 @@ def _return_unread(cohort: Cohort, worker: Worker, now_us: int) -> set[str]:
         size += delivery.size
         job = claims.held(cohort, worker.id, delivery.job_id, delivery.fence)
         if job:
-            types |= come_back.put(cohort, job, now_us, counted=False)
+            types |= come_back.put(cohort, job, now_us, how="returned")
     return types
 
 
@@ -222,7 +222,7 @@ def leave(cohort: Cohort, worker_id: str, *, now_us: int) -> Left:
     types: set[str] = set()
     returned = 0
     for job_id in list(worker.claims)[:MOST_MOVES]:
-        again = come_back.put(cohort, cohort.jobs[job_id], now_us, counted=False)
+        again = come_back.put(cohort, cohort.jobs[job_id], now_us, how="returned")
         types, returned = types | again, returned + len(again)
     if not worker.claims:
         workers.remove(cohort, worker)

@@ -91,7 +91,7 @@ def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: 
     named = [cohort.jobs[job_id] for job_id in dict.fromkeys(scheduled) if job_id in cohort.jobs]
     waiting = [job for job in named if job.state == "scheduled" and job.type == type_]
     pending = cohort.pending({type_})
-    for job in [*(job for job in waiting if job.is_patient), *pending[:MOST_PURGED]]:
+    for job in [*(job for job in waiting if job.is_patient or job.is_paused), *pending[:MOST_PURGED]]:
         recurring.take_back(cohort, job, now_us)
     for job in waiting + pending[:MOST_PURGED]:
         come_back.forget(cohort, job, now_us)
@@ -164,6 +164,7 @@ def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
     for job in replayed:
         job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
         job.acked, job.left, job.tries, job.is_listed, job.why = False, (), 0, True, ""
+        job.rank_us, job.requeues, job.pauses = None, 0, 0
         cohort.untold.pop(job.id, None)
         find_by.fade(cohort, job)
         job.expires_us, job.stamps = None, ()

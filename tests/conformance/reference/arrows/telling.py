@@ -115,8 +115,8 @@ def part(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, n
 
     *fence*: the number of the caller's claim of the batch. The call whose message the worker has stays, and so do those
     that have ended. The new batch has the best mode and priority of its calls, or those to which the batch was moved;
-    it waits for no more of them, and is open for others if nothing else is. Return how many calls went; -1 if the batch
-    is not the caller's.
+    it waits for no more of them, and is open for others if nothing else is, unless the batch had a pause. Return how
+    many calls went; -1 if the batch is not the caller's.
     """
     batch = cohort.jobs.get(batch_id)
     if batch is None or not batches.is_its_own(cohort, batch, fence):
@@ -139,6 +139,7 @@ def part(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, n
         bytes=sum(len((call.message or "").encode()) for call in calls),
         calls=len(calls),
         is_moved=batch.is_moved,
+        rank_us=batch.rank_us,
     )
     if batch.is_moved:
         parted.on_demand, parted.priority = batch.on_demand, batch.priority
@@ -148,7 +149,8 @@ def part(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, n
         call.into = parted.id
     batch.size = (batch.size or 0) - len(calls)
     cohort.jobs[parted.id] = parted
-    merging.open_if_none_is(cohort, parted)
+    if parted.rank_us is None:
+        merging.open_if_none_is(cohort, parted)
     hooks.wait(cohort, parted, now_us)
     return Parted(len(calls), placing.fill(cohort, {parted.type}, now_us))
 

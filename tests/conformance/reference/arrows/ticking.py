@@ -16,7 +16,7 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
         recurring.clock_was_set_back(cohort, now_us)
     if cohort.ticked_us is None or not 0 <= now_us - cohort.ticked_us <= SILENCE_COUNTS_US:
         cohort.grace_us = now_us
-    cohort.ticked_us = now_us
+    ticked_us, cohort.ticked_us = cohort.ticked_us, now_us
 
     expired = _end_expired(cohort, now_us)
     due = _promote_due(cohort, now_us)
@@ -43,7 +43,8 @@ def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
         now_us,
     )
     is_any_due = any(at_us <= now_us for at_us in handed_out_us)
-    return Ticked(again, next_due_us, len(due), taken.jobs, taken.workers, untold, is_any_due, filled, unfilled)
+    counts = len(due), taken.jobs, taken.workers
+    return Ticked(again, next_due_us, *counts, untold, is_any_due, filled, unfilled, now_us, ticked_us)
 
 
 def _scheduled(cohort: Cohort) -> list[Job]:
@@ -54,10 +55,11 @@ def _scheduled(cohort: Cohort) -> list[Job]:
 def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
     """Have scheduled jobs wait whose time has come. Return them.
 
-    First those that have waited for more calls: a call whose own time has come joins what waits.
+    First those that have waited for more calls, or for the end of a pause: a call whose own time has come joins what
+    waits.
     """
     due = [job for job in _scheduled(cohort) if job.due_us <= now_us][:MOST_MOVES]
-    patient = [job for job in due if job.patient_us is not None]
+    patient = [job for job in due if job.patient_us is not None or job.is_paused]
     for job in patient:
         job.state, job.patient_us = "pending", None
         hooks.wait(cohort, job, now_us)

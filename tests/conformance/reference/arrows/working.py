@@ -104,7 +104,7 @@ def _take_ends(cohort: Cohort, worker: Worker, ends: Iterable[tuple[str, int, Ou
             if how == "acked":
                 recurring.run(cohort, job, job, now_us)
         else:
-            again |= come_back.put(cohort, job, now_us, counted=how == "unsettled", why=why)
+            again |= come_back.put(cohort, job, now_us, how=how if how in come_back.WAYS else "returned", why=why)
     return again
 
 
@@ -125,7 +125,7 @@ def requeue(
     for job_id, fence in given:
         job = claims.held(cohort, worker_id, job_id, fence)
         if job:
-            came_back = come_back.put(cohort, job, now_us, counted=counted)
+            came_back = come_back.put(cohort, job, now_us, how="unsettled" if counted else "returned")
             types |= came_back
             returned += len(came_back)
     placing.recount(worker, now_us)

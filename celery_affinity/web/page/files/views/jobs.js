@@ -41,7 +41,7 @@ export function jobs(place) {
       { name: "mode", value: (row) => row.mode?.replace("_", " ") ?? "" },
       { name: "priority", value: (row) => String(row.priority ?? ""), kind: "number" },
       { name: "enqueued", value: (row) => moment(row.enqueued_s) },
-      { name: "due", value: (row) => (row.due_s ? moment(row.due_s) : "") },
+      { name: "due", value: (row) => (row.paused_until_s ?? row.due_s ? moment(row.paused_until_s ?? row.due_s) : "") },
       { name: "worker", value: (row) => row.worker ?? "", kind: "long" },
       { name: "key", value: (row) => (row.keys ?? []).join(", "), kind: "long" },
     ],

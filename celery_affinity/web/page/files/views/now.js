@@ -186,6 +186,7 @@ export function now() {
         tile("dead letters", status.dead, status.dead > 0),
         slow ? tile(slow === 1 ? "slow worker" : "slow workers", slow, true) : null,
         unserved ? tile("types without a worker", unserved, true) : null,
+        ...status.unserved_lists.slice(0, 5).map((each) => tile(`messages in stock list ${each.queue}, which no worker serves`, each.messages, true)),
         ...Object.entries(status.down ?? {}).map(([cohort, why]) => away(cohort, why)),
       );
       if (told.innerHTML !== tiles.innerHTML) fill(tiles, ...told.childNodes); // else who reads them is left in peace

@@ -1,0 +1,96 @@
+"""Queue arguments by which a broker drops jobs: a scheduled queue keeps its jobs, and a warning names the argument."""
+
+import pytest
+from kombu import Queue
+from kombu.transport.base import RABBITMQ_QUEUE_ARGUMENTS
+
+from celery_affinity.client import of_app
+from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.rules.settings import Settings
+from celery_affinity.server.reader import Reader
+from celery_affinity.transport import queue_arguments
+
+from ..support.apps import APP
+from ..support.fleet import MixedFleet
+
+#: Arguments of a queue -> name and value of the argument in the warning.
+WITHOUT_EFFECT = [
+    ({"expires": 0.001}, "x-expires", 1),
+    ({"queue_arguments": {"x-expires": 1}}, "x-expires", 1),
+    ({"queue_arguments": {"x-expires": "soon"}}, "x-expires", "soon"),
+    ({"message_ttl": 0.001}, "x-message-ttl", 1),
+    ({"max_length": 1}, "x-max-length", 1),
+    ({"max_length_bytes": 1}, "x-max-length-bytes", 1),
+]
+
+
+@pytest.fixture
+def app(load_app, valkey, redis_client, monkeypatch):
+    app = load_app(APP)
+    monkeypatch.setitem(of_app._SETTINGS, app, Settings(queues=["pdf*"]))
+    monkeypatch.setattr(queue_arguments, "_warned", set())
+    queues = dict(app.amqp.queues)
+    yield app
+    app.amqp.queues.clear()
+    app.amqp.queues.update(queues)
+
+
+@pytest.fixture
+def fleet(valkey, redis_client, tmp_path, app):
+    return MixedFleet(valkey, redis_client, tmp_path, app)
+
+
+def warnings_in(caplog):
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING" and "x-" in each.getMessage()]
+
+
+def test_queue_with_expires_keeps_its_jobs(fleet, app, caplog):
+    app.amqp.queues.add(Queue("pdf", expires=0.001))
+    for number in range(3):
+        fleet.send(number, "pdf")
+    assert Reader(fleet.redis, Keys()).pending("pdf") == 3
+    (warning,) = warnings_in(caplog)
+    assert warning == (
+        "Queue 'pdf' is declared with x-expires=1, which has no effect: its jobs are kept. "
+        "Use expires= of a task or of a call instead"
+    )
+
+
+def test_each_argument_that_drops_jobs_is_warned_of_once(app, caplog):
+    for number, (arguments, name, value) in enumerate(WITHOUT_EFFECT):
+        caplog.clear()
+        queue = f"pdf-{number}"
+        for _ in range(2):
+            app.amqp.queues.add(Queue(queue, **arguments))
+            with app.connection_for_write() as connection:
+                app.amqp.queues[queue](connection.default_channel).declare()
+        (warning,) = warnings_in(caplog)
+        assert warning.startswith(f"Queue {queue!r} is declared with {name}={value!r}, which has no effect"), arguments
+
+
+def test_other_arguments_and_queues_give_no_warning(app, caplog):
+    others = {
+        "max_priority": 10,
+        "durable": False,
+        "exclusive": True,
+        "auto_delete": True,
+        "queue_arguments": {"x-queue-mode": 1},
+    }
+    app.amqp.queues.add(Queue("pdf", **others))
+    app.amqp.queues.add(Queue("mail", expires=9))
+    with app.connection_for_write() as connection:
+        for queue in (app.amqp.queues["pdf"], app.amqp.queues["mail"], Queue("pdf.reply.celery.pidbox", expires=9)):
+            queue(connection.default_channel).declare()
+    assert warnings_in(caplog) == []
+
+
+def test_queue_that_is_not_scheduled_expires_as_on_stock_celery(fleet, app, caplog):
+    app.amqp.queues.add(Queue("mail", expires=50))
+    fleet.send("job", "mail")
+    assert 0 < fleet.redis.pttl("mail") <= 50_000
+    assert warnings_in(caplog) == []
+
+
+def test_each_argument_that_kombu_knows_is_decided():
+    dropping = {RABBITMQ_QUEUE_ARGUMENTS[name][0] for name in RABBITMQ_QUEUE_ARGUMENTS} - {"x-max-priority"}
+    assert set(queue_arguments.INSTEAD) == dropping

@@ -1,0 +1,71 @@
+"""A server at `maxmemory` refuses writes: a worker keeps its connection, comes back after a loss, and logs little."""
+
+from contextlib import contextmanager
+
+import pytest
+
+from ..support.broadcasts import CHANNEL, TO_NOBODY, command
+from ..support.fleet import POOLS_IN_TIME
+from ..support.processes import wait_until
+
+PING = command("ping", {}, **TO_NOBODY)
+
+
+@contextmanager
+def full(redis_client):
+    redis_client.config_set("maxmemory", "1")
+    try:
+        yield
+    finally:
+        redis_client.config_set("maxmemory", "0")
+
+
+def runs_jobs(fleet, worker, jobs):
+    wait_until(lambda: set(map(str, jobs)) <= set(fleet.ledger.ends()), 20, f"{jobs} run\n{worker.log()[-6000:]}")
+
+
+@pytest.mark.parametrize("pool", POOLS_IN_TIME)
+def test_worker_keeps_its_connection_when_a_reply_is_refused(fleet, pool):
+    worker = fleet.start("worker", "pdf", pool=pool)
+    fleet.redis.sadd("_kombu.binding.reply.celery.pidbox", "nobody\x06\x16\x06\x16nobody.reply.celery.pidbox")
+    for job in range(2):
+        fleet.tasks["late"].apply_async((job, 0.5), ignore_result=True)
+    wait_until(lambda: fleet.redis.publish(CHANNEL, PING), 20, "the worker listens")
+    with full(fleet.redis):
+        for bad in (PING, command("ping", {}, destination=7)):  # Celery makes a new consumer after both
+            fleet.redis.publish(CHANNEL, bad)
+        worker.wait_for("A reply to remote control is dropped: the server does not take it: OperationalError", 20)
+        runs_jobs(fleet, worker, range(2))
+    assert "Connection to broker lost" not in worker.log()
+    assert "Cannot connect to" not in worker.log()
+
+
+@pytest.mark.parametrize("pool", POOLS_IN_TIME)
+def test_worker_joins_a_full_server_again_after_a_lost_connection(fleet, pool):
+    worker = fleet.start("worker", "pdf", pool=pool)
+    worker.wait_ready(30)
+    for job in range(3):
+        fleet.tasks["late"].apply_async((job, 0.5), ignore_result=True)
+    with full(fleet.redis):
+        for kind in ("normal", "pubsub"):
+            fleet.redis.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        worker.wait_for("celery_affinity: joined again", 20)
+        runs_jobs(fleet, worker, range(3))
+    assert "Cannot connect to" not in worker.log()
+
+
+def test_canceled_jobs_of_a_full_server_take_one_log_line_each(fleet):
+    worker = fleet.start("worker", "pdf")
+    worker.wait_ready(30)
+    ids = [fleet.tasks["excel"].delay(job).id for job in range(3)]  # fewer than a process logs in a second
+    with full(fleet.redis):
+        fleet.app.control.revoke(ids)
+        wait_until(
+            lambda: all(f"Cannot tell the caller of task {each} " in worker.log() for each in ids),
+            30,
+            f"the results are refused\n{worker.log()[-3000:]}",
+        )
+        log = worker.log()
+    assert "Traceback" not in log, log[-3000:]
+    told = [line for line in log.splitlines() if "OutOfMemoryError" in line]
+    assert len(told) == len([line for line in told if "Cannot tell the caller of task" in line])
