@@ -8,7 +8,7 @@ STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
 
-.PHONY: demo cluster-demo routes lab docs test slow conformance seeded-faults million instructions bench bench-quick chaos soak parity matrix release-check upgrade-check check format clean
+.PHONY: demo cluster-demo routes lab docs test slow conformance mutants million instructions bench bench-quick chaos soak parity matrix release-check upgrade-check check format clean
 unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred interpreters: each would compile the package anew
 .NOTPARALLEL: # pip must not run twice in one .venv
 
@@ -47,9 +47,10 @@ slow: $(VENV)/.test
 conformance: $(VENV)/.test
 	CONFORMANCE_STEPS=$(STEPS) CONFORMANCE_SEED=$(SEED) $(BIN)/python -m pytest tests/conformance/test_conformance.py -s -o timeout=0 $(ARGS)
 
-# Whether that would notice: breaks the scripts one line at a time. Some 60 minutes; ARGS=placing/lanes tries a part.
-seeded-faults: $(VENV)/.test
-	$(BIN)/python -m tests.conformance.seeded_faults $(ARGS)
+# Whether the tests would notice a change of the Lua library: N=60 judges that many mutants, a sample that SEED repeats, and
+# without N all of them, for many hours, of which an ended run is continued; ARGS=placing/lanes judges those of a part.
+mutants: $(VENV)/.test
+	$(BIN)/python -m tests.conformance.mutation $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 # What each script and each report costs with a million jobs pending, and merged calls. Some 40 minutes.
 million: $(VENV)/.test

@@ -293,6 +293,10 @@ def test_a_second_recorder_is_told_that_a_recording_is_on(lab):
         Recorder(lab.scheduler).record(1)
 
 
+def test_worker_is_told_when_a_recording_is_over(lab):
+    assert lab.scheduler.record("over", [("{}", [])]) is False
+
+
 def test_a_recorder_that_is_killed_leaves_nothing_behind(lab, tmp_path):
     lab.start("w")
     words = ("-A", APP, "affinity", "lab", "record", "--for", "60s", "--output", str(tmp_path / "t"))

@@ -236,6 +236,7 @@ def test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides(fleet):
     fleet.end("index", second)
     of_key = fleet.scheduler.client.hgetall(Keys().key("of_key", "o"))
     assert of_key[b"retry"] == b"retry!"
+    assert not fleet.scheduler.repair(), "that is as it should be"
     assert b"turn" not in of_key
 
 

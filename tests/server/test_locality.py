@@ -93,6 +93,18 @@ def test_a_bonus_may_be_worth_a_part_of_a_point(fleet):
     assert in_order(fleet, claim) == ["near~", "older"]
 
 
+def test_rare_job_goes_before_near_one_of_small_bonus(fleet):
+    bonus = {"locality_bonus": 100}  # a job of one slot has 500 points for that, one of two slots 250
+    fleet.join("worker", "pdf", "scan", settings=bonus)
+    fleet.join("other", "scan", settings=bonus)
+    warm(fleet, "worker", "m")
+    claim = busy(fleet, "worker")
+    busy(fleet, "other", "scan")
+    publish(fleet, "near", "m", type_="scan")
+    fleet.publish("rare", "pdf")
+    assert in_order(fleet, claim) == ["rare", "near~"]
+
+
 def test_of_two_near_jobs_of_a_lane_the_older_one_goes_first_whatever_their_hints(fleet):
     fleet.join("worker", "pdf", settings=BONUS)
     warm(fleet, "worker", "m", "n")

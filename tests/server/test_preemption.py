@@ -153,7 +153,9 @@ def test_the_lowest_priority_is_stopped_first_then_queued_jobs_then_the_one_that
     fleet.scheduler.configure({"tenants": "beta=max:none,min:9"})
     fleet.has("one", PDF, slots=5)
     for number, (priority, on_demand) in enumerate([(5, False), (0, True), (0, False), (0, False), (0, True)]):
-        fleet.started("one", fleet.run("one", f"a{number}$", priority=priority, on_demand=on_demand), since_s=number)
+        fleet.started(
+            "one", fleet.run("one", f"a{number}$", priority=priority, on_demand=on_demand), since_s=5 - number
+        )
     stopped = []
     fleet.waits(*(f"b{number}$" for number in range(5)), for_s=19)
     fleet.scheduler.configure({"tenants": "beta=max:none,min:1"})
@@ -163,7 +165,7 @@ def test_the_lowest_priority_is_stopped_first_then_queued_jobs_then_the_one_that
         fleet.scheduler.configure({"tenants": f"beta=max:none,min:{least}"})
         fleet.later(1)
     stopped += set(fleet.ordered()) - set(stopped)
-    assert stopped == ["a2$", "a3$", "a1$", "a4$", "a0$"]
+    assert stopped == ["a3$", "a2$", "a4$", "a1$", "a0$"], "not in the order of their ids"
 
 
 def test_no_tenant_comes_below_its_own_minimum_also_by_stops_that_are_under_way(fleet):
