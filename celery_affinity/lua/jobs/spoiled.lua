@@ -41,8 +41,9 @@ function spoiled.is_ready()
     return is_done
 end
 
--- Records a finding for a dispatcher's log. An error while recording does not fail the server function: if the key of the
--- findings is corrupt, the finding is dropped, because a producer has no right to quarantine keys. The next repair does.
+-- Records a finding for a dispatcher's log. An error while recording does not fail the server function: if the key of
+-- the findings is corrupt, the finding is dropped, because a producer has no right to quarantine keys. The next repair
+-- does that.
 function spoiled.record(what)
     if type(redis.pcall("LPUSH", key.spoiled, spoiled.line(what))) == "number" then
         redis.call("LTRIM", key.spoiled, 0, protocol.MOST_SPOILED - 1)
