@@ -1,5 +1,6 @@
 """Ends without a worker: callers learn of them by Celery's own states, signals and events."""
 
+import json
 import sys
 import threading
 from contextlib import contextmanager, suppress
@@ -191,13 +192,16 @@ def test_the_caller_of_a_lost_job_learns_it(fleet):
 
 
 def test_the_caller_of_a_job_that_came_back_too_often_learns_it(fleet):
-    result = fleet.tasks["reject"].delay("job", requeue=True, for_ever=True)
+    result = fleet.tasks["lose_each_child"].delay("job")
     start_worker(
         APP,
         fleet.url,
         ["pdf"],
-        pool="solo",
-        env={"LEDGER": str(fleet.ledger.path), "MAX_DELIVERIES": "3"},
+        env={
+            "LEDGER": str(fleet.ledger.path),
+            "MAX_DELIVERIES": "3",
+            "CONF": json.dumps({"affinity_requeue_delay_max": 0}),
+        },
     )
     with pytest.raises(WorkerLostError, match="Given up after 3 deliveries"):
         result.get(timeout=20)

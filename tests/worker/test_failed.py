@@ -1,5 +1,7 @@
 """Ends of jobs in every pool, with every ack: the words of `explain` and of the dead letters."""
 
+import json
+
 import pytest
 from billiard.exceptions import TimeLimitExceeded
 from celery import Celery
@@ -28,6 +30,7 @@ END_TASKS = ("prefork", "gevent", "eventlet")
 SPARES_WHAT_IS_LOST = ("prefork",) if hasattr(Request, "_success_was_stored") else ()
 
 FAILED, REJECTED, GIVEN_UP = ("failed", None), ("dead", "rejected"), ("dead", "max_deliveries")
+REQUEUED = ("dead", "max_requeues")
 DONE, REVOKED = ("done", None), ("revoked", None)
 
 #: Task -> pools that can run the task; ends of the job if acked early, late, and late but not for a failure; the
@@ -45,7 +48,7 @@ ENDS = {
     "rejects": (POOLS, FAILED, REJECTED, REJECTED, "Reject: no such customer"),
     "rejects_because_of_an_error": (POOLS, FAILED, REJECTED, REJECTED, "Reject: ConnectionError: no way"),
     "wants_to_run_again": (POOLS, FAILED, DONE, DONE, "Reject: not now"),
-    "never_runs_well": (POOLS, FAILED, GIVEN_UP, GIVEN_UP, "Reject: not today"),
+    "never_runs_well": (POOLS, FAILED, REQUEUED, REQUEUED, "Reject: not today"),
     "exits": (("prefork", "threads", "gevent", "eventlet"), FAILED, FAILED, REJECTED, ""),
     "takes_too_long": (("prefork", "gevent"), FAILED, FAILED, DONE, "TimeLimitExceeded(1"),
     "takes_long": (("prefork",), FAILED, FAILED, REJECTED, "SoftTimeLimitExceeded("),
@@ -69,7 +72,8 @@ def test_each_end_is_called_what_it_was_and_says_why(tmp_path, valkey, redis_cli
                     ended[job] = found.state, found.reason, found.why
         return len(ended) == len(sent)
 
-    with closing(Pools(FAILING, valkey, tmp_path, slots=4, MAX_DELIVERIES="2")) as pools:
+    conf = json.dumps({"affinity_max_requeues": 1, "affinity_requeue_delay_max": 0})
+    with closing(Pools(FAILING, valkey, tmp_path, slots=4, MAX_DELIVERIES="2", CONF=conf)) as pools:
         for task, (in_pools, *ends, why) in ENDS.items():
             for ack, end in zip(("early", "late", "strict"), ends, strict=True):
                 for pool in in_pools:
