@@ -16,6 +16,10 @@ _PAUSES = "tests/server/test_requeue_pauses.py::test_"
 _EACH_PAUSE = _PAUSES + "each_pause_is_twice_as_long_as_the_last_one_up_to_the_setting"
 _YOUNGER_FIRST = _PAUSES + "a_requeued_job_lets_younger_jobs_go_first_and_keeps_its_enqueue_time"
 _KEEPS_PLACE = _PAUSES + "a_job_whose_worker_died_after_a_pause_keeps_the_place_that_the_pause_gave"
+_MOVED = _PAUSES + "a_job_that_moves_after_a_pause_keeps_the_place_that_the_pause_gave"
+_PARTS = _PAUSES + "calls_that_leave_a_run_after_a_pause_wait_by_the_end_of_that_pause"
+_NOTHING_AMISS = _PAUSES + "a_repair_finds_nothing_amiss_in_jobs_that_wait_after_a_pause"
+_PUT_OFF = "tests/server/test_recurring.py::test_a_call_that_ends_in_its_pause_has_put_nothing_off_since_it_came"
 _WAITS_BY_THE_END = _PAUSES + "a_job_that_was_paused_waits_by_the_end_of_its_pause"
 _TOO_MANY_REQUEUES = _PAUSES + "a_requeue_too_many_makes_a_dead_letter_that_names_the_setting"
 _NO_CALL_JOINS = _PAUSES + "no_call_joins_a_batch_or_a_call_after_a_requeue"
@@ -95,13 +99,13 @@ FAULTS = (
     Fault("placing/fill", "enqueued or job.enqueued", "job.enqueued", _YOUNGER_FIRST),
     Fault("arrows/tick", "patient or rank or not hooks", "patient or not hooks"),
     Fault("arrows/tick", "lane, lanes.order(enqueued, rank))", "lane, enqueued)", _WAITS_BY_THE_END),
-    Fault("arrows/move", "lanes.order(enqueued, rank)", "enqueued"),
+    Fault("arrows/move", "lanes.order(enqueued, rank)", "enqueued", _MOVED),
     Fault("arrows/replay", '"requeues", "pauses", "rank")', '"requeues")', _TOO_MANY_REQUEUES),
-    Fault("repair/repair_keyed", "lanes.order(enqueued, rank)", "enqueued"),
+    Fault("repair/repair_keyed", "lanes.order(enqueued, rank)", "enqueued", _NOTHING_AMISS),
     Fault("repair/repair_single_keys", '"patient", "rank", "enqueued"', '"patient", "enqueued"', _REPAIRED),
-    Fault("merging/call_hooks", "(patient or rank)", "patient"),
-    Fault("merging/call_hooks", "or patient or rank then", "or patient then"),
-    Fault("arrows/part", '"rank", rank, "claimed", "")', '"rank", rank)'),
+    Fault("merging/call_hooks", "(patient or rank)", "patient", _PUT_OFF),
+    Fault("merging/call_hooks", "or patient or rank then", "or patient then", _PUT_OFF),
+    Fault("arrows/part", '"rank", rank, "claimed", "")', '"rank", rank)', _PARTS),
     Fault("jobs/claims", "    if requeues then\n", "    if false then\n", _YOUNGER_FIRST),
     Fault("base/texts", "value and #value <= 9 and", "value and", _DAMAGED_COUNTS),
     Fault("jobs/come_back", "if over > 0 then", "if over > 1 then"),
