@@ -256,6 +256,7 @@ def check_that_calls_merge(reference, was_claimed, now_us):
         assert jobs[job_id].state in ("scheduled", "pending", "claimed"), (
             f"{place} has {job_id}, which is {jobs[job_id].state}"
         )
+        assert jobs[job_id].rank_us is None, f"{job_id} had a pause, and others may join it"
 
 
 def claimed_batches(reference):

@@ -648,3 +648,22 @@ def test_what_was_lost_is_made_again(fleet, redis_client, lost):
     fleet.scheduler.repair()
     after = redis_client.zrange(key, 0, -1, withscores=True) if lost == "recurring" else redis_client.hgetall(key)
     assert after == before
+
+
+@pytest.mark.parametrize("how", ["revoked", "purged"])
+def test_a_call_that_ends_in_its_pause_has_put_nothing_off_since_it_came(fleet, how):
+    fleet.scheduler.recur([entry()])
+    fleet.scheduler.advance(100)
+    fleet.scheduler.publish(job("a+"))
+    fleet.join("worker", "route")
+    (claim,) = fleet.inbox("worker")
+    (claim,) = fleet.end("worker", claim, outcome="requeued")
+    fleet.end("worker", claim, outcome="requeued")
+    assert fleet.state("a+") == "scheduled"
+    fleet.scheduler.advance(0.5)
+    fleet.scheduler.client.hset(fleet.scheduler.keys.key("recurring_call", "hh"), "due", fleet.scheduler.now_us + 10**9)
+    if how == "revoked":
+        fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
+    else:
+        fleet.scheduler.purge("route")
+    assert fires_in_s(fleet) == 299.5

@@ -270,3 +270,33 @@ def test_repair_reports_no_findings_for_jobs_after_a_pause(fleet):
     assert [fleet.state(claim.job_id) for claim in held] == ["pending"] * 4
     assert fleet.scheduler.repair(thorough=True, says_only=True) == []
     assert fleet.scheduler.repair() == []
+
+
+def test_a_job_that_moves_after_a_pause_keeps_the_place_that_the_pause_gave(fleet):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    fleet.publish("busy", "pdf", priority=10)
+    fleet.scheduler.advance(1)
+    fleet.publish("younger", "excel")
+    fleet.scheduler.advance(1)
+    end(fleet, *fleet.inbox("worker"))
+    assert fleet.scheduler.move(["job"], type_="excel")
+    fleet.join("for excel", "excel")
+    (first,) = fleet.inbox("for excel")
+    (second,) = fleet.end("for excel", first)
+    assert (first.job_id, second.job_id) == ("younger", "job")
+
+
+def test_calls_that_leave_a_run_after_a_pause_wait_by_the_end_of_that_pause(fleet):
+    enqueued_us = fleet.scheduler.now_us
+    fleet.scheduler.publish(*fleet.made(["a+", "b+"], "pdf", task_name="tests.task", rules=MERGING))
+    fleet.join("worker", "pdf")
+    fleet.scheduler.advance(1)
+    (claim,) = end(fleet, *fleet.inbox("worker"))
+    fleet.publish("busy", "pdf", priority=10)
+    rank = row(fleet, claim.job_id)["rank"]
+    assert fleet.scheduler.part(claim.job_id, ["b+"], fence=claim.fence) == 1
+    assert row(fleet, "b*")["rank"] == rank
+    (busy,) = fleet.end("worker", claim)
+    (part,) = fleet.end("worker", busy)
+    assert (part.job_id, part.enqueued_us) == ("b*", enqueued_us + 1)

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 from celery import Celery, chain, chord, group
-from celery.exceptions import TaskRevokedError, TimeLimitExceeded, WorkerLostError
+from celery.exceptions import Reject, TaskRevokedError, TimeLimitExceeded
 
 from celery_affinity.observe import dead_letters
 from celery_affinity.rules.redis_keys import Keys
@@ -111,13 +111,13 @@ def test_a_state_that_the_task_has_written_itself_is_that_of_each_caller(merging
 
 def test_calls_that_come_back_too_often_are_one_dead_letter_and_fail(merging):
     results = [merging.task("never_runs_well").delay("HH") for _ in range(3)]
-    merging.start("threads", CONF=json.dumps({"affinity_max_deliveries": 2}))
+    merging.start("threads", CONF=json.dumps({"affinity_max_requeues": 1}))
     merging.go()
     for each in results:
-        with pytest.raises(WorkerLostError):
+        with pytest.raises(Reject, match="affinity_max_requeues"):
             each.get(timeout=SOON_S)
     (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
-    assert letter.reason == "max_deliveries"
+    assert letter.reason == "max_requeues"
 
 
 def test_each_caller_has_the_result_in_its_own_reply_queue(merging):
