@@ -86,11 +86,11 @@ def decompressed(body: bytes | str, method: object, most: int, *, any_method: bo
     With *any_method*, methods without a size limit are accepted too. Raises UnreadableBodyError if the result has more
     than *most* bytes, the body is damaged, or the method is not accepted.
     """
-    data = body.encode() if isinstance(body, str) else body
     if not isinstance(method, str):
         raise UnreadableBodyError(f"its compression must be a name, got: {type(method).__name__}")
     make = _DECOMPRESSORS.get(_ALIASES.get(method, method))
     try:
+        data = body.encode() if isinstance(body, str) else body
         if make is None:
             if not any_method:
                 raise UnreadableBodyError(
