@@ -110,7 +110,7 @@ def test_what_the_page_says_is_refused_is_refused(shop):
     app = shop["app"]
     with pytest.raises(OptionError, match="customer"):
         app.task(affinity=Affinity("index", exclusive="{city}"), shared=False)(lambda customer: customer).delay("a")
-    with pytest.raises(OptionError, match="limit of exclusive must be a whole number, 1 or more"):
+    with pytest.raises(OptionError, match="limit of exclusive must be a whole number above 0, up to 1,000,000,000"):
         Exclusive("a", limit=0)
     for key in ("", "rate:x", "type:x"):
         with pytest.raises(OptionError):
