@@ -49,6 +49,8 @@ def test_a_report_has_its_fields_and_then_what_follows_from_them():
         "refused": {},
         "dropped": {},
         "tenants": [],
+        "unserved_lists": [],
+        "more_lists": False,
         "requeued": 0,
     }
 
