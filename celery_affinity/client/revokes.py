@@ -16,7 +16,7 @@ from ..rules.encoding import encode
 from ..rules.protocol import MOST_STAMP_BYTES, MOST_STAMPS
 from ..rules.unreadable import is_text, shown
 from ..rules.untrusted import text
-from .bodies import decoded
+from .bodies import MOST_CHARACTERS, decoded
 from .stamp import Message
 
 logger = limited_logger(__name__)
@@ -31,7 +31,7 @@ class Revoked(NamedTuple):
 
 def stamp(name: str, value: object) -> str:
     """Return a message's stamp in one word: name and value, percent-encoded."""
-    return f"{encode(name)}:{encode(text(value) or '')}"
+    return f"{encode(name)}:{encode(text(value, MOST_CHARACTERS) or '')}"
 
 
 def stamps_of(headers: Mapping[str, object]) -> list[str]:
@@ -112,10 +112,10 @@ def _named(what: str, several: object) -> list[str]:
     for each in found:
         if not _is_name(each):
             logger.warning("A revoke names an invalid %s: %s", what, shown(each))
-    return [name for each in found if _is_name(each) and (name := text(each)) is not None]
+    return [name for each in found if _is_name(each) and (name := text(each, MOST_CHARACTERS)) is not None]
 
 
 def _is_name(value: object) -> bool:
     """Return whether *value* can be an id or a stamp: a number, or a text that Redis can have."""
-    name = text(value)
+    name = text(value, MOST_CHARACTERS)
     return name is not None and is_text(name)
