@@ -80,7 +80,10 @@ def test_jobs_that_can_never_start_end_no_schedule(judged):
     ("fields", "complaint"),
     [
         ({"exclusive": "k", "exclusive_limit": "-1"}, "job 0 of the trace: exclusive_limit must be a whole number"),
-        ({"rate": "k", "rate_limit": "many"}, "job 0 of the trace: rate must be a whole number above 0 of up to 9 digits for each s, m"),
+        (
+            {"rate": "k", "rate_limit": "many"},
+            "job 0 of the trace: rate must be a whole number above 0 of up to 9 digits for each s, m",
+        ),
         ({"rate": "k"}, "job 0 of the trace: rate must be"),
     ],
 )

@@ -145,7 +145,9 @@ def test_a_job_that_came_back_has_waited_from_its_first_moment_each_time(traced)
     traced.task("comes_back").delay("HH")
     traced.start()
     first, second, *_ = traced.spans("wait pdf", "wait pdf", *[f"run/{TRACED}.comes_back"] * 2)
-    assert [each["attributes"]["celery_affinity.deliveries"] for each in (first, second)] == [0, 0], "a requeue is no delivery"
+    assert [each["attributes"]["celery_affinity.deliveries"] for each in (first, second)] == [0, 0], (
+        "a requeue is no delivery"
+    )
     assert {each["attributes"]["celery_affinity.key"] for each in (first, second)} == {"city:HH"}
     began, again = (_unix_s(each["start_time"]) for each in (first, second))
     assert abs(again - began) < 0.1, "one machine has one clock"
