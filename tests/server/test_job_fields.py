@@ -333,7 +333,7 @@ def test_a_message_that_says_what_is_not_accepted_is_refused_at_the_caller(app, 
         connection.default_channel.scheduler.tick()  # the first writes what every fleet has
         before = connection.default_channel.scheduler.client.dbsize()
         with pytest.raises(OptionError, match="priority"):
-            producer.publish({}, routing_key="pdf", headers={"task": "t", "id": "1"}, priority=-5)
+            producer.publish({}, routing_key="pdf", headers={"task": "t", "id": "1"}, priority="high")
         with pytest.raises(OptionError, match="task_name"):
             producer.publish({}, routing_key="pdf", headers={"task": "t\ud800", "id": "1"})
         assert connection.default_channel.scheduler.client.dbsize() == before
