@@ -37,7 +37,8 @@ def test_lane_removes_each_member_that_is_not_an_id(fleet):
             order.append(claim.job_id)
         fleet.scheduler.leave("worker")
         found = repaired(fleet)
-        if order != [f"urgent{nth}", f"first{nth}", f"second{nth}"] or len(found) != 1:
+        # A finding for the member, and perhaps one for its head.
+        if order != [f"urgent{nth}", f"first{nth}", f"second{nth}"] or not 1 <= len(found) <= 2:
             wrong.append((text, order, found))
     assert not wrong
     assert not client.exists(KEY("dead"))

@@ -10,9 +10,15 @@ local read_when_needed = {
     end,
 }
 
--- RETURNS the settings, a table: name -> value, each of which is read when it is needed.
+-- Returns the settings as a table: name -> value. Each value is read from Redis when it is first needed. The table is
+-- reused by the next call of this function, because a new table for each release costs more.
+local settings
 function settings_in_force.read()
-    return setmetatable({}, read_when_needed)
+    settings = settings or setmetatable({}, read_when_needed) -- not while the library is loaded: Valkey forbids it there
+    for name in next, settings do
+        settings[name] = nil
+    end
+    return settings
 end
 
 local meanings, by_words = kept.cache(), kept.cache() -- of texts with a time, and of texts without

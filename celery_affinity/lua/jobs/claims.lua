@@ -125,16 +125,17 @@ function claims.remove(worker, id, fence)
     local mark = string.sub(id, -1)
     local is_marked = hooks.is_mark[mark]
     local fields = not is_marked and PLAIN or mark == protocol.HINTED and HINTED or ALL
-    local row = redis.call("HMGET", key.job(id), unpack(fields))
+    local its = key.job(id)
+    local row = redis.call("HMGET", its, unpack(fields))
     local own_fence, has_more = row[1], row[4]
     local is_own = not own_fence or own_fence == fence -- without one the server has lost the job
     if not is_own or redis.call("HDEL", key.claims(worker), id) == 0 then
         return nil
     elseif has_more and fields ~= ALL then
-        row, fields = redis.call("HMGET", key.job(id), unpack(ALL)), ALL
+        row, fields = redis.call("HMGET", its, unpack(ALL)), ALL
     end
     local known = {
-        has_row = own_fence, acked = row[2] == "1", task = row[3], has_more = has_more, is_marked = is_marked,
+        key = its, has_row = own_fence, acked = row[2] == "1", task = row[3], has_more = has_more, is_marked = is_marked,
     }
     if fields ~= PLAIN then
         known.rules = row[5]

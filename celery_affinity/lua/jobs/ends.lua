@@ -20,7 +20,7 @@ end
 function ends.on_worker(id, known, state, why, is_untold)
     redis.call("UNLINK", key.message(id))
     if not known.has_row then
-        redis.call("UNLINK", key.job(id)) -- the server has lost the job: an ack may be left of it
+        redis.call("UNLINK", known.key) -- the server has lost the job: an ack may be left of it
         return
     end
     local keep_s = known.keep_s or ENDED_KEPT_S
@@ -32,13 +32,12 @@ function ends.on_worker(id, known, state, why, is_untold)
     if known.rules then
         hooks.of(id).has_ended(id, known, state)
     end
-    local its = key.job(id)
-    redis.call("HSET", its, "state", state, "ended", call.now)
+    redis.call("HSET", known.key, "state", state, "ended", call.now)
     if why ~= "" then
-        redis.call("HSET", its, "why", why)
+        redis.call("HSET", known.key, "why", why)
     end
     if not is_untold then
-        ends.remember(id, its, known.keep_s)
+        ends.remember(id, known.key, known.keep_s)
     end
 end
 

@@ -135,14 +135,15 @@ function lanes.add(id, type, lane, enqueued, heads)
     end
 end
 
--- RETURNS heads with the job that is the first of `lane` now, instead of the head from `first` to `last`; the caller
--- writes them. And its enqueue time; nil if there is none. `its_key`: that of the lane, if it is known.
--- The pattern for the id costs half as much as `spoiled.is_word`. It accepts only ids that cannot corrupt the heads.
-function lanes.with_new_head(type, lane, heads, first, last, its_key)
+-- Returns `heads` with the first job of `lane` instead of the head from `first` to `last`, for the caller to write. Also
+-- returns the enqueue time of that job, or nil if the lane is empty. `its_key`: the key of the lane, if known.
+-- `is_corrupt`: whether to check the whole lane. Otherwise a fast check of the id must do: it finds spaces, and separators
+-- at the beginning. An id with another separator is cut when the heads are read, so `lanes.pop` does not find it.
+function lanes.with_new_head(type, lane, heads, first, last, its_key, is_corrupt)
     its_key = its_key or key.lane(type, lane)
     local first_job = redis.call("ZRANGE", its_key, "0", "0", "WITHSCORES")
     local id, enqueued = first_job[1], first_job[2]
-    if enqueued and not (string.find(enqueued, "^%d+$") and string.find(id, "^%S+$")) then
+    if enqueued and (is_corrupt or id < "!" or string.find(id, " ", 1, true) or not string.find(enqueued, "^%d+$")) then
         id, enqueued = unpack(spoiled.first_of(its_key, 1))
     end
     return with_head(heads, first, last, lane, enqueued, id), enqueued
@@ -273,6 +274,10 @@ function lanes.pop(job, heads, place, its_key)
     place, its_key = place or job.place, its_key or key.lane(job.type, job.lane)
     local was_there = redis.call("ZREM", its_key, job.id) == 1
     local last = place + #job.lane + #job.enqueued + #job.id + 1
-    local after, next_enqueued = lanes.with_new_head(job.type, job.lane, heads, place, last, its_key)
+    if not was_there then
+        last = (string.find(heads, " ", last + 1, true) or #heads + 1) - 1 -- the rest of an id that was cut
+    end
+    local after, next_enqueued =
+        lanes.with_new_head(job.type, job.lane, heads, place, last, its_key, not was_there)
     return after, next_enqueued, was_there
 end
