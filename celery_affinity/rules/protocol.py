@@ -288,6 +288,9 @@ MOST_FORGOTTEN = 10
 #: Longest pause, µs, before an end is announced again that nobody has told.
 LONGEST_PAUSE_US = 300_000_000
 
+#: Longest period, µs, of a rate limit of a key.
+LONGEST_RATE_PERIOD_US = 3_600_000_000
+
 #: Time, µs, for which an app that does not know a task leaves its end to others: if none has tried to tell it, and if
 #: one has.
 OTHERS_HAVE_US = 15_000_000

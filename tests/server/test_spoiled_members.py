@@ -143,6 +143,14 @@ def test_rate_with_a_damaged_time_starts_jobs_after_a_repair(fleet):
     assert fleet.jobs("worker") == ["1!", "2!"]
 
 
+def test_rate_that_a_job_with_a_longer_period_used_is_not_damaged(fleet):
+    fleet.join("worker", "pdf", slots=1)
+    fleet.publish("slow!", "pdf", rules="key=rate%3Ar rate=2/3000000")
+    assert fleet.jobs("worker") == ["slow!"]
+    fleet.publish("fast!", "pdf", rules="key=rate%3Ar rate=3/1000000")
+    assert not fleet.scheduler.repair(thorough=True)
+
+
 def test_worker_with_overwritten_types_joins_again(fleet):
     fleet.join("worker", "pdf")
     fleet.scheduler.client.hset(KEY("worker", "worker"), "types", "x y")

@@ -14,7 +14,7 @@ local read_when_needed = {
 -- reused by the next call of this function, because a new table for each release costs more.
 local settings
 function settings_in_force.read()
-    settings = settings or setmetatable({}, read_when_needed) -- not while the library is loaded: Valkey forbids it there
+    settings = settings or setmetatable({}, read_when_needed) -- Valkey forbids this while the library is loaded
     for name in next, settings do
         settings[name] = nil
     end

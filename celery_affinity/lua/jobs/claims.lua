@@ -135,7 +135,8 @@ function claims.remove(worker, id, fence)
         row, fields = redis.call("HMGET", its, unpack(ALL)), ALL
     end
     local known = {
-        key = its, has_row = own_fence, acked = row[2] == "1", task = row[3], has_more = has_more, is_marked = is_marked,
+        key = its, has_row = own_fence, acked = row[2] == "1", task = row[3],
+        has_more = has_more, is_marked = is_marked,
     }
     if fields ~= PLAIN then
         known.rules = row[5]

@@ -135,10 +135,11 @@ function lanes.add(id, type, lane, enqueued, heads)
     end
 end
 
--- Returns `heads` with the first job of `lane` instead of the head from `first` to `last`, for the caller to write. Also
--- returns the enqueue time of that job, or nil if the lane is empty. `its_key`: the key of the lane, if known.
--- `is_corrupt`: whether to check the whole lane. Otherwise a fast check of the id must do: it finds spaces, and separators
--- at the beginning. An id with another separator is cut when the heads are read, so `lanes.pop` does not find it.
+-- Returns `heads` with the first job of `lane` instead of the head from `first` to `last`, for the caller to write.
+-- Also returns the enqueue time of that job, or nil if the lane is empty. `its_key`: the key of the lane, if known.
+-- `is_corrupt`: whether to check the whole lane. Otherwise a fast check of the id must do: it finds spaces, and
+-- separators at the beginning. An id with another separator is cut when the heads are read, so `lanes.pop` does not
+-- find it.
 function lanes.with_new_head(type, lane, heads, first, last, its_key, is_corrupt)
     its_key = its_key or key.lane(type, lane)
     local first_job = redis.call("ZRANGE", its_key, "0", "0", "WITHSCORES")

@@ -235,12 +235,14 @@ local function renew(its_key, agreed)
     end
 end
 
--- Fixes the time at which a rate limit is fully available again: such a time is at most one period from now.
+-- Fixes the time at which a rate limit is fully available again, if no rate limit can have set it. The period of the
+-- jobs that wait now is no bound: a job with another period may have started before.
 local function fix_rate(its_key)
     local _, period_us = key_room.rate_of(its_key, key_rows.read(its_key).stated)
     if period_us then
         derived.one("zset", key.rates, its_key, function(found)
-            local is_late = found and tonumber(found) > call.now_us + period_us
+            local longest_us = math.max(period_us, protocol.LONGEST_RATE_PERIOD_US)
+            local is_late = found and tonumber(found) > call.now_us + longest_us
             return is_late and call.text(call.now_us + period_us) or found
         end)
     end

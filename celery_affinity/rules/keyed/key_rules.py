@@ -16,7 +16,7 @@ from ..addresses import OF_TYPE
 from ..encoding import decode
 from ..job_fields import FIELDS
 from ..numbers import COUNT
-from ..protocol import BY_SETTINGS, LONGEST_KEY, RATE_PREFIX, TENANT_PREFIX
+from ..protocol import BY_SETTINGS, LONGEST_KEY, LONGEST_RATE_PERIOD_US, RATE_PREFIX, TENANT_PREFIX
 from ..rule_texts import keys_in
 from .spelled import HASHED, KeyFunction, Named, check_filled, check_template, encoded_key, written
 from .template import number_of_arguments
@@ -27,7 +27,7 @@ OF_RATE, OF_TENANT = decode(RATE_PREFIX), decode(TENANT_PREFIX)
 #: Prefixes that no exclusive key may have: for rates, for tenants, and for limits of a whole type.
 RESERVED = (OF_RATE, OF_TENANT, OF_TYPE)
 
-_PERIODS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
+_PERIODS_US = {"s": 1_000_000, "m": 60_000_000, "h": LONGEST_RATE_PERIOD_US}
 
 _RATE = re.compile(r"([1-9][0-9]{0,8})/([smh])")
 
