@@ -7,8 +7,9 @@ DOCS ?=
 STEPS ?= 100000
 SEED ?=
 SECONDS ?= 1200
+AT_ONCE := -n 6 --dist worksteal
 
-.PHONY: demo cluster-demo routes lab docs test slow conformance mutants million instructions bench bench-quick chaos soak parity matrix release-check upgrade-check check format clean
+.PHONY: demo cluster-demo routes lab docs test test-redis test-docs test-whole slow conformance mutants million instructions bench bench-quick chaos soak parity matrix release-check upgrade-check check format clean
 unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred interpreters: each would compile the package anew
 .NOTPARALLEL: # pip must not run twice in one .venv
 
@@ -32,14 +33,27 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -n -q -b html docs build/docs
 	@echo "The site is in build/docs: open build/docs/index.html"
 
-# All: six at a time, since most of them wait. A part, ARGS=tests/rules, runs in one process, which starts at once;
-# ARGS="-n 3 tests/worker" where it is long.
+# What every change needs: some seven minutes on two cores. Six tests at a time, since most of them wait. A part,
+# ARGS=tests/rules, runs in one process, which starts at once, with its tests of all tiers but `slow`; ARGS="-n 3
+# tests/worker" where it is long.
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(if $(ARGS),0,6) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest $(if $(ARGS),-n 0 --dist worksteal $(ARGS),--tier=test $(AT_ONCE))
 
-# The tests of further pools, and of further moments of a death, which `make test` leaves out. Some ten minutes.
+# The same rules on Redis, where `make test` has Valkey.
+test-redis: $(VENV)/.test
+	$(BIN)/python -m pytest --tier=redis $(AT_ONCE) $(ARGS)
+
+# The docs: every example, page and picture, the site, and the page of the fleet in a browser.
+test-docs: $(VENV)/.test
+	$(BIN)/python -m pytest --tier=docs $(AT_ONCE) $(ARGS)
+
+# Whole fleets: clusters, cohorts, chaos for seconds, upgrades, migration, and further deaths of real workers.
+test-whole: $(VENV)/.test
+	$(BIN)/python -m pytest --tier=whole $(AT_ONCE) $(ARGS)
+
+# Further pools, and further moments of a death. Some ten minutes.
 slow: $(VENV)/.test
-	$(BIN)/python -m pytest -n 4 --dist worksteal -m slow $(ARGS)
+	$(BIN)/python -m pytest --tier=slow -n 4 --dist worksteal $(ARGS)
 
 # More of the random steps that `make test` makes 3,600 of, from a seed that it prints: SEED=... makes the same again.
 # Some 600 a second, on each server; more of them with `python -m tests.conformance.alone`, which has no server

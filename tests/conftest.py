@@ -23,7 +23,7 @@ from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.log_limit import LIMIT
 from celery_affinity.rules.redis_keys import Keys
 
-from .support import servers
+from .support import servers, tiers
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
 from .support.apps import APP, forget_connections
 from .support.cluster import Cluster
@@ -55,10 +55,17 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--tier", choices=tiers.TIERS, help="run the tests of one tier; default: all but the slow ones")
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    kept = tiers.selected(items, config.getoption("tier"))
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
     modules = {}
-    for item in items:
+    for item in kept:
         modules.setdefault(item.path, []).append(item)
     order = dealt(modules, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
     items[:] = [item for path in order for item in modules[path]]

@@ -11,7 +11,7 @@ from celery_affinity.check.gather_app import gather_app
 from celery_affinity.client import misspelt
 from celery_affinity.client.wrong_in_app import check_app
 
-from ..support.misspellings import OURS, OWN, mistakes, nothing, refused, task
+from ..support.misspellings import MISTAKES, OURS, OWN, nothing, refused, task
 
 
 @pytest.fixture
@@ -19,10 +19,10 @@ def app(new_app):
     return new_app()
 
 
-@mistakes
-def test_a_misspelt_option_of_a_decorator_is_refused_where_it_stands(app, name, ours):
-    with refused(f"task shop.render: unknown option {name!r}; did you mean {ours!r}?"):
-        task(app, **{name: "pdf"})
+def test_a_misspelt_option_of_a_decorator_is_refused_where_it_stands(app, subtests):
+    for name, ours in MISTAKES:
+        with subtests.test(name), refused(f"task shop.render: unknown option {name!r}; did you mean {ours!r}?"):
+            task(app, **{name: "pdf"})
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,12 @@ def test_what_stock_celery_takes_for_a_priority_is_taken(app, priority):
     task(app, "shop.other").s().set(priority=priority)
 
 
-@pytest.mark.parametrize("own", OWN)
-def test_options_of_the_users_own_are_taken(app, own):
-    assert getattr(task(app, **{own: "x"}), own) == "x"
-    task(app).s().set(**{own: "x"})
+def test_options_of_the_users_own_are_taken(new_app, subtests):
+    for own in OWN:
+        with subtests.test(own):
+            app = new_app()
+            assert getattr(task(app, **{own: "x"}), own) == "x"
+            task(app).s().set(**{own: "x"})
 
 
 def test_all_ways_to_decorate(app):

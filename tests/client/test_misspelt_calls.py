@@ -7,7 +7,7 @@ from kombu.exceptions import OperationalError
 from celery_affinity import OptionError, publish_many
 
 from ..support.messages import running
-from ..support.misspellings import OURS, mistakes, refused, task
+from ..support.misspellings import MISTAKES, OURS, refused, task
 
 
 @pytest.fixture
@@ -30,15 +30,16 @@ def calls(app, render, option):
     yield lambda: render.apply(**given)
 
 
-@mistakes
-def test_a_misspelt_option_of_a_call_is_refused(app, name, ours):
+def test_a_misspelt_option_of_a_call_is_refused(app, subtests):
     render = task(app)
-    for call in calls(app, render, name):
-        with refused(f"call of task shop.render: unknown option {name!r}; did you mean {ours!r}?"):
-            call()
-    for set_option in (render.s().set, render.si().set, group([render.s()]).set, chain(render.s(), render.s()).set):
-        with pytest.raises(OptionError, match=f"^signature of task .*: unknown option {name!r}"):
-            set_option(**{name: "pdf"})
+    for name, ours in MISTAKES:
+        with subtests.test(name):
+            for call in calls(app, render, name):
+                with refused(f"call of task shop.render: unknown option {name!r}; did you mean {ours!r}?"):
+                    call()
+            for each in (render.s(), render.si(), group([render.s()]), chain(render.s(), render.s())):
+                with pytest.raises(OptionError, match=f"^signature of task .*: unknown option {name!r}"):
+                    each.set(**{name: "pdf"})
 
 
 def test_a_misspelt_option_of_a_chord_is_refused(new_app):

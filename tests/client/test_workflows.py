@@ -318,9 +318,13 @@ CANVASES = {
 }
 
 
-@pytest.mark.parametrize("form", ["signatures", "dicts"])
-@pytest.mark.parametrize("name", CANVASES)
-def test_a_canvas_keeps_its_mode(steps, name, form):
+def test_a_canvas_keeps_its_mode(steps, subtests):
+    for name, form in itertools.product(CANVASES, ["signatures", "dicts"]):
+        with subtests.test(f"{name}, as {form}"):
+            check_modes(steps, name, form)
+
+
+def check_modes(steps, name, form):
     make, options, expected = CANVASES[name]
     canvas = make()
     if form == "dicts" and canvas.name == "celery.chunks":  # Celery makes a task of chunks, which makes the group
@@ -369,8 +373,13 @@ def made_up(rng, numbers, depth=3):
     return sig, expected
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_any_canvas_keeps_its_mode(steps, seed):
+def test_any_canvas_keeps_its_mode(steps, subtests):
+    for seed in range(40):
+        with subtests.test(f"{seed=}"):
+            check_modes_of_any_canvas(steps, seed)
+
+
+def check_modes_of_any_canvas(steps, seed):
     rng = random.Random(seed)
     canvas, expected = made_up(rng, itertools.count())
     mode = rng.choice([None, True, False])

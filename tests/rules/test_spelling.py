@@ -13,17 +13,15 @@ from celery_affinity.client.options import KNOWN, MISSPELT
 from celery_affinity.rules.settings_by_name import load
 from celery_affinity.rules.spelling import meant
 
-from ..support.misspellings import OWN, mistakes
+from ..support.misspellings import MISTAKES, OWN
 
 
-@mistakes
-def test_what_is_ours_but_for_a_letter(name, ours):
-    assert meant(name, MISSPELT) == ours
+def test_what_is_ours_but_for_a_letter():
+    assert {name: meant(name, MISSPELT) for name, _ in MISTAKES} == dict(MISTAKES)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_what_users_call_their_own(name):
-    assert meant(name, MISSPELT) is None
+def test_what_users_call_their_own():
+    assert {name: meant(name, MISSPELT) for name in OWN} == dict.fromkeys(OWN)
 
 
 def test_no_name_of_celerys_or_kombus_is_taken_for_a_mistake():

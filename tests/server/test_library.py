@@ -22,15 +22,16 @@ from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 
 
-@pytest.mark.parametrize("path", sorted((Path(lua.__file__).parent).rglob("*.lua")), ids=lambda path: path.stem)
-def test_a_file_says_what_it_is(path):
-    source = path.read_text()
-    assert re.match(r"-- \w+: ", source)
-    assert "math.random" not in source
-    if path.parent.name == "arrows":
-        assert re.search(r"^-- RETURNS ", source, re.MULTILINE)
-        assert f"function arrows.{path.stem}(ARGV)" in source
-        assert source.startswith(f"-- {path.stem}: ")
+def test_a_file_says_what_it_is(subtests):
+    for path in sorted(Path(lua.__file__).parent.rglob("*.lua")):
+        with subtests.test(path.stem):
+            source = path.read_text()
+            assert re.match(r"-- \w+: ", source)
+            assert "math.random" not in source
+            if path.parent.name == "arrows":
+                assert re.search(r"^-- RETURNS ", source, re.MULTILINE)
+                assert f"function arrows.{path.stem}(ARGV)" in source
+                assert source.startswith(f"-- {path.stem}: ")
 
 
 def test_no_module_takes_the_name_of_another_and_files_of_one_room_may_be_one_module():

@@ -36,9 +36,8 @@ OWN = """
     trace_id type types kind inclusive excluded exclusion exclusive_key date rates ratio rate2 crate late
     """.split()  # noqa: SIM905  # shorter
 
-mistakes = pytest.mark.parametrize(
-    ("name", "ours"), [(name, ours) for ours, names in MISSPELT.items() for name in names.split()]
-)
+#: Each misspelt name, and the option that is meant.
+MISTAKES = [(name, ours) for ours, names in MISSPELT.items() for name in names.split()]
 
 
 def nothing():

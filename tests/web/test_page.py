@@ -25,6 +25,8 @@ from ..support.apps import APP
 from ..support.processes import Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
+pytestmark = pytest.mark.docs
+
 FILES = page._FILES
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -130,6 +130,7 @@ class Storm:
         assert served(pools) == set(pools.workers)
 
 
+@pytest.mark.test
 def test_all_that_works_on_a_server_works_and_a_primary_that_is_killed_loses_no_job(on, cluster):
     pools = on("prefork", "threads", HEARTBEAT_INTERVAL="1", EVENTS="1")
     events = Events(pools.app)

@@ -34,6 +34,7 @@ def test_a_job_that_lay_in_a_socket_during_a_suspension_is_run_by_another_alone(
     assert fleet.ledger.starts() == {"warm-up": 1, "job": 1, "next": 1}
 
 
+@pytest.mark.test
 @pytest.mark.parametrize("pool", in_time("prefork", "gevent"))
 def test_a_task_that_another_runs_by_now_is_stopped_and_says_nothing(fleet, pool):
     zombie = start(fleet, "zombie", pool)

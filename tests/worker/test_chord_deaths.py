@@ -8,6 +8,8 @@ from celery import chord
 from ..support.merging import SOON_S, Merging
 from ..support.processes import wait_until
 
+pytestmark = pytest.mark.whole
+
 APP = "tests.support.apps.merging_dies"
 
 #: Longest time, s, until the body is published: Celery's claim of the chord lasts for 21 s, and another 40 s pass until

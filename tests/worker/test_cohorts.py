@@ -17,6 +17,8 @@ from tests.support.fleet import in_time
 from tests.support.ledger import Ledger
 from tests.support.processes import start_worker, wait_until
 
+pytestmark = pytest.mark.whole
+
 HEARTBEAT_S = 1.0
 
 

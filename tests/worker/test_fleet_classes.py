@@ -11,6 +11,8 @@ from celery_affinity.worker import fleet_consumer, fleet_pool
 from ..support.fleet import POOLS_IN_TIME
 from ..support.processes import ROOT, start_worker
 
+pytestmark = pytest.mark.whole
+
 APP = """
 import os
 from pathlib import Path

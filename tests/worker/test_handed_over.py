@@ -11,6 +11,8 @@ from celery_affinity.server.reader import Reader
 from ..support.fleet import in_time
 from ..support.processes import wait_until
 
+pytestmark = pytest.mark.whole
+
 #: Interval of heartbeats, s: much longer than any wait here.
 LONG_S = 120
 

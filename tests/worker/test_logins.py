@@ -17,7 +17,10 @@ from ..support.fleet import POOLS_IN_TIME
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
 
-pytestmark = pytest.mark.skipif(not since.PROVIDERS, reason="kombu before 5.6.1 knows no providers")
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.skipif(not since.PROVIDERS, reason="kombu before 5.6.1 knows no providers"),
+]
 
 PROVIDERS = "tests.support.apps.logins"
 

@@ -18,6 +18,8 @@ from ..support.fleet import POOLS_IN_TIME
 from ..support.merging import APP, SOON_S, Merging
 from ..support.processes import wait_until
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture
 def merging(load_app, valkey, redis_client, tmp_path):

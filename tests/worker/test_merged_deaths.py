@@ -10,6 +10,8 @@ from celery.exceptions import TaskRevokedError, WorkerLostError
 from ..support.merging import SOON_S, Merging
 from ..support.processes import wait_until, wait_until_it_listens
 
+pytestmark = pytest.mark.whole
+
 APP = "tests.support.apps.merging_dies"
 
 #: Longest time, s, until a caller is told in whose chord the process died: Celery's claim of the chord lasts for 21 s.

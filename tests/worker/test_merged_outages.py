@@ -16,6 +16,8 @@ from ..support.fleet import POOLS, in_time
 from ..support.merging import APP, SOON_S, Merging
 from ..support.processes import wait_until
 
+pytestmark = pytest.mark.whole
+
 #: Length of an outage, s: longer than the retries of the clients, and than a worker's timeout, which is 5 s.
 OUTAGE_S = 7.0
 

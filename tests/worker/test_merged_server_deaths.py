@@ -18,6 +18,8 @@ from celery_affinity.embedded import EmbeddedServer
 from ..support.merging import Merging
 from ..support.processes import wait_until
 
+pytestmark = pytest.mark.whole
+
 APP = "tests.support.apps.merging_dies"
 
 #: Longest time, s, until all know: the clients' own retries, Celery's reconnect, and the second way by ticks.

@@ -14,6 +14,8 @@ from ..support.fleet import POOLS_IN_TIME
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES
 from ..support.processes import start_worker, wait_until
 
+pytestmark = pytest.mark.whole
+
 #: One error of each code, and one without.
 ERRORS = tuple({error.split()[0]: error for error in (*PASSING, *REFUSES_WRITES, *LOGIN)}.values())
 

@@ -17,6 +17,8 @@ from celery_affinity.server.scheduler import Scheduler
 from ..support.processes import start_worker, wait_until
 from ..support.worker_processes import pool_of
 
+pytestmark = pytest.mark.whole
+
 APP = "tests.support.apps.preempted_flapping"
 KEYS = Keys()
 

@@ -9,7 +9,10 @@ import pytest
 
 from ..support.processes import ROOT, start_worker, wait_until
 
-pytestmark = pytest.mark.skipif(celery.VERSION < (5, 7), reason="the setting is new in Celery 5.7")
+pytestmark = [
+    pytest.mark.whole,
+    pytest.mark.skipif(celery.VERSION < (5, 7), reason="the setting is new in Celery 5.7"),
+]
 
 APP = """
 import os, time

@@ -22,6 +22,8 @@ from ..support.fleet import POOLS_IN_TIME, in_time
 from ..support.ledger import whole_lines
 from ..support.processes import start_worker, wait_until
 
+pytestmark = pytest.mark.whole
+
 TRACED = "tests.support.apps.traced"
 SOON_S = 30
 

@@ -1,0 +1,27 @@
+"""The tier of each test: which target of the Makefile runs it."""
+
+import pytest
+
+#: The tiers. `make test` runs the first one, `make slow` the last one, and `make test-<tier>` each of the others.
+TIERS = ("test", "redis", "docs", "whole", "slow")
+
+_FOLDERS = {"tests/docs": "docs", "tests/whole": "whole"}
+
+
+def tier_of(item: pytest.Item) -> str:
+    """Return the tier of *item*: that of its marker, or else that of its folder, its fixtures or its server."""
+    for tier in reversed(TIERS):
+        if item.get_closest_marker(tier):
+            return tier
+    folder = "/".join(item.nodeid.split("/")[:2])
+    if folder in _FOLDERS:
+        return _FOLDERS[folder]
+    if "cluster" in item.fixturenames:
+        return "whole"
+    is_on_redis = hasattr(item, "callspec") and item.callspec.params.get("server") == "redis"
+    return "redis" if is_on_redis else "test"
+
+
+def selected(items: list[pytest.Item], tier: str | None) -> list[pytest.Item]:
+    """Return those of *items* that are of *tier*; without one, all but the slow ones."""
+    return [item for item in items if (tier_of(item) == tier if tier else tier_of(item) != "slow")]
