@@ -10,14 +10,13 @@ import os
 import signal
 import sys
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import hypothesis  # its plugin imports it at the end, when a collected result may run code within the compiler
 import psutil
 import pytest
 import redis
-from celery import _state
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.log_limit import LIMIT
@@ -25,7 +24,7 @@ from celery_affinity.rules.redis_keys import Keys
 
 from .support import servers, tiers
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures
-from .support.apps import APP, forget_connections
+from .support.apps import APP, apps_stay_here, forget_connections
 from .support.cluster import Cluster
 from .support.fleet import Fleet
 from .support.in_flight import in_flight  # noqa: F401  # a fixture
@@ -132,20 +131,6 @@ def redis_client(server):
 
 
 # -- apps
-
-
-@contextmanager
-def apps_stay_here():
-    """Forget what an app leaves to later apps: shared tasks, under the same names, and the current app.
-
-    A producer that knows a task publishes for the task's own type, whatever queue a test names.
-    """
-    shared, current = set(_state._on_app_finalizers), _state._tls.current_app
-    try:
-        yield
-    finally:
-        _state._on_app_finalizers.intersection_update(shared)
-        _state._set_current_app(current)
 
 
 @pytest.fixture(autouse=True)

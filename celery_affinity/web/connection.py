@@ -124,7 +124,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_refused:
             return
         self._is_refused = True
-        self._unset_keepalive_if_required()
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
         if self.cycle is not None and not self.cycle.response_complete:
             self.transport.close()
             return

@@ -8,6 +8,7 @@ import redis
 from celery import Celery
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
+from kombu import pools
 
 from celery_affinity import Cohort, jobs
 from celery_affinity.cli import affinity
@@ -43,6 +44,7 @@ def clients(broker, other):
         if isinstance(broker, Cluster):
             if broker.owner is broker.owner_of(Keys(cohort="eu").base):  # an earlier test has moved the slot
                 broker.migrate(broker.other)
+                pools.reset()  # else the first call learns that the slot has moved
             nodes = {cohort: broker.owner_of(Keys(cohort=cohort).base) for cohort in ("default", "ml", "eu")}
             assert nodes["default"] is not nodes["eu"]
             yield {cohort: stack.enter_context(redis.Redis(HOST, node.port)) for cohort, node in nodes.items()}

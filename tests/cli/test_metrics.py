@@ -51,13 +51,13 @@ def test_prometheus_reads_the_metrics_and_whether_the_broker_answers():
         assert process.wait(20) == 0
 
 
-def test_once_prints_them(valkey):
+def test_once_prints_them(redis_client, valkey):
     process = start(valkey.url, "--once")
     assert process.wait(60) == 0
     assert "celery_affinity_up 1" in process.log()
 
 
-def test_endless_requests_for_metrics_do_not_fill_memory(valkey):
+def test_endless_requests_for_metrics_do_not_fill_memory(redis_client, valkey):
     process = start(valkey.url, "--port", "0")
     process.wait_for("metrics ready on", 60)
     url = re.search(r"http://127.0.0.1:(\d+)/metrics", process.log())

