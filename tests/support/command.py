@@ -1,14 +1,18 @@
 """`celery affinity ...`, in the test's own process: a process of its own takes a second of CPU time."""
 
+import importlib
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
+from celery import _state
 from celery.bin.celery import celery
 from click.testing import CliRunner
+from kombu.pools import ProducerPool
 
-from .apps import APP, apps_stay_here, forget_connections
+from .apps import APP, apps_stay_here
 from .processes import run_celery
 
 
@@ -17,18 +21,29 @@ def affinity(url, *words, app=APP, **env):
     with pytest.MonkeyPatch.context() as patch, apps_stay_here():
         for name, value in _environment(url, env).items():
             patch.setenv(name, value)
+        built_in = {each for each in _state._on_app_finalizers if each.__module__ == "celery.app.builtins"}
+        patch.setattr(_state, "_on_app_finalizers", built_in)  # the shared tasks of other tests are not this app's
         patch.setenv("CELERY_BROKER_URL", url)  # Celery sets it, to the value of BROKER_URL, for the whole process
         package, _, module = app.rpartition(".")
-        patch.delitem(sys.modules, app, raising=False)
-        if package:
-            patch.delattr(sys.modules.get(package), module, raising=False)  # kombu looks there first
-        done = CliRunner().invoke(celery, ["-A", app, "affinity", *words])
-        imported = sys.modules.get(app)
-        if imported is not None:
-            forget_connections(imported.app)
+        for owner, name in ((sys.modules, app), (vars(importlib.import_module(package)), module)):
+            patch.setitem(owner, name, None)  # so that it is as before afterwards, whether it was there or not
+            del owner[name]
+        with _connections_of_its_own(importlib.import_module(app).app):
+            done = CliRunner().invoke(celery, ["-A", app, "affinity", *words])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
+
+
+@contextmanager
+def _connections_of_its_own(app):
+    """Let *app* have its own pool of connections: those of kombu are shared by all apps with one broker."""
+    app._pool = app.connection_for_write().Pool(limit=2)
+    app.amqp._producer_pool = ProducerPool(app._pool, limit=2)
+    try:
+        yield
+    finally:
+        app._pool.force_close_all()
 
 
 def affinity_process(url, *words, app=APP, **env):
