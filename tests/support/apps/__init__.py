@@ -1,8 +1,10 @@
 """Celery apps of the tests: each module builds one for the broker at ``$BROKER_URL``."""
 
+import json
+import os
 from contextlib import contextmanager
 
-from celery import _state
+from celery import Celery, _state
 from kombu import pools
 
 #: The app of most tests: typed tasks that write what they do into ``$LEDGER``.
@@ -10,6 +12,19 @@ APP = "tests.support.apps.typed"
 
 #: The app of canvases: it notes the mode of each step.
 STEPS = "tests.support.apps.steps"
+
+
+def new_app(name, **conf):
+    """Return an app with this transport, for broker and results at ``$BROKER_URL``. *conf*: its settings.
+
+    ``$TRANSPORT``, and ``$CONF``, a JSON object of settings, count more than *conf*.
+    """
+    url = os.environ["BROKER_URL"]
+    app = Celery(name, broker=url, backend=os.environ.get("RESULT_URL", url.partition(";")[0]))
+    app.conf.update(broker_connection_retry_on_startup=True, **conf)
+    app.conf.broker_transport = os.environ.get("TRANSPORT", "celery_affinity:Transport")
+    app.conf.update(json.loads(os.environ.get("CONF", "{}")))
+    return app
 
 
 @contextmanager

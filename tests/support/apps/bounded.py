@@ -1,21 +1,13 @@
 """An app of which two jobs of a type may wait. Tasks that retry, and tasks that others follow."""
 
-import json
 import os
 import time
 
-from celery import Celery
-
 from celery_affinity import Bound
 
-url = os.environ["BROKER_URL"]
-app = Celery("bounded", broker=url, backend=url)
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_connection_retry_on_startup=True,
-    affinity_max_pending={"pdf": 2, "log": Bound(2, full="drop-oldest")},
-    **json.loads(os.environ.get("CONF", "{}")),
-)
+from . import new_app
+
+app = new_app("bounded", affinity_max_pending={"pdf": 2, "log": Bound(2, full="drop-oldest")})
 
 
 def wait_until_free(free):

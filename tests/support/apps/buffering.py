@@ -9,7 +9,7 @@ import os
 import time
 from contextlib import suppress
 
-from celery import Celery, Task
+from celery import Task
 from celery.utils.imports import symbol_by_name
 from celery.worker.request import create_request_cls
 from celery.worker.state import task_reserved
@@ -17,14 +17,9 @@ from celery.worker.strategy import hybrid_to_proto2
 
 from celery_affinity.worker import strays
 
-url = os.environ["BROKER_URL"]
-app = Celery("buffering", broker=url, backend=url)
-app.conf.update(
-    broker_transport=os.environ.get("TRANSPORT", "celery_affinity:Transport"),
-    broker_connection_retry_on_startup=True,
-    task_default_queue="pdf",
-    **json.loads(os.environ.get("CONF", "{}")),
-)
+from . import new_app
+
+app = new_app("buffering", task_default_queue="pdf")
 OPTIONS = json.loads(os.environ.get("OPTIONS", "{}"))
 
 strays.NOWHERE_FOR_S = float(os.environ.get("NOWHERE_FOR_S", "30"))

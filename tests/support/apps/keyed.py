@@ -1,19 +1,12 @@
 """A task that tells what it sees of its claim, at its first try and at its second."""
 
-import os
 import time
-
-from celery import Celery
 
 from celery_affinity import Affinity, Exclusive
 
-url = os.environ["BROKER_URL"]
-app = Celery("keyed", broker=url, backend=url)
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_connection_retry_on_startup=True,
-    affinity_queues=["celery"],
-)
+from . import new_app
+
+app = new_app("keyed", affinity_queues=["celery"])
 
 
 @app.task(name="keyed.look", bind=True, shared=False, affinity=Affinity(exclusive="city:{city}"))

@@ -5,22 +5,20 @@ import os
 import time
 from functools import partial
 
-from celery import Celery, signals
+from celery import signals
 from celery.exceptions import Ignore, Reject
 
 from celery_affinity import Affinity, Merge, NotMerged
 from celery_affinity.worker import broker_of_run
 
-url = os.environ["BROKER_URL"]
-app = Celery("merging", broker=url, backend=os.environ.get("RESULT_URL", url))
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
+from . import new_app
+
+app = new_app(
+    "merging",
     affinity_worker_timeout=5.0,
     affinity_heartbeat_interval=1.0,
     result_chord_retry_interval=0.1,
-    broker_connection_retry_on_startup=True,
 )
-app.conf.update(json.loads(os.environ.get("CONF", "{}")))
 broker_of_run._PATIENCE_S = float(os.environ.get("PATIENCE_S", broker_of_run._PATIENCE_S))
 
 

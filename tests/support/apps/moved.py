@@ -1,17 +1,10 @@
 """An app whose tasks are retried once, and return what the retry's message says of its type, priority and mode."""
 
-import os
-
-from celery import Celery
-
 from celery_affinity import Affinity, Merge
 
-app = Celery("moved", broker=os.environ["BROKER_URL"], backend=os.environ["BROKER_URL"])
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    affinity_priority_order="lower-first",
-    broker_connection_retry_on_startup=True,
-)
+from . import new_app
+
+app = new_app("moved", affinity_priority_order="lower-first")
 
 
 def _retried(task):

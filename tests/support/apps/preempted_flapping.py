@@ -7,21 +7,17 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from celery import Celery
-
 from celery_affinity import Affinity, Merge, Preempted, preempted
 
-url = os.environ["BROKER_URL"]
-app = Celery("flapping", broker=url, backend=url)
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_connection_retry_on_startup=True,
+from . import new_app
+
+app = new_app(
+    "flapping",
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     affinity_heartbeat_interval=0.5,
     affinity_worker_timeout=3,
 )
-app.conf.update(json.loads(os.environ.get("CONF", "{}")))
 
 STEP_S = 0.02
 OF_BATCH = Affinity(tenant="batch", preemptible=True)

@@ -4,15 +4,14 @@ import os
 import time
 
 import redis
-from celery import Celery
 
 from celery_affinity import Affinity, Merge, Preempted, preempted
 
+from . import new_app
+
 url = os.environ["BROKER_URL"]
-app = Celery("preemption", broker=url, backend=url)
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_connection_retry_on_startup=True,
+app = new_app(
+    "preemption",
     task_acks_late=True,
     worker_soft_shutdown_timeout=float(os.environ.get("SOFT_S", "0")),
     affinity_heartbeat_interval=0.5,

@@ -1,24 +1,14 @@
 """An app whose calls have keys of each kind, for recordings. A list has its runs: fencing number and task."""
 
-import json
-import os
 import time
 
-from celery import Celery
 from celery.exceptions import Reject
 
 from celery_affinity import Affinity, Merge, Rate
 
-url = os.environ["BROKER_URL"]
-app = Celery("recorded", broker=url, backend=url)
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_connection_retry_on_startup=True,
-    affinity_heartbeat_interval=0.5,
-    affinity_worker_timeout=4,
-    task_acks_late=True,
-)
-app.conf.update(json.loads(os.environ.get("CONF", "{}")))
+from . import new_app
+
+app = new_app("recorded", affinity_heartbeat_interval=0.5, affinity_worker_timeout=4, task_acks_late=True)
 
 #: List of ``fence task``, in the order in which runs began.
 RUNS = "runs"

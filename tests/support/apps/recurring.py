@@ -4,20 +4,13 @@ import json
 import os
 import time
 
-from celery import Celery
 from celery.exceptions import Ignore
 
 from celery_affinity import Affinity, Merge
 
-url = os.environ["BROKER_URL"]
-app = Celery("recurring", broker=url, backend=url)
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    affinity_worker_timeout=5.0,
-    affinity_heartbeat_interval=1.0,
-    broker_connection_retry_on_startup=True,
-    **json.loads(os.environ.get("CONF", "{}")),
-)
+from . import new_app
+
+app = new_app("recurring", affinity_worker_timeout=5.0, affinity_heartbeat_interval=1.0)
 
 
 @app.task(name="reroute", affinity=Affinity("route", merge=Merge("{city}", keep="last")))

@@ -1,16 +1,13 @@
 """An app with a rule of each kind, whose tasks take as long as they are told: for records that are replayed."""
 
-import os
 import time
-
-from celery import Celery
 
 from celery_affinity import Affinity, Merge, Rate, Tenant
 
-app = Celery("ruled", broker=os.environ["BROKER_URL"])
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_connection_retry_on_startup=True,
+from . import new_app
+
+app = new_app(
+    "ruled",
     task_ignore_result=True,
     affinity_heartbeat_interval=0.5,
     affinity_reserve={"video": {"queued": 1}},

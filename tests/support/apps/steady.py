@@ -5,12 +5,11 @@ import select
 import sys
 import time
 
-from celery import Celery
+from . import new_app
 
 TYPES = ("pdf", "excel", "index")
 
-app = Celery("steady", broker=os.environ["BROKER_URL"])
-app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True, task_acks_late=True)
+app = new_app("steady", task_ignore_result=True, task_acks_late=True)
 
 
 @app.task(name="work")  # the publisher runs this module as __main__

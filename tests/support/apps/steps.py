@@ -1,13 +1,11 @@
 """An app whose worker writes down the mode in the message of each task that begins."""
 
-import os
-
-from celery import Celery, signature
+from celery import signature
 from celery.signals import task_prerun
 
-url = os.environ["BROKER_URL"]
-app = Celery("steps", broker=url, backend=url)
-app.conf.update(broker_transport="celery_affinity:Transport", task_default_queue="steps")
+from . import new_app
+
+app = new_app("steps", task_default_queue="steps")
 
 #: List of ``name mode``, in the order in which tasks began.
 BEGAN = "began"

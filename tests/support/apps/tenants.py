@@ -1,20 +1,12 @@
 """Tasks of customers: some say theirs, the others have that of whoever publishes them."""
 
-import os
 import time
-
-from celery import Celery
 
 from celery_affinity import Affinity, Tenant
 
-url = os.environ["BROKER_URL"]
-app = Celery("tenants", broker=url, backend=url)
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_connection_retry_on_startup=True,
-    affinity_tenants={"acme": Tenant(max=2)},
-    affinity_queues=["celery"],
-)
+from . import new_app
+
+app = new_app("tenants", affinity_tenants={"acme": Tenant(max=2)}, affinity_queues=["celery"])
 
 
 @app.task(name="tenants.render", bind=True, shared=False, affinity=Affinity(tenant="{customer}"))

@@ -1,10 +1,8 @@
 """An app whose workers write the spans that they make to a file, outside of Redis, as whole lines of JSON."""
 
-import json
 import os
 import time
 
-from celery import Celery
 from celery.exceptions import Reject
 from celery.signals import worker_init, worker_process_init
 from opentelemetry import trace
@@ -14,16 +12,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 
 from celery_affinity import Affinity, Merge, NotMerged
 
-url = os.environ["BROKER_URL"]
-app = Celery("traced", broker=url, backend=url)
-app.conf.update(
-    broker_transport="celery_affinity:Transport",
-    broker_connection_retry_on_startup=True,
-    affinity_traces=True,
-    affinity_worker_timeout=5.0,
-    affinity_heartbeat_interval=1.0,
-)
-app.conf.update(json.loads(os.environ.get("CONF", "{}")))
+from . import new_app
+
+app = new_app("traced", affinity_traces=True, affinity_worker_timeout=5.0, affinity_heartbeat_interval=1.0)
 
 FAULT = os.environ.get("FAULT", "")
 

@@ -1,14 +1,13 @@
 """An app whose tasks need different workers. Every start and end is written to a ledger outside of Redis."""
 
 import ctypes
-import json
 import os
 import sys
 import time
 from pathlib import Path
 
 from billiard.util import set_pdeathsig
-from celery import Celery, current_task
+from celery import current_task
 from celery.exceptions import Ignore, Reject
 from celery.signals import worker_process_init
 from celery.worker.control import control_command
@@ -16,15 +15,14 @@ from celery.worker.control import control_command
 from celery_affinity import Affinity, Preempted
 from celery_affinity.server.connections.kept import taken_from
 
+from . import new_app
 from .wrong_clock import set_off_by
 
 if "CLOCK_OFFSET_S" in os.environ:
     set_off_by(float(os.environ["CLOCK_OFFSET_S"]))
 
-url = os.environ["BROKER_URL"]
-app = Celery("typed", broker=url, backend=os.environ.get("RESULT_URL", url.partition(";")[0]))
-app.conf.update(
-    broker_transport=os.environ.get("TRANSPORT", "celery_affinity:Transport"),
+app = new_app(
+    "typed",
     affinity_worker_timeout=float(os.environ.get("WORKER_TIMEOUT", "30")),
     affinity_heartbeat_interval=float(os.environ.get("HEARTBEAT_INTERVAL", "5")),
     affinity_max_deliveries=int(os.environ.get("MAX_DELIVERIES", "20")),
@@ -33,11 +31,9 @@ app.conf.update(
     worker_send_task_events=os.environ.get("EVENTS") == "1",
     broker_transport_options={"master_name": os.environ.get("MASTER_NAME", "")},
     worker_pool_restarts=os.environ.get("POOL_RESTARTS") == "1",
-    broker_connection_retry_on_startup=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_hijack_root_logger=True,
 )
-app.conf.update(json.loads(os.environ.get("CONF", "{}")))
 
 
 #: ARGV: seconds. The server's clock stands still in a script.
