@@ -29,7 +29,7 @@ from .support.cluster import Cluster
 from .support.fleet import Fleet
 from .support.in_flight import in_flight  # noqa: F401  # a fixture
 from .support.order import dealt
-from .support.processes import MARK, running_processes, wait_until
+from .support.processes import MARK, of_no_test, running_processes, wait_until
 from .support.refusing_proxy import proxy  # noqa: F401  # a fixture
 from .support.results_away import forget_results
 from .support.template import TEMPLATE
@@ -89,7 +89,8 @@ def _servers():
     def get(name):
         if name not in started:
             started[name] = EmbeddedServer(executable=servers.EXECUTABLES[name])
-            started[name].start()
+            with of_no_test():
+                started[name].start()
         return started[name]
 
     yield get

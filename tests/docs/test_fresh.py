@@ -8,7 +8,7 @@ from celery_affinity.observe.recurring import recurring_rows
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.command import affinity
+from ..support.command import affinity_process
 from ..support.pages import blocks
 from ..support.processes import start_worker, wait_until
 
@@ -35,7 +35,7 @@ def test_the_plan_is_made_again_and_again(shop, valkey, redis_client, tmp_path):
     wait_until(lambda: fired() > 1, 20, "it fires, and fires again")
     (row,) = recurring_rows(reader)
     assert (row.name, row.task, row.merge_key, row.stale_after_s) == ("plan-hamburg", "shop.plan", "Hamburg", 2.0)
-    shown = affinity(valkey.url, "recurring", "--json", app="shop", PYTHONPATH=str(tmp_path))
+    shown = affinity_process(valkey.url, "recurring", "--json", app="shop", PYTHONPATH=str(tmp_path))
     assert json.loads(shown.stdout)[0]["name"] == "plan-hamburg"
 
 

@@ -1,8 +1,7 @@
 """A cluster on this machine, and what operators and accidents do to it."""
 
-import os
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import redis
 from redis.crc import key_slot
@@ -11,26 +10,15 @@ from celery_affinity.embedded.cluster import EmbeddedCluster, EmbeddedNode
 from celery_affinity.embedded.ports import HOST
 from celery_affinity.rules.redis_keys import Keys
 
-from .processes import MARK, wait_until
+from .processes import of_no_test, wait_until
 
 #: The beginning of the fleet's keys.
 BASE = Keys().base
 
 
-@contextmanager
-def _of_no_test():
-    """Leave out the mark by which a process counts as one of a test: a test may bring back a node that outlives it."""
-    mark = os.environ.pop(MARK, None)
-    try:
-        yield
-    finally:
-        if mark is not None:
-            os.environ[MARK] = mark
-
-
 class Node(EmbeddedNode):
     def start(self):
-        with _of_no_test():
+        with of_no_test():
             super().start()
 
 

@@ -25,7 +25,8 @@ def affinity(url, *words, app=APP, **env):
         patch.setattr(_state, "_on_app_finalizers", built_in)  # the shared tasks of other tests are not this app's
         patch.setenv("CELERY_BROKER_URL", url)  # Celery sets it, to the value of BROKER_URL, for the whole process
         package, _, module = app.rpartition(".")
-        for owner, name in ((sys.modules, app), (vars(importlib.import_module(package)), module)):
+        of_package = vars(importlib.import_module(package)) if package else {}
+        for owner, name in ((sys.modules, app), (of_package, module)):
             patch.setitem(owner, name, None)  # so that it is as before afterwards, whether it was there or not
             del owner[name]
         with _connections_of_its_own(importlib.import_module(app).app):

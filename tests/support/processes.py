@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
@@ -80,6 +80,17 @@ def start(
     return subprocess.Popen(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True
     )
+
+
+@contextmanager
+def of_no_test() -> Iterator[None]:
+    """Leave out the mark by which a process counts as one of a test: a server may outlive the test that started it."""
+    mark = os.environ.pop(MARK, None)
+    try:
+        yield
+    finally:
+        if mark is not None:
+            os.environ[MARK] = mark
 
 
 def run_celery(
