@@ -46,9 +46,10 @@ def test_a_command_of_celerys_own_loads_none_of_our_commands():
     assert not rooms(names) & {"observe", "operate", "guard", "membership", "dispatcher", "web"}
 
 
-@pytest.mark.parametrize("name", celery_affinity.__all__)
-def test_every_public_name_is_there(name):
-    assert loaded(f"from celery_affinity import {name} as found; assert found is not None")
+def test_every_public_name_is_there(subtests):
+    for name in celery_affinity.__all__:
+        with subtests.test(str(name)):
+            assert loaded(f"from celery_affinity import {name} as found; assert found is not None")
 
 
 def test_a_name_that_is_not_there_is_an_error_as_of_any_module():

@@ -5,8 +5,6 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-import pytest
-
 from celery_affinity import lua
 from celery_affinity.lua.library import ARROWS
 from tests.conformance.reference.reference import Reference
@@ -68,12 +66,13 @@ def room_of(path):
     return room
 
 
-@pytest.mark.parametrize("path", TWINS, ids=lambda path: path.stem)
-def test_the_functions_of_a_file_of_the_reference_are_in_its_room_of_lua(path):
-    source = "\n".join(each.read_text(encoding="utf-8") for each in (LUA / room_of(path)).glob("*.lua"))
-    found = re.findall(r"\bfunction (?:\w+\.)?(\w+)\(|\b(\w+) = function\(", source)
-    functions = {name for each in found for name in each}
-    assert public_functions(path) <= functions | ONLY_IN_PYTHON | HOOKS
+def test_the_functions_of_a_file_of_the_reference_are_in_its_room_of_lua(subtests):
+    for path in TWINS:
+        with subtests.test(str(path)):
+            source = "\n".join(each.read_text(encoding="utf-8") for each in (LUA / room_of(path)).glob("*.lua"))
+            found = re.findall(r"\bfunction (?:\w+\.)?(\w+)\(|\b(\w+) = function\(", source)
+            functions = {name for each in found for name in each}
+            assert public_functions(path) <= functions | ONLY_IN_PYTHON | HOOKS
 
 
 def test_the_arrows_are_in_files_by_subject_and_nothing_else_is_there():
@@ -81,9 +80,10 @@ def test_the_arrows_are_in_files_by_subject_and_nothing_else_is_there():
     assert sorted(found) == sorted({*ARROWS} - WITHOUT_REFERENCE)
 
 
-@pytest.mark.parametrize("arrow", sorted({*ARROWS} - WITHOUT_REFERENCE))
-def test_an_arrow_is_in_the_table_of_contents(arrow):
-    assert hasattr(Reference, arrow)
+def test_an_arrow_is_in_the_table_of_contents(subtests):
+    for arrow in sorted({*ARROWS} - WITHOUT_REFERENCE):
+        with subtests.test(str(arrow)):
+            assert hasattr(Reference, arrow)
 
 
 def test_the_place_at_which_a_repair_goes_on_is_an_exact_number():

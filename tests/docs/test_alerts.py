@@ -20,11 +20,12 @@ def rules():
     return group["rules"]
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_an_alert_names_metrics_and_labels_that_there_are(rule):
-    labels = labels_in(rule["expr"])
-    assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= labels
-    assert rule["labels"]["severity"] in ("page", "ticket")
+def test_an_alert_names_metrics_and_labels_that_there_are(subtests):
+    for rule in rules():
+        with subtests.test(str(rule)):
+            labels = labels_in(rule["expr"])
+            assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= labels
+            assert rule["labels"]["severity"] in ("page", "ticket")
 
 
 def test_each_alert_is_on_the_page_and_has_synthetic_series():

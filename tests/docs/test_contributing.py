@@ -1,9 +1,6 @@
 """CONTRIBUTING leads to files that exist: every room is on its map, and every file that a page names is there."""
 
 import re
-from pathlib import Path
-
-import pytest
 
 from ..support.processes import ROOT
 
@@ -60,15 +57,16 @@ def test_each_name_stands_in_the_file_that_it_is_looked_for_in():
     assert [(name, path) for name, path in named if name.split(".")[-1] not in (ROOT / path).read_text()] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(Path(page).relative_to(ROOT)))
-def test_every_file_that_a_page_names_exists(page):
-    known = _known()
-    text = page.read_text()
-    shown = set(re.findall(r"^```\w+ (\S+\.py)$", text, re.MULTILINE))  # files that the reader writes
-    named = set(re.findall(r"`([\w/]+\.(?:py|lua))`", text)) - shown - USERS_OWN
-    assert {each for each in named if not any(path.endswith(f"/{each}") for path in known)} == set()
-    folders = set(re.findall(r"`((?:celery_affinity|tests|docs|examples|benchmarks)/[\w/]*)`", text))
-    assert {each for each in folders if not (ROOT / each).exists()} == set()
+def test_every_file_that_a_page_names_exists(subtests):
+    for page in PAGES:
+        with subtests.test(str(page)):
+            known = _known()
+            text = page.read_text()
+            shown = set(re.findall(r"^```\w+ (\S+\.py)$", text, re.MULTILINE))  # files that the reader writes
+            named = set(re.findall(r"`([\w/]+\.(?:py|lua))`", text)) - shown - USERS_OWN
+            assert {each for each in named if not any(path.endswith(f"/{each}") for path in known)} == set()
+            folders = set(re.findall(r"`((?:celery_affinity|tests|docs|examples|benchmarks)/[\w/]*)`", text))
+            assert {each for each in folders if not (ROOT / each).exists()} == set()
 
 
 def test_the_page_of_the_arrows_names_every_arrow():

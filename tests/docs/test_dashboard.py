@@ -47,20 +47,25 @@ def test_it_has_what_grafana_asks_of_a_dashboard():
     assert len({panel["title"] for panel in PANELS}) == len(PANELS) >= 10
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_a_panel_has_what_grafana_asks_of_one(panel):
-    assert panel["type"] in ("stat", "timeseries")
-    assert panel["targets"], "it shows something"
-    names = [target["refId"] for target in panel["targets"]]
-    assert len(set(names)) == len(names)
-    assert all(re.fullmatch("[A-Z]", name) for name in names)
-    assert [panel["datasource"], *(target["datasource"] for target in panel["targets"])] == [SOURCE] * (len(names) + 1)
-    shown = panel["fieldConfig"]["defaults"]
-    assert shown["unit"] in ("short", "s", "ops")
-    assert panel["fieldConfig"]["overrides"] == []
-    if steps := shown.get("thresholds", {}).get("steps"):
-        assert [steps[0]["value"], *sorted(step["value"] for step in steps[1:])] == [step["value"] for step in steps]
-        assert steps[0]["value"] is None, "a first step is for all below the second"
+def test_a_panel_has_what_grafana_asks_of_one(subtests):
+    for panel in PANELS:
+        with subtests.test(str(panel)):
+            assert panel["type"] in ("stat", "timeseries")
+            assert panel["targets"], "it shows something"
+            names = [target["refId"] for target in panel["targets"]]
+            assert len(set(names)) == len(names)
+            assert all(re.fullmatch("[A-Z]", name) for name in names)
+            assert [panel["datasource"], *(target["datasource"] for target in panel["targets"])] == [SOURCE] * (
+                len(names) + 1
+            )
+            shown = panel["fieldConfig"]["defaults"]
+            assert shown["unit"] in ("short", "s", "ops")
+            assert panel["fieldConfig"]["overrides"] == []
+            if steps := shown.get("thresholds", {}).get("steps"):
+                assert [steps[0]["value"], *sorted(step["value"] for step in steps[1:])] == [
+                    step["value"] for step in steps
+                ]
+                assert steps[0]["value"] is None, "a first step is for all below the second"
 
 
 def test_panels_lie_on_the_grid_and_beside_each_other():
@@ -91,12 +96,13 @@ def test_its_variables_are_a_prometheus_and_types():
     assert used == {"datasource", "type"}
 
 
-@pytest.mark.parametrize(("panel", "target"), TARGETS, ids=lambda each: each.get("title") or each["refId"])
-def test_an_expression_names_metrics_and_labels_that_there_are(panel, target):
-    labels = labels_in(target["expr"])
-    assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels
-    assert set(re.findall(r"\$(\w+)", target["expr"])) <= {"type"}
-    assert target["expr"].count('=~"$type"') == target["expr"].count("$type"), "several can be chosen"
+def test_an_expression_names_metrics_and_labels_that_there_are(subtests):
+    for panel, target in TARGETS:
+        with subtests.test(str((panel, target))):
+            labels = labels_in(target["expr"])
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= labels
+            assert set(re.findall(r"\$(\w+)", target["expr"])) <= {"type"}
+            assert target["expr"].count('=~"$type"') == target["expr"].count("$type"), "several can be chosen"
 
 
 def as_prometheus_gets_it(target):

@@ -64,15 +64,16 @@ def test_each_check_says_how_and_when_it_is_fine():
         assert all((check, how, fine)), row
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_exists_with_its_options(command):
-    words = shlex.split(command)[3:]
-    context = click.Context(root, obj=SimpleNamespace(app=Celery(set_as_current=False)))
-    found = root
-    while isinstance(found, click.Group) and words and found.get_command(context, words[0]):
-        found = found.get_command(context, words.pop(0))
-    assert found is not root
-    found.parse_args(click.Context(found, parent=context), words)
+def test_each_command_exists_with_its_options(subtests):
+    for command in COMMANDS:
+        with subtests.test(str(command)):
+            words = shlex.split(command)[3:]
+            context = click.Context(root, obj=SimpleNamespace(app=Celery(set_as_current=False)))
+            found = root
+            while isinstance(found, click.Group) and words and found.get_command(context, words[0]):
+                found = found.get_command(context, words.pop(0))
+            assert found is not root
+            found.parse_args(click.Context(found, parent=context), words)
 
 
 @pytest.mark.slow  # other tests have each command; this one has the page as a whole

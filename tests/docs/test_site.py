@@ -30,10 +30,11 @@ def code(page, language):
             yield re.sub(f"^{indent}", "", text, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("path", [*all_of_them.PAGES, *all_of_them.PICTURES], ids=name)
-def test_what_is_made_from_the_code_is_up_to_date(path):
-    make = (all_of_them.PAGES | all_of_them.PICTURES)[path]
-    assert path.read_text() == make(), "run make docs"
+def test_what_is_made_from_the_code_is_up_to_date(subtests):
+    for path in [*all_of_them.PAGES, *all_of_them.PICTURES]:
+        with subtests.test(str(path)):
+            make = (all_of_them.PAGES | all_of_them.PICTURES)[path]
+            assert path.read_text() == make(), "run make docs"
 
 
 def test_the_site_is_made_without_a_warning_and_has_every_page(site):
@@ -55,23 +56,28 @@ def test_the_site_loads_nothing_from_another_host(site):
         assert not re.search(r"(url\(|@import )[\"']?(https?:)?//", path.read_text()), path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_python_on_a_page_is_python(page):
-    for text in code(page, "python"):
-        ast.parse(text)
+def test_python_on_a_page_is_python(subtests):
+    for page in PAGES:
+        with subtests.test(str(page)):
+            for text in code(page, "python"):
+                ast.parse(text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_commands_on_a_page_exist_with_their_options(page):
-    for text in code(page, "console"):
-        for line in _COMMAND.findall(text):
-            words = list(takewhile(lambda word: word != "|", shlex.split(line, comments=True)))
-            command, context = affinity, click.Context(affinity, obj=SimpleNamespace(app=Celery(set_as_current=False)))
-            while isinstance(command, click.Group) and words and command.get_command(context, words[0]):
-                command = command.get_command(context, words.pop(0))
-            try:
-                command.parse_args(click.Context(command, parent=context), words)
-            except click.exceptions.Exit:
-                pass  # --help
-            except click.UsageError as exc:
-                pytest.fail(f"{line}: {exc.format_message()}")
+def test_commands_on_a_page_exist_with_their_options(subtests):
+    for page in PAGES:
+        with subtests.test(str(page)):
+            for text in code(page, "console"):
+                for line in _COMMAND.findall(text):
+                    words = list(takewhile(lambda word: word != "|", shlex.split(line, comments=True)))
+                    command, context = (
+                        affinity,
+                        click.Context(affinity, obj=SimpleNamespace(app=Celery(set_as_current=False))),
+                    )
+                    while isinstance(command, click.Group) and words and command.get_command(context, words[0]):
+                        command = command.get_command(context, words.pop(0))
+                    try:
+                        command.parse_args(click.Context(command, parent=context), words)
+                    except click.exceptions.Exit:
+                        pass  # --help
+                    except click.UsageError as exc:
+                        pytest.fail(f"{line}: {exc.format_message()}")

@@ -40,9 +40,8 @@ def test_workers_rates_and_priorities():
     assert (found.remove, found.rates, found.priorities, found.seed) == (["w1@h"], {"pdf": 1.5}, {"xls": 8}, 7)
 
 
-@pytest.mark.parametrize(
-    ("option", "word", "complaint"),
-    [
+def test_a_word_that_cannot_be_read_is_named(subtests):
+    for option, word, complaint in [
         ("settings", "age", "--set must be NAME=VALUE, such as age_weight=32 or limits.type:pdf=5, got: 'age'"),
         (
             "settings",
@@ -79,9 +78,8 @@ def test_workers_rates_and_priorities():
         ("rates", "ocr=2", "--rate must be a type with jobs in the trace, got: 'ocr'; there are: pdf, xls"),
         ("priorities", "pdf=11", "--priority must be TYPE=NUMBER with a whole number from 0 to 10, got: 'pdf=11'"),
         ("priorities", "8", "--priority must be TYPE=NUMBER with a whole number from 0 to 10, got: '8'"),
-    ],
-)
-def test_a_word_that_cannot_be_read_is_named(option, word, complaint):
-    with pytest.raises(OptionError) as caught:
-        read(SCENARIO, **{option: [word]})
-    assert str(caught.value).startswith(complaint)
+    ]:
+        with subtests.test(str((option, word, complaint))):
+            with pytest.raises(OptionError) as caught:
+                read(SCENARIO, **{option: [word]})
+            assert str(caught.value).startswith(complaint)

@@ -24,12 +24,13 @@ UNSERVABLE = (
 )
 
 
-@pytest.mark.parametrize("name", UNSERVABLE)
-def test_a_type_that_no_worker_can_name_is_refused_where_it_is_written(name):
-    with pytest.raises(OptionError, match="affinity must be the name of a queue that -Q can give"):
-        Affinity(name)
-    with pytest.raises(SettingError, match="affinity_task_types must be a mapping"):
-        Settings(task_types={"proj.*": name})
+def test_a_type_that_no_worker_can_name_is_refused_where_it_is_written(subtests):
+    for name in UNSERVABLE:
+        with subtests.test(str(name)):
+            with pytest.raises(OptionError, match="affinity must be the name of a queue that -Q can give"):
+                Affinity(name)
+            with pytest.raises(SettingError, match="affinity_task_types must be a mapping"):
+                Settings(task_types={"proj.*": name})
 
 
 @given(st.text(min_size=1, max_size=MAX_LENGTH))

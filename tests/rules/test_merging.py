@@ -71,9 +71,8 @@ def test_a_rule_is_a_value():
         assert pickle.loads(pickle.dumps(rule)) == copy.copy(rule) == rule
 
 
-@pytest.mark.parametrize(
-    ("given_", "words"),
-    [
+def test_what_is_no_way_to_merge_is_refused(subtests):
+    for given_, words in [
         ({}, 'Merge takes one of keep="first", "last", "all", or fold=, got: neither'),
         ({"keep": "newest"}, 'Merge takes one of keep="first", "last", "all", or fold=, got: keep=\'newest\''),
         (
@@ -114,11 +113,9 @@ def test_a_rule_is_a_value():
             {"keeps": "all"},
             "Merge takes key, keep, fold, most, most_bytes, wait, at_most, split, got: 'keeps'; did you mean 'keep'?",
         ),
-    ],
-)
-def test_what_is_no_way_to_merge_is_refused(given_, words):
-    with refused(words):
-        Merge("{city}", **given_)
+    ]:
+        with subtests.test(str((given_, words))), refused(words):
+            Merge("{city}", **given_)
 
 
 @pytest.mark.parametrize("key", ["", None, 5, "{city!r}", "{city"])

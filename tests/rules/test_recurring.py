@@ -19,9 +19,8 @@ def test_a_setting_says_calls_by_their_names():
     assert found["hh"].since == "enqueue"
 
 
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
+def test_a_call_that_cannot_recur_is_refused_with_what_is_accepted(subtests):
+    for said, words in [
         (
             {**HH, "stale_after": 0.99},
             "stale_after must be a number of seconds, 1 or more, up to 315,360,000",
@@ -41,13 +40,12 @@ def test_a_setting_says_calls_by_their_names():
         ({"stale_after": 3}, "a recurring call must have a task: a mapping such as"),
         (300, "a recurring call must be a mapping such as"),
         ({1: 2}, "a recurring call must be a mapping such as"),
-    ],
-)
-def test_a_call_that_cannot_recur_is_refused_with_what_is_accepted(said, words):
-    with pytest.raises(OptionError, match=re.escape(words)):
-        as_recurring(said)
-    with pytest.raises(SettingError, match=re.escape(f"affinity_recurring['hh']: {words}")):
-        Settings(recurring={"hh": said})
+    ]:
+        with subtests.test(str((said, words))):
+            with pytest.raises(OptionError, match=re.escape(words)):
+                as_recurring(said)
+            with pytest.raises(SettingError, match=re.escape(f"affinity_recurring['hh']: {words}")):
+                Settings(recurring={"hh": said})
 
 
 @pytest.mark.parametrize("value", [[HH], {"": HH}, {1: HH}, None])

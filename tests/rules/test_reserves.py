@@ -96,21 +96,19 @@ def test_what_is_no_reserve_at_all_is_refused(given_as):
         Settings(reserve=given_as)
 
 
-@pytest.mark.parametrize(
-    ("class_", "amount", "wrong"),
-    [
+def test_the_class_or_amount_that_is_none_is_named(subtests):
+    for class_, amount, wrong in [
         *((name, 1, f"{name!r} is no class") for name in ("0-11", "5-2", "11", "idle", "", "-1", "0-", "1-2-3", 0)),
         *(("0", each, f"{each!r} is no reserve") for each in ("120%", "0%", 0, -1, True, 1.5, "a", None, 10**18, "")),
-    ],
-)
-def test_the_class_or_amount_that_is_none_is_named(class_, amount, wrong):
-    with pytest.raises(SettingError) as refused:
-        Settings(reserve={"pdf": {class_: amount}})
-    assert "a class is 'queued', 'on_demand', a priority of 0 to 10 or a range of them" in str(refused.value)
-    assert f"; {wrong}, got: " in str(refused.value)
-    if isinstance(amount, int | str) and not isinstance(amount, bool) and class_ and amount not in ("", 10**18):
-        with pytest.raises(SettingError, match="affinity_reserve must be reserves by type and class such as "):
-            parse_change("reserve", f"pdf:{class_}={amount}" if class_ != 0 else "pdf:99=1")
+    ]:
+        with subtests.test(str((class_, amount, wrong))):
+            with pytest.raises(SettingError) as refused:
+                Settings(reserve={"pdf": {class_: amount}})
+            assert "a class is 'queued', 'on_demand', a priority of 0 to 10 or a range of them" in str(refused.value)
+            assert f"; {wrong}, got: " in str(refused.value)
+            if isinstance(amount, int | str) and not isinstance(amount, bool) and class_ and amount not in ("", 10**18):
+                with pytest.raises(SettingError, match="affinity_reserve must be reserves by type and class such as "):
+                    parse_change("reserve", f"pdf:{class_}={amount}" if class_ != 0 else "pdf:99=1")
 
 
 @pytest.mark.parametrize(("name", "default"), [("reserve_patience", "0"), ("key_patience", "30000000")])

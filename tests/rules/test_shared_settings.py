@@ -1,17 +1,16 @@
 """Settings in Redis: values that are written there come back."""
 
-import pytest
-
 from celery_affinity.rules.settings import Settings
 from celery_affinity.rules.settings_by_name import CHANGEABLE
 from celery_affinity.rules.shared_settings import NAME_IN_REDIS, from_redis, to_redis
 
 
-@pytest.mark.parametrize("name", CHANGEABLE)
-def test_a_value_comes_back_from_redis_as_it_went(name):
-    value = getattr(Settings(), name)
-    is_none = name in ("limits", "reserve", "reserve_patience", "tenants")
-    assert from_redis(name, to_redis(name, value)) == ("none" if is_none else value)
+def test_a_value_comes_back_from_redis_as_it_went(subtests):
+    for name in CHANGEABLE:
+        with subtests.test(str(name)):
+            value = getattr(Settings(), name)
+            is_none = name in ("limits", "reserve", "reserve_patience", "tenants")
+            assert from_redis(name, to_redis(name, value)) == ("none" if is_none else value)
 
 
 def test_values_with_decimals_come_back_too():
