@@ -48,6 +48,7 @@ def test_a_late_acked_job_runs_again_after_a_cold_shutdown(fleet, pool, soft_s):
     assert explain(fleet.app, late.id).state == "done"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("pool", "soft_s"), CUT_SHORT)
 def test_an_early_acked_job_is_lost_in_a_cold_shutdown_and_its_caller_is_told(fleet, pool, soft_s):
     (early,) = shut_down(fleet, pool, soft_s, "early", seconds=LONG_S)
@@ -57,6 +58,7 @@ def test_an_early_acked_job_is_lost_in_a_cold_shutdown_and_its_caller_is_told(fl
     assert fleet.ledger.starts()["early"] == 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("pool", "soft_s"), FINISH)
 def test_a_worker_that_cannot_end_its_tasks_waits_for_them(fleet, pool, soft_s):
     results = shut_down(fleet, pool, soft_s, "late", "early", seconds=SHORT_S)
@@ -73,6 +75,7 @@ def test_all_jobs_of_a_worker_are_ended_by_a_cold_shutdown(fleet, pool):
         early.get(timeout=20)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["late", "early"])
 def test_a_task_that_begins_in_the_middle_of_a_cold_shutdown_is_ended_as_well(fleet, name):
     worker = fleet.start("leaving", "pdf")

@@ -139,6 +139,7 @@ def test_a_failure_is_that_of_each_caller(merging, name):
     assert len(merging.runs(name)) == (name == "fails")
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "pool", "error"), [("fails", "threads", "ValueError"), ("too_long", "prefork", "TimeLimitExceeded")]
 )
@@ -155,6 +156,7 @@ def test_each_caller_of_a_run_that_failed_is_found_as_failed_with_the_reason(mer
     assert dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter()) == []
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "pool", "reason"),
     [("mended", "threads", "failed"), ("mended", "prefork", "failed"), ("mended_late", "threads", "rejected")],
@@ -257,6 +259,7 @@ def test_a_run_that_is_terminated_for_one_caller_begins_again_for_the_others(mer
         others[1].get(timeout=SOON_S)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("pool", ["prefork", "gevent"])
 @pytest.mark.parametrize("acks", ["early", "late"])
 @pytest.mark.parametrize("ended", [[0], [1], [1, 2], [0, 2]])
@@ -277,6 +280,7 @@ def test_whichever_caller_a_run_is_terminated_for_it_begins_again_for_the_others
     assert {results[n].state for n in ended} == {"REVOKED"}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ended", [[0], [0, 2], [1]])
 def test_a_run_that_is_terminated_by_a_stamp_ends_if_its_first_call_has_the_stamp(merging, ended):
     results = []
