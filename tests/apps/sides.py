@@ -100,10 +100,8 @@ def side(name, environment, tmp_path, **env):
     folder.mkdir()
     with EmbeddedServer() as server:
         found = Side(name, server, environment, folder, **env)
-        try:
-            yield found
-        finally:
-            found.end()
+        yield found
+        found.end()  # if a test fails, its processes end later: their logs are shown first
 
 
 def on_both(scenario, environment, tmp_path, **env):
