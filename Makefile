@@ -51,9 +51,10 @@ test-docs: $(VENV)/.test
 test-whole: $(VENV)/.test
 	$(BIN)/python -m pytest --tier=whole $(AT_ONCE) $(ARGS)
 
-# Real programs and plugins on stock Celery's transport and on ours, compared. They are installed under build/apps, once;
-# Debian: postgresql. ARGS="-k airflow" runs a part.
+# Airflow, Superset and plugins on stock Celery's transport and on ours, compared. They are installed under build/apps, once.
+# Some 15 minutes; ARGS="-k airflow" runs a part.
 test-apps: $(VENV)/.apps
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { echo "PostgreSQL is missing: on Debian, apt-get install postgresql"; exit 1; }
 	$(BIN)/python -m pytest --tier=apps $(ARGS)
 
 # Further pools, and further moments of a death. Some ten minutes.
