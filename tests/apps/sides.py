@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 
 from celery_affinity.embedded import EmbeddedServer
 
+from ..support.ledger import whole_lines
 from ..support.processes import ROOT, Process, wait_until
 from .environments import python_of
 
@@ -85,8 +86,7 @@ class Side:
 
     def events(self):
         """Return the events that the processes of this side wrote into ``$FOLDER/events``."""
-        path = self.folder / "events"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [json.loads(line) for line in whole_lines(self.folder / "events")]
 
     def wait_for_events(self, is_enough, message):
         wait_until(lambda: is_enough(self.events()), 60, f"{message}: {self.events()}")

@@ -1,8 +1,6 @@
 """Airflow's CeleryExecutor runs the tasks of a DAG on the workers of their queues, as on stock Celery's transport."""
 
 import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,19 +8,21 @@ import pytest
 from celery_affinity.embedded.ports import free_port
 
 from ..support.processes import wait_until
+from .http_client import HttpClient
 from .sides import on_both
 
 pytestmark = pytest.mark.timeout(1800)
 
-DAG = "four_queues"
 QUEUES = ("default", "pdf", "excel", "index")
+RUNS = "/api/v2/dags/four_queues/dagRuns"
 
 
-class Airflow:
-    """An Airflow of one side: a worker for each queue, and whatever else it takes."""
+class Airflow(HttpClient):
+    """An Airflow on one transport, with a worker for each queue."""
 
     def __init__(self, side, database):
-        self.url = f"http://127.0.0.1:{(port := free_port())}"
+        port = free_port()
+        super().__init__(f"http://127.0.0.1:{port}")
         side.env.update(_settings(side, database, port, self.url))
         side.run("airflow", "db", "migrate")
         for name in ("api-server", "scheduler", "dag-processor"):
@@ -30,50 +30,33 @@ class Airflow:
         for queue in QUEUES:
             options = ["--queues", queue, "--concurrency", "2", "--celery-hostname", f"{queue}@%h", "--skip-serve-logs"]
             side.start(queue, "airflow", "celery", "worker", *options, WORKER_OF=queue)
-        self._headers = {"Content-Type": "application/json"}
-        token = wait_until(lambda: self._ask_if_there("/auth/token"), 120, "the API is there")["access_token"]
-        self._headers["Authorization"] = f"Bearer {token}"
-
-    def ask(self, path, body=None, method=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data=data, headers=self._headers, method=method)
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            return json.loads(reply.read())
-
-    def _ask_if_there(self, path):
-        try:
-            return self.ask(path)
-        except (urllib.error.URLError, ConnectionError):
-            return None
+        self.headers["Authorization"] = f"Bearer {self.ask_until_there('/auth/token')['access_token']}"
+        self.ask_until_there("/api/v2/dags/four_queues")
 
     def run(self, run_id):
-        """Run the DAG; return the state of the run, and of each of its tasks."""
-        wait_until(lambda: self._ask_if_there(f"/api/v2/dags/{DAG}"), 180, "the DAG is read")
-        self.ask(f"/api/v2/dags/{DAG}/dagRuns", {"dag_run_id": run_id, "logical_date": None})
+        """Run the DAG; return the state of the run and of each of its tasks."""
+        self.ask(RUNS, {"dag_run_id": run_id, "logical_date": None})
         return self.end_of(run_id)
 
     def run_again(self, run_id, task):
         body = {"dry_run": False, "dag_run_id": run_id, "task_ids": [task], "only_failed": False}
-        self.ask(f"/api/v2/dags/{DAG}/clearTaskInstances", body)
+        self.ask("/api/v2/dags/four_queues/clearTaskInstances", body)
         return self.end_of(run_id)
 
     def end_of(self, run_id):
-        path = f"/api/v2/dags/{DAG}/dagRuns/{run_id}"
-        seen = {}
+        def state():
+            found = self.ask(f"{RUNS}/{run_id}")["state"]
+            return found if found in ("success", "failed") else None
 
-        def has_ended():
-            seen.update(self.ask(path))
-            return seen["state"] in ("success", "failed")
-
-        wait_until(has_ended, 300, f"the run ends: {seen}")
+        ended = wait_until(state, 300, f"the run {run_id} ends")
         kept = ("task_id", "map_index", "state", "queue", "try_number", "executor", "operator_name")
-        tasks = self.ask(path + "/taskInstances")["task_instances"]
-        return {"state": seen["state"], "tasks": sorted([each.get(key) for key in kept] for each in tasks)}
+        tasks = self.ask(f"{RUNS}/{run_id}/taskInstances")["task_instances"]
+        return {"state": ended, "tasks": sorted([each.get(key) for key in kept] for each in tasks)}
 
     def results(self, run_id):
-        path = f"/api/v2/dags/{DAG}/dagRuns/{run_id}/taskInstances"
         tasks = [("begin", -1), *(("render", n) for n in range(4)), ("calculate", -1), ("join", -1)]
-        return [self.ask(f"{path}/{task}/xcomEntries/return_value?map_index={n}")["value"] for task, n in tasks]
+        path = f"{RUNS}/{run_id}/taskInstances/%s/xcomEntries/return_value?map_index=%d"
+        return [self.ask(path % each)["value"] for each in tasks]
 
 
 def _settings(side, database, port, url):

@@ -104,33 +104,37 @@ def test_sentry_gets_the_same_events(tmp_path):
         _start_workers(side, "sentry")
         side.start_beat("sentry", "--schedule", str(side.folder / "schedule"))
         answer = side.call("sentry")
-        events = side.wait_for_events(_has_all_of_sentry, "errors, traces and check-ins are written")
-        return {"ends": answer["ends"], **_of_sentry(events, answer["trace"])}
+        trace = answer["trace"]
+        events = side.wait_for_events(lambda events: _has_all_of_sentry(events, trace), "all events are written")
+        return {"ends": answer["ends"], **_of_sentry(events, trace)}
 
     seen = _compare(scenario, tmp_path)
     assert seen["errors"] == [["fail", "ValueError", "b fails", ["b"], 1]]
 
 
-def _has_all_of_sentry(events):
+def _is_of(event, trace):
+    return event["type"] == "transaction" and event["payload"]["contexts"]["trace"]["trace_id"] == trace
+
+
+def _has_all_of_sentry(events, trace):
+    """Return whether there are the publisher, a run, a run with its retry, their error, and two runs of beat."""
     check_ins = [each["payload"]["status"] for each in events if each["type"] == "check_in"]
-    names = [each["payload"].get("transaction") for each in events if each["type"] == "transaction"]
-    has_errors = any(each["type"] == "event" and each["payload"].get("transaction") == "fail" for each in events)
-    return has_errors and check_ins.count("ok") >= 2 and names.count("fail") == 2 and "the publisher" in names
+    errors = [each for each in events if each["type"] == "event" and each["payload"].get("transaction") == "fail"]
+    return len([each for each in events if _is_of(each, trace)]) == 4 and errors and check_ins.count("ok") >= 2
 
 
 def _of_sentry(events, trace):
     """Return the parts of Sentry's events that are the same in each run."""
     errors, traced, check_ins = [], [], set()
-    for kind, event in ((each["type"], each["payload"]) for each in events):
+    for each in events:
+        kind, event = each["type"], each["payload"]
         if kind == "check_in":
             check_ins.add((event["monitor_slug"], event["status"]))
-        elif (
-            kind == "event" and "celery-job" in event["extra"]
-        ):  # not of beat, which redbeat disturbs when it is imported
-            (error,) = event["exception"]["values"]
+        elif kind == "event" and "celery-job" in event["extra"]:  # others are of beat, which redbeat disturbs
             job = event["extra"]["celery-job"]
+            (error,) = event["exception"]["values"]
             errors.append([event["transaction"], error["type"], error["value"], job["args"], len(event["tags"])])
-        elif kind == "transaction" and event["contexts"]["trace"]["trace_id"] == trace:
+        elif _is_of(each, trace):
             spans = [event["contexts"]["trace"], *event["spans"]]
             traced += [_of_span(event["transaction"], span) for span in spans if span["op"] != "db.redis"]
     return {"errors": errors, "traced": sorted(traced), "check-ins": sorted(map(list, check_ins))}

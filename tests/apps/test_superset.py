@@ -1,8 +1,6 @@
 """Superset runs queries of SQL Lab, alerts and the warm-up of its cache, as on stock Celery's transport."""
 
 import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,18 +8,21 @@ import pytest
 from celery_affinity.embedded.ports import free_port
 
 from ..support.processes import wait_until
+from .http_client import HttpClient
 from .sides import on_both
 
 pytestmark = pytest.mark.timeout(1800)
 
 QUEUES = ("sqllab", "reports", "warmup")
+CELERY = ("celery", "--app", "superset.tasks.celery_app:app")
 
 
-class Superset:
-    """A Superset of one side, with a worker for each queue; beat is started by the scenario."""
+class Superset(HttpClient):
+    """A Superset on one transport, with a worker for each queue."""
 
     def __init__(self, side, database):
-        self.url = f"http://127.0.0.1:{(port := free_port())}"
+        port = free_port()
+        super().__init__(f"http://127.0.0.1:{port}")
         side.env.update(
             SUPERSET_CONFIG_PATH=str(Path(__file__).with_name("superset_config.py")),
             SUPERSET_HOME=str(side.folder),
@@ -34,59 +35,28 @@ class Superset:
         names = ["--username", "admin", "--firstname", "A", "--lastname", "B", "--email", "admin@example.com"]
         side.run("superset", "fab", "create-admin", *names, "--password", "admin")
         side.start("web", "superset", "run", "--host", "127.0.0.1", "--port", str(port), "--with-threads")
-        self._celery = ("celery", "--app", "superset.tasks.celery_app:app")
-        workers = []
         for queue in QUEUES:
             options = ["--hostname", f"{queue}@%h", "--queues", queue, "--concurrency", "2", "--loglevel", "INFO"]
-            workers.append(side.start(queue, *self._celery, "worker", *options))
-        for worker in workers:
-            worker.wait_for(" ready.", 180)
-        self._headers = {"Content-Type": "application/json"}
-        wait_until(self._answers, 180, "Superset answers")
+            side.start(queue, *CELERY, "worker", *options)
         login = {"username": "admin", "password": "admin", "provider": "db"}
-        self._headers["Authorization"] = f"Bearer {self.ask('/api/v1/security/login', login)['access_token']}"
-        database = {
-            "database_name": "data",
-            "sqlalchemy_uri": database,
-            "allow_run_async": True,
-            "expose_in_sqllab": True,
-        }
-        self.database = self.ask("/api/v1/database/", database)["id"]
-
-    def start_beat(self, side):
-        return side.start("beat", *self._celery, "beat", "--pidfile", "", "--schedule", str(side.folder / "schedule"))
-
-    def _answers(self):
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=30) as reply:
-                return reply.status == 200
-        except (urllib.error.URLError, ConnectionError):
-            return False
-
-    def ask(self, path, body=None):
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data=data, headers=self._headers)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as reply:
-                return json.loads(reply.read())
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{path}: {error.code} {error.read().decode()[:2000]}") from error
+        token = self.ask_until_there("/api/v1/security/login", login)["access_token"]
+        self.headers["Authorization"] = f"Bearer {token}"
+        body = {"database_name": "data", "sqlalchemy_uri": database, "allow_run_async": True, "expose_in_sqllab": True}
+        self.database = self.ask("/api/v1/database/", body)["id"]
 
     def query(self, name, sql):
         """Run a query asynchronously; return how it ended, and its rows."""
         body = {"database_id": self.database, "sql": sql, "runAsync": True, "client_id": name}
-        query = self.ask("/api/v1/sqllab/execute/", body)["query"]
-        seen = {}
+        number = self.ask("/api/v1/sqllab/execute/", body)["query"]["queryId"]
 
-        def has_ended():
-            seen.update(self.ask(f"/api/v1/query/{query['queryId']}")["result"])
-            return seen["status"] in ("success", "failed", "stopped", "timed_out")
+        def ended():
+            found = self.ask(f"/api/v1/query/{number}")["result"]
+            return found if found["status"] in ("success", "failed", "stopped", "timed_out") else None
 
-        wait_until(has_ended, 120, f"the query ends: {seen}")
-        rows = None
-        if seen["status"] == "success":
-            rows = self.ask(f"/api/v1/sqllab/results/?q=(key:'{seen['results_key']}')")["data"]
-        return [seen["status"], seen["error_message"], rows]
+        query = wait_until(ended, 120, f"the query {name} ends")
+        key = query["results_key"]
+        rows = self.ask(f"/api/v1/sqllab/results/?q=(key:'{key}')")["data"] if query["status"] == "success" else None
+        return [query["status"], query["error_message"], rows]
 
     def chart(self):
         body = {"database": self.database, "table_name": "numbers", "sql": "SELECT 1 AS n"}
@@ -119,6 +89,11 @@ class Superset:
         return [first["state"], first["error_message"]]
 
 
+def _has_run(events):
+    names = [name for name, *_ in events]
+    return names.count("reports.execute") >= 2 and "fetch_url" in names
+
+
 def test_superset_runs_the_same_in_three_queues(postgres, tmp_path):
     def scenario(side):
         superset = Superset(side, postgres.create(f"superset_{side.name}"))
@@ -129,11 +104,9 @@ def test_superset_runs_the_same_in_three_queues(postgres, tmp_path):
         ]
         chart = superset.chart()
         alerts = [superset.alert("quiet", "SELECT 1", chart), superset.alert("broken", "SELECT nothing", chart)]
-        superset.start_beat(side)
+        side.start("beat", *CELERY, "beat", "--pidfile", "", "--schedule", str(side.folder / "schedule"))
         states = [superset.evaluated(alert) for alert in alerts]
-        events = side.wait_for_events(
-            lambda events: "fetch_url" in {name for name, *_ in events}, "the cache is warmed up"
-        )
+        events = side.wait_for_events(_has_run, "the alerts are evaluated, and the cache is warmed up")
         return {
             "queries": queries,
             "alerts": states,

@@ -48,5 +48,5 @@ def wait_for_no_key(pattern):
 
 def write_event(event):
     """Append *event* to the file that the test reads: in one write, since several processes append to it."""
-    with (Path(os.environ["FOLDER"]) / "events").open("a") as events:
-        events.write(json.dumps(event, default=str) + "\n")
+    with (Path(os.environ["FOLDER"]) / "events").open("ab", buffering=0) as events:
+        events.write(json.dumps(event, default=str).encode() + b"\n")
