@@ -1,3 +1,5 @@
+"""The fixture of the tests whose programs need PostgreSQL."""
+
 import tempfile
 from pathlib import Path
 
@@ -8,7 +10,7 @@ from .postgres import Postgres
 
 @pytest.fixture
 def postgres():
-    """A PostgreSQL server. It is in a folder of its own: those of pytest are closed to its user."""
+    """Return a PostgreSQL server. Its user cannot open the folders of pytest, so it has another folder."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         server = Postgres(Path(folder) / "postgres")

@@ -34,7 +34,7 @@ def runs():
 
 def hold(name):
     """Wait until the scenario lets *name* go."""
-    assert server.blpop(f"go:{name}", timeout=60), f"nobody lets {name} go"
+    assert server.blpop(f"go:{name}", timeout=60), f"the scenario does not let {name} go"
 
 
 def let_go(name):
@@ -42,8 +42,8 @@ def let_go(name):
 
 
 def wait_for_no_key(pattern):
-    """Wait until the server has no key like *pattern*: locks go after the result is there."""
-    wait_until(lambda: not list(server.scan_iter(pattern)), 30, f"no key is like {pattern}")
+    """Wait until the server has no key that matches *pattern*: a plugin deletes its lock after the result is stored."""
+    wait_until(lambda: not list(server.scan_iter(pattern)), 30, f"no key matches {pattern}")
 
 
 def write_event(event):

@@ -58,7 +58,7 @@ def migrate():
 
 
 def beat():
-    """Run periodic tasks: two intervals, one of which is switched off later, one call only, one time of the clock."""
+    """Run periodic tasks: with an interval, once, at a time of the clock, and one that is added while beat runs."""
     second, _ = IntervalSchedule.objects.get_or_create(every=1, period=IntervalSchedule.SECONDS)
     of_render = {"task": "render", "interval": second}
     PeriodicTask.objects.create(name="each second", **of_render, args='["a"]', queue="pdf", priority=3)
@@ -97,7 +97,7 @@ def results():
     values = [parts.get(timeout=60), joined.get(timeout=60), repr(failed.get(timeout=60, propagate=False))]
     rows = TaskResult.objects.filter(task_id=revoked.id, status="REVOKED", task_name="render")
     wait_until(rows.exists, 60, f"it is revoked, and its name is known: {revoked.state}")
-    # A task that was revoked while it waited: on stock the worker that has fetched it tells its end, here any worker.
+    # Stock Celery stores the worker that had fetched the revoked task, this transport any worker: not compared.
     TaskResult.objects.filter(status="REVOKED").update(worker=None)
     columns = ("task_name", "status", "task_args", "task_kwargs", "result", "worker")
     rows = TaskResult.objects.values_list(*columns)

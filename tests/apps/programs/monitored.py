@@ -1,4 +1,4 @@
-"""An app for Flower: it is looked at and steered over Flower's HTTP interface."""
+"""An app that Flower monitors. The scenario reads and controls it over Flower's HTTP interface."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Tasks of celery-singleton: a call that equals one that waits or runs gets the result of that one."""
+"""Tasks of celery-singleton: a duplicate of a call that waits or runs gets the result of that call."""
 
 from celery_singleton import Singleton, clear_locks
 from celery_singleton.exceptions import DuplicateTaskError

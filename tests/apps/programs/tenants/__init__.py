@@ -1,4 +1,4 @@
-"""A Django project with a PostgreSQL schema for each tenant (django-tenants), whose tasks run in it."""
+"""A Django project of django-tenants: each tenant has a PostgreSQL schema, and a task runs in that of its caller."""
 
 import os
 
