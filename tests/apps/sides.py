@@ -5,7 +5,10 @@ import os
 import subprocess
 from contextlib import contextmanager, suppress
 
+import redis
+
 from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.rules.redis_keys import Keys
 
 from ..support.ledger import whole_lines
 from ..support.processes import ROOT, Process, wait_until
@@ -101,6 +104,9 @@ def side(name, environment, tmp_path, **env):
     with EmbeddedServer() as server:
         found = Side(name, server, environment, folder, **env)
         yield found
+        # A program that ignores the setting would compare stock with stock.
+        with redis.Redis.from_url(server.url) as client:
+            assert client.exists(Keys().key("schema")) == (name == "ours"), f"{name} is on the other transport"
         found.end()  # if a test fails, its processes end later: their logs are shown first
 
 
