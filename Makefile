@@ -9,7 +9,7 @@ SEED ?=
 SECONDS ?= 1200
 AT_ONCE := -n 6 --dist worksteal
 
-.PHONY: demo cluster-demo routes lab docs test test-redis test-docs test-whole slow conformance mutants million instructions bench bench-quick chaos soak parity matrix release-check upgrade-check check format clean
+.PHONY: demo cluster-demo routes lab docs test test-redis test-docs test-whole test-apps slow conformance mutants million instructions bench bench-quick chaos soak parity matrix release-check upgrade-check check format clean
 unexport PYTHONDONTWRITEBYTECODE # the tests start some hundred interpreters: each would compile the package anew
 .NOTPARALLEL: # pip must not run twice in one .venv
 
@@ -50,6 +50,12 @@ test-docs: $(VENV)/.test
 # Whole fleets: clusters, cohorts, chaos for seconds, upgrades, migration, and further deaths of real workers.
 test-whole: $(VENV)/.test
 	$(BIN)/python -m pytest --tier=whole $(AT_ONCE) $(ARGS)
+
+# Airflow, Superset and plugins on stock Celery's transport and on ours, compared. They are installed under build/apps, once.
+# Some 15 minutes; ARGS="-k airflow" runs a part.
+test-apps: $(VENV)/.apps
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { echo "PostgreSQL is missing: on Debian, apt-get install postgresql"; exit 1; }
+	$(BIN)/python -m pytest --tier=apps $(ARGS)
 
 # Further pools, and further moments of a death. Some ten minutes.
 slow: $(VENV)/.test
@@ -133,7 +139,7 @@ clean:
 $(VENV)/.%: pyproject.toml tests/without_dependencies.txt | $(BIN)/python
 	@echo "Installing what 'make $*' needs into $(VENV), this once ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
-	@$(if $(filter test bench parity,$*),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/without_dependencies.txt)
+	@$(if $(filter test bench parity apps,$*),$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/without_dependencies.txt)
 	@touch $@
 
 $(BIN)/python:

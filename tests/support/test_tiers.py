@@ -1,4 +1,4 @@
-"""Each test belongs to one tier, and each tier but `slow` is run by `.ci/run`, by a target of the Makefile."""
+"""Each test belongs to one tier, and each tier that is not long is run by `.ci/run`, by a target of the Makefile."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from .tiers import TIERS, selected, tier_of
+from .tiers import LONG, TIERS, selected, tier_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,6 +32,7 @@ def an_item(path="tests/rules/test_score.py", markers=(), fixtures=(), **params)
         (an_item("tests/web/test_page.py", markers=["docs"]), "docs"),
         (an_item("tests/whole/test_chaos.py", markers=["slow"]), "slow"),
         (an_item("tests/whole/test_zombie.py", markers=["test"]), "test"),
+        (an_item("tests/apps/test_plugins.py"), "apps"),
         (an_item("tests/cli/test_all_cohorts.py", fixtures=["cluster"]), "whole"),
     ],
 )
@@ -40,9 +41,10 @@ def test_tier_follows_from_marker_folder_fixture_and_server(item, tier):
     assert [each for each in TIERS if selected([item], each)] == [tier], "no other target runs it"
 
 
-def test_run_without_a_tier_has_all_but_the_slow_tests():
-    items = [an_item(), an_item(markers=["slow"]), an_item("tests/docs/test_words.py")]
-    assert selected(items, None) == [items[0], items[2]]
+def test_run_without_a_tier_has_all_but_the_long_tests():
+    long = [an_item(markers=["slow"]), an_item("tests/apps/test_plugins.py")]
+    others = [an_item(), an_item("tests/docs/test_words.py")]
+    assert selected([*long, *others], None) == others
 
 
 def test_each_tier_is_run_by_one_target_and_by_the_checks_of_a_change():
@@ -51,7 +53,7 @@ def test_each_tier_is_run_by_one_target_and_by_the_checks_of_a_change():
         targets |= dict.fromkeys(re.findall(r"--tier=(\w+)", recipe), target)
     assert targets == {tier: {"test": "test", "slow": "slow"}.get(tier, f"test-{tier}") for tier in TIERS}
     looped = re.search(r"^for tier in (.*); do$", (ROOT / ".ci/run").read_text(), re.M).group(1).split()
-    assert looped == [target for tier, target in targets.items() if tier != "slow"]
+    assert looped == [target for tier, target in targets.items() if tier not in LONG]
 
 
 def test_each_marker_of_a_tier_is_declared(pytestconfig):

@@ -3,9 +3,12 @@
 import pytest
 
 #: The tiers. `make test` runs the first one, `make slow` the last one, and `make test-<tier>` each of the others.
-TIERS = ("test", "redis", "docs", "whole", "slow")
+TIERS = ("test", "redis", "docs", "whole", "apps", "slow")
 
-_FOLDERS = {"tests/docs": "docs", "tests/whole": "whole"}
+#: Tiers that take long: `.ci/run` does not run them, nor does a run without a tier.
+LONG = ("apps", "slow")
+
+_FOLDERS = {"tests/apps": "apps", "tests/docs": "docs", "tests/whole": "whole"}
 
 
 def tier_of(item: pytest.Item) -> str:
@@ -23,5 +26,5 @@ def tier_of(item: pytest.Item) -> str:
 
 
 def selected(items: list[pytest.Item], tier: str | None) -> list[pytest.Item]:
-    """Return those of *items* that are of *tier*; without one, all but the slow ones."""
-    return [item for item in items if (tier_of(item) == tier if tier else tier_of(item) != "slow")]
+    """Return those of *items* that are of *tier*; without one, all but those that take long."""
+    return [item for item in items if (tier_of(item) == tier if tier else tier_of(item) not in LONG)]
