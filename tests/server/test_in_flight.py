@@ -1,13 +1,17 @@
 """Commands that were sent and are not answered yet: the replies come in order, and a broken exchange leaves none."""
 
+import os
+import signal
 import time
 
 import pytest
 import redis
 
+from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.server.connections.in_flight import InFlight
 
 from ..support.in_flight import connections
+from ..support.processes import wait_until
 
 
 def test_the_replies_come_in_order_on_one_connection(in_flight, redis_client):
@@ -40,6 +44,23 @@ def test_what_the_server_does_not_answer_in_time_is_late(server, redis_client):
     in_flight.send([("PING",)])
     assert in_flight.receive() == [b"PONG"]
     in_flight.close()
+
+
+def test_a_connection_that_was_reset_is_readable_and_raises_a_connection_error():
+    """redis-py closes it while it looks for input, and its parser then raises an AttributeError."""
+    with EmbeddedServer() as server:
+        in_flight = InFlight(redis.ConnectionPool.from_url(server.url, socket_timeout=5))
+        in_flight.send([("PING",)])
+        in_flight.receive()
+        os.kill(server.pid, signal.SIGSTOP)
+        in_flight.send([("PING",), ("PING",)])
+        server.kill()  # with commands that it has not read: the connection is reset
+        wait_until(lambda: in_flight.is_readable, 5, "its end comes")
+        assert in_flight.is_readable
+        assert not in_flight.is_late
+        with pytest.raises(redis.ConnectionError):
+            in_flight.receive()
+        assert not in_flight.is_under_way
 
 
 def test_a_reply_that_nobody_had_time_to_read_is_not_late(server, redis_client):

@@ -41,7 +41,7 @@ class InFlight:
     @property
     def is_readable(self) -> bool:
         """Whether a reply, or the end of the connection, can be read."""
-        return self._connection is not None and is_readable(self._connection)
+        return self._connection is not None and self._has_input
 
     @property
     def is_proven(self) -> bool:
@@ -51,12 +51,17 @@ class InFlight:
     @property
     def is_late(self) -> bool:
         """Whether no reply has come within `socket_timeout`. A reply that nobody had time to read is not late."""
-        return self._is_overdue and not is_readable(self._connection)
+        return self._is_overdue and not self._has_input
 
     @property
     def is_unread(self) -> bool:
         """Whether a reply has come, and nobody has read it within `socket_timeout` of the command."""
-        return self._is_overdue and is_readable(self._connection)
+        return self._is_overdue and self._has_input
+
+    @property
+    def _has_input(self) -> bool:
+        # redis-py closes a connection whose end it finds while it looks, and would open it again for the next look.
+        return self.socket is None or is_readable(self._connection)
 
     @property
     def _is_overdue(self) -> bool:
@@ -93,6 +98,8 @@ class InFlight:
         """
         count = self._due if most is None else min(most, self._due)
         try:
+            if count and self.socket is None:
+                raise redis.ConnectionError("the server closed the connection before it replied")
             replies = [self._connection.read_response() for _ in range(count)]
         except BaseException:
             self.close()
