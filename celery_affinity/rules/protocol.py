@@ -288,6 +288,9 @@ MOST_FORGOTTEN = 10
 #: Longest pause, µs, before an end is announced again that nobody has told.
 LONGEST_PAUSE_US = 300_000_000
 
+#: Finding of a repair that corrupt data stopped in one place. The next repair may get further.
+UNFINISHED = "more, perhaps: it shows once the rest is repaired"
+
 #: Longest period, µs, of a rate limit of a key.
 LONGEST_RATE_PERIOD_US = 3_600_000_000
 

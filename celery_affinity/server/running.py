@@ -12,7 +12,7 @@ from redis.exceptions import BusyLoadingError, NoPermissionError, NoScriptError,
 from ..log_limit import limited_logger
 from ..lua.library import Argument, Arrow, arrow
 from ..lua.ways import Library, Way, library
-from ..rules.protocol import LONGEST_NAME, MOST_FILLED
+from ..rules.protocol import LONGEST_NAME, MOST_FILLED, UNFINISHED
 from ..rules.redis_keys import Keys
 from .calls import ArrowCall, pages
 from .passing import passes
@@ -36,6 +36,9 @@ _SPOILED = re.compile(
 
 #: Pause, s, after a repair that found nothing, or after which the call failed again, before another one.
 _IN_VAIN_S = 5.0
+
+#: Largest number of times that a repair goes through all data, while corrupt data stop it in some place.
+_MOST_PASSES = 3
 
 #: Beginnings of what a server says that knows no functions: another program than Redis and Valkey, or a hosted one.
 _KNOWS_NO_FUNCTIONS = ("unknown command", "unknown subcommand", "Unknown subcommand", "Unsupported")
@@ -116,14 +119,18 @@ class Runner:
         names = [each for each in failed or () if len(str(each)) <= LONGEST_NAME]
         found: list[str] = []
         types: list[bytes] = []
-        first = 0
-        while first >= 0:
-            rest = names if first == 0 else ()
-            repair = arrow("repair")
-            (reply,) = self._attempt([(repair, repair.arguments(rest, first=first, how=how))])
-            first, some, what = reply
-            types += some
-            found += [each.decode(errors="replace") for each in what]
+        for _ in range(1 if says_only else _MOST_PASSES):
+            found = [each for each in found if each != UNFINISHED]
+            first = 0
+            while first >= 0:
+                rest = names if first == 0 else ()
+                repair = arrow("repair")
+                (reply,) = self._attempt([(repair, repair.arguments(rest, first=first, how=how))])
+                first, some, what = reply
+                types += some
+                found += [each.decode(errors="replace") for each in what]
+            if UNFINISHED not in found:
+                break
         if says_only:
             return list(dict.fromkeys(found))
         for each in found:

@@ -125,6 +125,9 @@ class Damage:
     entries: int = 1
     #: Ids of the jobs that may be lost because of the damage.
     lost: set[str] = field(default_factory=set)
+    #: Ids of the jobs that may be lost if the list of the keys for which jobs wait is damaged as well: only the two
+    #: lists lead to these jobs.
+    kept: set[str] = field(default_factory=set)
 
     def __str__(self):
         return f"{self.key.decode(errors='backslashreplace')} {self.fault} {self.text!r}"
@@ -139,6 +142,9 @@ def do(client, name, key, fault, text, rng):
     members = _members(client, key, kind)
     if fault != "added":
         damage.entries = max(1, len(members)) if fault != "overwritten" else 1
+        if name == "kept_back":
+            lane = client.zrange(key.replace(b":lane:kept:", b":lane:"), 0, -1)  # of which a tick keeps back more
+            damage.kept = {each.decode(errors="replace") for each in (*members, *lane)}
         if name in TELLS_OF_JOBS:
             damage.lost = {each.decode(errors="replace") for each in members} | {key.decode().rpartition(":")[2]}
             for batch in filter(is_batch, list(damage.lost)):
@@ -187,6 +193,8 @@ def problems(scene, done):
         found.append(f"a repair does not mend it: {left[:3]}")
     times = Counter(job for worker in scene.workers + scene.fresh for job in worker.ran)
     touched = set().union(*(damage.lost for damage in done))
+    if any(damage.name == "waiting_keys" for damage in done):
+        touched |= set().union(*(damage.kept for damage in done))
     if again := {job for job, number in times.items() if number > 1} - touched:
         found.append(f"jobs ran twice: {sorted(again)}")
     if lost := set(scene.jobs) - times.keys() - touched:

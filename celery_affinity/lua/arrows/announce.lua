@@ -39,15 +39,18 @@ function arrows.announce(ARGV)
         local row = redis.pcall("HMGET", key.job(id),
             "state", "reason", "type", "task", "name", "deliveries", "ended", "left", "tries", "why")
         local state, reason, type, task, name, deliveries, ended, left, tries_so_far, why = unpack(row)
-        local ended_us = not row.err and tonumber(ended)
-        if not ended_us then
+        local is_id = spoiled.is_word(id)
+        local ended_us = is_id and not row.err and tonumber(ended)
+        if not is_id then
+            spoiled.remove(key.untold, id)
+        elseif not ended_us then
             redis.call("ZADD", key.untold, call.text(call.now_us + again_us), id)
             return { id }
         end
-        local since_us = math.max(0, call.now_us - ended_us)
+        local since_us = math.max(0, call.now_us - (ended_us or 0))
         local tries = tonumber(tries_so_far) or 0
         local is_for_anyone = since_us >= (tries > 0 and protocol.OTHERS_WHO_TRY_HAVE_US or protocol.OTHERS_HAVE_US)
-        if not is_telling[id] and (is_for_anyone or not texts.has_word(left, app)) then
+        if ended_us and not is_telling[id] and (is_for_anyone or not texts.has_word(left, app)) then
             local pause_us = math.min(again_us * 2 ^ tries, protocol.LONGEST_PAUSE_US)
             redis.call("ZADD", key.untold, call.text(call.now_us + pause_us), id)
             redis.call("HSET", key.job(id), "tries", tries + 1)

@@ -11,6 +11,33 @@ local MOST_IN_A_PAGE = 24 -- members or fields that are read at once
 -- of a page of a hash times PAGE, and a position in that page. All are below 2^53, up to which numbers are exact.
 local STAGE, PAGE = 100000000000000, 100000
 
+-- Errors that corrupt data cause: in Redis commands, and in Lua.
+local OF_DAMAGE = { "WRONGTYPE", "attempt to ", "not an integer", "not a valid float", "spoiled " }
+
+-- Returns true if `failure`, a value that `pcall` returned, is an error that corrupt data cause.
+local function is_of_damage(failure)
+    local text = type(failure) == "table" and failure.err or tostring(failure)
+    for _, part in ipairs(OF_DAMAGE) do
+        if string.find(text, part, 1, true) then
+            return true
+        end
+    end
+    return false
+end
+
+-- Returns what `fix` returns. If corrupt data fail it, the rest is repaired nevertheless, and the finding UNFINISHED
+-- tells the caller to repair once more: the data may be those of a later stage.
+local function try(fix, ...)
+    local is_done, result = pcall(fix, ...)
+    if is_done then
+        return result
+    elseif not call.found and not is_of_damage(result) then
+        error(result, 0)
+    end
+    derived.found(protocol.UNFINISHED)
+    return nil
+end
+
 -- Has `fix` look at members of the sorted set `name` and their scores, from position `at` on: of all, or of the `most`
 -- whose part it is. RETURNS where to go on, nil if those were all.
 local function fix_members(name, at, thorough, fix, most)
@@ -22,7 +49,7 @@ local function fix_members(name, at, thorough, fix, most)
         if at == most or derived.looks >= MOST_LOOKS then
             break
         end
-        fix(page[i], page[i + 1], thorough)
+        try(fix, page[i], page[i + 1], thorough)
         at = at + 1
     end
     return #page > 0 and at ~= most and at or nil
@@ -36,7 +63,7 @@ local function fix_fields(name, cursor, thorough, fix)
         if derived.looks >= MOST_LOOKS then
             return page * PAGE + position
         end
-        fix(fields[2 * position + 1], name, thorough)
+        try(fix, fields[2 * position + 1], name, thorough)
     end
     return following ~= "0" and tonumber(following) * PAGE or nil
 end
@@ -59,6 +86,8 @@ local function stages()
         { fix_fields, "capacity", repair_types.fix },
         { fix_fields, "kept_lanes", repair_types.fix },
         { fix_fields, "waiting_calls", repair_types.fix },
+        { fix_members, "due_keys", repair_keyed.fix_hash, MOST_KEYS },
+        { fix_members, "rates", repair_keyed.fix_hash, MOST_KEYS },
         { fix_members, "waiting_keys", repair_keyed.fix, MOST_KEYS },
         { fix_fields, "first_heads", repair_minimums.fix },
         { fix_fields, "near_heads", repair_locality.fix },
@@ -79,15 +108,9 @@ end
 -- Goes on at `first`, a number as a call has it, as far as this is one stage. `how`: as the arrow is called. RETURNS
 -- the number at which to go on, -1 if that was all.
 local function go_on(first, how, names)
-    local stage, is_done, following = math.floor(first / STAGE), true
-    if how == "2" then
-        is_done, following = pcall(fix, stage, first % STAGE, true, names)
-    else
-        following = fix(stage, first % STAGE, how == "1", names)
-    end
-    if not is_done then -- it met what a repair would have set aside by now
-        derived.found("more, perhaps: it shows once the rest is repaired")
-    elseif following then
+    local stage = math.floor(first / STAGE)
+    local following = try(fix, stage, first % STAGE, how ~= "0", names)
+    if following then
         return stage * STAGE + following
     end
     return stages()[stage + 1] and (stage + 1) * STAGE or -1

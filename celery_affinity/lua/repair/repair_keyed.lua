@@ -257,6 +257,11 @@ local function fix_last(its_key, type, lane)
     end
 end
 
+-- Quarantines the hash of a key that a tick is to look at, if it is no hash.
+function repair_keyed.fix_hash(its_key)
+    derived.exists(key.of_key(its_key), "hash")
+end
+
 -- Fixes a key for which jobs wait.
 function repair_keyed.fix(its_key, agreed)
     fix_fields(its_key)

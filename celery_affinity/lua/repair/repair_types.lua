@@ -106,6 +106,10 @@ local function fix_type(type, thorough)
             end
         end
     end
+    for _, lane in ipairs(thorough and names or {}) do -- these are written without a look at what they hold
+        derived.exists(key.first_lane(type, lane), "zset")
+        derived.exists(key.turns(type, lane, tenants.shares() or ""), "zset")
+    end
     for _, place in ipairs(thorough and places or {}) do
         repair_jobs.fix_all(derived.members(place, math.max(1, math.floor(3 * protocol.MOST_MOVES / #places))))
     end
