@@ -143,8 +143,9 @@ def do(client, name, key, fault, text, rng):
     if fault != "added":
         damage.entries = max(1, len(members)) if fault != "overwritten" else 1
         if name == "kept_back":
-            lane = client.zrange(key.replace(b":lane:kept:", b":lane:"), 0, -1)  # of which a tick keeps back more
-            damage.kept = {each.decode(errors="replace") for each in (*members, *lane)}
+            lane = key.replace(b":lane:kept:", b":lane:")  # a tick may keep back more of its jobs
+            waiting = client.zrange(lane, 0, -1) if client.type(lane) == b"zset" else []
+            damage.kept = {each.decode(errors="replace") for each in (*members, *waiting)}
         if name in TELLS_OF_JOBS:
             damage.lost = {each.decode(errors="replace") for each in members} | {key.decode().rpartition(":")[2]}
             for batch in filter(is_batch, list(damage.lost)):
