@@ -144,14 +144,19 @@ def do(client, name, key, fault, text, rng):
         damage.entries = max(1, len(members)) if fault != "overwritten" else 1
         if name == "kept_back":
             lane = key.replace(b":lane:kept:", b":lane:")  # a tick may keep back more of its jobs
-            waiting = client.zrange(lane, 0, -1) if client.type(lane) == b"zset" else []
-            damage.kept = {each.decode(errors="replace") for each in (*members, *waiting)}
+            damage.kept = {each.decode(errors="replace") for each in (*members, *_of_zset(client, lane))}
         if name in TELLS_OF_JOBS:
             damage.lost = {each.decode(errors="replace") for each in members} | {key.decode().rpartition(":")[2]}
             for batch in filter(is_batch, list(damage.lost)):
-                damage.lost |= {call.decode() for call in client.zrange(Keys().key("callers", batch), 0, -1)}
+                damage.lost |= {
+                    call.decode(errors="replace") for call in _of_zset(client, Keys().key("callers", batch))
+                }
     FAULTS[fault](client, key, kind, text, rng)
     return damage
+
+
+def _of_zset(client, key):
+    return client.zrange(key, 0, -1) if client.type(key) == b"zset" else []
 
 
 def _members(client, key, kind):

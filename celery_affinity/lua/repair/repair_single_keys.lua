@@ -26,7 +26,9 @@ local function setting(value, name)
     elseif COUNTS[name] then
         return derived.whole(value)
     end
-    return derived.number(value)
+    local number = derived.number(value)
+    local may_be_negative = string.find(name, "^placement_%l+_weight$")
+    return number and (may_be_negative or tonumber(number) >= 0) and number or nil
 end
 
 -- Fixes the value of each setting. An invalid or missing value is replaced by the last value from app.conf. A field
