@@ -26,7 +26,7 @@ UNSERVABLE = (
 
 def test_a_type_that_no_worker_can_name_is_refused_where_it_is_written(subtests):
     for name in UNSERVABLE:
-        with subtests.test(str(name)):
+        with subtests.test(ascii(name)):
             with pytest.raises(OptionError, match="affinity must be the name of a queue that -Q can give"):
                 Affinity(name)
             with pytest.raises(SettingError, match="affinity_task_types must be a mapping"):

@@ -7,7 +7,7 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 
 #: Rooms of tests alone: Lua beside the reference, the docs, what tests share, and fleets as a whole.
-OF_TESTS_ALONE = {"conformance", "docs", "support", "whole"}
+OF_TESTS_ALONE = {"apps", "conformance", "docs", "support", "whole"}
 
 #: `conformance` tests it, step by step.
 COMPARED = {"lua"}
