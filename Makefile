@@ -57,7 +57,7 @@ test-apps: $(VENV)/.apps
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { echo "PostgreSQL is missing: on Debian, apt-get install postgresql"; exit 1; }
 	$(BIN)/python -m pytest --tier=apps $(ARGS)
 
-# Further pools, and further moments of a death. Some ten minutes.
+# Further pools, further moments of a death, and much random damage. Some 20 to 30 minutes.
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest --tier=slow -n 4 --dist worksteal $(ARGS)
 

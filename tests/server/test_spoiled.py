@@ -70,6 +70,12 @@ def test_the_rest_goes_on_whatever_is_written_where_jobs_wait(redis_client):
     report(redis_client, [(["lane", "sublane"], "added", text) for text in damage.TEXTS])
 
 
+@pytest.mark.slow_on_redis
+def test_the_rest_goes_on_after_damage_that_once_stopped_a_repair_or_a_fleet(redis_client):
+    """Each of these scenes failed: one damaged key hid another one, an id was no id, a setting was negative."""
+    walk(redis_client, (1090, 1140, 1151, 1732, 2157, 2213), most=12)
+
+
 @pytest.mark.slow  # some minutes of work
 @pytest.mark.parametrize("text", damage.TEXTS, ids=ascii)
 def test_the_rest_goes_on_whatever_is_written_into_a_kind_of_key(redis_client, text):
