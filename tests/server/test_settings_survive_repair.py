@@ -128,3 +128,12 @@ def test_check_and_the_list_of_settings_agree_after_a_repair(fleet):
     listed = {each.name: each.value for each in runtime_settings.read(fleet.scheduler, Settings())}
     assert {name for name, value in listed.items() if value == "none"} >= {"limits", "tenants", "reserve"}
     assert {each.name: each.value for each in of_check(fleet)} == listed
+
+
+def test_negative_worker_timeout_is_reset(fleet):
+    """With it, each tick would declare all workers dead."""
+    client, key = fleet.scheduler.client, fleet.scheduler.keys.key("settings")
+    before = client.hget(key, "worker_timeout_us")
+    client.hset(key, "worker_timeout_us", "-5")
+    assert fleet.scheduler.repair()
+    assert client.hget(key, "worker_timeout_us") == before

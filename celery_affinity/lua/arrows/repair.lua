@@ -1,4 +1,4 @@
--- repair: what somebody else deleted or overwrote is made again where other keys say it, and else set aside.
+-- repair: rebuilds keys and entries that another client deleted or overwrote, or quarantines them.
 -- Dispatchers call it every now and then, and a process whose call of an arrow failed calls it at once.
 -- RETURNS {next, {type, ...}, {what, ...}}; next: the `first` of the next call, -1 if that was all. types: those of
 -- which pending jobs may have been found. what: what was found, by arrows since the last call as well.
