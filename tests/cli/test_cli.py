@@ -6,9 +6,23 @@ from importlib.metadata import version
 import pytest
 
 from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.server.scheduler import Scheduler
 
 from ..support.apps import APP
+from ..support.command import affinity_process
 from ..support.processes import run_celery, start_worker, wait_until
+from ..support.scripted_fleet import ScriptedFleet
+
+#: A command of each module that no other test runs in a process of its own -> a word of what it prints.
+IN_A_PROCESS = {
+    "jobs": "task-job&",
+    "keys": "city",
+    "tenants": "acme",
+    "scale": "pdf",
+    "dead list": "task-buried",
+    "pause pdf": "paused: type 'pdf'",
+    "cancel task-job&": "it does not start",
+}
 
 
 def test_another_transport_is_named(valkey):
@@ -43,6 +57,16 @@ def test_what_an_app_gets_wrong_is_said_in_a_line(valkey, command, env, said):
     assert run.returncode == 1
     assert said in run.stderr
     assert len(run.stderr.splitlines()) == 1, run.stderr
+
+
+def test_commands_run_in_a_process_of_their_own(valkey, redis_client, subtests):
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    fleet.bury("buried", "mail")
+    fleet.publish("job&", "pdf", rules="key=city limit=1 key=tenant%3Aacme quota=settings")
+    for words, said in IN_A_PROCESS.items():
+        with subtests.test(words):
+            run = affinity_process(valkey.url, *words.split())
+            assert (run.returncode, said in run.stdout) == (0, True), run
 
 
 def test_two_workers_of_one_name_are_told(valkey, redis_client):
