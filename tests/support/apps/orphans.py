@@ -5,10 +5,9 @@ import signal
 import time
 from itertools import count
 
-from celery import Celery
+from . import new_app
 
-app = Celery("orphans", broker=os.environ["BROKER_URL"])
-app.conf.broker_transport = "celery_affinity:Transport"
+app = new_app("orphans")
 
 _forks = count(1)
 _fork = 0

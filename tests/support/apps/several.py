@@ -4,20 +4,11 @@ import os
 import signal
 import threading
 
-from celery import Celery
+from . import new_app
 
-url = os.environ["BROKER_URL"]
-
-
-def _app(name: str, **conf: object) -> Celery:
-    app = Celery(name, broker=url, backend=url)
-    app.conf.update(broker_transport="celery_affinity:Transport", broker_connection_retry_on_startup=True, **conf)
-    return app
-
-
-app = _app("first", affinity_task_types={"far": "of-first"})
-second = _app("second", affinity_task_types={"far": "of-second"}, affinity_priority_order="lower-first")
-third = _app("third", affinity_queues=["nothing"], task_default_queue="lists-of-third")
+app = new_app("first", affinity_task_types={"far": "of-first"})
+second = new_app("second", affinity_task_types={"far": "of-second"}, affinity_priority_order="lower-first")
+third = new_app("third", affinity_queues=["nothing"], task_default_queue="lists-of-third")
 
 
 @app.task(name="child", affinity="index", shared=False)

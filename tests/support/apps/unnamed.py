@@ -2,10 +2,9 @@
 
 import os
 
-from celery import Celery
+from . import new_app
 
-app = Celery(broker=os.environ["BROKER_URL"], backend=os.environ["BROKER_URL"])
-app.conf.broker_transport = "celery_affinity:Transport"
+app = new_app(None)
 
 if os.environ.get("KNOWS") == "1":
 
