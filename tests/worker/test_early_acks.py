@@ -9,7 +9,6 @@ from unittest.mock import Mock
 
 import psutil
 import pytest
-from celery import Celery
 from celery.concurrency.solo import TaskPool as SoloPool
 from celery.worker import state
 
@@ -23,12 +22,6 @@ from ..support.processes import start_worker, wait_until
 from ..support.requests import request_of
 
 FAULTY, SPARED = "tests.support.apps.acks", 2
-
-
-@pytest.fixture
-def app():
-    with Celery("alone", broker="memory://", set_as_current=False) as app:
-        yield app
 
 
 def start(fleet, type_, fault, **env):

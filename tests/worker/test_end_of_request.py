@@ -4,7 +4,6 @@ from contextlib import nullcontext
 from unittest.mock import Mock
 
 import pytest
-from celery import Celery
 from celery.concurrency.base import BasePool, apply_target
 from celery.worker.request import create_request_cls
 
@@ -15,12 +14,6 @@ from celery_affinity.worker.pools import still_has
 
 from ..support.members import Pool, reporting_of
 from ..support.requests import request_of
-
-
-@pytest.fixture
-def app():
-    with Celery("alone", broker="memory://", set_as_current=False) as app:
-        yield app
 
 
 def test_a_job_that_is_revoked_ends_though_nobody_can_store_that(app):

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from celery import Celery
 from celery.exceptions import WorkerShutdown
 from celery.worker import state
 from celery.worker.request import create_request_cls
@@ -119,12 +118,6 @@ def test_an_error_of_the_next_start_is_raised_in_the_loop(written, error):
     fail, raised = worker.limited.call_soon.call_args.args
     with pytest.raises(error, match="lost"):
         fail(raised)
-
-
-@pytest.fixture
-def app():
-    with Celery("alone", broker="memory://", set_as_current=False) as app:
-        yield app
 
 
 @pytest.mark.parametrize("failed", [0, 1])
