@@ -10,7 +10,6 @@ from time import monotonic
 
 import pytest
 import redis
-from celery import Celery
 
 from celery_affinity.check import LEVELS, check, gather_answers
 from celery_affinity.check import gather as gather_module
@@ -20,7 +19,7 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.transport import reach
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.command import affinity
 from ..support.pages import blocks
 from ..support.processes import ROOT, run_celery, start_worker, wait_until
@@ -62,8 +61,7 @@ def test_a_fleet_with_a_stock_worker_and_one_in_another_namespace(valkey, redis_
     wait_until(lambda: redis_client.exists(Keys().key("heartbeats")), 30, "ours joins")
     stock.wait_ready(30)
     elsewhere.wait_ready(30)
-    with Celery("old", broker=valkey.url, set_as_current=False) as producer:
-        producer.conf.broker_transport = "redis"
+    with app_for(valkey.url, broker_transport="redis") as producer:
         for priority in (0, 9):
             producer.send_task("x", queue="mail", priority=priority, ignore_result=True)
     said, found = checked(valkey.url, "--timeout", "3", code=2)

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 
 import pytest
 import redis
-from celery import Celery
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from kombu import pools
@@ -19,6 +18,7 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.apps import app_for
 from ..support.cluster import Cluster
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -58,8 +58,7 @@ def clients(broker, other):
 
 @pytest.fixture
 def app(broker, other, clients):
-    app = Celery("cohorts", broker=broker.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", task_publish_retry=False)
+    app = app_for(broker.url, task_publish_retry=False)
     its_server = None if isinstance(broker, Cluster) else other.url
     app.conf.affinity_cohorts = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url=its_server)}
     yield app
@@ -75,8 +74,7 @@ def sent(app):
 @pytest.fixture
 def down(app, broker):
     """An app of whose cohorts `eu` is down."""
-    other = Celery("cohorts", broker=broker.url, set_as_current=False)
-    other.conf.update(broker_transport="celery_affinity:Transport")
+    other = app_for(broker.url)
     other.conf.affinity_cohorts = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url="redis://127.0.0.1:1/0")}
     yield other
     other.close()

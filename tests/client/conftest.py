@@ -9,7 +9,7 @@ from kombu import pools
 
 from celery_affinity.embedded import EmbeddedServer
 
-from ..support.apps import STEPS, forget_connections
+from ..support.apps import STEPS, app_for, forget_connections
 from ..support.destinations import Publisher
 from ..support.misspellings import NOWHERE, OURS
 
@@ -17,8 +17,7 @@ from ..support.misspellings import NOWHERE, OURS
 @pytest.fixture
 def app(valkey, redis_client):
     """An app whose jobs wait for a look at their messages."""
-    app = Celery("published", broker=valkey.url, backend=valkey.url)
-    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
+    app = app_for(valkey.url, set_as_current=True, result_backend=valkey.url, task_ignore_result=True)
     app.redis = redis_client
     yield app
     app.close()

@@ -4,7 +4,6 @@ import json
 import re
 
 import pytest
-from celery import Celery
 
 from celery_affinity import Affinity, Exclusive, Merge, OptionError, publish_many
 from celery_affinity.client import stated_rules
@@ -12,6 +11,7 @@ from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.client.wrong_in_app import check_app
 from celery_affinity.rules.rule_texts import as_kept
 
+from ..support.apps import app_for
 from ..support.misspellings import refused, task
 
 LAST = Merge("{city}", keep="last")
@@ -154,8 +154,7 @@ def test_what_no_call_can_fill_is_refused_at_the_decorator(app, new_task):
 
 
 def test_a_queue_that_is_not_scheduled_merges_nothing_and_a_warning_says_so_once(valkey, redis_client, caplog):
-    app = Celery("lists", broker=valkey.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", affinity_queues=["pdf"])
+    app = app_for(valkey.url, affinity_queues=["pdf"])
     stated_rules.warn_of_queue.cache_clear()
     for _ in range(2):
         app.send_task("far", merge_key="k")

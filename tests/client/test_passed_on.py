@@ -16,13 +16,12 @@ from celery_affinity import Affinity, OptionError, publish_many
 from celery_affinity.client.passed_on import inheriting
 from celery_affinity.client.stamp import PROPERTY
 
+from ..support.apps import app_for
 from ..support.pages import blocks
 
 
 def app_of(url, **settings):
-    app = Celery("modes", broker=url, backend="cache+memory://", set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", **settings)
-    return app
+    return app_for(url, **{"result_backend": "cache+memory://", **settings})
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from time import monotonic
 
 import pytest
-from celery import Celery
 from kombu import pools
 from kombu.exceptions import OperationalError
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.rules.redis_keys import Keys
 
+from ..support.apps import app_for
 from ..support.processes import wait_until
 
 pytestmark = pytest.mark.timeout(20)
@@ -26,13 +26,7 @@ TRIES = 1 + QUICK["max_retries"]
 
 @contextmanager
 def producer(url, **settings):
-    with Celery("producer", broker=url, set_as_current=False) as app:
-        app.conf.update(
-            broker_transport="celery_affinity:Transport",
-            task_publish_retry_policy=QUICK,
-            task_ignore_result=True,
-            **settings,
-        )
+    with app_for(url, task_publish_retry_policy=QUICK, task_ignore_result=True, **settings) as app:
         yield app
     pools.reset()
 

@@ -14,6 +14,7 @@ from celery_affinity import Affinity, AffinityError, OptionError
 from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.rules.type_name import ACCEPTED
 
+from ..support.apps import app_for
 from ..support.stamped import one, published, task
 
 
@@ -84,8 +85,7 @@ def test_routes_say_it(app):
 
 
 def test_a_producer_without_the_code_names_types_by_pattern(redis_client, valkey):
-    app = Celery("far", broker=valkey.url)
-    app.conf.update(broker_transport="celery_affinity:Transport", affinity_task_types={"proj.pdf.*": "pdf"})
+    app = app_for(valkey.url, set_as_current=True, affinity_task_types={"proj.pdf.*": "pdf"})
     app.redis = redis_client
     app.send_task("proj.pdf.render")
     assert one(app) == ("pdf", "queued.0")
@@ -106,8 +106,7 @@ def test_an_affinity_survives_within_a_message(app):
 
 
 def test_lower_first_turns_priorities_for_apps_that_come_from_stock_redis(redis_client, valkey):
-    app = Celery("turned", broker=valkey.url)
-    app.conf.update(broker_transport="celery_affinity:Transport", affinity_priority_order="lower-first")
+    app = app_for(valkey.url, set_as_current=True, affinity_priority_order="lower-first")
     app.redis = redis_client
     task(app).apply_async(priority=0)
     assert one(app) == ("celery", "queued.10")

@@ -9,7 +9,6 @@ from contextlib import suppress
 
 import pytest
 import redis
-from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.lua.library import ARROWS
@@ -18,7 +17,7 @@ from celery_affinity.server.arguments import Joining
 from celery_affinity.server.scheduler import Scheduler
 
 from ..support.acl_users import PAGE, USERS, publish, refused, run_as, version_of
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.called_by import needs
 from ..support.command import affinity
 from ..support.flower import Flower
@@ -65,8 +64,7 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
     wait_until(lambda: set(ledger.ends()) == expected, 20, f"all run\n{workers[0].log()}")
     stats = run_as(as_user("worker"), "-m", "celery", "-A", APP, "inspect", "stats", "--json")
     assert len(json.loads(stats.stdout)) == 2, stats.stderr
-    with Celery("operator", broker=as_user("worker"), set_as_current=False) as operator:
-        operator.conf.broker_transport = "celery_affinity:Transport"
+    with app_for(as_user("worker")) as operator:
         operator.control.revoke("to-be-revoked")
         operator.control.purge()
     said.wait_for("task succeeded", 20)

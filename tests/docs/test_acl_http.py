@@ -1,11 +1,11 @@
 """The rights that the page on HTTP names are enough, and an observer's are for looking alone."""
 
 import pytest
-from celery import Celery
 
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 
+from ..support.apps import app_for
 from ..support.scripted_fleet import ScriptedFleet
 from ..web.conftest import Client
 
@@ -22,8 +22,7 @@ def serve(as_user, redis_client, request):
     fleet.publish("keyed!", "pdf", rules="key=k limit=1")
 
     def serve(user, **options):
-        app = Celery("rights", broker=as_user(user), set_as_current=False)
-        app.conf.update(broker_transport="celery_affinity:Transport")
+        app = app_for(as_user(user))
 
         @app.task(name="task", affinity="pdf", shared=False)
         def task():

@@ -2,7 +2,6 @@
 
 import click
 import pytest
-from celery import Celery
 
 from celery_affinity import Affinity, Exclusive
 from celery_affinity.cli import text_of_explain
@@ -15,6 +14,7 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.rules.settings import Settings
 from celery_affinity.server.reader import Reader
 
+from ..support.apps import app_for
 from ..support.clocked import ClockedReader, ClockedScheduler
 from ..support.command import affinity
 from ..support.pages import blocks, commands
@@ -43,8 +43,7 @@ def test_tasks_and_calls_name_their_keys(shop, redis_client):
 
 
 def test_a_producer_without_the_code_names_them_by_a_pattern(shop, valkey, redis_client):
-    app = Celery("producer", broker=valkey.url, set_as_current=False)
-    app.conf.broker_transport = "celery_affinity:Transport"
+    app = app_for(valkey.url)
     exec(blocks(PAGE)["by-name"], {"app": app})
     app.send_task("shop.rebuild", kwargs={"customer": "acme"}, queue="index", ignore_result=True)
     app.close()

@@ -1,13 +1,13 @@
 """The examples of the page on locality are run, and what it says that `explain` prints is printed."""
 
 import click
-from celery import Celery
 
 from celery_affinity.cli import text_of_explain
 from celery_affinity.client.of_app import settings_of
 from celery_affinity.observe.explain import explain
 from celery_affinity.rules.redis_keys import Keys
 
+from ..support.apps import app_for
 from ..support.clocked import ClockedReader, ClockedScheduler
 from ..support.command import affinity
 from ..support.pages import blocks, commands
@@ -32,8 +32,7 @@ def test_tasks_and_calls_say_their_hints(shop, redis_client):
 
 
 def test_a_producer_without_the_code_names_them_by_a_pattern(valkey, redis_client):
-    app = Celery("producer", broker=valkey.url, set_as_current=False)
-    app.conf.broker_transport = "celery_affinity:Transport"
+    app = app_for(valkey.url)
     exec(blocks(PAGE)["by-name"], {"app": app})
     app.send_task("shop.answer", kwargs={"name": "small"}, ignore_result=True)
     app.close()

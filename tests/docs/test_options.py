@@ -1,7 +1,6 @@
 """The page of precedence: of the places in a row, each counts more than all that follow it; a retry keeps its value."""
 
 import pytest
-from celery import Celery
 from celery.exceptions import Retry
 from kombu import pools
 from kombu.utils.json import loads
@@ -13,6 +12,7 @@ from celery_affinity.rules.job_fields import FIELDS
 from celery_affinity.rules.rule_texts import is_preemptible
 from docs.pages.options import PLACES
 
+from ..support.apps import app_for
 from ..support.messages import running
 
 #: What an option decides -> its name; of those that decide the same, the first one.
@@ -61,8 +61,7 @@ def publish(valkey, redis_client):
 
     def publish(option, values, first_try=None):
         pools.reset()
-        app = Celery("docs", broker=valkey.url, set_as_current=False)
-        app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
+        app = app_for(valkey.url, task_ignore_result=True)
         app.conf.task_routes = {"shop.render": options_of(option, values, "route")}
         for setting, value in options_of(option, values, "name").items():
             app.conf[setting] = {"shop.*": in_affinity(option, value) if setting == "affinity_task_rules" else value}
@@ -135,9 +134,7 @@ def test_what_nobody_says_has_the_value_at_the_end_of_its_row(publish):
 
 
 def test_what_a_task_publishes_has_its_tenant_unless_the_child_or_its_call_says_another(valkey, redis_client):
-    app = Celery("docs", broker=valkey.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
-    app.conf.affinity_task_rules = {"shop.*": {"tenant": "by-name"}}
+    app = app_for(valkey.url, task_ignore_result=True, affinity_task_rules={"shop.*": {"tenant": "by-name"}})
     parent = app.task(name="shop.parent", shared=False)(render)
     plain = app.task(name="shop.plain", shared=False)(render)
     own = app.task(name="shop.own", shared=False, affinity=Affinity(tenant="own"))(render)
@@ -162,9 +159,7 @@ def test_what_a_task_publishes_has_its_tenant_unless_the_child_or_its_call_says_
 
 
 def test_nothing_inherits_a_tenant_where_the_app_says_so(valkey, redis_client):
-    app = Celery("docs", broker=valkey.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
-    app.conf.affinity_inherit_tenant = False
+    app = app_for(valkey.url, task_ignore_result=True, affinity_inherit_tenant=False)
     parent = app.task(name="shop.parent", shared=False)(render)
     plain = app.task(name="shop.plain", shared=False)(render)
     parent.apply_async(tenant="acme")

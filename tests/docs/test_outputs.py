@@ -8,7 +8,6 @@ import time
 
 import httpx
 import pytest
-from celery import Celery
 from celery.bin.base import CLIContext
 from click.testing import CliRunner
 
@@ -21,6 +20,7 @@ from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 from docs.pages.outputs import OUTPUTS, PROMPT, sections
 
+from ..support.apps import app_for
 from ..support.clocked import CLOCKED, ClockedScheduler
 from ..support.processes import ROOT, Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
@@ -108,8 +108,7 @@ def run(app, line):
 
 
 def test_each_command_prints_what_the_reference_shows(valkey, fleet):
-    app = Celery("shop", broker=valkey.url, backend=valkey.url, set_as_current=False)
-    app.conf.broker_transport = "celery_affinity:Transport"
+    app = app_for(valkey.url, result_backend=valkey.url)
     fleet.fill()
     found = ""
     for line, shown in sections():

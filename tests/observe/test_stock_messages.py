@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from celery import Celery
 from hypothesis import HealthCheck, given, settings
 
 from celery_affinity.client.stock_lists_of import stock_lists_of
@@ -18,7 +17,7 @@ from celery_affinity.server.fleet import WholeFleet
 from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.command import affinity
 from ..support.from_outside import MESSAGES
 from ..support.messages import wire
@@ -38,10 +37,8 @@ def lists_of():
     apps = []
 
     def lists(**conf):
-        app = Celery("shop", broker="redis://", set_as_current=False)
-        apps.append(app)
-        app.conf.update({"broker_transport": "celery_affinity:Transport", **conf})
-        return stock_lists_of(app)
+        apps.append(app_for("redis://", **conf))
+        return stock_lists_of(apps[-1])
 
     yield lists
     for app in apps:

@@ -11,7 +11,7 @@ from celery_affinity.operate.values import _LONGEST_RESULT, Values, why_hidden
 from celery_affinity.rules.settings import SHOWN_TO
 from celery_affinity.web.tokens import ROLES
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery
 
@@ -83,12 +83,10 @@ def test_a_backend_that_fails_or_is_missing_is_said(jobs, app, fleet, monkeypatc
     assert jobs.values("task") == Values(note="the result backend gave no answer: RuntimeError")
     monkeypatch.setattr(app.backend, "get_task_meta", lambda _: None)
     assert jobs.values("task") == Values(note="the result backend gave no answer: TypeError")
-    misspelt = Celery("misspelt", broker=valkey.url, backend="redsi://", set_as_current=False)
-    misspelt.conf.broker_transport = "celery_affinity:Transport"
+    misspelt = app_for(valkey.url, result_backend="redsi://")
     assert celery_affinity.jobs(misspelt).values("task").note.startswith("the result backend gave no answer: ")
     misspelt.close()
-    none = Celery("none", broker=valkey.url, set_as_current=False)
-    none.conf.broker_transport = "celery_affinity:Transport"
+    none = app_for(valkey.url)
     assert celery_affinity.jobs(none).values("task") == Values(note="the app has no result backend")
     none.close()
 

@@ -6,7 +6,6 @@ import math
 import re
 
 import pytest
-from celery import Celery
 
 from celery_affinity.errors import OptionError
 from celery_affinity.lua.library import arrow
@@ -17,6 +16,7 @@ from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from tests.conformance.reference import model
 
+from ..support.apps import app_for
 from ..support.scripted_fleet import ScriptedFleet
 
 GOOD = {
@@ -322,10 +322,8 @@ def test_a_number_that_is_none_is_refused(value):
 
 @pytest.fixture
 def app(valkey):
-    app = Celery("fields", broker=valkey.url, set_as_current=False)
-    app.conf.broker_transport = "celery_affinity:Transport"
-    yield app
-    app.close()
+    with app_for(valkey.url) as app:
+        yield app
 
 
 def test_a_message_that_says_what_is_not_accepted_is_refused_at_the_caller(app, valkey):

@@ -9,14 +9,13 @@ from contextlib import contextmanager
 import kombu.pools
 import pytest
 import redis
-from celery import Celery
 
 from celery_affinity.observe import dead_letters
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
-from .apps import APP
+from .apps import APP, app_for
 from .ledger import Ledger
 from .processes import start_worker, wait_until, wait_until_it_listens
 
@@ -127,9 +126,7 @@ class Pools:
         self.ledger = Ledger(tmp_path / "ledger")
         self._server = server
         self.redis = self._client()
-        self.app = Celery("producer", broker=server.url, set_as_current=False)
-        self.app.conf.broker_transport = "celery_affinity:Transport"
-        self.app.conf.update(json.loads(env.get("CONF", "{}")))  # as the workers
+        self.app = app_for(server.url, **json.loads(env.get("CONF", "{}")))  # as the workers
         self._env, self._slots = {"LEDGER": str(self.ledger.path), **env}, slots
         self.workers = {}
         for pool in pools:

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import pytest
 import redis
-from celery import Celery
 from kombu import Connection, Exchange, Queue
 from kombu.exceptions import OperationalError
 from redis.crc import key_slot
@@ -19,6 +18,7 @@ from celery_affinity.server.connections.cluster import Cluster, Node
 from celery_affinity.server.connections.kept import taken_from
 from celery_affinity.server.reader import Reader
 
+from ..support.apps import app_for
 from ..support.certificates import make
 from ..support.processes import wait_until
 from ..support.servers import WITH_TLS, needs_tls
@@ -71,8 +71,7 @@ def test_a_channel_on_a_node_without_the_keys_finds_the_one_that_has_them(cluste
 
 
 def test_each_cohort_is_on_the_node_that_has_its_slot(cluster):
-    app = Celery("cohorts", broker=cluster.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts={"eu": {"types": ["eu.*"]}})
+    app = app_for(cluster.url, affinity_cohorts={"eu": {"types": ["eu.*"]}})
     home, away = cluster.owner, cluster.owner_of(Keys(cohort="eu").base)
     assert home is not away
     try:

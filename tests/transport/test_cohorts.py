@@ -5,7 +5,6 @@ import threading
 
 import pytest
 import redis
-from celery import Celery
 from kombu.exceptions import OperationalError
 
 from celery_affinity import (
@@ -28,6 +27,7 @@ from celery_affinity.transport.reach import channel_of, connect, scheduler_of
 from celery_affinity.transport.transport import Transport
 
 from ..support import since
+from ..support.apps import app_for
 
 ON_ONE_SERVER = {"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"])}
 
@@ -50,8 +50,7 @@ def make_app(valkey, redis_client):
     apps = []
 
     def make(cohorts=None, **conf):
-        app = Celery("cohorts", broker=valkey.url, set_as_current=False)
-        app.conf.update(broker_transport="celery_affinity:Transport", task_publish_retry=False, **conf)
+        app = app_for(valkey.url, task_publish_retry=False, **conf)
         if cohorts is not None:
             app.conf.affinity_cohorts = cohorts
         apps.append(app)
@@ -93,8 +92,7 @@ def test_an_app_has_cohorts_of_its_own_after_one_that_is_gone(valkey, redis_clie
         ({"other": Cohort(["gpu"])}, "other"),
         ({}, "default"),
     ):
-        app = Celery("cohorts", broker=valkey.url, set_as_current=False)
-        app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts=cohorts)
+        app = app_for(valkey.url, affinity_cohorts=cohorts)
         send(app, "gpu")
         assert pending(redis_client, cohort, "gpu") == 1
         redis_client.flushdb()
@@ -106,8 +104,7 @@ def test_an_app_has_cohorts_of_its_own_after_one_that_is_gone(valkey, redis_clie
 def test_a_map_that_an_app_changes_in_place_counts_for_the_next_app_alone(valkey, redis_client):
     cohorts = {}
     for expected in ("default", "ml"):
-        app = Celery("cohorts", broker=valkey.url, set_as_current=False)
-        app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts=cohorts)
+        app = app_for(valkey.url, affinity_cohorts=cohorts)
         send(app, "pdf")
         cohorts["ml"] = Cohort(["gpu"])
         send(app, "gpu")
@@ -121,9 +118,8 @@ def test_a_map_that_an_app_changes_in_place_counts_for_the_next_app_alone(valkey
 def test_an_app_whose_cohort_has_another_password_than_that_of_one_that_is_gone_has_its_own_pools():
     options = []
     for password in ("one", "one", "two"):
-        app = Celery("cohorts", broker="redis://nowhere", set_as_current=False)
         cohorts = {"ml": Cohort(["gpu"], url=f"redis://:{password}@nowhere")}
-        app.conf.update(broker_transport="celery_affinity:Transport", affinity_cohorts=cohorts)
+        app = app_for("redis://nowhere", affinity_cohorts=cohorts)
         options.append(app.connection_for_write().transport_options)
         del app
         gc.collect()

@@ -2,20 +2,19 @@
 
 import pytest
 import redis
-from celery import Celery
 
 from celery_affinity.server import instance
 from celery_affinity.server.connections.in_flight import InFlight
 from celery_affinity.server.connections.kept import taken_from
 from celery_affinity.transport.transport import Transport
 
+from ..support.apps import app_for
 from ..support.passing_errors import PASSING, REFUSES_WRITES
 
 
 @pytest.fixture
 def channel(proxy, redis_client):
-    app = Celery(broker=proxy.url, set_as_current=False)
-    app.conf.broker_transport = "celery_affinity:Transport"
+    app = app_for(proxy.url)
     with app.connection_for_write() as connection:
         yield connection.default_channel
 
@@ -73,8 +72,7 @@ def test_a_state_that_passes_is_a_lost_connection_wherever_it_is_said(channel, p
 
 def test_a_state_that_passes_is_a_lost_connection_when_a_channel_opens(proxy, redis_client):
     for error in (*PASSING, *REFUSES_WRITES):
-        app = Celery(broker=proxy.url, set_as_current=False)
-        app.conf.broker_transport = "celery_affinity:Transport"
+        app = app_for(proxy.url)
         with app.connection_for_write() as connection:
             proxy.refused["PING"] = error
             connection.ensure_connection(max_retries=1, interval_start=0)  # another error would be raised at once

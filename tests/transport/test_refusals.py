@@ -4,12 +4,11 @@ import json
 import os
 
 import pytest
-from celery import Celery
 
 from celery_affinity.errors import SettingError, TransportError
 from celery_affinity.rules.redis_keys import Keys
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.processes import run_celery
 
 
@@ -46,16 +45,14 @@ def test_a_bad_name_of_keys_refuses_worker_and_call_before_anything_is_opened(va
     (name,) = options
     assert f"celery_affinity: {name} must be a str that holds no braces" in refused.stderr
     before = redis_client.info("clients")["connected_clients"]
-    app = Celery(broker=valkey.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options=options)
+    app = app_for(valkey.url, broker_transport_options=options)
     with app.connection_for_write() as connection, pytest.raises(SettingError, match=f"{name} must be"):
         connection.default_channel  # noqa: B018  # it opens
     assert redis_client.info("clients")["connected_clients"] == before
 
 
 def test_no_prefix_may_be_written_as_none(valkey, redis_client):
-    app = Celery(broker=valkey.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options={"global_keyprefix": None})
+    app = app_for(valkey.url, broker_transport_options={"global_keyprefix": None})
     with app.connection_for_write() as connection:
         app.send_task("task", queue="pdf", connection=connection)
         assert connection.default_channel.scheduler.keys == Keys()
@@ -63,7 +60,6 @@ def test_no_prefix_may_be_written_as_none(valkey, redis_client):
 
 
 def test_the_module_instead_of_the_class_is_refused_with_what_is_right(valkey):
-    app = Celery(broker=valkey.url, set_as_current=False)
-    app.conf.broker_transport = "celery_affinity:transport"
+    app = app_for(valkey.url, broker_transport="celery_affinity:transport")
     with pytest.raises(TransportError, match="with a capital T"):
         app.send_task("task")

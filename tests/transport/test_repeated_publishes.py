@@ -14,6 +14,7 @@ from celery_affinity.lua.ways import library
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
+from ..support.apps import app_for
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES
 
 #: A lost connection, and what servers say in a state that passes.
@@ -22,8 +23,7 @@ LOST = [each for each in PASSING if not each.startswith(("ASK", "MOVED"))]
 
 @pytest.fixture
 def app(proxy, redis_client):
-    app = Celery("publishes", broker=proxy.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", task_ignore_result=True)
+    app = app_for(proxy.url, task_ignore_result=True)
     app.redis = redis_client
     yield app
     app.close()
@@ -169,8 +169,7 @@ def test_a_password_that_is_another_by_now_ends_the_publish(server, redis_client
     tries = {}
     for transport in (None, "celery_affinity:Transport"):
         redis_client.acl_setuser(user, enabled=True, reset_passwords=True, passwords="+right")
-        app = Celery(broker=f"redis://{user}:right@127.0.0.1:{server.port}/0", set_as_current=False)
-        app.conf.broker_transport = transport
+        app = app_for(f"redis://{user}:right@127.0.0.1:{server.port}/0", broker_transport=transport)
         send(app)
         redis_client.acl_setuser(user, enabled=True, reset_passwords=True, passwords="+other")
         redis_client.client_kill_filter(user=user)

@@ -15,6 +15,7 @@ from celery_affinity.transport.cluster import ClusterChannel
 from celery_affinity.transport.transport import Transport
 
 from ..support import since
+from ..support.apps import app_for
 
 OURS = "celery_affinity:Transport"
 
@@ -227,8 +228,7 @@ def test_a_process_keeps_what_it_knows_of_a_cluster_whichever_node_its_connectio
 
 @pytest.mark.parametrize("url", [CLUSTER, CLUSTER.split(";"), CLUSTER.replace("redis+", "valkey+")])
 def test_an_app_leaves_the_plus_of_a_clusters_url_to_this_transport(url):
-    app = Celery("clustered", broker=url, set_as_current=False)
-    app.conf.broker_transport = OURS
+    app = app_for(url)
     with app.connection_for_read() as found:
         assert found.transport.Channel is ClusterChannel
         assert found.as_uri() == "redis-cluster://user:**@one:7001//"
@@ -267,8 +267,7 @@ def test_a_switch_to_another_node_of_a_cluster_keeps_the_login_of_the_first():
     ],
 )
 def test_a_report_of_an_app_shows_its_urls_without_the_passwords(urls):
-    app = Celery(broker=urls[0], backend=urls[1], set_as_current=False)
-    app.conf.broker_transport = OURS
+    app = app_for(urls[0], result_backend=urls[1])
     app.conf.affinity_cohorts = {"eu": Cohort(["eu.*"], url="redis://:secret@eu.example")}
     report = app.bugreport()
     assert urls[0].partition(":")[0] + "://" in report

@@ -2,13 +2,13 @@
 
 import pytest
 import redis
-from celery import Celery
 
 from celery_affinity.embedded.ports import HOST
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import asgi
 
+from ..support.apps import app_for
 from ..support.cluster import Cluster
 from ..support.scripted_fleet import ScriptedFleet
 from .conftest import Client
@@ -33,8 +33,7 @@ def of_ml(broker):
 
 @pytest.fixture
 def app(broker, of_ml):
-    app = Celery("cohorts", broker=broker.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", result_backend="cache+memory://")
+    app = app_for(broker.url, result_backend="cache+memory://")
     app.conf.affinity_cohorts = {"ml": {"types": ["gpu*"]}, "eu": {"types": ["eu.*"], "url": AWAY}}
 
     @app.task(name="work", affinity="gpu")

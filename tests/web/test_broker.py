@@ -1,10 +1,11 @@
 """The connections of the HTTP interface and of Flower's pages: a copy of the app's, of whatever kind its broker is."""
 
 import pytest
-from celery import Celery
 
 from celery_affinity.observe import observer
 from celery_affinity.web.broker import Broker
+
+from ..support.apps import app_for
 
 URLS = [
     "redis://one",
@@ -18,10 +19,8 @@ URLS = [
 
 @pytest.fixture(params=URLS)
 def app(request):
-    app = Celery("urls", broker=request.param, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", broker_transport_options={"master_name": "fleet"})
-    yield app
-    app.close()
+    with app_for(request.param, broker_transport_options={"master_name": "fleet"}) as app:
+        yield app
 
 
 def test_connections_go_where_those_of_the_app_go(app, monkeypatch):

@@ -6,7 +6,7 @@ import time
 
 import celery
 import pytest
-from celery import Celery, chain, chord, states
+from celery import chain, chord, states
 from kombu.exceptions import OperationalError
 
 from celery_affinity import Affinity, Merge
@@ -21,7 +21,7 @@ from celery_affinity.server.reader import Reader
 from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import asgi
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.processes import wait_until
 from ..support.remote_workers import RemoteWorker
 from ..support.scripted_fleet import ScriptedFleet
@@ -571,8 +571,7 @@ def test_a_job_that_is_no_json_is_a_dead_letter_once_only_workers_over_http_serv
 @pytest.fixture
 def merging(valkey, redis_client, serve):
     """An app whose calls merge, and a worker over HTTP there."""
-    merging = Celery("merging", broker=valkey.url, backend=valkey.url, set_as_current=False)
-    merging.conf.update(broker_transport="celery_affinity:Transport", task_acks_late=True)
+    merging = app_for(valkey.url, result_backend=valkey.url, task_acks_late=True)
 
     def plan(city, number): ...
 

@@ -5,7 +5,6 @@ import json
 
 import pytest
 import redis
-from celery import Celery
 
 from celery_affinity.client import of_app
 from celery_affinity.operate.submit import ACCEPTED, Submission
@@ -13,7 +12,7 @@ from celery_affinity.rules.settings import Settings
 from celery_affinity.server.idempotency import key_of
 from celery_affinity.server.scheduler import Scheduler
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 
 PDF = f"{APP}.pdf"
 
@@ -231,9 +230,7 @@ def test_an_app_that_runs_tasks_where_they_are_called_runs_none_here(fleet, web,
 
 
 def test_a_key_needs_a_queue_that_is_scheduled(valkey, redis_client, serve):
-    app = Celery("partly", broker=valkey.url, set_as_current=False)
-    app.conf.update(broker_transport="celery_affinity:Transport", affinity_queues=["pdf"])
-    app.conf.task_routes = {"mail": {"queue": "mail"}}
+    app = app_for(valkey.url, affinity_queues=["pdf"], task_routes={"mail": {"queue": "mail"}})
 
     @app.task(name="mail", shared=False)
     def mail():

@@ -6,7 +6,6 @@ import time
 
 import pytest
 import redis
-from celery import Celery
 from celery.signals import before_task_publish
 
 from celery_affinity.server.reader import Reader
@@ -14,7 +13,7 @@ from celery_affinity.server.scheduler import Scheduler
 from celery_affinity.web import asgi, broker, site
 from celery_affinity.web.threads import BusyError, Threads
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.processes import wait_until
 from .conftest import Client
 
@@ -24,8 +23,7 @@ SECRET = "s3cr3t"
 @pytest.fixture
 def down(monkeypatch):
     """A client of an app whose broker is down; `down.app` may get another URL."""
-    app = Celery("down", broker=f"redis://user:{SECRET}@127.0.0.1:1/0", set_as_current=False)
-    app.conf.broker_transport = "celery_affinity:Transport"
+    app = app_for(f"redis://user:{SECRET}@127.0.0.1:1/0")
 
     @app.task(name="task")
     def task():

@@ -5,14 +5,13 @@ import time
 
 import pytest
 import redis
-from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.fleet import in_time
 from ..support.ledger import Ledger
 from ..support.processes import start_worker, wait_until
@@ -27,8 +26,7 @@ def a_blip_while_they_run(fleet, pool, transport):
     env = {"LEDGER": str(fleet.ledger.path), "TRANSPORT": transport}
     worker = start_worker(APP, fleet.url, ["pdf"], pool=pool, concurrency=len(JOBS), env=env)
     worker.wait_ready(30)
-    with Celery("producer", broker=fleet.url, backend=fleet.url, set_as_current=False) as producer:
-        producer.conf.broker_transport = transport
+    with app_for(fleet.url, result_backend=fleet.url, broker_transport=transport) as producer:
         results = [producer.send_task(f"{APP}.late", (job, 4), queue="pdf") for job in JOBS]
         wait_until(lambda: len(fleet.ledger.starts()) == len(JOBS), 15, f"all run\n{worker.log()}")
         fleet.redis.client_kill_filter(_type="normal", skipme=True)
@@ -63,8 +61,7 @@ def test_a_server_that_is_down_for_three_worker_timeouts_has_nothing_run_again(t
         ]
         for worker in workers:
             worker.wait_ready(30)
-        with Celery("producer", broker=server.url, set_as_current=False) as producer:
-            producer.conf.broker_transport = OURS
+        with app_for(server.url) as producer:
             for job in JOBS:
                 producer.send_task(f"{APP}.late", (job, 3 * timeout_s + 4), queue="pdf")
         wait_until(lambda: len(ledger.starts()) == len(JOBS), 15, "all run")

@@ -5,13 +5,13 @@ import threading
 import time
 
 import pytest
-from celery import Celery, chain, chord, group
+from celery import chain, chord, group
 from redis.crc import key_slot
 
 from celery_affinity import Affinity, Merge
 from celery_affinity.rules.redis_keys import Keys
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.cluster import Cluster
 from ..support.command import affinity
 from ..support.fleet import PoolsOnACluster, closing
@@ -180,8 +180,7 @@ def test_calls_merge_on_a_cluster(on):
     """The callers of a run are found, and told, on the cluster."""
     pools = on("threads", module="tests.support.apps.merging")
     rules = {"fold": Affinity(merge=Merge("{city}", fold="tests.support.apps.merging.union", wait=0.5))}
-    app = Celery("folds", broker=pools.url, backend=pools.url, set_as_current=False)  # settings are read once
-    app.conf.update(broker_transport="celery_affinity:Transport", affinity_task_rules=rules)
+    app = app_for(pools.url, result_backend=pools.url, affinity_task_rules=rules)  # settings are read once
     calls = [{"city": "Oslo", "changes": [number]} for number in range(5)]
     results = [app.send_task("fold", kwargs=call, queue="threads") for call in calls]
     assert [sorted(result.get(timeout=20)) for result in results] == [list(range(5))] * 5

@@ -7,13 +7,12 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from celery import Celery
 
 from celery_affinity.observe.status import Report
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.server.reader import Reader
 
-from ..support.apps import forget_connections
+from ..support.apps import app_for, forget_connections
 from ..support.fleet import in_time
 from ..support.ledger import whole_lines
 from ..support.processes import start_worker, wait_until
@@ -31,8 +30,7 @@ class Buffers:
         self.url, self.redis, self.path = server.url, redis_client, tmp_path / "ledger"
         self.hold = tmp_path / "hold"
         self.report = Report(Reader(redis_client, Keys()))
-        self.app = Celery("producer", broker=server.url, backend=server.url, set_as_current=False)
-        self.app.conf.broker_transport = "celery_affinity:Transport"
+        self.app = app_for(server.url, result_backend=server.url)
 
     def send(self, task, *numbers, **options):
         return [self.app.send_task(f"{APP}.{task}", (each,), queue="pdf", **options) for each in numbers]

@@ -1,13 +1,13 @@
 """The classes of a worker's consumer and pool derive from a user's own, whose methods go on to run."""
 
 import pytest
-from celery import Celery
 from celery.concurrency.base import BasePool
 from celery.concurrency.prefork import TaskPool
 from celery.worker.consumer import Consumer
 
 from celery_affinity.worker import fleet_consumer, fleet_pool
 
+from ..support.apps import app_for
 from ..support.fleet import POOLS_IN_TIME
 from ..support.processes import ROOT, start_worker
 
@@ -78,8 +78,7 @@ def test_a_users_consumer_and_pool_work(valkey, redis_client, tmp_path, pool):
     env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "HERE": str(tmp_path)}
     worker = start_worker("own", valkey.url, ["pdf"], pool=pool, name="own", env=env)
     worker.wait_ready(60)
-    app = Celery("caller", broker=valkey.url, backend=valkey.url, set_as_current=False)
-    app.conf.broker_transport = "celery_affinity:Transport"
+    app = app_for(valkey.url, result_backend=valkey.url)
     try:
         assert app.send_task("own.parsed", queue="pdf").get(timeout=30) == "parsed"
         (shown,) = app.control.inspect(timeout=10).stats().values()

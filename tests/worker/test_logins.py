@@ -6,12 +6,11 @@ import threading
 import psutil
 import pytest
 import redis
-from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
 
 from ..support import since
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.cluster import Cluster
 from ..support.fleet import POOLS_IN_TIME
 from ..support.ledger import Ledger
@@ -94,9 +93,7 @@ class Calls:
     """Calls without end, by one producer that keeps its connection."""
 
     def __init__(self, url, conf):
-        self._app = Celery("producer", broker=url, set_as_current=False)
-        self._app.conf.update(conf)
-        self._app.conf.broker_transport = "celery_affinity:Transport"
+        self._app = app_for(url, **conf)
         self.sent, self._over = [], threading.Event()
         self._thread = threading.Thread(target=self._send, daemon=True)
         self._thread.start()

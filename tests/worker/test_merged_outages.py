@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 import redis
-from celery import Celery
 
 from celery_affinity.embedded import EmbeddedServer
 
+from ..support.apps import app_for
 from ..support.fleet import POOLS, in_time
 from ..support.merging import APP, SOON_S, Merging
 from ..support.processes import wait_until
@@ -49,9 +49,8 @@ def merging(broker, valkey, tmp_path):
     """Merged calls whose results are on another server."""
     with (
         redis.Redis.from_url(broker.url) as client,
-        Celery("far", broker=broker.url, backend=valkey.url, set_as_current=False) as far,
+        app_for(broker.url, result_backend=valkey.url) as far,
     ):
-        far.conf.broker_transport = "celery_affinity:Transport"
         yield Merging(far, broker, client, tmp_path / "ledger")
 
 

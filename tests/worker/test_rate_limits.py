@@ -4,13 +4,12 @@ import json
 import time
 
 import pytest
-from celery import Celery
 
 from celery_affinity.rules.redis_keys import Keys
 from celery_affinity.transport.reach import explain
 
 from ..support import since
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.fleet import in_time
 from ..support.processes import start_worker, wait_until
 
@@ -61,8 +60,7 @@ def wait_of_an_unlimited_job_s(fleet, transport):
     env = {"LEDGER": str(fleet.ledger.path), "TRANSPORT": transport, "RATE_LIMIT": "24/m"}
     worker = start_worker(APP, fleet.url, ["mail", "pdf"], concurrency=2, env=env)
     worker.wait_ready(30)
-    with Celery("producer", broker=fleet.url, backend=fleet.url, set_as_current=False) as producer:
-        producer.conf.broker_transport = transport
+    with app_for(fleet.url, result_backend=fleet.url, broker_transport=transport) as producer:
         for each in range(20):
             producer.send_task(f"{APP}.mail", (f"{transport}-{each}",), queue="mail")
         at_once = since.LIMITED_AT_ONCE if transport == STOCK else 1

@@ -10,9 +10,8 @@ import time
 import psutil
 import pytest
 import redis
-from celery import Celery
 
-from ..support.apps import APP
+from ..support.apps import APP, app_for
 from ..support.fleet import POOLS, in_time
 from ..support.processes import wait_until
 
@@ -44,8 +43,7 @@ def test_a_worker_idles_longer_than_its_connections_wait_for_a_reply(fleet, pool
     is_long = lambda: time.monotonic() - since_s > 1.5 * timeout_s and waits(fleet.redis) > began + 4  # noqa: E731
     wait_until(is_long, 60, "it has waited longer than for a reply")
     assert before.items() <= waiting(fleet.redis, pid).items(), "it has connected anew"
-    with Celery("producer", broker=fleet.url, set_as_current=False) as producer:
-        producer.conf.update(broker_transport="celery_affinity:Transport", **conf)
+    with app_for(fleet.url, **conf) as producer:
         for queue in ("pdf", "gpu"):
             producer.send_task(f"{APP}.pdf", (queue,), queue=queue, ignore_result=True)
     wait_until(lambda: fleet.ledger.ends() == {"pdf": 1, "gpu": 1}, 20, "the jobs run")

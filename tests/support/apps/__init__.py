@@ -27,6 +27,13 @@ def new_app(name, **conf):
     return app
 
 
+def app_for(url, *, set_as_current=False, **conf):
+    """Return an app with this transport, for the broker at *url*. *conf*: its settings."""
+    app = Celery(broker=url, set_as_current=set_as_current)
+    app.conf.update({"broker_transport": "celery_affinity:Transport", **conf})
+    return app
+
+
 @contextmanager
 def apps_stay_here():
     """Forget what an app leaves to later apps: shared tasks, under the same names, and the current app.

@@ -2,11 +2,11 @@
 
 import contextlib
 
-from celery import Celery
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
 from kombu.exceptions import OperationalError
 
+from ...support.apps import app_for
 from ...support.processes import wait_until
 from . import scenario
 from .side import TRANSPORT
@@ -107,9 +107,7 @@ def a_broadcast_reaches_every_worker_once(side):
 
 @scenario
 def an_app_without_the_tasks_code(side):
-    app = Celery("producer", broker=side.url, backend=side.url, set_as_current=False)
-    if TRANSPORT[side.name]:
-        app.conf.broker_transport = TRANSPORT[side.name]
+    app = app_for(side.url, result_backend=side.url, broker_transport=TRANSPORT[side.name])
     result = app.send_task("parity.add", (1, 2))
     other = app.send_task("parity.request_of", queue="routed", priority=5, headers={"x_custom": "mine"})
     late = app.send_task("parity.add", (1, 2), countdown=0.3, expires=60)
