@@ -77,9 +77,9 @@ million: $(VENV)/.test
 	$(BIN)/python -m tests.whole.large $(ARGS)
 
 # What each call costs the server in instructions, beside what is recorded: with valgrind, some two minutes. ARGS=--record
-# keeps the new numbers, which tests/server/test_instructions.py compares with; some four minutes.
+# keeps the new numbers, which tests/scheduler/test_instructions.py compares with; some four minutes.
 instructions: $(VENV)/.test
-	$(BIN)/python -m tests.server.instructions $(ARGS)
+	$(BIN)/python -m tests.scheduler.instructions $(ARGS)
 
 # How fast it is beside stock Celery and dramatiq, in turn. Some 40 minutes, or some 5 for the short of it;
 # ARGS='drain --only "solo late" --rounds 5' repeats a part.

@@ -10,13 +10,11 @@ from dataclasses import dataclass, replace
 
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.marks import marked
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.arguments import End, Joining
-from celery_affinity.server.replies import Claim
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.scheduler.messages import Claim, EndArguments, JoinArguments
+from celery_affinity.schema.job_record import NewJob, with_suffix
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
 from .bench import say
@@ -90,7 +88,7 @@ class Fleet:
         self.placed_us = self._place() if scale.workers else None
         self.large.fill(scale.pending)
         served = self.large.types[: scale.served]
-        self._scheduler.join(Joining(_WORKER, f"{_WORKER}@host", served, slots=1), shared(Settings()))
+        self._scheduler.join(JoinArguments(_WORKER, f"{_WORKER}@host", served, slots=1), shared_settings(Settings()))
         self._types = served
         ((job_id, fence),) = self.large.claims(_WORKER)
         self._held = Claim(job_id, fence, "", 0, 0, b"")
@@ -129,7 +127,7 @@ class Fleet:
         rules, priority, on_demand = self.large.shape(type_)
         self._scheduler.publish(
             NewJob(
-                marked(f"measured{self._published}", rules),
+                with_suffix(f"measured{self._published}", rules),
                 type_,
                 "x" * 700,
                 on_demand=on_demand,
@@ -142,7 +140,7 @@ class Fleet:
 
     def _release(self) -> None:
         self._sequence += 1
-        end = End(self._held.job_id, self._held.fence, "acked")
+        end = EndArguments(self._held.job_id, self._held.fence, "acked")
         (self._held,) = self._scheduler.tell_ends(_WORKER, acks=[], ends=[end], sequence=self._sequence, inline=True)
 
     def _place(self) -> float:

@@ -17,13 +17,13 @@ from pathlib import Path
 import redis
 from celery import Celery
 
-from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded.server import EmbeddedServer
 from celery_affinity.lab import replay as lab
 from celery_affinity.lab import trace_file
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server import recordings
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler import recordings
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 from tests.support.processes import ROOT
 
 from .bench import BenchmarkError
@@ -88,7 +88,7 @@ def _measure(pool: str, slots: int, length_s: float, ahead: str, *, late: bool) 
         _wait_for_recording(server)
         jobs = _publish(server.url, slots, length_s)
         recorder.wait()
-        found = lab.replay(trace_file.read(path))
+        found = lab.replay(trace_file.read_trace(path))
     off = [_off(getattr(found.replayed.all, share), getattr(found.recorded.all, share)) for share in ("p50_s", "p95_s")]
     acks = "late" if late else "early"
     print(
@@ -112,7 +112,7 @@ def _wait_for_recording(server: EmbeddedServer) -> None:
     """Wait until a recording is on, and each worker has had a heartbeat since."""
     with redis.Redis.from_url(server.url) as client:
         until_s = time.monotonic() + _BOOT_S
-        while recordings.current(Scheduler(client, Keys())) is None:
+        while recordings.current_recording(Scheduler(client, Keys())) is None:
             if time.monotonic() > until_s:
                 raise BenchmarkError(f"no recording began within {_BOOT_S:.0f} s")
             time.sleep(0.1)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from celery_affinity.rules.settings import AUTO
+from celery_affinity.settings.table import AUTO
 
 from .in_turns import KEYED, METRICS, OF_TENANTS, goal_of
 from .load import LOAD

@@ -5,8 +5,8 @@ import resource
 import time
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab import judge, made_up, twin
-from celery_affinity.lab.overtaking import beyond_bound
+from celery_affinity.lab import fast_engine, scripts_engine, synthetic_traces
+from celery_affinity.lab.replay import jobs_beyond_bound
 from celery_affinity.lab.scenario import scenario_of
 
 
@@ -17,17 +17,17 @@ def main() -> None:
     parser.add_argument("--judge", action="store_true", help="measure the judge instead of the twin")
     parser.add_argument("--check", action="store_true", help="look for claims beyond the overtaking bound as well")
     given = parser.parse_args()
-    trace = made_up.unscheduled(given.jobs, load=given.load)
+    trace = synthetic_traces.make_unscheduled(given.jobs, load=given.load)
     scenario, length_s = scenario_of(trace), trace.length_us / SECOND_US
     began_s, cpu_s = time.perf_counter(), time.process_time()
-    schedule = (judge if given.judge else twin).schedule(scenario)
+    schedule = (scripts_engine if given.judge else fast_engine).schedule(scenario)
     took_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # KiB on Linux
     print(f"{given.jobs:,} jobs in {took_s:.2f} s, {cpu_s:.2f} s of them on the CPU of this process")
     print(f"{given.jobs / took_s:,.0f} jobs/s, {2 * given.jobs / took_s:,.0f} events/s (arrivals and ends)")
     print(f"{length_s / took_s:,.0f} times real time; peak {peak:,.0f} MiB, with the trace and the schedule")
     if given.check:
-        print(f"{len(beyond_bound(schedule))} claims beyond the overtaking bound")
+        print(f"{len(jobs_beyond_bound(schedule))} claims beyond the overtaking bound")
 
 
 if __name__ == "__main__":

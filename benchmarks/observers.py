@@ -14,19 +14,18 @@ from dataclasses import dataclass
 import redis
 from kombu import Connection
 
-from celery_affinity.cli import text_of_explain, text_of_jobs, text_of_status
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.observe.as_json import as_json
-from celery_affinity.observe.claim_order import next_jobs
-from celery_affinity.observe.explain import explain
-from celery_affinity.observe.flower import Observer, merged
-from celery_affinity.observe.job_filter import Filter
-from celery_affinity.observe.job_lists import page_of
-from celery_affinity.observe.metric_list import as_text
-from celery_affinity.observe.metrics import read_metrics
-from celery_affinity.observe.status import Report
-from celery_affinity.server.reader import Reader
-from celery_affinity.transport.reach import fleet_on, scheduler_on
+from celery_affinity.cli import explain_text
+from celery_affinity.cli.status import status_text, upcoming_text
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.flower import FleetObserver, merge_flower_rows
+from celery_affinity.reports.job_lists import JobFilter, jobs_page
+from celery_affinity.reports.json import as_json
+from celery_affinity.reports.metrics import metrics_text, read_metrics
+from celery_affinity.reports.queue_order import next_jobs
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.transport.app_api import fleet_on, scheduler_on
 from tests.whole.large.fleet import NOTED_FROM_US, LargeFleet
 
 from .bench import say
@@ -117,15 +116,15 @@ def looks(pending: Pending, executable: str | None) -> Iterator[list[Look]]:
         client.config_set("slowlog-max-len", 10_000)
         reader = scheduler_on(connection, _TRANSPORT).reader
         task = _in_the_middle(fleet, pending.jobs)
-        observer = Observer(connection, fleet_on)
-        cursor = page_of(reader, Filter("pending"), min(1000, pending.jobs // 2)).cursor
+        observer = FleetObserver(connection, fleet_on)
+        cursor = jobs_page(reader, JobFilter("pending"), min(1000, pending.jobs // 2)).cursor
         calls: dict[str, Callable[[], object]] = {
-            "status": lambda: text_of_status.status(Report(reader).status()),
-            "pending": lambda: text_of_jobs.upcoming(next_jobs(reader, None, 20)),
-            "explain": lambda: text_of_explain.explanation(explain(reader, task)),
-            "metrics": lambda: as_text(read_metrics(reader)),
+            "status": lambda: status_text(Report(reader).status()),
+            "pending": lambda: upcoming_text(next_jobs(reader, None, 20)),
+            "explain": lambda: explain_text.explanation_text(explain(reader, task)),
+            "metrics": lambda: metrics_text(read_metrics(reader)),
             "Flower's page": lambda: _rows(loop, observer),
-            "a page of jobs": lambda: as_json(page_of(reader, Filter("pending"), 100, cursor)),
+            "a page of jobs": lambda: as_json(jobs_page(reader, JobFilter("pending"), 100, cursor)),
         }
         yield [Look(f"{name}, {pending.name}", calls[name], client) for name in OBSERVERS]
 
@@ -140,9 +139,9 @@ def _in_the_middle(fleet: LargeFleet, jobs: int) -> str:
     )
 
 
-def _rows(loop: asyncio.AbstractEventLoop, observer: Observer) -> list[dict[str, object]]:
+def _rows(loop: asyncio.AbstractEventLoop, observer: FleetObserver) -> list[dict[str, object]]:
     """Return what Flower's broker page and its API show, but for the lists that Flower itself measures."""
     status = loop.run_until_complete(observer.read())
     assert status is not None, "the server answers"
     ours = {each.type: each for each in status.types}
-    return merged([{"name": type_, "messages": 0} for type_ in ours], ours, status)
+    return merge_flower_rows([{"name": type_, "messages": 0} for type_ in ours], ours, status)

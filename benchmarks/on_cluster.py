@@ -6,8 +6,8 @@ from typing import Any
 
 import redis
 
-from celery_affinity.embedded import EmbeddedCluster
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.embedded.cluster import EmbeddedCluster
+from celery_affinity.schema.keys import Keys
 
 from .bench import LIVE, Bench, in_turn
 from .drain import drain

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from celery_affinity.rules.protocol import MOST_RECORDED
-from celery_affinity.server import recordings
-from celery_affinity.server.recorded_claims import ClaimRow
-from celery_affinity.server.replies import Claim
-from tests.server.instructions.arrows import PENDING, Fleet
-from tests.server.instructions.counter import CountedServer
+from celery_affinity.scheduler import recordings
+from celery_affinity.scheduler.messages import Claim, ClaimRow
+from celery_affinity.schema.constants import MOST_RECORDED
+from tests.scheduler.instructions.arrows import PENDING, Fleet
+from tests.scheduler.instructions.counter import CountedServer
 
 _WARM_UP, _CALLS = 50, 5
 
@@ -54,7 +53,7 @@ def _print(server: CountedServer, kind: _Kind) -> None:
     plain = _cost(server, fleet.publish, MOST_RECORDED)
     fleet.take()
     plain += _cost(server, release, MOST_RECORDED)
-    recordings.begin(fleet.scheduler, "counted", for_s=3_600, kept_s=0)
+    recordings.begin_recording(fleet.scheduler, "counted", for_s=3_600, kept_s=0)
     rows = [_row(nth, claim, kind) for nth, claim in enumerate(claims, 1)]
     cost = _cost(server, lambda: fleet.scheduler.record("counted", [(_FACTS, rows)]), _CALLS) / len(rows)
     print(

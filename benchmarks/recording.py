@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server import recorded_claims, recordings
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler import messages, recordings
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from .bench import Bench, BenchmarkError, say
 from .drain import check_each_ran_once
@@ -94,15 +94,15 @@ def _turn(bench: Bench, meter: Meter, scheduler: Scheduler, is_recorded: bool) -
     """Return the numbers of a turn, and the number of claims that were recorded meanwhile."""
     ends_s, rows, after = time.monotonic() + _TURN_S, 0, "-"
     if is_recorded:
-        recordings.begin(scheduler, "bench", for_s=60, kept_s=0, instead=True)
+        recordings.begin_recording(scheduler, "bench", for_s=60, kept_s=0, instead=True)
     else:
-        recordings.end(scheduler, "bench")
+        recordings.end_recording(scheduler, "bench")
     time.sleep(_NOTICES_S)
     before, tasks = meter.read(), len(bench.ledger)
     while time.monotonic() < ends_s:
         time.sleep(_PAUSE_S)
-        for page in recordings.pages(scheduler, "bench", after):
-            after, rows = page.number, rows + len(recorded_claims.read(page.claims))
+        for page in recordings.recording_pages(scheduler, "bench", after):
+            after, rows = page.number, rows + len(messages.read_rows(page.claims))
         if after != "-":
             recordings.forget_pages(scheduler, "bench", after)
     now, ran = meter.read(), len(bench.ledger) - tasks

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import redis
 
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import AUTO
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import AUTO
 
 from .ledger import VARIABLE
 

@@ -7,9 +7,6 @@ from importlib import import_module as _import
 from typing import TYPE_CHECKING
 
 from . import backends as _backends  # tells Celery of them
-from .client import stamping as _stamping  # has each call of Celery's say its options
-from .client.celery_methods import calls as _calls  # changes Celery's classes
-from .client.celery_methods import canvas as _canvas  # has Celery's canvas keep the mode of its call
 from .errors import (
     AffinityError,
     CohortDownError,
@@ -24,41 +21,45 @@ from .errors import (
     TraceError,
     TransportError,
 )
-from .rules.affinity import Affinity
-from .rules.bounds import Bound
-from .rules.keyed.key_rules import Exclusive, Rate
-from .rules.merging import Call, Merge
-from .worker import context as _context  # gives the requests of tasks an attribute
-from .worker import on_init as _worker  # connects the signal handler that adds our step to workers
+from .options.affinity import Affinity
+from .options.keys import Exclusive, Rate
+from .options.merge import Call, Merge
+from .publishing import canvas as _canvas  # has Celery's canvas keep the mode of its call
+from .publishing import celery_hooks as _calls  # changes Celery's classes
+from .publishing import publish_call as _stamping  # has each call of Celery's say its options
+from .schema.bounds import Bound
+from .worker import (
+    startup as _startup,  # adds the bootstep to workers, and `affinity` to the requests of tasks  # adds the bootstep to workers, and `affinity` to the requests of tasks
+)
 
 if TYPE_CHECKING:
-    from .client.publish_many import TaskIds, publish_many
-    from .observe.explain import Explanation
-    from .observe.jobs import Job
-    from .operate.jobs import Jobs, jobs
-    from .rules.cohorts import Cohort
-    from .rules.tenants import Tenant
-    from .transport.reach import explain, recur, stop
+    from .admin.jobs import Jobs, jobs
+    from .publishing.bulk import TaskIds, publish_many
+    from .reports.explain import Explanation
+    from .reports.jobs import Job
+    from .settings.cohorts import Cohort
+    from .settings.tenants import Tenant
+    from .transport.app_api import explain, recur, stop
     from .transport.transport import Transport
-    from .worker.preempted import Preempted, preempted
+    from .worker.preemption import Preempted, preempted
 
 #: Names that are loaded when they are used first: a process that imports the app's tasks need not load redis-py, and
 #: one that only publishes nothing of workers and reports.
 _LATER = {
-    "Cohort": "rules.cohorts",
-    "Explanation": "observe.explain",
-    "Job": "observe.jobs",
-    "Jobs": "operate.jobs",
-    "Preempted": "worker.preempted",
-    "TaskIds": "client.publish_many",
-    "Tenant": "rules.tenants",
+    "Cohort": "settings.cohorts",
+    "Explanation": "reports.explain",
+    "Job": "reports.jobs",
+    "Jobs": "admin.jobs",
+    "Preempted": "worker.preemption",
+    "TaskIds": "publishing.bulk",
+    "Tenant": "settings.tenants",
     "Transport": "transport.transport",
-    "explain": "transport.reach",
-    "jobs": "operate.jobs",
-    "preempted": "worker.preempted",
-    "publish_many": "client.publish_many",
-    "recur": "transport.reach",
-    "stop": "transport.reach",
+    "explain": "transport.app_api",
+    "jobs": "admin.jobs",
+    "preempted": "worker.preemption",
+    "publish_many": "publishing.bulk",
+    "recur": "transport.app_api",
+    "stop": "transport.app_api",
 }
 
 __all__ = [
@@ -96,7 +97,7 @@ __all__ = [
     "stop",
 ]
 __version__ = "0.1.0.dev0"
-del _backends, _calls, _canvas, _context, _stamping, _worker
+del _backends, _calls, _canvas, _stamping, _startup
 
 
 def __getattr__(name: str) -> object:

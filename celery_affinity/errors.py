@@ -98,7 +98,7 @@ class OutcomeUnknownError(CohortDownError):
         return f"the server of cohort {self.cohort!r} was lost, and has made the change or not: {self.why}"
 
 
-def printed(value: object, masked: Callable[[str], str] = str) -> str:
+def printable(value: object, masked: Callable[[str], str] = str) -> str:
     """Return a value that was refused as an error message shows it: its beginning, if it is long.
 
     *masked*: removes passwords; of the whole text, since a part of a URL may not look like one.
@@ -112,4 +112,4 @@ def printed(value: object, masked: Callable[[str], str] = str) -> str:
 
 def refuse(option: str, accepted: str, got: object) -> OptionError:
     """Return the error for a bad option of a task: its name, what is accepted, what came instead."""
-    return OptionError(f"{option} must be {accepted}, got: {printed(got)}")
+    return OptionError(f"{option} must be {accepted}, got: {printable(got)}")

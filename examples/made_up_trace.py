@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from celery_affinity.lab.made_up import trace
-from celery_affinity.lab.trace_file import write
+from celery_affinity.lab.synthetic_traces import make_trace
+from celery_affinity.lab.trace_file import write_trace
 
 if __name__ == "__main__":
     path, *jobs = sys.argv[1:]
-    write(trace(int(jobs[0]) if jobs else 4_000), Path(path))
+    write_trace(make_trace(int(jobs[0]) if jobs else 4_000), Path(path))

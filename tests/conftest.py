@@ -18,9 +18,9 @@ import psutil
 import pytest
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded.server import EmbeddedServer
 from celery_affinity.log_limit import LIMIT
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.schema.keys import Keys
 
 from .support import servers, tiers
 from .support.acl_users import as_user, lines, scheduler_of  # noqa: F401  # fixtures

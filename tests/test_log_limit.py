@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import celery_affinity
 from celery_affinity.log_limit import LIMIT, LINES, UNLIMITED, LineLimit, limited_logger
-from celery_affinity.server import received
+from celery_affinity.schema import values
 from celery_affinity.worker import install
 
 PACKAGE = Path(celery_affinity.__file__).parent
@@ -23,15 +23,14 @@ PACKAGE = Path(celery_affinity.__file__).parent
 #: Modules that may use `logging.getLogger` -> reason.
 NAME_LOGGERS = {
     "log_limit.py": "it makes the loggers",
-    "guard/guard.py": "it reads the name of the log file of Celery's handlers",
+    "liveness/guard.py": "it reads the name of the log file of Celery's handlers",
 }
 
 #: Modules with unlimited lines about the worker itself -> the event that writes one line.
 ARE_UNLIMITED = {
-    "server/runtime_settings.py": "one for each setting that somebody changes",
-    "worker/cohorts_step.py": "one when the worker leaves",
-    "worker/seat.py": "one for each cohort, when the worker joins",
-    "worker/step.py": "one for each time that the worker joins or leaves",
+    "scheduler/runtime_settings.py": "one for each setting that somebody changes",
+    "worker/cohort_member.py": "one for each cohort, when the worker joins",
+    "worker/bootstep.py": "one for each time that the worker joins or leaves",
 }
 
 #: Functions that create a logger, or write to a log without the package's loggers.
@@ -225,7 +224,7 @@ def test_count_is_not_lost_when_no_thread_can_start(caplog):
 
 def test_process_counts_its_suppressed_lines_when_it_ends():
     program = """
-from celery_affinity.server.received import drop
+from celery_affinity.schema.values import drop
 for number in range(1000):
     drop("inbox", number, "no JSON")
 """
@@ -238,7 +237,7 @@ for number in range(1000):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # since Python 3.12: a fork in a process with threads
 def test_fork_starts_with_empty_line_counts():
     for number in range(100):
-        received.drop("inbox", number, "no JSON")
+        values.log_and_drop_untrusted("inbox", number, "no JSON")
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -304,8 +303,8 @@ def test_only_listed_modules_write_unlimited_lines():
 
 
 def test_loggers_of_the_package_share_one_limit():
-    assert received.logger.filters == [LIMIT]
-    assert limited_logger("celery_affinity.server.received").filters == [LIMIT]
+    assert values.logger.filters == [LIMIT]
+    assert limited_logger("celery_affinity.schema.values").filters == [LIMIT]
 
 
 def test_loggers_of_messages_that_a_worker_limits_exist_in_celery():

@@ -4,10 +4,10 @@ from functools import wraps
 
 from benchmarks.apps.celery_app import app as app
 from benchmarks.systems import TASKS_A_TURN
-from celery_affinity.membership.sums import Sums
+from celery_affinity.leases.job_metrics import MetricDeltas
 
 _ended = 0
-_waited, _ran = Sums.waited, Sums.ran
+_waited, _ran = MetricDeltas.waited, MetricDeltas.ran
 
 
 def _counts():
@@ -31,4 +31,4 @@ def ran(self, *args):
     _ended += 1
 
 
-Sums.waited, Sums.ran = waited, ran
+MetricDeltas.waited, MetricDeltas.ran = waited, ran

@@ -14,10 +14,11 @@ from celery.worker import request
 from kombu.utils.eventio import _epoll
 
 from benchmarks.apps.celery_app import app as app
-from celery_affinity.membership import claims
-from celery_affinity.server.connections.in_flight import InFlight
-from celery_affinity.transport import consumed
-from celery_affinity.worker import claimed_request, end_of_task, event_loop, started_request
+from celery_affinity.broker.inflight import InFlightCommands
+from celery_affinity.leases import claims
+from celery_affinity.transport import inbox
+from celery_affinity.worker import event_loop, request_end
+from celery_affinity.worker.request import ClaimedRequest, StartedRequest
 
 _came = []
 
@@ -38,16 +39,16 @@ def _note(where, name, step):
 
 
 _note(_epoll, "poll", "wait")
-_note(event_loop.Loop, "_reply", "loop")
-_note(InFlight, "receive", "receive")
-_note(claims.Claims, "forget", "forget")
-_note(claims.Claims, "hold", "hold")
-_note(consumed, "message_of_claim", "decode")
-_note(claimed_request.ClaimedRequest, "__init__", "request")
-_note(started_request.StartedRequest, "_give_to", "give")
-_note(started_request.StartedRequest, "on_accepted", "accept")
+_note(event_loop.EventLoop, "_reply", "loop")
+_note(InFlightCommands, "receive", "receive")
+_note(claims.ClaimTable, "forget", "forget")
+_note(claims.ClaimTable, "hold", "hold")
+_note(inbox, "message_of_claim", "decode")
+_note(ClaimedRequest, "__init__", "request")
+_note(StartedRequest, "_give_to", "give")
+_note(StartedRequest, "on_accepted", "accept")
 _note(trace, "fast_trace_task", "trace")
-_note(end_of_task.EndOfTask, "_end", "end")
+_note(request_end.EndOfTask, "_end", "end")
 _note(redis.connection.AbstractConnection, "send_packed_command", "send")
 request.fast_trace_task = trace.fast_trace_task  # bound when it was imported
 

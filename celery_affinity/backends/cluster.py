@@ -1,4 +1,6 @@
-"""Results on a cluster: Celery's own backend for Redis, on connections that lead to the node with its keys.
+"""A client whose commands are repeated while a server is being replaced.
+
+Results on a cluster: Celery's own backend for Redis, on connections that lead to the node with its keys.
 
 All keys have one hash tag, so one node has all results: transactions, scripts, MGET and messages of ends mean there
 what they mean on one server. The tag is not that of jobs, and in a cluster of three primaries leads to another node
@@ -7,7 +9,7 @@ than the namespace ``affinity``.
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
 
@@ -17,12 +19,65 @@ from celery.backends.redis import RedisBackend
 from celery.backends.redis import ResultConsumer as StockConsumer
 from celery.exceptions import ImproperlyConfigured
 from redis.backoff import NoBackoff
+from redis.client import Pipeline
 from redis.retry import Retry
 
-from ..server.connections.cluster import ClusterConnection, ClusterSSLConnection, Node, cluster_of
-from ..server.connections.lasting import lasting
+from ..broker.client import SlotMovedError
+from ..broker.cluster import ClusterConnection, ClusterNode, ClusterSSLConnection, cluster_of
+from ..broker.failover import surviving_failover
 from ..transport import urls
-from .repeated import RepeatedClient
+
+#: Calls a function with no arguments until it raises no error of a lost connection.
+Repeat = Callable[[Callable[[], Any]], Any]
+
+#: Commands that count: one whose reply is lost may have counted already.
+_COUNT = {"INCR", "INCRBY", "RPUSH"}
+
+#: How often such a command is sent again that a node refused unread: once for each connection to a former owner.
+_MOVES = 20
+
+
+class RepeatedClient(redis.Redis):
+    """Commands, and pipelines, that *repeat* calls; those that count only while nodes refuse them unread."""
+
+    def __init__(self, repeat: Repeat, pool: redis.ConnectionPool) -> None:
+        super().__init__(connection_pool=pool)
+        self._repeat = repeat
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        execute = super().execute_command
+        return self.repeated([args[0]], lambda: execute(*args, **options))  # type: ignore[no-untyped-call]
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Any:
+        return _RepeatedPipeline(self, transaction, shard_hint)
+
+    def repeated(self, names: Iterable[str], call: Callable[[], Any]) -> Any:
+        """Call *call*, which sends the commands *names*, as often as it may be."""
+        if _COUNT.isdisjoint(names):
+            return self._repeat(call)
+        for _ in range(_MOVES):
+            try:
+                return call()
+            except SlotMovedError:
+                continue  # the next connection leads to where the keys are
+        return call()
+
+
+class _RepeatedPipeline(Pipeline):
+    def __init__(self, client: RepeatedClient, transaction: bool, shard_hint: Any) -> None:
+        super().__init__(client.connection_pool, client.response_callbacks, transaction, shard_hint)
+        self._client = client
+
+    def execute(self, raise_on_error: bool = True) -> Any:
+        commands = list(self.command_stack)
+        execute = super().execute
+
+        def call() -> Any:
+            self.command_stack = list(commands)  # which an attempt forgets
+            return execute(raise_on_error)
+
+        return self._client.repeated([each[0][0] for each in commands], call)
+
 
 #: Time, s, after which ends are looked for that no message came of: a node that is no longer the owner of the keys
 #: hears of them through other nodes, and what is sent while these are apart is lost.
@@ -82,17 +137,19 @@ class ClusterBackend(RedisBackend):
         params = each[0]
         if params["db"]:
             raise ImproperlyConfigured(
-                f"result_backend of a cluster must have no database, or 0, got: {urls.masked(url)!r}"
+                f"result_backend of a cluster must have no database, or 0, got: {urls.mask_url(url)!r}"
             )
         with_tls = issubclass(params.get("connection_class", redis.Connection), redis.SSLConnection)
         if with_tls:
             params.setdefault("ssl_cert_reqs", "required")  # as for the broker
             verifies = str(params["ssl_cert_reqs"]).lower().removeprefix("cert_") not in ("none", "0")
             params.setdefault("ssl_check_hostname", verifies)  # redis-py before 6 would not
-        nodes = tuple(Node(one["host"] or "localhost", int(one["port"] or 6379)) for one in each)
+        nodes = tuple(ClusterNode(one["host"] or "localhost", int(one["port"] or 6379)) for one in each)
         return {
             **params,
-            "connection_class": lasting(ClusterSSLConnection if with_tls else ClusterConnection, reads=False),
+            "connection_class": surviving_failover(
+                ClusterSSLConnection if with_tls else ClusterConnection, reads=False
+            ),
             "cluster": cluster_of(nodes, self.tag),
             "socket_connect_timeout": params.get("socket_connect_timeout") or CONNECT_TIMEOUT_S,
             "retry": Retry(NoBackoff(), 0),  # `ensure` repeats
@@ -119,7 +176,7 @@ class ClusterBackend(RedisBackend):
             self._repeating.is_under_way = False
 
     def as_uri(self, include_password: bool = False) -> str:
-        return str(self.url) if include_password else urls.masked(str(self.url))
+        return str(self.url) if include_password else urls.mask_url(str(self.url))
 
 
 def _of_a_server(url: str) -> str:

@@ -2,11 +2,15 @@
 
 The rules do no I/O; only `gather` asks server and workers.
 Read `facts` and `finding` first, then a rule, such as `rules.jobs.type_waits`.
+
+The outcome of a check for other programs: the app, broker and workers that were asked, and the findings.
 """
 
-from .facts import Facts
+from collections.abc import Iterable
+
+from . import app, cohorts, jobs, results, server, tenants, workers
+from .facts import Facts, FleetFacts
 from .finding import LEVELS, Finding, Level
-from .rules import app, cohorts, jobs, preemption, results, server, tenants, workers
 
 #: All rules, in the order in which findings of one level are shown.
 RULES = (
@@ -15,9 +19,9 @@ RULES = (
     *server.RULES,
     *workers.RULES,
     *jobs.RULES,
-    *tenants.RULES,
+    *tenants.TENANT_RULES,
     *cohorts.RULES,
-    *preemption.RULES,
+    *tenants.PREEMPTION_RULES,
 )
 
 _ORDER = list(Level)
@@ -30,3 +34,18 @@ def check(facts: Facts) -> list[Finding]:
 
 
 __all__ = ["LEVELS", "RULES", "Facts", "Finding", "Level", "check"]
+
+
+def findings_as_json(facts: Facts, found: Iterable[Finding]) -> dict[str, object]:
+    """Return the outcome of a check as `json.dumps` takes it."""
+    return {
+        "app": facts.app.name,
+        "broker": facts.app.broker,
+        "server": facts.server is not None,
+        "workers": None if facts.fleet is None else _names(facts.fleet),
+        "findings": [{"id": each.id, "level": each.level, "what": each.what, "todo": each.todo} for each in found],
+    }
+
+
+def _names(fleet: FleetFacts) -> list[str]:
+    return sorted({*(each.name for each in fleet.members), *(each.name for each in fleet.answers)})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Backend:
+class BackendFacts:
     """A result backend on the broker's own server. *expires_s*: age at which results go; None: never."""
 
     url: str
@@ -13,7 +13,7 @@ class Backend:
 
 
 @dataclass(frozen=True)
-class Results:
+class ResultFacts:
     """The result backend that an app names. *url*: without a password.
 
     *unknown*: its name, if Celery has no such backend, and *meant*: the one that is most like it. *fails*: the error,
@@ -28,7 +28,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Name:
+class StatedName:
     """A name or pattern of tasks in the setting *where*, of which the app has none. *meant*: a task of such a name."""
 
     where: str
@@ -36,7 +36,7 @@ class Name:
 
 
 @dataclass(frozen=True)
-class NoTenant:
+class TaskWithoutTenant:
     """A *task* whose calls have no tenant by the *template* that the place *where* says.
 
     *left_out*: its fields that are None in calls that do not give them. *complaint*: why no call fills the template.
@@ -50,7 +50,7 @@ class NoTenant:
 
 
 @dataclass(frozen=True)
-class App:
+class AppFacts:
     """The facts of an app. URLs are without passwords.
 
     *transport_fails*: the error, if ``broker_transport`` is no transport at all. *keys_refused*: the error, if the
@@ -98,7 +98,7 @@ class App:
     cluster: bool = False
     results_on_a_node: bool = False
     ingests: bool = True
-    backend: Backend | None = None
+    backend: BackendFacts | None = None
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
@@ -111,17 +111,17 @@ class App:
     reserves: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     key_patterns: tuple[str, ...] | None = ()
-    no_tasks: tuple[Name, ...] = ()
+    no_tasks: tuple[StatedName, ...] = ()
     hinted: tuple[str, ...] = ()
     conf_refused: str | None = None
     renames: Mapping[str, str] = field(default_factory=dict)
     preemptible: Mapping[str, bool] = field(default_factory=dict)
     shared_keys: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    no_tenant: tuple[NoTenant, ...] = ()
+    no_tenant: tuple[TaskWithoutTenant, ...] = ()
 
 
 @dataclass(frozen=True)
-class Stepped:
+class ClockStepSeen:
     """A step of the server's clock."""
 
     #: Size in seconds, positive for a step forward.
@@ -135,7 +135,7 @@ REPLIES_BELOW = 0.95
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerFacts:
     """The facts of a server. Sizes are in bytes.
 
     *kind*: "redis", "valkey", or another name that the server gives itself. *of_machine*: memory of the machine.
@@ -160,7 +160,7 @@ class Server:
     clients: int = 1
     max_clients: int = 10_000
     clock_here_s: float = 0.0
-    stepped: Stepped | None = None
+    stepped: ClockStepSeen | None = None
     refused: str | None = None
     """Error of a server whose user may not ask: everything but schema and clock is unknown then."""
 
@@ -171,7 +171,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkerAnswer:
     """A worker that answered over remote control. *ours*: whether the worker has this transport.
 
     *id*, and all fields below, are known of our workers alone.
@@ -189,7 +189,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Member:
+class MemberFacts:
     """A worker that is alive according to the server. *stalled*: the worker's event loop stands still.
 
     *stops*: the tasks that the worker can stop for another tenant; None: all.
@@ -208,7 +208,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ChangedSetting:
     """A setting that can be changed at run time.
 
     *value*: that in force. *conf*: that in the app.conf of the worker that joined last. *own*: that in this app.conf.
@@ -223,7 +223,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Full:
+class FullBound:
     """A type of which as many jobs wait as ``affinity_max_pending`` admits. *effect*: what becomes of further calls.
 
     *pauses*: sentences about the pauses that keep its jobs from starting.
@@ -237,7 +237,7 @@ class Full:
 
 
 @dataclass(frozen=True)
-class JobForCelery:
+class JobLeftToCelery:
     """A pending job that workers over HTTP leave to Celery's. *why*: what it has that they cannot run, in words."""
 
     job_id: str
@@ -246,7 +246,7 @@ class JobForCelery:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetFacts:
     """Workers and jobs.
 
     *pending*: type -> number of pending jobs. *stock_messages*: queue -> number of messages in stock Celery's lists.
@@ -262,8 +262,8 @@ class Fleet:
     that workers over HTTP cannot run.
     """
 
-    answers: tuple[Answer, ...] = ()
-    members: tuple[Member, ...] = ()
+    answers: tuple[WorkerAnswer, ...] = ()
+    members: tuple[MemberFacts, ...] = ()
     pending: Mapping[str, int] = field(default_factory=dict)
     stock_messages: Mapping[str, int] = field(default_factory=dict)
     oldest: Mapping[str, str] = field(default_factory=dict)
@@ -273,19 +273,19 @@ class Fleet:
     dead: int = 0
     unserved: int = 0
     ticked_s: float | None = None
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[ChangedSetting, ...] = ()
     reserves: tuple[str, ...] = ()
     heartbeat_s: float = 5.0
     namespace: str = "affinity"
     not_asked: str | None = None
-    full: tuple[Full, ...] = ()
+    full: tuple[FullBound, ...] = ()
     limits_in_use: tuple[str, ...] = ()
     slots: int = 0
     minima: Mapping[str, int] = field(default_factory=dict)
     tenants_misspelt: Mapping[str, str] = field(default_factory=dict)
     elsewhere: frozenset[str] | None = frozenset()
     keys_in_use: frozenset[str] = frozenset()
-    left_to_celery: tuple[JobForCelery, ...] = ()
+    left_to_celery: tuple[JobLeftToCelery, ...] = ()
 
     @property
     def served(self) -> frozenset[str]:
@@ -294,7 +294,7 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class OtherMap:
+class OtherCohortMap:
     """The map of the fleet's cohorts, *in_force*, and its *revision*, where the app has another one, *own*."""
 
     own: str
@@ -310,10 +310,10 @@ class Facts:
     *cohorts*: those of the cohorts beside `default`, of a fleet that was asked.
     """
 
-    app: App
-    server: Server | None = None
-    fleet: Fleet | None = None
+    app: AppFacts
+    server: ServerFacts | None = None
+    fleet: FleetFacts | None = None
     down: str | None = None
-    results: Results | None = None
+    results: ResultFacts | None = None
     cohorts: Mapping[str, "Facts"] = field(default_factory=dict)
-    other_map: OtherMap | None = None
+    other_map: OtherCohortMap | None = None

@@ -126,12 +126,12 @@ class Finding:
         return LEVELS[self.id]
 
 
-def ended(words: object) -> str:
+def with_full_stop(words: object) -> str:
     """Return the *words* of an error as the end of a sentence; some have a full stop, others not."""
     return f"{str(words).rstrip('.')}."
 
 
-def listed(names: Iterable[str], most: int = 5) -> str:
+def join_names(names: Iterable[str], most: int = 5) -> str:
     """Return *names* as people list them; names past the first *most* are only counted."""
     every = list(names)
     shown = ", ".join(every[:most])

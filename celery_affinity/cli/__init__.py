@@ -7,43 +7,43 @@ whichever of its commands it runs, so each of ours is loaded when it is asked fo
 
 import click
 
-from ..rules.redis_keys import COHORT
-from ..worker import own_commands  # noqa: F401  # so that `celery inspect` knows our commands
-from . import worker_options
-from .loads_on_use import loading
+from ..schema.keys import COHORT
+from ..worker import control_commands  # noqa: F401  # so that `celery inspect` knows our commands
+from . import framework
+from .framework import lazy_group
 
-worker_options.add()
+framework.add_worker_options()
 
 #: Name of a command, as people type it -> the module that has it, in the order of `celery affinity --help`.
 _MODULES = {
-    "status": "look",
-    "explain": "look",
-    "pending": "look",
-    "top": "look",
+    "status": "status",
+    "explain": "status",
+    "pending": "status",
+    "top": "status",
     "jobs": "jobs",
-    "cancel": "acting",
-    "move": "acting",
-    "prioritise": "acting",
+    "cancel": "jobs",
+    "move": "jobs",
+    "prioritise": "jobs",
     "keys": "keys",
-    "tenants": "tenants",
+    "tenants": "keys",
     "recurring": "recurring",
     "lab": "lab",
-    "pause": "pauses",
-    "resume": "pauses",
+    "pause": "settings",
+    "resume": "settings",
     "dead": "dead",
     "check": "check",
     "settings": "settings",
-    "cohorts": "cohorts",
+    "cohorts": "settings",
     "scale": "scale",
     "scale-in": "scale",
-    "dispatcher": "run",
-    "web": "web",
-    "metrics": "metrics",
-    "up": "up",
+    "dispatcher": "serve",
+    "web": "serve",
+    "metrics": "serve",
+    "up": "serve",
 }
 
 
-@click.group(cls=loading(__name__, _MODULES))
+@click.group(cls=lazy_group(__name__, _MODULES))
 @click.option("--cohort", help="The cohort that a command is about. Default: all.")
 @click.pass_context
 def affinity(ctx: click.Context, cohort: str | None) -> None:

@@ -1,18 +1,67 @@
-"""``celery -A proj affinity check``: say what is wrong or risky, and how to fix it."""
+"""The output of ``celery affinity check`` for people.
 
+``celery -A proj affinity check``: say what is wrong or risky, and how to fix it.
+"""
+
+import textwrap
 from collections.abc import Sequence
 from typing import NoReturn
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..check import LEVELS, Finding, Level, check
-from ..check.as_json import as_json as outcome_as_json
-from ..check.gather import gather
-from . import text_of_check as text
-from .broker import AS_JSON, asked_of, print_json
-from .times import SecondsRange
-from .words import printable
+from ..check import check
+from ..check import findings_as_json as outcome_as_json
+from ..check.facts import Facts
+from ..check.finding import LEVELS, Finding, Level
+from ..check.gather import gather_facts
+from .framework import AS_JSON, SecondsRange, answers_of, print_json
+from .render import pluralize, printable_cell
+
+_COLOURS = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
+
+
+def findings_text(facts: Facts, found: Sequence[Finding]) -> str:
+    """Return a check as text: the app, server and workers that were asked, the findings, and their number by level."""
+    blocks = [_looked_at(facts), *(_finding(each) for each in found), _counts(found)]
+    return "\n\n".join(blocks)
+
+
+def _looked_at(facts: Facts) -> str:
+    server, fleet = facts.server, facts.fleet
+    parts = [f"app {facts.app.name}", f"broker {facts.app.broker}"]
+    if server is not None and server.refused is None:
+        parts.append(f"{server.kind} {'.'.join(map(str, server.version))}")
+    if fleet is not None:
+        answered = pluralize(len(fleet.answers), "worker")
+        parts.append(f"{len(fleet.members)} alive, {answered} answered")
+    else:
+        parts.append("workers not checked")
+    return printable_cell(", ".join(parts))
+
+
+def _finding(each: Finding) -> str:
+    head = click.style(f"{each.level.upper():8}{each.id}", fg=_COLOURS[each.level], bold=True)
+    lines = [*_wrapped(each.what, ""), *_wrapped(each.todo, "-> ")]
+    return "\n".join([head, *lines])
+
+
+def _wrapped(text: str, mark: str) -> list[str]:
+    return textwrap.wrap(
+        printable_cell(text),
+        width=100,
+        initial_indent=" " * 8 + mark,
+        subsequent_indent=" " * (8 + len(mark)),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _counts(found: Sequence[Finding]) -> str:
+    if not found:
+        return "no findings"
+    return ", ".join(pluralize(sum(each.level is level for each in found), level) for level in Level)
+
 
 #: Exit codes. An unreadable command line ends with 2 as well.
 FINE, WARNED, FAILED = 0, 1, 2
@@ -61,18 +110,18 @@ def check_command(
         raise click.UsageError("--dry-run needs --repair")
     if repair:
         _repair(ctx, dry_run=dry_run, as_json=as_json)
-    facts = gather(ctx.obj.app, fleet=not no_fleet, answers_within_s=timeout)
+    facts = gather_facts(ctx.obj.app, fleet=not no_fleet, answers_within_s=timeout)
     found = [finding for finding in check(facts) if finding.id not in ignore]
     code = exit_code(found, strict)
     if as_json:
         print_json({"exit_code": code, **outcome_as_json(facts, found)})
     else:
-        click.echo(text.findings(facts, found))
+        click.echo(findings_text(facts, found))
     ctx.exit(code)
 
 
 def _repair(ctx: click.Context, *, dry_run: bool, as_json: bool) -> NoReturn:
-    asked = asked_of(ctx, lambda scheduler: scheduler.repair(thorough=True, says_only=dry_run))
+    asked = answers_of(ctx, lambda scheduler: scheduler.repair(thorough=True, says_only=dry_run))
     found = [
         f"cohort {name}: {each}" if asked.is_split else each for name, its in asked.answers.items() for each in its
     ]
@@ -80,7 +129,7 @@ def _repair(ctx: click.Context, *, dry_run: bool, as_json: bool) -> NoReturn:
         print_json({"found": found, "repaired": not dry_run})
     else:
         for each in found:
-            click.echo(printable(each))
+            click.echo(printable_cell(each))
         did = "nothing was changed" if dry_run else "all was repaired"
         click.echo(f"{len(found)} found: {did}" if found else "All keys agree: there is nothing to repair.")
     ctx.exit(WARNED if (dry_run and found) or asked.down else FINE)

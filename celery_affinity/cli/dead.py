@@ -1,4 +1,7 @@
-"""``celery -A proj affinity dead ...``: look at jobs that will not run again, replay them, or drop them."""
+"""The output of ``celery affinity dead`` for people.
+
+``celery -A proj affinity dead ...``: look at jobs that will not run again, replay them, or drop them.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,14 +10,70 @@ from typing import Any, TypedDict, Unpack
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..observe import cohorts, dead_letters
-from ..observe.dead_letters import DeadLetter, LetterFilter
-from ..operate.values import why_hidden
-from ..rules.dead_reasons import REASONS
-from ..server.scheduler import Scheduler
-from . import text_of_dead as text
-from .broker import AS_JSON, asked_of, fleet_of, print_json, rows_of, say_down, show
-from .times import COUNT, seconds
+from ..admin.job_values import hidden_reason
+from ..reports import cohorts, dead_letters
+from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
+from ..scheduler.scheduler import Scheduler
+from ..schema.constants import REASONS
+from .framework import (
+    AS_JSON,
+    COUNT,
+    answers_of,
+    cohorts_of_context,
+    parse_seconds,
+    print_json,
+    rows_of_cohorts,
+    show_report,
+    warn_cohorts_down,
+)
+from .render import pluralize, time_text, with_cohort_column, wrap_paragraph
+
+#: Largest number of characters of an error in a table.
+_WHY_IN_A_ROW = 80
+
+
+def letters_text(found: Sequence[DeadLetter], *, is_filtered: bool = False) -> str:
+    """Return dead letters as a table."""
+    if not found:
+        return "no dead letter matches" if is_filtered else "there are no dead letters"
+    is_any_merged = any(each.calls > 1 for each in found)
+    return with_cohort_column(
+        found,
+        ("ended", "reason", *(["calls"] if is_any_merged else []), "type", "task", "task id", "why"),
+        [_letter_row(letter, is_any_merged) for letter in found],
+    )
+
+
+def _letter_row(letter: DeadLetter, has_calls: bool) -> tuple[str, ...]:
+    why = letter.why or ""
+    if len(why) > _WHY_IN_A_ROW:
+        why = f"{why[:_WHY_IN_A_ROW]}..."
+    calls = [str(letter.calls)] if has_calls else []
+    return time_text(letter.ended_s), letter.reason, *calls, letter.type, letter.task, letter.task_id, why
+
+
+def letter_text(shown: LetterDetails) -> str:
+    """Return a dead letter as a few lines."""
+    found = shown.letter
+    is_gone = "gone: the server no longer has it, so the job cannot be replayed"
+    message = f"{shown.message_bytes:,} bytes" if found.replayable else is_gone
+    rows = [
+        ("task", f"{found.task_id}  {found.task}"),
+        ("job", found.job_id),
+        *([("cohort", found.cohort)] if found.cohort else []),
+        ("type", found.type),
+        ("reason", f"{found.reason} at {time_text(found.ended_s)}{_came_back(found.deliveries)}"),
+        *([("why", found.why)] if found.why else []),
+        *([("calls", f"{found.calls}, which shared the run; of the oldest:")] if found.calls > 1 else []),
+        ("published", time_text(shown.enqueued_s)),
+        ("message", message),
+        *((name, str(value)) for name, value in shown.headers.items()),
+    ]
+    return wrap_paragraph(rows)
+
+
+def _came_back(deliveries: int) -> str:
+    return f", after it came back {pluralize(deliveries, 'time')}" if deliveries else ""
 
 
 @click.group()
@@ -37,7 +96,7 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--older-than",
             "older_than_s",
-            callback=seconds,
+            callback=parse_seconds,
             metavar="TIME",
             help="Only jobs that ended at least this long ago: 90s, 30m, 2h, 1d.",
         ),
@@ -57,9 +116,11 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
 @handle_preload_options
 def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_LetterOptions]) -> None:
     """List dead letters, the newest first."""
-    found = rows_of(ctx, lambda scheduler: dead_letters.find(scheduler.reader, LetterFilter(**chosen), limit))
+    found = rows_of_cohorts(
+        ctx, lambda scheduler: dead_letters.find_letters(scheduler.reader, LetterFilter(**chosen), limit)
+    )
     found = sorted(found, key=lambda each: each.ended_s, reverse=True)[:limit]
-    show(found, lambda found: text.letters(found, is_filtered=any(chosen.values())), json=as_json)
+    show_report(found, lambda found: letters_text(found, is_filtered=any(chosen.values())), json=as_json)
 
 
 @dead.command("show", cls=CeleryCommand)
@@ -69,17 +130,17 @@ def list_dead(ctx: click.Context, limit: int, as_json: bool, **chosen: Unpack[_L
 @handle_preload_options
 def show_dead(ctx: click.Context, id_: str, as_json: bool) -> None:
     """Show a dead letter, by the id of its task or of its job, with the arguments of the call."""
-    hidden = why_hidden(ctx.obj.app)
-    asked = asked_of(ctx, lambda scheduler: dead_letters.shown(scheduler.reader, id_, hidden))
+    hidden = hidden_reason(ctx.obj.app)
+    asked = answers_of(ctx, lambda scheduler: dead_letters.shown_letter(scheduler.reader, id_, hidden))
     shown = [
         replace(each, letter=letter)
         for name, its in asked.answers.items()
         for each in its
-        for letter in (cohorts.named([each.letter], name) if asked.is_split else [each.letter])
+        for letter in (cohorts.with_cohort_name([each.letter], name) if asked.is_split else [each.letter])
     ]
     if not shown:
         raise click.ClickException(f"no dead letter has the task id or job id {id_!r}")
-    show(shown, lambda shown: "\n\n".join(map(text.letter, shown)), json=as_json)
+    show_report(shown, lambda shown: "\n\n".join(map(letter_text, shown)), json=as_json)
 
 
 _ALL = click.option("--all", "all_", is_flag=True, help="All dead letters.")
@@ -111,12 +172,12 @@ def replay_dead(
     which = _filter_of(ids, all_, chosen)
 
     def replay(scheduler: Scheduler) -> tuple[list[DeadLetter], list[DeadLetter], list[str], list[str]]:
-        found = dead_letters.find(scheduler.reader, which)
-        unknown = dead_letters.not_found(scheduler.reader, which)
+        found = dead_letters.find_letters(scheduler.reader, which)
+        unknown = dead_letters.letter_not_found(scheduler.reader, which)
         meant = [letter for letter in found if letter.reason != "lost" or which.ids or which.reason == "lost"]
         return found, meant, unknown, scheduler.replay([letter.job_id for letter in meant])
 
-    asked = asked_of(ctx, replay, once=True)
+    asked = answers_of(ctx, replay, once=True)
     done = list(asked.answers.values()) or [([], [], [], [])]
     found, meant, _, replayed = ([each for part in parts for each in part] for parts in zip(*done, strict=True))
     unknown = _in_all([part[2] for part in done])
@@ -153,18 +214,18 @@ def drop_dead(
     which = _filter_of(ids, all_, chosen)
 
     def find(scheduler: Scheduler) -> tuple[list[str], list[str]]:
-        found = [letter.job_id for letter in dead_letters.find(scheduler.reader, which)]
-        return found, dead_letters.not_found(scheduler.reader, which)
+        found = [letter.job_id for letter in dead_letters.find_letters(scheduler.reader, which)]
+        return found, dead_letters.letter_not_found(scheduler.reader, which)
 
-    with fleet_of(ctx) as fleet:
+    with cohorts_of_context(ctx) as fleet:
         asked = fleet.each(find, is_long=True)
-        say_down(asked.down)
+        warn_cohorts_down(asked.down)
         number = sum(len(found) for found, _ in asked.answers.values())
         if number and not yes:
             click.confirm(f"Delete {number} dead letters for good?", abort=True, err=True)
         its = {name: found for name, (found, _) in asked.answers.items() if found}
         ended = fleet.act_in_each(lambda scheduler: scheduler.drop(its[scheduler.keys.cohort]), its)
-        say_down(ended.down)
+        warn_cohorts_down(ended.down)
         dropped = sum(ended.answers.values())
     unknown = _in_all([part[1] for part in asked.answers.values()])
     if as_json:

@@ -1,19 +1,35 @@
-"""``celery -A proj affinity jobs ...``: list jobs in every state that has a list."""
+"""``celery -A proj affinity jobs ...``: list jobs in every state that has a list.
 
-from collections.abc import Sequence
+``celery -A proj affinity cancel``, ``move`` and ``prioritise``: act on jobs by id, or on all that match.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Any, TypedDict, Unpack
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..observe import cohorts, job_lists
-from ..observe.job_filter import LISTED
-from ..observe.job_lists import JobsPage
-from ..observe.jobs import Job
-from ..operate.filters import Filters
-from .broker import AS_JSON, fleet_of, say_down, show
-from .lists_by_default import ListsByDefault
-from .times import seconds
-from .words import by_cohort, many, mode, moment
+from ..admin import bulk
+from ..admin.actions import JobFilters, MoveTarget, check_target_cohort
+from ..admin.bulk import BulkResult, JobChoice, choose_jobs_in, merge_chosen
+from ..admin.jobs import Change, Jobs
+from ..reports import cohorts, job_lists
+from ..reports.job_lists import LISTED, JobsPage
+from ..reports.jobs import Job
+from ..scheduler.scheduler import Scheduler
+from ..schema.constants import MAX_PRIORITY
+from .framework import (
+    AS_JSON,
+    DefaultListGroup,
+    cohorts_of_context,
+    parse_seconds,
+    print_json,
+    show_report,
+    warn_cohorts_down,
+)
+from .render import mode_text, pluralize, time_text, with_cohort_column
 
 STAMP = click.option("--stamp", metavar="NAME=VALUE", help="Only jobs with this stamp.")
 KEY = click.option("--key", help="Only jobs of this key, as `keys` shows it.")
@@ -40,20 +56,20 @@ ARGUMENT = click.option(
 OLDER_THAN = click.option(
     "--older-than",
     "older_than_s",
-    callback=seconds,
+    callback=parse_seconds,
     metavar="TIME",
     help="Only jobs that were enqueued at least this long ago: 90s, 30m, 2h, 1d.",
 )
 NEWER_THAN = click.option(
     "--newer-than",
     "newer_than_s",
-    callback=seconds,
+    callback=parse_seconds,
     metavar="TIME",
     help="Only jobs that were enqueued at most this long ago.",
 )
 
 
-@click.group(cls=ListsByDefault)
+@click.group(cls=DefaultListGroup)
 def jobs() -> None:
     """List jobs, page by page. `explain` shows more about one job, and `dead` about dead letters. `cancel`, `move`
     and `prioritise` change jobs.
@@ -93,24 +109,24 @@ def list_jobs(
     as_json: bool,
 ) -> None:
     """List unfinished jobs and dead letters. For the next jobs in their order, see `pending`."""
-    with fleet_of(ctx) as fleet:
-        filters = Filters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
+    with cohorts_of_context(ctx) as fleet:
+        filters = JobFilters(state, type, task, stamp, key, older_than_s, newer_than_s, argument)
         names = fleet.serving(type)
-        found = cohorts.page_of(fleet, lambda reader: filters.of(ctx.obj.app, reader), names, limit, cursor)
-    say_down(found.down)
+        found = cohorts.page_of_all(fleet, lambda reader: filters.of(ctx.obj.app, reader), names, limit, cursor)
+    warn_cohorts_down(found.down)
     nothing = "no job waits or runs, and there are no dead letters" if filters.is_empty else "no job matches"
-    show(found, lambda page: _page(page, nothing), json=as_json)
+    show_report(found, lambda page: _page(page, nothing), json=as_json)
 
 
 def _page(page: JobsPage, nothing: str) -> str:
-    lines = [table_of(page.jobs) if page.jobs else nothing if page.cursor is None else f"{nothing}, so far"]
+    lines = [jobs_table(page.jobs) if page.jobs else nothing if page.cursor is None else f"{nothing}, so far"]
     if page.cursor is not None:
-        why = f"{job_lists.MOST:,} jobs were read" if page.partial else many(len(page.jobs), "job")
+        why = f"{job_lists.MOST:,} jobs were read" if page.partial else pluralize(len(page.jobs), "job")
         lines.append(f"{why}; there may be more: --cursor {page.cursor}")
     return "\n".join(lines)
 
 
-def table_of(found: Sequence[Job]) -> str:
+def jobs_table(found: Sequence[Job]) -> str:
     """Return jobs as a table, with a column for the times at which scheduled jobs are due if there are some."""
     is_any_due = any(each.state == "scheduled" for each in found)
     rows = [
@@ -120,19 +136,229 @@ def table_of(found: Sequence[Job]) -> str:
             each.type or "",
             each.task or "",
             str(each.priority),
-            mode(each.mode == "on_demand"),
-            moment(each.enqueued_s or 0),
+            mode_text(each.mode == "on_demand"),
+            time_text(each.enqueued_s or 0),
             *([_due(each)] if is_any_due else []),
             each.worker or "",
         )
         for each in found
     ]
     due = ["due"] if is_any_due else []
-    return by_cohort(found, ("task id", "state", "type", "task", "priority", "mode", "since", *due, "worker"), rows)
+    return with_cohort_column(
+        found, ("task id", "state", "type", "task", "priority", "mode", "since", *due, "worker"), rows
+    )
 
 
 def _due(job: Job) -> str:
     if job.state != "scheduled":
         return ""
     due_s = job.due_s if job.patient_until_s is None else job.patient_until_s
-    return "the next tick" if due_s is None else moment(due_s)
+    return "the next tick" if due_s is None else time_text(due_s)
+
+
+#: States of jobs that can be moved, and cancelled.
+_WAIT = ("pending", "scheduled")
+_HAVE_NOT_ENDED = (*_WAIT, "claimed", "running")
+
+
+class _Chosen(TypedDict):
+    """The options of all these commands."""
+
+    ids: tuple[str, ...]
+    type: str | None
+    task: str | None
+    states: tuple[str, ...]
+    older_than_s: float | None
+    newer_than_s: float | None
+    stamp: str | None
+    key: str | None
+    argument: str | None
+    dry_run: bool
+    yes: bool
+    as_json: bool
+
+
+def job_selection_options(states: Sequence[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what adds the arguments and options that choose jobs of *states*."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            AS_JSON,
+            click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+            click.option(
+                "--dry-run", is_flag=True, help="Show the number of matching jobs and some of them; change nothing."
+            ),
+            STAMP,
+            KEY,
+            ARGUMENT,
+            NEWER_THAN,
+            OLDER_THAN,
+            click.option(
+                "--state",
+                "states",
+                multiple=True,
+                type=click.Choice(states),
+                help="Only jobs in this state. Can be repeated.",
+            ),
+            click.option("--task", help="Only jobs of tasks with this name; * stands for anything."),
+            click.option("--type", help="Only jobs of this type."),
+            click.argument("ids", metavar="[ID]...", nargs=-1),
+        ):
+            command = option(command)
+        return command
+
+    return add
+
+
+@click.command(cls=CeleryCommand)
+@job_selection_options(_HAVE_NOT_ENDED)
+@click.option("--terminate", is_flag=True, help="Also end running jobs, where the pool supports it.")
+@click.pass_context
+@handle_preload_options
+def cancel(ctx: click.Context, terminate: bool, **chosen: Unpack[_Chosen]) -> None:
+    """Revoke jobs: waiting jobs end at once, and claimed jobs do not start. Their callers get REVOKED.
+
+    Give ids of tasks or jobs, or filters. With filters, the command shows the number of matching jobs and asks. Exits
+    with 1 if a job that was given by id could not be revoked.
+    """
+    app = ctx.obj.app
+    states = chosen["states"] or (_HAVE_NOT_ENDED if terminate else _HAVE_NOT_ENDED[:-1])
+    _act(
+        ctx,
+        chosen,
+        "Cancel",
+        states,
+        lambda jobs, id_: jobs.cancel(id_, terminate),
+        lambda scheduler, choice: bulk.cancel_jobs(app, scheduler, choice.chosen, terminate),
+    )
+
+
+@click.command(cls=CeleryCommand)
+@job_selection_options(_WAIT)
+@click.option("--to", "to", required=True, metavar="TYPE", help="The new type.")
+@click.pass_context
+@handle_preload_options
+def move(ctx: click.Context, to: str, **chosen: Unpack[_Chosen]) -> None:
+    """Change the type of waiting jobs, which keep their age. Retries have the new type, too.
+
+    Give ids or filters, as for `cancel`. Merged calls move together. Claimed jobs are not moved.
+    """
+    _change(ctx, chosen, lambda: MoveTarget(type=to))
+
+
+@click.command(cls=CeleryCommand)
+@job_selection_options(_WAIT)
+@click.option(
+    "--priority",
+    type=click.IntRange(0, MAX_PRIORITY),
+    help="The new priority: 0 to 10, 10 is the highest, as `jobs` shows it.",
+)
+@click.option("--on-demand/--queued", default=None, help="The new mode.")
+@click.pass_context
+@handle_preload_options
+def prioritise(ctx: click.Context, priority: int | None, on_demand: bool | None, **chosen: Unpack[_Chosen]) -> None:
+    """Change the priority or the mode of waiting jobs, which keep their age. Retries keep the change.
+
+    Give ids or filters, as for `cancel`.
+    """
+    _change(ctx, chosen, lambda: MoveTarget(priority=priority, on_demand=on_demand))
+
+
+def _change(ctx: click.Context, chosen: _Chosen, wished: Callable[[], MoveTarget]) -> None:
+    try:
+        wish = wished()
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from exc
+    app = ctx.obj.app
+    _act(
+        ctx,
+        chosen,
+        f"To {wish}: move",
+        chosen["states"] or _WAIT,
+        lambda jobs, id_: jobs.change(id_, wish),
+        lambda scheduler, choice: bulk.move_jobs(app, scheduler, choice.chosen, wish),
+        wish,
+    )
+
+
+def _act(
+    ctx: click.Context,
+    chosen: _Chosen,
+    verb: str,
+    states: Sequence[str],
+    on_one: Callable[[Jobs, str], Change],
+    on_all: Callable[[Scheduler, JobChoice], BulkResult],
+    wish: MoveTarget | None = None,
+) -> None:
+    """Act on the jobs that are named, or, after a question, on all that match. *wish*: what they are to have."""
+    filters = JobFilters(
+        type=chosen["type"],
+        task=chosen["task"],
+        stamp=chosen["stamp"],
+        key=chosen["key"],
+        older_than_s=chosen["older_than_s"],
+        newer_than_s=chosen["newer_than_s"],
+        argument=chosen["argument"],
+    )
+    if bool(chosen["ids"]) != (filters.is_empty and not chosen["states"]):
+        raise click.UsageError(
+            "give ids, or some of --type, --task, --state, --older-than, --newer-than, --stamp, --key and --argument"
+        )
+    if chosen["ids"] and chosen["dry_run"]:
+        raise click.UsageError("--dry-run shows what a filter finds; `explain` says where a job is")
+    app = ctx.obj.app
+    with cohorts_of_context(ctx) as fleet:
+        if chosen["ids"]:
+            jobs = Jobs(app, lambda: nullcontext(fleet))
+            _show_changes(ctx, [on_one(jobs, id_.strip()) for id_ in chosen["ids"]], chosen["as_json"])
+            return
+        asked = choose_jobs_in(fleet, lambda reader: filters.of(app, reader), fleet.serving(filters.type), states)
+        warn_cohorts_down(asked.down)
+        choice = merge_chosen(asked, fleet.is_split)
+        done, down = BulkResult(0, {}), dict(asked.down)
+        if not chosen["as_json"]:
+            _show_choice(choice)
+        if choice.chosen and not chosen["dry_run"]:
+            if not chosen["yes"]:
+                click.confirm(f"{verb} {_in_words(choice)}?", abort=True, err=True)
+            check_target_cohort(app, wish, [name for name, each in asked.answers.items() if each.chosen])
+            done, lost = bulk.run_in_cohorts(fleet, asked, on_all)
+            warn_cohorts_down(lost)
+            down |= lost
+    if chosen["as_json"]:
+        print_json({"found": len(choice.chosen), "calls": choice.calls, **done._asdict()})
+    elif chosen["dry_run"] or not choice.chosen:
+        click.echo(f"{_in_words(choice)} found; nothing was done")
+    else:
+        _show_done(done)
+    if down:
+        ctx.exit(1)
+
+
+def _in_words(choice: JobChoice) -> str:
+    jobs = pluralize(len(choice.chosen), "job")
+    return f"{jobs} of {choice.calls} calls" if choice.calls > len(choice.chosen) else jobs
+
+
+def _show_choice(choice: JobChoice) -> None:
+    if choice.shown:
+        click.echo(jobs_table(choice.shown))
+    if len(choice.chosen) > len(choice.shown):
+        click.echo(f"... and {len(choice.chosen) - len(choice.shown):,} more")
+
+
+def _show_done(done: BulkResult) -> None:
+    others = "".join(f"; {number} left: {state} by now" for state, number in done.left.items())
+    click.echo(f"{done.done} done{others}")
+    if done.warning:
+        click.echo(done.warning, err=True)
+
+
+def _show_changes(ctx: click.Context, changes: Sequence[Change], as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(change) for change in changes])
+    else:
+        for change in changes:
+            click.echo(f"{change.id} ({change.found}): {change.note}")
+    if not all(change.done for change in changes):
+        ctx.exit(1)

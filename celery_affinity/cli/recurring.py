@@ -5,18 +5,25 @@ from collections.abc import Sequence
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..dispatcher.recurring_calls import fire as fire_call
-from ..observe.recurring import RecurringRow, recurring_rows, without_arguments
-from ..operate.values import why_hidden
-from ..rules.spelling import closest
-from ..server.fleet import WholeFleet
-from ..server.replies import DueCall
-from .broker import AS_JSON, check_conf, fleet_of, rows_of, say_down, show
-from .lists_by_default import ListsByDefault
-from .words import about, by_cohort, duration
+from ..admin.job_values import hidden_reason
+from ..dispatcher.recurring import fire_call
+from ..options.did_you_mean import closest_names
+from ..reports.recurring import RecurringRow, recurring_rows, without_arguments
+from ..scheduler.cohorts import Cohorts
+from ..scheduler.messages import DueCall
+from .framework import (
+    AS_JSON,
+    DefaultListGroup,
+    check_app_conf,
+    cohorts_of_context,
+    rows_of_cohorts,
+    show_report,
+    warn_cohorts_down,
+)
+from .render import approximate_text, duration_text, with_cohort_column
 
 
-@click.group(cls=ListsByDefault)
+@click.group(cls=DefaultListGroup)
 def recurring() -> None:
     """List, make, pause or remove recurring calls: calls that are made when no matching call came for a while.
 
@@ -30,8 +37,8 @@ def recurring() -> None:
 @handle_preload_options
 def list_calls(ctx: click.Context, as_json: bool) -> None:
     """List the recurring calls: what they match, the last match, and the next firing."""
-    found = rows_of(ctx, lambda scheduler: recurring_rows(scheduler.reader))
-    show(without_arguments(found) if why_hidden(ctx.obj.app) else found, _listed, json=as_json)
+    found = rows_of_cohorts(ctx, lambda scheduler: recurring_rows(scheduler.reader))
+    show_report(without_arguments(found) if hidden_reason(ctx.obj.app) else found, _listed, json=as_json)
 
 
 @recurring.command("fire", cls=CeleryCommand)
@@ -41,14 +48,14 @@ def list_calls(ctx: click.Context, as_json: bool) -> None:
 def fire(ctx: click.Context, name: str) -> None:
     """Make the call NAME now. The next one follows after the interval, as after any matching call."""
     app = ctx.obj.app
-    check_conf(app)
+    check_app_conf(app)
     app.loader.import_default_modules()
-    with fleet_of(ctx) as fleet:
+    with cohorts_of_context(ctx) as fleet:
         cohort, found = _find(fleet, name)
         if found.task not in app.tasks:
             raise click.ClickException(f"the app has no task {found.task!r}, the task of recurring call {name!r}")
         fleet.act(cohort, lambda one: fire_call(app, one, DueCall(name, "", found.task, found.signature)))
-    click.echo(f"made: {name}; again in {duration(found.stale_after_s)} unless a matching call comes")
+    click.echo(f"made: {name}; again in {duration_text(found.stale_after_s)} unless a matching call comes")
 
 
 @recurring.command("remove", cls=CeleryCommand)
@@ -57,9 +64,9 @@ def fire(ctx: click.Context, name: str) -> None:
 @handle_preload_options
 def remove(ctx: click.Context, name: str) -> None:
     """Remove the call NAME. A call in affinity_recurring comes back when that setting has changed."""
-    with fleet_of(ctx) as fleet:
+    with cohorts_of_context(ctx) as fleet:
         cohort, found = _find(fleet, name)
-        fleet.act(cohort, lambda scheduler: scheduler.stop(name))
+        fleet.act(cohort, lambda scheduler: scheduler.remove_recurring(name))
     of_conf = f"; affinity_recurring of app {found.app!r} still has it" if found.app else ""
     click.echo(f"removed: {name}{of_conf}")
 
@@ -70,8 +77,8 @@ def remove(ctx: click.Context, name: str) -> None:
 @handle_preload_options
 def pause(ctx: click.Context, name: str) -> None:
     """Pause the call NAME until `recurring resume NAME`."""
-    with fleet_of(ctx) as fleet:
-        fleet.ask(_find(fleet, name)[0], lambda scheduler: scheduler.suspend(name, True))
+    with cohorts_of_context(ctx) as fleet:
+        fleet.ask(_find(fleet, name)[0], lambda scheduler: scheduler.pause_recurring(name, True))
     click.echo(f"paused: {name}")
 
 
@@ -81,19 +88,19 @@ def pause(ctx: click.Context, name: str) -> None:
 @handle_preload_options
 def resume(ctx: click.Context, name: str) -> None:
     """Resume the call NAME. It is made at once if no matching call came meanwhile."""
-    with fleet_of(ctx) as fleet:
-        fleet.ask(_find(fleet, name)[0], lambda scheduler: scheduler.suspend(name, False))
+    with cohorts_of_context(ctx) as fleet:
+        fleet.ask(_find(fleet, name)[0], lambda scheduler: scheduler.pause_recurring(name, False))
     click.echo(f"resumed: {name}")
 
 
-def _find(fleet: WholeFleet, name: str) -> tuple[str, RecurringRow]:
+def _find(fleet: Cohorts, name: str) -> tuple[str, RecurringRow]:
     """Return the cohort of a recurring call, and the call."""
     asked = fleet.each(lambda scheduler: recurring_rows(scheduler.reader))
     found = [(cohort, row) for cohort, rows in asked.answers.items() for row in rows]
     its = next((each for each in found if each[1].name == name), None)
     if its is None:
-        say_down(asked.down)
-        close = closest(name, [row.name for _, row in found])
+        warn_cohorts_down(asked.down)
+        close = closest_names(name, [row.name for _, row in found])
         question = f"; did you mean {close!r}?" if close else ""
         raise click.ClickException(f"no recurring call is named {name!r}{question}")
     return its
@@ -103,14 +110,14 @@ def _listed(rows: Sequence[RecurringRow]) -> str:
     if not rows:
         return "there are no recurring calls"
     header = ("name", "task", "type", "key", "every", "last match", "fires in", "declared by")
-    return by_cohort(rows, header, [_cells(row) for row in rows])
+    return with_cohort_column(rows, header, [_cells(row) for row in rows])
 
 
 def _cells(row: RecurringRow) -> tuple[str, ...]:
     last = "-"
     if row.matched_ago_s is not None:
-        last = f"{duration(row.matched_ago_s)} ago"
+        last = f"{duration_text(row.matched_ago_s)} ago"
         last += f", task {row.matched_by}" if row.matched_by else ""
-    fires = "paused" if row.is_suspended or row.fires_in_s is None else duration(max(0.0, row.fires_in_s))
-    every = about(row.stale_after_s) + (" from the end" if row.since == "end" else "")
+    fires = "paused" if row.is_suspended or row.fires_in_s is None else duration_text(max(0.0, row.fires_in_s))
+    every = approximate_text(row.stale_after_s) + (" from the end" if row.since == "end" else "")
     return row.name, row.task, row.type, row.merge_key, every, last, fires, row.app or "run time"

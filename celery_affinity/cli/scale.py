@@ -6,14 +6,13 @@ from collections.abc import Sequence
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
 
-from ..observe import cohorts
-from ..observe.scale import Scale, name_of
-from ..observe.status import Report, WorkerStatus
-from ..rules.scaling import MOST_TARGET_WAIT_S, TARGET_WAIT_S
-from ..server.fleet import WholeFleet
-from .broker import AS_JSON, fleet_of, say_down, show
-from .times import SecondsRange
-from .words import by_cohort
+from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S
+from ..reports import cohorts
+from ..reports.scale import Scale, scale_name
+from ..reports.status import Report, WorkerStatus
+from ..scheduler.cohorts import Cohorts
+from .framework import AS_JSON, SecondsRange, cohorts_of_context, show_report, warn_cohorts_down
+from .render import with_cohort_column
 
 #: Exit codes of `scale-in`: the worker is drained (and, with --wait, holds nothing); it still works, or does not
 #: answer; there is none.
@@ -40,11 +39,11 @@ _KNOWN_WITHIN_S = 15.0
 @handle_preload_options
 def scale(ctx: click.Context, types: tuple[str, ...], target_wait: float, as_json: bool) -> None:
     """Show how many slots there should be, for each group of workers or for the workers that serve exactly TYPEs."""
-    with fleet_of(ctx) as fleet:
+    with cohorts_of_context(ctx) as fleet:
         asked = fleet.each(lambda scheduler: Report(scheduler.reader).status())
-        found = cohorts.scale(fleet, asked, types, target_wait)
-    say_down(asked.down)
-    show(found, _as_text, json=as_json)
+        found = cohorts.scale_of_all(fleet, asked, types, target_wait)
+    warn_cohorts_down(asked.down)
+    show_report(found, _as_text, json=as_json)
 
 
 def _as_text(found: list[Scale]) -> str:
@@ -53,7 +52,7 @@ def _as_text(found: list[Scale]) -> str:
         for each in found
     ]
     head = ("types", "slots", "running", "waiting", "work", "wanted slots")
-    return by_cohort(found, head, [tuple(map(str, row)) for row in rows])
+    return with_cohort_column(found, head, [tuple(map(str, row)) for row in rows])
 
 
 @click.command("scale-in", cls=CeleryCommand)
@@ -76,8 +75,8 @@ def scale_in(ctx: click.Context, drain: bool, profile: str | None, worker: str |
     Exits with 0 on success; with 1 if the worker does not answer, or still has jobs after --wait; with 2 if no worker
     can be removed.
     """
-    with fleet_of(ctx) as fleet:
-        workers = cohorts.whole_workers(cohorts.status(fleet).workers)
+    with cohorts_of_context(ctx) as fleet:
+        workers = cohorts.whole_workers(cohorts.status_of_all(fleet).workers)
         chosen = _least_busy(workers, profile, worker)
         if chosen is None:
             click.echo("no live worker can be removed", err=True)
@@ -104,11 +103,11 @@ def _least_busy(workers: Sequence[WorkerStatus], profile: str | None, name: str 
 
     Without its jobs a worker ends; without the last worker of a type its jobs wait: so that one goes last.
     """
-    wanted = None if profile is None else name_of(profile.split(","))
+    wanted = None if profile is None else scale_name(profile.split(","))
     can_go = [
         each
         for each in workers
-        if (each.name == name if name else each.takes_jobs) and (wanted is None or name_of(each.types) == wanted)
+        if (each.name == name if name else each.takes_jobs) and (wanted is None or scale_name(each.types) == wanted)
     ]
     return min(can_go, key=lambda each: (bool(_served_alone(each, workers)), each.held, each.name), default=None)
 
@@ -119,16 +118,16 @@ def _served_alone(worker: WorkerStatus, workers: Sequence[WorkerStatus]) -> list
     return sorted(set(worker.types) - others)
 
 
-def _wait_until_known(fleet: WholeFleet, worker: WorkerStatus) -> None:
+def _wait_until_known(fleet: Cohorts, worker: WorkerStatus) -> None:
     """Wait until the server knows that *worker* drains, so that the next call picks another one."""
     until = time.monotonic() + _KNOWN_WITHIN_S
     while time.monotonic() < until:
-        if not any(each.name == worker.name and each.takes_jobs for each in cohorts.status(fleet).workers):
+        if not any(each.name == worker.name and each.takes_jobs for each in cohorts.status_of_all(fleet).workers):
             return
         time.sleep(_LOOK_EVERY_S)
 
 
-def _wait_until_empty(fleet: WholeFleet, worker: WorkerStatus, wait_s: float) -> int:
+def _wait_until_empty(fleet: Cohorts, worker: WorkerStatus, wait_s: float) -> int:
     """Return how many jobs *worker* holds after *wait_s* seconds at most."""
     until = time.monotonic() + wait_s
     while (left := _held(fleet, worker)) and time.monotonic() < until:
@@ -136,7 +135,7 @@ def _wait_until_empty(fleet: WholeFleet, worker: WorkerStatus, wait_s: float) ->
     return left
 
 
-def _held(fleet: WholeFleet, worker: WorkerStatus) -> int:
+def _held(fleet: Cohorts, worker: WorkerStatus) -> int:
     """Return how many jobs *worker* holds in all cohorts, by its ids there."""
     asked = fleet.each(lambda scheduler: sum(scheduler.reader.held(worker.id.split())))
     return sum(asked.answers.values())

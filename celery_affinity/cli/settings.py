@@ -1,17 +1,78 @@
-"""``celery -A proj affinity settings ...``: show the settings in force, and change them at run time."""
+"""The output of ``celery affinity settings`` for people.
 
-from collections.abc import Callable
+``celery -A proj affinity settings ...``: show the settings in force, and change them at run time.
+
+``celery -A proj affinity pause`` and ``resume``: no job of a type, of a key, or of any type starts for a while.
+
+``celery -A proj affinity cohorts``: the fleet's map of cohorts and the app's; ``--adopt`` makes that the fleet's.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import click
 from celery.bin.base import CeleryCommand, handle_preload_options
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
-from ..client.of_app import settings_of
-from ..observe import cohorts
-from ..server import runtime_settings
-from ..server.runtime_settings import RuntimeSetting
-from ..server.scheduler import Scheduler
-from . import text_of_settings as text
-from .broker import AS_JSON, asked_of, rows_of, show
+from ..broker.client import PersistentClient
+from ..errors import AffinityError
+from ..options.type_names import ACCEPTED, is_type_name
+from ..publishing.app_config import settings_of
+from ..reports.cohorts import rows_of_all
+from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_in_force
+from ..scheduler import runtime_settings, server_info
+from ..scheduler.reader import Reader
+from ..scheduler.runtime_settings import RuntimeSetting
+from ..scheduler.scheduler import Scheduler
+from ..schema.keys import Keys, Kind
+from ..schema.values import decode_part
+from ..settings.cohorts import DEFAULT, Patterns, cohort_of, shown_cohorts
+from ..settings.loader import Value
+from ..settings.table import PREFIX, Settings
+from ..settings.wire import NAME_IN_REDIS, from_redis, shared_settings
+from ..transport.app_api import channel_on
+from ..transport.channel import AffinityChannel
+from .framework import (
+    AS_JSON,
+    answers_of,
+    cohorts_of_context,
+    connection_of_context,
+    parse_seconds,
+    rows_of_cohorts,
+    show_report,
+    warn_cohorts_down,
+)
+from .render import time_text, with_cohort_column
+
+
+def settings_text(found: Sequence[RuntimeSetting]) -> str:
+    """Return settings as a table; the last column says why a value differs from this app's app.conf."""
+    return with_cohort_column(
+        found,
+        ("setting", "in force", "app.conf", "default", ""),
+        [
+            (PREFIX + each.name, str(each.value), str(each.own), str(_default(each.name)), _setting_note(each))
+            for each in found
+        ],
+        red=[each.disputed for each in found],
+    )
+
+
+def _default(name: str) -> Value:
+    return from_redis(name, shared_settings(Settings())[NAME_IN_REDIS[name]])
+
+
+def _setting_note(each: RuntimeSetting) -> str:
+    notes = []
+    if each.changed_at_run_time:
+        notes.append(f"changed at run time; a reset restores {each.conf}")
+    if each.disputed:
+        notes.append(f"the app.conf of the workers that joined last has {each.conf}")
+    if each.damaged_s is not None:
+        notes.append("was deleted or overwritten in Redis, and reset by a repair")
+    return "; ".join(notes)
 
 
 @click.group(invoke_without_command=True)
@@ -20,8 +81,10 @@ from .broker import AS_JSON, asked_of, rows_of, show
 def settings(ctx: click.Context, as_json: bool) -> None:
     """Show the scheduling settings in force, or change them for the whole fleet."""
     if ctx.invoked_subcommand is None:
-        found = rows_of(ctx, lambda scheduler: runtime_settings.read(scheduler, settings_of(ctx.obj.app)))
-        show(found, text.settings, json=as_json)
+        found = rows_of_cohorts(
+            ctx, lambda scheduler: runtime_settings.read_settings(scheduler, settings_of(ctx.obj.app))
+        )
+        show_report(found, settings_text, json=as_json)
 
 
 @settings.command("set", cls=CeleryCommand)
@@ -35,7 +98,7 @@ def set_settings(ctx: click.Context, pairs: tuple[str, ...], as_json: bool) -> N
         raise click.UsageError(f"a value is missing for {pairs[-1]!r}: give names and values in turn")
     typed = dict(zip(pairs[::2], pairs[1::2], strict=True))
     own = settings_of(ctx.obj.app)
-    _change(ctx, lambda scheduler: runtime_settings.change(scheduler, own, typed), as_json)
+    _change(ctx, lambda scheduler: runtime_settings.change_settings(scheduler, own, typed), as_json)
 
 
 @settings.command("reset", cls=CeleryCommand)
@@ -49,12 +112,168 @@ def reset_settings(ctx: click.Context, names: tuple[str, ...], all_: bool, as_js
     if bool(names) == all_:
         raise click.UsageError("give the names of settings, or --all")
     own = settings_of(ctx.obj.app)
-    _change(ctx, lambda scheduler: runtime_settings.reset(scheduler, own, names), as_json)
+    _change(ctx, lambda scheduler: runtime_settings.reset_settings(scheduler, own, names), as_json)
 
 
 def _change(ctx: click.Context, change: Callable[[Scheduler], list[RuntimeSetting]], as_json: bool) -> None:
     """Change the settings of each cohort, and show them. Exits with 1 if a cohort is down."""
-    asked = asked_of(ctx, change)
-    show(cohorts.rows(asked), text.settings, json=as_json)
+    asked = answers_of(ctx, change)
+    show_report(rows_of_all(asked), settings_text, json=as_json)
     if asked.down:
         ctx.exit(1)
+
+
+def _what(type_: str | None, key: str | None, everything: bool) -> tuple[Kind, str]:
+    """Return what is meant. Raises UsageError unless it is one thing."""
+    if (type_ is not None) + (key is not None) + everything != 1:
+        raise click.UsageError("give one of: a TYPE, --key KEY, or --all")
+    if everything:
+        return "all", ""
+    if key == "":
+        raise click.UsageError("a key is a text that is not empty, got: ''")
+    if key is not None:
+        return "key", key
+    if not is_type_name(type_):
+        raise click.UsageError(f"a type is {ACCEPTED}, got: {type_!r}")
+    return "type", str(type_)
+
+
+_KEY = click.option("--key", metavar="KEY", help="The jobs of this key, as `keys` shows it, instead of a type.")
+_ALL = click.option("--all", "everything", is_flag=True, help="The jobs of all types.")
+
+
+@click.command(cls=CeleryCommand)
+@click.argument("type_", metavar="[TYPE]", required=False)
+@_KEY
+@_ALL
+@click.option("--reason", default="", metavar="WHY", help="Reason, shown by `status`, `explain` and the logs.")
+@click.option(
+    "--for", "for_s", callback=parse_seconds, metavar="TIME", help="End the pause after this time: 90s, 30m, 2h, 1d."
+)
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def pause(
+    ctx: click.Context,
+    type_: str | None,
+    key: str | None,
+    everything: bool,
+    reason: str,
+    for_s: float | None,
+    as_json: bool,
+) -> None:
+    """Pause a TYPE, a key, or all types until `resume`. Without arguments, list the pauses.
+
+    No paused job starts. Running jobs go on. Claimed jobs that have not started go back to their places. Publishing,
+    ETA, expiry and revokes work as always. Redis stores the pause, so a restart of workers does not end it. `status`,
+    `explain` and the workers' logs show what is paused, since when, and why.
+    """
+    if type_ is None and key is None and not everything:
+        found = rows_of_cohorts(ctx, _pauses)
+        show_report(found, _listed, json=as_json)
+        return
+    kind, name = _what(type_, key, everything)
+
+    def begin(scheduler: Scheduler) -> str | None:
+        scheduler.pause(pause_address(kind, name), for_s=for_s, why=reason)
+        return is_without_effect(scheduler.reader, kind, name)
+
+    with cohorts_of_context(ctx) as fleet:
+        serving = fleet.serving(name if kind == "type" else None)
+        begun = fleet.each(begin, serving)
+        found = rows_of_all(fleet.each(_pauses))
+    warning = next(iter(begun.answers.values()), None)
+    show_report(found, _listed, json=as_json)
+    if warning:
+        click.echo(warning, err=True)
+    if begun.down:
+        warn_cohorts_down(begun.down)
+        ctx.exit(1)
+
+
+@click.command(cls=CeleryCommand)
+@click.argument("type_", metavar="[TYPE]", required=False)
+@_KEY
+@_ALL
+@click.pass_context
+@handle_preload_options
+def resume(ctx: click.Context, type_: str | None, key: str | None, everything: bool) -> None:
+    """End the pause of a TYPE, of a key, or of all types, and list the remaining pauses.
+
+    --all ends the pause of `pause --all`. Types and keys that were paused separately stay paused.
+    """
+    kind, name = _what(type_, key, everything)
+    with cohorts_of_context(ctx) as fleet:
+        serving = fleet.serving(name if kind == "type" else None)
+        ended = fleet.act_in_each(lambda scheduler: scheduler.resume(pause_address(kind, name)), serving)
+        left = rows_of_all(fleet.each(_pauses))
+    warn_cohorts_down(ended.down)
+    if not any(ended.answers.values()):
+        others = f"paused: {', '.join(map(str, left))}" if left else "nothing is paused"
+        raise click.ClickException(f"{has_no_pause(kind, name)}; {others}")
+    click.echo("\n".join([f"resumed: {PauseInForce(kind, name, 0, None, '')}", *map(pause_sentence, left)]))
+    if ended.down:
+        ctx.exit(1)
+
+
+def _pauses(scheduler: Scheduler) -> list[PauseInForce]:
+    return pauses_in_force(scheduler.reader)
+
+
+def _listed(found: list[PauseInForce]) -> str:
+    return "\n".join(map(pause_sentence, found)) if found else "nothing is paused"
+
+
+def pause_sentence(each: PauseInForce) -> str:
+    """Return a pause as a line."""
+    until = "" if each.until is None else f"; until {time_text(each.until)}"
+    why = f": {each.why}" if each.why else ""
+    where = f" in cohort {each.cohort}" if each.cohort else ""
+    return f"paused: {each}{where} since {time_text(each.since)}{why}{until}"
+
+
+@click.command(cls=CeleryCommand)
+@click.option("--adopt", is_flag=True, help="Make the app's map the fleet's. Other processes are refused from then on.")
+@click.pass_context
+@handle_preload_options
+def cohorts(ctx: click.Context, adopt: bool) -> None:
+    """Show the map of the fleet's cohorts and the app's, or make the app's map the fleet's."""
+    app = ctx.obj.app
+    try:
+        patterns = settings_of(app).cohort_map
+        with connection_of_context(ctx) as connection:
+            channel = channel_on(connection, app.conf.broker_transport)
+            client: Any = PersistentClient(channel.pool)  # redis-py's types leave open what a reply is
+            keys = channel.keys
+            revision, in_force = server_info.stated_cohorts(client.get(keys.key("schema")))
+            if adopt:
+                _check_that_nothing_moves(channel, client, keys, patterns, in_force)
+                revision, in_force = (
+                    server_info.adopt_cohorts(client, keys, shown_cohorts(patterns)),
+                    shown_cohorts(patterns),
+                )
+    except AffinityError as exc:
+        raise click.ClickException(str(exc)) from exc
+    except (OperationalError, RedisError, OSError) as exc:
+        raise click.ClickException(f"a server does not answer: {exc}") from exc
+    click.echo(f"fleet: {in_force or 'no cohorts'} (revision {revision})")
+    click.echo(f"app:   {shown_cohorts(patterns) or 'no cohorts'}")
+
+
+def _check_that_nothing_moves(
+    channel: AffinityChannel, client: PersistentClient, keys: Keys, patterns: Patterns, in_force: str
+) -> None:
+    """Raise ClickException if jobs, or live workers, of a type are in another cohort than *patterns* has for it."""
+    before = [DEFAULT, *(word.partition("=")[0] for word in in_force.split())]
+    readers = {name: Reader(client, replace(keys, cohort=name)) for name in before}
+    routes = channel.routes
+    if routes is not None:
+        readers |= {name: routes.channel_of(name).scheduler.reader for name in routes.names}
+    for name, reader in readers.items():
+        types = {decode_part(each) for each in (*reader.backlogs(), *reader.capacity())}
+        moved = sorted(each for each in types if cohort_of(each, patterns) != name)
+        if moved:
+            raise click.ClickException(
+                f"cohort {name!r} has jobs or workers of types that the app's map has elsewhere: {', '.join(moved)}. "
+                "Stop these workers, and let them, or a purge, end these jobs first"
+            )

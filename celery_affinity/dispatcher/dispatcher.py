@@ -1,4 +1,12 @@
-"""The loop that ticks, for the work that no event triggers. Each worker embeds a dispatcher.
+"""Warnings of reserves for which a type has no more slots than they keep free.
+
+Notes of what waits, by type, once a minute: one process of those that tick writes them, for all who look.
+
+Libraries of other versions that nobody calls any more: a server keeps each library until somebody deletes it.
+
+A library itself knows when it was called last. So a library that processes of any namespace still call stays.
+
+The loop that ticks, for the work that no event triggers. Each worker embeds a dispatcher.
 
 `celery affinity dispatcher` runs one alone.
 
@@ -9,23 +17,119 @@ ended (`announcer`), messages of stock producers (`ingest`), and calls that recu
 import random
 import time
 
+import redis
 from redis.exceptions import RedisError, ResponseError
 
-from ..callers.announcer import Announcer
-from ..clock import SECOND_US
+from ..background import DaemonPool, PeriodicThread
+from ..clock import SECOND_US, ClockWatch, ServerTime
 from ..log_limit import limited_logger
-from ..rules.clock_step import ClockWatch, ServerTime
-from ..rules.protocol import REPAIRED_EVERY_US, TICK_US
-from ..server.old_libraries import OldLibraries
-from ..server.scheduler import Scheduler
-from ..threads.daemon_threads import DaemonThreads
-from ..threads.repeating import Repeating
+from ..reports import type_metrics
+from ..reports.blockers import ReservedSlots, reserve_too_large
+from ..results.unrun_jobs import UnrunJobReporter
+from ..scheduler.reader import Reader
+from ..scheduler.scheduler import Scheduler
+from ..schema.constants import REPAIRED_EVERY_US, TICK_US
 from .ingest import Ingest
-from .recurring_calls import RecurringCalls
-from .reserve_warnings import ReserveWarnings
-from .trend_notes import TrendNotes
+from .recurring import RecurringCalls
 
 logger = limited_logger(__name__)
+
+
+class ReserveWarnings:
+    """Warns once of each reserve that is too large, and again if it is after it was not."""
+
+    def __init__(self) -> None:
+        self._known: set[ReservedSlots] = set()
+
+    def warn(self, reader: Reader) -> None:
+        found = {*reserve_too_large(reader)}
+        for each in sorted(found - self._known, key=str):
+            logger.warning("%s Lower the reserve, or start more workers.", each.sentence)
+        self._known = found
+
+
+#: Interval, s, of the notes, and the time for which they are kept without further ones.
+_TREND_PERIOD_S = 60.0
+_KEPT_S = 3_600
+
+
+class TrendNotes:
+    """Writes a note when a minute is over and no other process has."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def write(self, scheduler: Scheduler) -> None:
+        if time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + _TREND_PERIOD_S
+        try:
+            self._write(scheduler)
+        except ResponseError as exc:  # somebody else's data stand there, or rights are missing: ticks go on
+            logger.debug("No note of what waits: %s", exc)
+
+    def _write(self, scheduler: Scheduler) -> None:
+        client, key = scheduler.client, scheduler.keys.key
+        if not client.set(key("trend_written"), 1, nx=True, px=int(0.9 * _TREND_PERIOD_S * 1000)):
+            return
+        note = type_metrics.note_trends(scheduler.reader)
+        with client.pipeline(transaction=False) as pipe:
+            pipe.lpush(key("trend"), note)
+            pipe.ltrim(key("trend"), 0, type_metrics.KEPT - 1)
+            pipe.expire(key("trend"), _KEPT_S)
+            pipe.execute()
+
+
+#: Time, s, without a call after which a library is deleted.
+IDLE_S = 86_400
+
+#: Pause, s, between two looks.
+_COLLECTION_PERIOD_S = 3_600.0
+
+#: What begins the names of all versions' libraries.
+_OURS = "affinity_"
+
+
+class LibraryCollector:
+    """Looks for old libraries, once an hour at most."""
+
+    def __init__(self) -> None:
+        self._at_s = time.monotonic()
+
+    def delete(self, scheduler: Scheduler) -> None:
+        """Delete libraries that nobody has called for `IDLE_S`, if an hour has passed. Raises errors of connections."""
+        if time.monotonic() >= self._at_s:
+            self._at_s = time.monotonic() + _COLLECTION_PERIOD_S
+            for name in delete_idle_libraries(scheduler):
+                logger.info("The library %s of another version was deleted: nobody has called it for a day", name)
+
+
+def delete_idle_libraries(scheduler: Scheduler, idle_s: float = IDLE_S) -> list[str]:
+    """Delete all libraries but *scheduler*'s that were not called for *idle_s*. Return their names."""
+    deleted = []
+    try:
+        for name in _names(scheduler):
+            if name != scheduler.library.name and _idle_s(scheduler, name) >= idle_s:
+                scheduler.client.execute_command("FUNCTION", "DELETE", name)
+                deleted.append(name)
+    except redis.ResponseError as exc:  # the user has no right, or the server has no functions
+        logger.debug("Libraries of other versions are left as they are: %s", exc)
+    return deleted
+
+
+def _names(scheduler: Scheduler) -> list[str]:
+    found = scheduler.client.execute_command("FUNCTION", "LIST", "LIBRARYNAME", f"{_OURS}*")
+    rows = (each if isinstance(each, dict) else dict(zip(each[::2], each[1::2], strict=True)) for each in found)
+    return [row[b"library_name"].decode() for row in rows]
+
+
+def _idle_s(scheduler: Scheduler, name: str) -> float:
+    """Return for how long nobody has called the library; -1 if it does not say, as one that somebody else named so."""
+    try:
+        return float(scheduler.client.execute_command("FCALL", f"{name}_idle", 0))
+    except (redis.ResponseError, TypeError, ValueError):
+        return -1.0
+
 
 #: Longest pause, s, between two ticks in a worker: `publish` wakes the worker for a job that is due sooner.
 LONGEST_PAUSE_S = TICK_US / SECOND_US
@@ -63,7 +167,7 @@ class Dispatcher:
     def __init__(
         self,
         scheduler: Scheduler,
-        announcer: Announcer,
+        announcer: UnrunJobReporter,
         ingest: Ingest,
         recurring: RecurringCalls,
         *,
@@ -77,15 +181,15 @@ class Dispatcher:
         self._in_trouble = False
         self._pause_s = pause_s
         self._expects_messages_until_s = 0.0
-        self._mover = DaemonThreads("affinity-ingest", self._move, most=1)
+        self._mover = DaemonPool("affinity-ingest", self._move, most=1)
         self._to_move: list[str] | None = None  # lists with messages; None: ticks may look for some
         self._hangs_in_a_message = False
         self._repairs_at_s = time.monotonic() + _REPAIRS_EVERY_S * random.random()  # noqa: S311  # not all at once
         self._reserves = ReserveWarnings()
         self._trend = TrendNotes()
-        self._old_libraries = OldLibraries()
+        self._old_libraries = LibraryCollector()
         self._clock = ClockWatch()
-        self._ticking = Repeating("affinity-dispatcher", self._tick, pause_s)
+        self._ticking = PeriodicThread("affinity-dispatcher", self._tick, pause_s)
 
     @property
     def is_quiet(self) -> bool:

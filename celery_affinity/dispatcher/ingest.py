@@ -16,17 +16,17 @@ from celery import Celery
 from kombu.transport.redis import Channel
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from ..client import bodies, envelope, revokes, stated_rules
-from ..client.of_app import settings_of, tasks_of
-from ..client.stamp import Message, Stamp, as_counted, moment
 from ..log_limit import limited_logger
-from ..rules import marks
-from ..rules.encoding import decode
-from ..rules.new_job import NewJob
-from ..rules.option_values import left_in
-from ..rules.protocol import MAX_PRIORITY, MOST_MOVES
-from ..rules.untrusted import clamped, text_of
-from ..server.scheduler import Scheduler
+from ..options.call_options import options_in
+from ..publishing import message_body, option_resolution
+from ..publishing.app_config import settings_of, tasks_of
+from ..publishing.message import JobHeader, Message, parse_message, parse_time, stamps_of, with_retry_count
+from ..scheduler.scheduler import Scheduler
+from ..schema import job_record
+from ..schema.constants import MAX_PRIORITY, MOST_MOVES
+from ..schema.job_record import NewJob
+from ..schema.untrusted import clamp, shown_text
+from ..schema.values import decode_part
 
 logger = limited_logger(__name__)
 
@@ -67,7 +67,7 @@ class Ingest:
         now_s = time.monotonic()
         if self._asked_s is None or now_s - self._asked_s > _SERVED_FOR_S:
             self._asked_s = now_s
-            self._queues = deque(map(decode, sorted(scheduler.reader.capacity())))
+            self._queues = deque(map(decode_part, sorted(scheduler.reader.capacity())))
         prefix = scheduler.keys.of_kombu
         queues = list(islice(self._queues, _QUEUES_IN_A_TICK))
         self._queues.rotate(-_QUEUES_IN_A_TICK)
@@ -123,27 +123,29 @@ class Ingest:
 
 def _read(app: Celery, job_id: str, queue: str, raw: bytes) -> NewJob:
     """Return the job that a message asks for. Raises ValueError for a message that Celery did not send."""
-    message = envelope.parsed(raw)
+    message = parse_message(raw)
     headers, properties = message.get("headers") or {}, message.get("properties")
     if properties is None:
         raise ValueError("a message must have properties")
     said = headers if "task" in headers else _said_in_body(message)
-    priority = as_counted(clamped(properties.get("priority"), 0, MAX_PRIORITY, 0), settings_of(app))
-    plain = left_in(properties)
-    task_name = text_of("task name", said.get("task"))
+    priority = with_retry_count(clamp(properties.get("priority"), 0, MAX_PRIORITY, 0), settings_of(app))
+    plain = options_in(properties)
+    task_name = shown_text("task name", said.get("task"))
     rules = _rules(app, task_name, message)
-    job_id = marks.marked(job_id, rules)
-    stamp = Stamp(job_id, queue, priority, plain, moment(said.get("eta"), app), moment(said.get("expires"), app))
+    job_id = job_record.with_suffix(job_id, rules)
+    stamp = JobHeader(
+        job_id, queue, priority, plain, parse_time(said.get("eta"), app), parse_time(said.get("expires"), app)
+    )
     return NewJob(
         job_id,
         queue,
         raw,
         priority=priority,
         delay_us=stamp.delay_us(),
-        task_id=text_of("task id", said.get("id") or properties.get("correlation_id")),
+        task_id=shown_text("task id", said.get("id") or properties.get("correlation_id")),
         task_name=task_name,
         expires_us=stamp.expires_us(),
-        stamps=revokes.stamps_of(headers),
+        stamps=stamps_of(headers),
         rules=rules,
         **plain,
     ).checked()
@@ -155,7 +157,7 @@ def _rules(app: Celery, task_name: str, message: Mapping[str, Any]) -> str:
     if not settings.task_rules:
         return ""
     try:
-        return stated_rules.by_name(task_name, tasks_of(app).get(task_name), message, settings)
+        return option_resolution.rule_by_name(task_name, tasks_of(app).get(task_name), message, settings)
     except Exception as exc:  # any: a function of the user's may make the key
         # Its producer cannot be told. Without its key the job may run beside another; as a dead letter it never would.
         logger.warning("A message of task %r is scheduled without its key in affinity_task_rules: %s", task_name, exc)
@@ -171,5 +173,5 @@ def _check_texts(job: NewJob) -> None:
 
 def _said_in_body(message: Message) -> Mapping[str, Any]:
     """Return the fields that version 1 of Celery's protocol, still common in other languages, has in the body."""
-    body = bodies.decoded(message)
+    body = message_body.decode_body(message)
     return body if isinstance(body, dict) and "task" in body else {}

@@ -11,9 +11,7 @@ from typing import Any
 import redis
 from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 
-from .in_with import RunsInWith
-from .ports import HOST, HeldPort
-from .server import EmbeddedServer, EmbeddedServerError
+from .server import HOST, ContextManaged, EmbeddedServer, EmbeddedServerError, HeldPort
 
 #: Time, ms, after which nodes take a silent node for down: a replica takes over within about 2 s.
 NODE_TIMEOUT_MS = 600
@@ -87,7 +85,7 @@ class EmbeddedNode(EmbeddedServer):
         return {row[0] for row in rows if "handshake" not in row[2]}
 
 
-class EmbeddedCluster(RunsInWith):
+class EmbeddedCluster(ContextManaged):
     """Six nodes on 127.0.0.1. *directory*: for their data and logs. *executable*: as of `EmbeddedServer`.
 
     *replicas*: whether each primary has one.

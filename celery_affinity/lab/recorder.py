@@ -16,21 +16,18 @@ from redis.exceptions import RedisError
 from ..clock import SECOND_US, now_s
 from ..errors import TraceError
 from ..log_limit import limited_logger
-from ..observe import type_rules
-from ..observe.job_filter import Filter
-from ..observe.job_lists import MOST, page_of
-from ..observe.job_row import read_jobs
-from ..rules.encoding import decode
-from ..rules.protocol import ENDED_KEPT_S
-from ..rules.rows import number_of
-from ..rules.shared_settings import complete
-from ..server import recordings
-from ..server.recordings import Recording
-from ..server.scheduler import Scheduler
+from ..reports import type_limits
+from ..reports.job_lists import MOST, JobFilter, jobs_page
+from ..reports.job_rows import read_jobs
+from ..scheduler import recordings
+from ..scheduler.recordings import Recording
+from ..scheduler.scheduler import Scheduler
+from ..schema.constants import ENDED_KEPT_S
+from ..schema.values import decode_number, decode_part
+from ..settings.wire import complete_settings
 from ..versions import versions
-from .assembling import Assembly, Unclaimed
-from .hashing import NO_RULES, Hashes
 from .trace import EXPIRED, PENDING, REVOKED, Trace
+from .trace_assembly import NO_RULES, KeyHashes, TraceAssembly, UnclaimedJobs
 
 logger = limited_logger(__name__)
 
@@ -62,14 +59,14 @@ class Recorder:
         self._fetched: Recording | None = None
         self._after = "-"
         in_force, _ = self._reader.settings()
-        self._hashes = Hashes(in_force.get("limits", ""))
-        self._assembly = Assembly(self._hashes)
+        self._hashes = KeyHashes(in_force.get("limits", ""))
+        self._assembly = TraceAssembly(self._hashes)
         self._facts = {
-            "settings": self._hashes.settings(complete(in_force)),
+            "settings": self._hashes.settings(complete_settings(in_force)),
             "paused": tuple(sorted("*" if each.kind == "all" else each.name for each in _paused(scheduler))),
             "versions": {"celery_affinity": versions()["celery_affinity"], "server": _server(scheduler)},
         }
-        self._interval_s = int(complete(in_force)["heartbeat_interval_us"]) / SECOND_US
+        self._interval_s = int(complete_settings(in_force)["heartbeat_interval_us"]) / SECOND_US
 
     # -- a recording of its own
 
@@ -88,10 +85,10 @@ class Recorder:
             return self._end(round(for_s * SECOND_US))
         finally:
             with suppress(RedisError, OSError):
-                recordings.end(self._scheduler, self._id)
+                recordings.end_recording(self._scheduler, self._id)
 
     def _begin(self) -> None:
-        begun = recordings.begin(self._scheduler, self._id, for_s=LEASE_S, kept_s=0, instead=True)
+        begun = recordings.begin_recording(self._scheduler, self._id, for_s=LEASE_S, kept_s=0, instead=True)
         if begun.id != self._id:
             how = "by another `lab record`" if begun.is_leased else "since an app.conf has affinity_record"
             raise TraceError(
@@ -116,7 +113,7 @@ class Recorder:
     def _look(self) -> None:
         """Have the recording go on, and read what has come."""
         if now_s() - self._renewed_s > _RENEW_S:
-            recordings.begin(self._scheduler, self._id, for_s=LEASE_S, kept_s=0)
+            recordings.begin_recording(self._scheduler, self._id, for_s=LEASE_S, kept_s=0)
             self._renewed_s = now_s()
         self._read(self._id, forget=True)
         unknown = self._assembly.see(self._alive(), self._reader.now_us())
@@ -124,7 +121,7 @@ class Recorder:
             self._assembly.add_worker(id_, *facts)
 
     def _read(self, recording: str, *, forget: bool) -> None:
-        for page in recordings.pages(self._scheduler, recording, self._after):
+        for page in recordings.recording_pages(self._scheduler, recording, self._after):
             self._assembly.add(page)
             self._after = page.number
         if forget and self._after != "-":
@@ -144,11 +141,16 @@ class Recorder:
         joined = self._reader.large_zset("joined") if workers else {}
         for id_, (name, profile, slots) in zip(workers, rows, strict=True):
             types = profiles.get((profile or b"").decode(), "").split()
-            yield decode((name or b"?").decode()), list(map(decode, types)), number_of(slots), int(joined.get(id_, 0))
+            yield (
+                decode_part((name or b"?").decode()),
+                list(map(decode_part, types)),
+                decode_number(slots),
+                int(joined.get(id_, 0)),
+            )
 
     def _end(self, for_us: int) -> Trace:
         end_us = min(self._now_us(), self._assembly.begun_us(self._since_us) + for_us)
-        waiting: list[Unclaimed] = []
+        waiting: list[UnclaimedJobs] = []
         with suppress(KeyboardInterrupt):
             waiting = self._waiting(end_us)
             self._until(lambda: not self._behind(end_us), 2 * self._interval_s + _PATIENCE_S)
@@ -171,7 +173,7 @@ class Recorder:
                 "a worker that runs an older version of celery_affinity does not record"
             )
 
-    def _trace(self, since_us: int, end_us: int, waiting: list[Unclaimed]) -> Trace:
+    def _trace(self, since_us: int, end_us: int, waiting: list[UnclaimedJobs]) -> Trace:
         begin_us = min(self._assembly.begun_us(since_us), end_us)
         trace = self._assembly.trace(begin_us, end_us, waiting, **self._facts)
         if trace.lost:
@@ -182,7 +184,7 @@ class Recorder:
 
     def fetch(self) -> Trace:
         """Return the trace of the recording that workers began, until now or until its end. Raises TraceError."""
-        found = recordings.current(self._scheduler)
+        found = recordings.current_recording(self._scheduler)
         if found is None or found.is_leased:
             raise TraceError(
                 "there is no recording to fetch: --for records now, and affinity_record in the app.conf has workers "
@@ -199,25 +201,25 @@ class Recorder:
     def forget(self) -> None:
         """Forget what `fetch` returned if its recording is over: then workers that start record again."""
         if self._fetched is not None:
-            recordings.end(self._scheduler, self._fetched.id)
+            recordings.end_recording(self._scheduler, self._fetched.id)
 
     # -- what was never claimed
 
-    def _waiting(self, end_us: int) -> list[Unclaimed]:
+    def _waiting(self, end_us: int) -> list[UnclaimedJobs]:
         """Return the jobs that wait, and of those that ended unclaimed the ones that are still known."""
-        found: list[Unclaimed] = []
+        found: list[UnclaimedJobs] = []
         with suppress(RedisError, OSError):
             found += self._listed("pending", PENDING, end_us)
-            keep_us = complete(self._reader.fields("settings", ["keep_us"]))["keep_us"]
+            keep_us = complete_settings(self._reader.fields("settings", ["keep_us"]))["keep_us"]
             if int(keep_us) > ENDED_KEPT_S * SECOND_US:  # else there is no list of them
                 found += self._listed("revoked", REVOKED, end_us)
                 found += self._listed("expired", EXPIRED, end_us)
         return found
 
-    def _listed(self, state: str, outcome: str, end_us: int) -> Iterator[Unclaimed]:
+    def _listed(self, state: str, outcome: str, end_us: int) -> Iterator[UnclaimedJobs]:
         cursor: str | None = None
         while True:
-            page = page_of(self._reader, Filter(state=state), MOST, cursor)
+            page = jobs_page(self._reader, JobFilter(state=state), MOST, cursor)
             rows = read_jobs(self._reader, [job.job_id for job in page.jobs if job.job_id])
             for row in rows:
                 is_open = state == "pending"
@@ -225,7 +227,7 @@ class Recorder:
                     continue
                 keyed = self._hashes.keyed(row.rules, row.task) if row.rules else NO_RULES
                 ended_us = None if is_open else row.ended_us
-                yield Unclaimed(row.job_id, row.type, row.enqueued_us, row.lane.name, keyed, outcome, ended_us)
+                yield UnclaimedJobs(row.job_id, row.type, row.enqueued_us, row.lane.name, keyed, outcome, ended_us)
             cursor = page.cursor
             if cursor is None:
                 return
@@ -234,8 +236,8 @@ class Recorder:
         return not fence and self._since_us <= ended_us <= end_us
 
 
-def _paused(scheduler: Scheduler) -> list[type_rules.Pause]:
-    return [each for each in type_rules.pauses(scheduler.reader) if each.kind in ("all", "type")]
+def _paused(scheduler: Scheduler) -> list[type_limits.PauseInForce]:
+    return [each for each in type_limits.pauses_in_force(scheduler.reader) if each.kind in ("all", "type")]
 
 
 def _server(scheduler: Scheduler) -> str:

@@ -1,25 +1,154 @@
-"""A trace in a file: JSON Lines or CSV, read line by line.
+"""A trace in CSV: the jobs of a fleet, perhaps one that something else recorded, under the columns of `trace_columns`.
+
+Lines that begin with ``#`` come before the columns, and say what else is known of the fleet (`trace_file`). Of what
+they do not say, the fleet is what the jobs show: each worker, the types that it ran, and as many slots as it held
+claims at once. The trace begins with its first time if that is above 0, and ends with its last.
+
+A trace in a file: JSON Lines or CSV, read line by line.
 
 The first line of JSON Lines is the header; then come rows, each an object whose ``row`` says what it is: ``join``,
 ``leave`` or ``job``. A CSV file has jobs (`trace_csv`); comments before them have the header, joins and leaves as JSON,
 and ``set NAME=VALUE`` for a setting. It may leave out each of these.
 """
 
+import csv
+import io
 import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
 from ..errors import OptionError, TraceError
 from ..log_limit import limited_logger
-from ..rules.shared_settings import complete
-from . import setting_words, trace_csv
-from .trace import SCHEMA, Trace, TracedJob, TracedWorker
-from .trace_columns import MOST_SLOTS, as_row, is_utf8, job_of, number, text
+from ..settings.wire import complete_settings
+from .changes import read_setting_word
+from .trace import (
+    COLUMNS,
+    MOST_SLOTS,
+    SCHEMA,
+    Trace,
+    TracedJob,
+    TracedWorker,
+    check_columns,
+    is_utf8,
+    job_of,
+    number_column,
+    row_of_job,
+    text_column,
+)
+
+#: Begins a line that is no row.
+COMMENT = "#"
+
+
+def csv_rows(comments: Iterable[str], jobs: Iterable[TracedJob]) -> Iterator[str]:
+    """Yield the lines of a file with these *comments* and *jobs*."""
+    for each in comments:
+        yield f"{COMMENT} {each}"
+    line = io.StringIO()
+    rows = csv.DictWriter(line, list(COLUMNS), lineterminator="\n")
+    rows.writeheader()
+    for job in jobs:
+        yield line.getvalue()
+        line.seek(0)
+        line.truncate()
+        rows.writerow(row_of_job(job))
+    yield line.getvalue()
+
+
+def read_csv(found: Iterable[str], warn: Callable[[str], object]) -> tuple[list[tuple[int, str]], list[TracedJob]]:
+    """Return the comments in the lines *found*, each with its number, and the jobs. An empty cell is a missing value.
+
+    *warn* hears that the last line is cut. Raises TraceError.
+    """
+    comments: list[tuple[int, str]] = []
+    rest = iter(found)
+    for line in rest:
+        if not line.startswith(COMMENT):
+            rest = chain([line], rest)
+            break
+        comments.append((len(comments) + 1, line.removeprefix(COMMENT).strip()))
+    rows = csv.reader(rest, strict=True)
+    try:
+        return comments, list(_jobs(rows, len(comments), warn))
+    except csv.Error as exc:
+        raise TraceError(f"line {len(comments) + rows.line_num}: it is no row of a CSV file: {exc}") from None
+
+
+def _jobs(rows: Any, before: int, warn: Callable[[str], object]) -> Iterator[TracedJob]:
+    """Yield the jobs in *rows*, which have so many lines *before* them."""
+    columns = [name.strip() for name in next(rows, ())]
+    if not columns:
+        raise TraceError(f"line {before + 1}: the columns of a CSV file must come here, got: an empty line")
+    check_columns(columns, before + rows.line_num)
+    cut: tuple[int, int] | None = None
+    for row in rows:
+        if cut is not None:
+            line, cells = cut
+            raise TraceError(f"line {line}: a row must have {len(columns)} cells, got: {cells}")
+        if len(row) > len(columns):
+            raise TraceError(f"line {before + rows.line_num}: a row must have {len(columns)} cells, got: {len(row)}")
+        if 0 < len(row) < len(columns):
+            cut = before + rows.line_num, len(row)
+        elif row:
+            found = {name: cell.strip() or None for name, cell in zip(columns, row, strict=True)}
+            yield job_of(found, before + rows.line_num)
+    if cut is not None:
+        warn(f"line {cut[0]}, the last one, is cut, and left out")
+
+
+def shift_to_zero(jobs: Sequence[TracedJob]) -> Sequence[TracedJob]:
+    """Return *jobs* with times from the first one on, if all are above 0."""
+    first_us = min((job.enqueued_us for job in jobs), default=0)
+    return [_earlier(job, first_us) for job in jobs] if first_us > 0 else jobs
+
+
+def trace_length_us(jobs: Iterable[TracedJob]) -> int:
+    """Return the last time of *jobs*."""
+    return max(map(_last_us, jobs), default=0)
+
+
+def _last_us(job: TracedJob) -> int:
+    return max(each for each in (job.since_us, job.claimed_us, job.ended_us, job.freed_us) if each is not None)
+
+
+def _earlier(job: TracedJob, by_us: int) -> TracedJob:
+    """Return *job* with all times *by_us* earlier."""
+    names = ("enqueued_us", "since_us", "claimed_us", "started_us", "ended_us", "freed_us")
+    times = {name: getattr(job, name) for name in names}
+    return replace(job, **{name: at_us - by_us for name, at_us in times.items() if at_us is not None})
+
+
+def csv_fleet(jobs: Iterable[TracedJob]) -> Iterable[TracedWorker]:
+    """Yield the workers that *jobs* show, by name."""
+    types: dict[str, dict[str, None]] = {}
+    changes: dict[str, list[tuple[int, int]]] = {}
+    for job in jobs:
+        if job.worker is None:
+            continue
+        types.setdefault(job.worker, {})[job.type] = None
+        its = changes.setdefault(job.worker, [])
+        if job.claimed_us is not None:
+            its.append((job.claimed_us, 1))
+            if job.ended_us is not None:
+                its.append((job.ended_us, -1))
+    for name in sorted(types):
+        yield TracedWorker(name, tuple(sorted(types[name])), max(1, _most_at_once(changes[name])))
+
+
+def _most_at_once(changes: list[tuple[int, int]]) -> int:
+    """Return the largest sum of *changes*, by time. A claim that ends as another begins leaves its slot to that one."""
+    most = held = 0
+    for _, change in sorted(changes):
+        held += change
+        most = max(most, held)
+    return most
+
 
 logger = limited_logger(__name__)
 
@@ -46,7 +175,7 @@ _Move = tuple[int, int, str, TracedWorker | None]
 # -- writing
 
 
-def write(trace: Trace, path: str | os.PathLike[str]) -> None:
+def write_trace(trace: Trace, path: str | os.PathLike[str]) -> None:
     """Write *trace* into the file *path*, all of it or nothing: an older file stays until the new one is whole.
 
     It is written as CSV if its name ends so.
@@ -55,7 +184,7 @@ def write(trace: Trace, path: str | os.PathLike[str]) -> None:
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with open(handle, "w", encoding="utf-8") as file:
-            file.writelines(csv_lines(trace) if target.suffix.lower() == CSV else lines(trace))
+            file.writelines(csv_lines(trace) if target.suffix.lower() == CSV else trace_lines(trace))
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(0o644)  # the one of a temporary file is for its owner alone
@@ -66,16 +195,16 @@ def write(trace: Trace, path: str | os.PathLike[str]) -> None:
         raise
 
 
-def lines(trace: Trace) -> Iterator[str]:
+def trace_lines(trace: Trace) -> Iterator[str]:
     """Yield the lines of *trace* as JSON Lines."""
     yield from _before_jobs(trace)
     for job in trace.jobs:
-        yield _line({"row": "job", **as_row(job)})
+        yield _line({"row": "job", **row_of_job(job)})
 
 
 def csv_lines(trace: Trace) -> Iterator[str]:
     """Yield the lines of *trace* as CSV."""
-    return trace_csv.lines(_before_jobs(trace), trace.jobs)
+    return csv_rows(_before_jobs(trace), trace.jobs)
 
 
 def _before_jobs(trace: Trace) -> Iterator[str]:
@@ -103,7 +232,7 @@ def _line(row: dict[str, object]) -> str:
 # -- reading
 
 
-def read(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> Trace:
+def read_trace(path: str | os.PathLike[str], *, warn: Warn = logger.warning) -> Trace:
     """Return the trace in the file *path*. Raises TraceError, with the line, for what is no trace.
 
     *warn* hears that the last line is cut, which is then left out, of types that no worker serves, and of settings that
@@ -130,7 +259,7 @@ def _trace_in(file: TextIO, warn: Warn) -> Trace:
     if not first.strip():
         raise TraceError("line 1: a header in JSON, or the columns of a CSV file, must come first, got: an empty line")
     if not first.lstrip().startswith("{"):
-        return _of_csv(*trace_csv.read(chain([first], file), warn))
+        return _of_csv(*read_csv(chain([first], file), warn))
     rows = _objects(chain([first], file), warn)
     header = next(rows, None)
     if header is None:
@@ -194,11 +323,11 @@ def _of_csv(comments: list[tuple[int, str]], jobs: Sequence[TracedJob]) -> Trace
                 f"header, got: {comment:.80}"
             )
     if "length_us" not in header and not moves:  # else times are those of the trace
-        jobs = trace_csv.begun_at_0(jobs)
-    facts = _facts({"length_us": trace_csv.length_us(jobs), **header})
+        jobs = shift_to_zero(jobs)
+    facts = _facts({"length_us": trace_length_us(jobs), **header})
     facts["settings"] = _with_words(facts["settings"], words)
     is_told = "workers" in header or any(joins for *_, joins in moves)
-    workers = _workers(_first_workers(header) if is_told else list(trace_csv.fleet(jobs)), moves)
+    workers = _workers(_first_workers(header) if is_told else list(csv_fleet(jobs)), moves)
     return Trace(workers=tuple(workers), jobs=tuple(jobs), **facts)
 
 
@@ -214,7 +343,7 @@ def _with_words(settings: Mapping[str, str], words: Mapping[int, str]) -> dict[s
     found = dict(settings)
     for line, word in words.items():
         try:
-            found |= setting_words.read(found, [word])
+            found |= read_setting_word(found, [word])
         except OptionError as exc:
             raise TraceError(f"line {line}: {exc}") from None
     return found
@@ -230,7 +359,7 @@ def _facts(header: dict[str, Any]) -> dict[str, Any]:
         if name not in (*_HEADER, "row", "schema", "workers"):
             raise TraceError(f"line 1: unknown field {name!r} of a header; fields are {', '.join(_HEADER)}, workers")
     try:
-        length_us, lost = number(header.get("length_us")), number(header.get("lost", 0))
+        length_us, lost = number_column(header.get("length_us")), number_column(header.get("lost", 0))
     except ValueError as exc:
         raise TraceError(f"line 1: length_us and lost must be {exc}, got: {header.get('length_us')!r:.80}") from None
     if length_us < 0:
@@ -268,7 +397,7 @@ def _first_workers(header: dict[str, Any]) -> list[TracedWorker]:
 
 def _worker(row: dict[str, Any], name: object, joined_us: int, line: int) -> TracedWorker:
     try:
-        slots = number(row.get("slots"))
+        slots = number_column(row.get("slots"))
     except ValueError:
         slots = -1
     if not 0 <= slots <= MOST_SLOTS:
@@ -276,7 +405,7 @@ def _worker(row: dict[str, Any], name: object, joined_us: int, line: int) -> Tra
             f"line {line}: slots must be a whole number from 0 to {MOST_SLOTS:,}, got: {row.get('slots')!r:.80}"
         )
     try:
-        return TracedWorker(text(name), tuple(map(text, _list(row, "types", line))), slots, joined_us)
+        return TracedWorker(text_column(name), tuple(map(text_column, _list(row, "types", line))), slots, joined_us)
     except ValueError as exc:
         raise TraceError(f"line {line}: the name of a worker must be {exc}, got: {name!r}") from None
 
@@ -287,7 +416,7 @@ def _move(kind: str, row: dict[str, Any], line: int) -> _Move:
         if name not in known:
             raise TraceError(f"line {line}: unknown column {name!r} of a {kind}; columns are {', '.join(known)}")
     try:
-        at_us = number(row.get("at_us"))
+        at_us = number_column(row.get("at_us"))
     except ValueError as exc:
         raise TraceError(f"line {line}: at_us must be {exc}, got: {row.get('at_us')!r}") from None
     if kind == "leave":
@@ -319,7 +448,7 @@ def _warn_of_unserved(trace: Trace, warn: Warn) -> None:
 
 
 def _warn_of_settings(trace: Trace, warn: Warn) -> None:
-    in_force = complete(trace.settings)
+    in_force = complete_settings(trace.settings)
     bad = [f"{name}={value}" for name, value in trace.settings.items() if in_force.get(name) != value]
     if bad:
         names = ", ".join(bad[:_MOST_NAMED]) + (" and others" if len(bad) > _MOST_NAMED else "")

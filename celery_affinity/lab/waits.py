@@ -2,18 +2,18 @@
 
 The wait of a job is the time from which it can be claimed to its claim. Percentiles are of nearest rank. A job that was
 never claimed has no wait, and is counted as such.
+
+Who gains and who loses between two schedules of the same jobs.
 """
 
 import math
 from array import array
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..clock import SECOND_US
-from .profiles import Profiles, types_of
-from .scenario import Arrival, Scenario
-from .schedule import Schedule
+from .scenario import Arrival, Profiles, Scenario, Schedule, types_of
 from .trace import TracedWorker
 
 Group = TypeVar("Group", bound=Hashable)
@@ -51,17 +51,17 @@ class WaitReport:
     slots: Sequence[SlotUse]
 
 
-def report(schedule: Schedule, counted: Container[int] | None = None) -> WaitReport:
+def report_waits(schedule: Schedule, counted: Container[int] | None = None) -> WaitReport:
     """Return the report of *schedule*. *counted*: numbers of the jobs that have a wait; None: all that were claimed."""
     waits = waits_by_job(schedule)
     if counted is not None:
         waits = {number: each if number in counted else None for number, each in waits.items()}
     return WaitReport(
-        summary(waits.values()),
+        summarize_waits(waits.values()),
         _by(schedule, waits, lambda job: job.type),
         _by(schedule, waits, lambda job: "on demand" if job.on_demand else "queued"),
         _by(schedule, waits, lambda job: job.tenant),
-        use(schedule),
+        slot_use(schedule),
     )
 
 
@@ -78,7 +78,7 @@ def waits_by_job(schedule: Schedule) -> dict[int, int | None]:
     return found
 
 
-def summary(waits_us: Iterable[int | None]) -> Waits:
+def summarize_waits(waits_us: Iterable[int | None]) -> Waits:
     every = list(waits_us)
     known = sorted(each for each in every if each is not None)
     if not known:
@@ -98,7 +98,7 @@ def percentile(in_order: Sequence[int], share: float) -> int:
     return in_order[max(0, math.ceil(share * len(in_order)) - 1)]
 
 
-def grouped(
+def group_waits(
     scenario: Scenario, waits: Mapping[int, int | None], group_of: Callable[[Arrival], Group]
 ) -> dict[Group, list[int | None]]:
     """Return the *waits* of the jobs of each group."""
@@ -111,11 +111,11 @@ def grouped(
 def _by(
     schedule: Schedule, waits: Mapping[int, int | None], name_of: Callable[[Arrival], str | None]
 ) -> dict[str, Waits]:
-    found = grouped(schedule.scenario, waits, name_of)
-    return {name: summary(found[name]) for name in sorted(name for name in found if name is not None)}
+    found = group_waits(schedule.scenario, waits, name_of)
+    return {name: summarize_waits(found[name]) for name in sorted(name for name in found if name is not None)}
 
 
-def use(schedule: Schedule) -> list[SlotUse]:
+def slot_use(schedule: Schedule) -> list[SlotUse]:
     """Return the use of slots from the beginning to the last arrival, by the types that they serve."""
     workers, arrivals = schedule.scenario.workers, schedule.scenario.arrivals
     ends_us = arrivals[-1].since_us if arrivals else 0
@@ -135,3 +135,76 @@ def use(schedule: Schedule) -> list[SlotUse]:
 def _lives_us(worker: TracedWorker, ends_us: int) -> int:
     left_us = ends_us if worker.left_us is None else min(worker.left_us, ends_us)
     return max(0, left_us - max(0, worker.joined_us))
+
+
+#: Smallest difference, µs, of two waits that counts as one.
+_NOTICED_US = 1_000
+
+
+class JobGroup(NamedTuple):
+    """Jobs that are alike. *tenant*: None for jobs that have none."""
+
+    type: str
+    on_demand: bool
+    tenant: str | None
+
+
+@dataclass(frozen=True)
+class WaitGain:
+    """What changes for some jobs. *shorter*, *longer*: how many wait less, or more, by a millisecond at least.
+
+    Only jobs of both schedules are compared; those that were claimed in one of them alone count as well.
+    """
+
+    type: str
+    on_demand: bool
+    tenant: str | None
+    shorter: int
+    longer: int
+    before: Waits
+    after: Waits
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds by which the mean wait is shorter; below 0: longer."""
+        return (self.before.mean_s or 0.0) - (self.after.mean_s or 0.0)
+
+
+def gains_between(before: Schedule, after: Schedule) -> list[WaitGain]:
+    """Return what changes for each kind of jobs: who gains most, by seconds of all jobs together, comes first."""
+    waits, its_waits = waits_by_job(before), waits_by_job(after)
+    both = waits.keys() & its_waits.keys()
+    jobs = [each for each in before.scenario.arrivals if each.number in both]
+    groups = group_pairs(jobs, waits, its_waits)
+    found = [_gain(who, pairs) for who, pairs in groups.items()]
+    return sorted(
+        found, key=lambda gain: (-gain.mean_s * gain.before.jobs, gain.type, gain.on_demand, gain.tenant or "")
+    )
+
+
+def group_pairs(
+    jobs: Iterable[Arrival], waits: dict[int, int | None], its_waits: dict[int, int | None]
+) -> dict[JobGroup, list[tuple[int | None, int | None]]]:
+    """Return the waits before and after of each job, µs, by kind."""
+    found: dict[JobGroup, list[tuple[int | None, int | None]]] = {}
+    for job in jobs:
+        pair = waits[job.number], its_waits[job.number]
+        found.setdefault(JobGroup(job.type, job.on_demand, job.tenant), []).append(pair)
+    return found
+
+
+def _gain(who: JobGroup, pairs: Sequence[tuple[int | None, int | None]]) -> WaitGain:
+    return WaitGain(
+        *who,
+        shorter=sum(_is_longer(before, after) for before, after in pairs),
+        longer=sum(_is_longer(after, before) for before, after in pairs),
+        before=summarize_waits(before for before, _ in pairs),
+        after=summarize_waits(after for _, after in pairs),
+    )
+
+
+def _is_longer(wait_us: int | None, than_us: int | None) -> bool:
+    """Return whether one wait is longer than another one; None is the longest."""
+    if than_us is None:
+        return False
+    return wait_us is None or wait_us - than_us >= _NOTICED_US

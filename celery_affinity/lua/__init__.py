@@ -3,5 +3,5 @@
 Rooms: `arrows` (one file each), `placing` (which job, which slot), `jobs` (the life of a job), `keyed`, `merging`,
 `recurring` and `types` (rules), `fleet` (workers, and what dead workers held), `repair` (what other programs spoiled),
 `base` (the state of a call, settings). `library` joins the files; `generated` makes those of tables in `rules`.
-Read ``arrows/publish.lua`` first, then ``placing/fill.lua``.
+Read ``functions/publish.lua`` first, then ``matching/fill.lua``.
 """

@@ -1,10 +1,12 @@
 """Lua made from the tables of `rules`: keys, the fields of a job, settings, and the numbers of both twins."""
 
-from ..rules import dead_reasons, encoding, job_fields, lanes, protocol, redis_keys, shared_settings
-from ..rules.job_fields import FIELDS
-from ..rules.known_marks import KEYS as KEY_PLACE
-from ..rules.known_marks import MARKS, OF_KEYS, characters
-from ..rules.redis_keys import KEYS
+from ..schema import constants, job_record, keys
+from ..schema.job_record import FIELDS
+from ..schema.keys import KEYS
+from ..schema.rules_codec import KEYS as KEY_PLACE
+from ..schema.rules_codec import MARKS, OF_KEYS, suffix_characters
+from ..schema.values import NAMES, WITHDRAWN, encode_part
+from ..settings import wire
 
 _REDIS_TYPES = ("hash", "zset", "list", "string", "stream")
 _ARGUMENTS = "abc"
@@ -14,7 +16,7 @@ _ARGUMENTS = "abc"
 _KEPT_NAMES = ("lane", "metrics", "serving", "worker", "claims", "free")
 
 
-def modules() -> dict[str, str]:
+def generated_modules() -> dict[str, str]:
     """Return the text of each generated module by its name."""
     return {
         "protocol": _protocol(),
@@ -28,12 +30,12 @@ def modules() -> dict[str, str]:
 
 def _protocol() -> str:
     numbers = {
-        **protocol.NUMBERS,
-        "SCHEMA": redis_keys.SCHEMA,
+        **constants.NUMBERS,
+        "SCHEMA": keys.SCHEMA,
         # Before a type, in a profile: withdrawn from it for a moment.
-        "WITHDRAWN": encoding.encode(encoding.WITHDRAWN),
-        "SEVERAL": redis_keys.SEVERAL.decode(),  # instead of the job of a task that has several
-        "NONE": redis_keys.NONE.decode(),  # of a revoked task that has none
+        "WITHDRAWN": encode_part(WITHDRAWN),
+        "SEVERAL": keys.SEVERAL.decode(),  # instead of the job of a task that has several
+        "NONE": keys.NONE.decode(),  # of a revoked task that has none
     }
     numbers |= {name: mark.character for name, mark in MARKS.items()}
     return "".join(f"protocol.{name} = {_literal(value)}\n" for name, value in numbers.items()) + _marks()
@@ -63,7 +65,7 @@ def _marks() -> str:
 
 def _maybe(place: int) -> str:
     """Return a Lua pattern of at most one mark of *place*."""
-    return "[" + "".join(f"%{character}" for character in characters(place)) + "]?"
+    return "[" + "".join(f"%{character}" for character in suffix_characters(place)) + "]?"
 
 
 def _key() -> str:
@@ -84,7 +86,7 @@ def _key() -> str:
         if kind in _REDIS_TYPES and len(parts) < 2:
             of_each = "true" if parts else "false"
             kinds.append(f'    {{ name = "{template.removesuffix("%s")}", kind = "{kind}", of_each = {of_each} }},\n')
-    new_caches = "".join(f"    of_{name} = kept.cache(protocol.MOST_NAMES)\n" for name in _KEPT_NAMES)
+    new_caches = "".join(f"    of_{name} = memo.cache(protocol.MOST_NAMES)\n" for name in _KEPT_NAMES)
     return (
         f"local base, {', '.join(f'of_{name}' for name in _KEPT_NAMES)}\n"
         "-- Has all keys begin with `its_base`: those of a cohort.\n"
@@ -103,15 +105,15 @@ def _kept_name(name: str, parts: str, spelled: str) -> str:
     if len(parts) == 1:
         its = f"    local its = of_{name}\n"
     else:
-        its = f"    local its = of_{name}.of[b] or kept.keep(of_{name}, b, kept.cache(protocol.MOST_NAMES))\n"
-    found = f"    return its.of[a] or kept.keep(its, a, {spelled})\n"
+        its = f"    local its = of_{name}.of[b] or memo.keep(of_{name}, b, memo.cache(protocol.MOST_NAMES))\n"
+    found = f"    return its.of[a] or memo.keep(its, a, {spelled})\n"
     return f"function key.{name}({', '.join(parts)})\n{its}{found}end\n"
 
 
 def _job_fields() -> str:
     """Return Lua that makes a job, a table by `FIELDS`, from arguments, and a row from a job."""
     others = [
-        f' or "{field.otherwise}"' if place >= job_fields.LEAST_FIELDS else ""
+        f' or "{field.otherwise}"' if place >= job_record.LEAST_FIELDS else ""
         for place, field in enumerate(FIELDS.values())
     ]
     at = "".join(f"        {name} = arguments[first + {place}],\n" for place, name in enumerate(FIELDS))
@@ -127,20 +129,20 @@ def _job_fields() -> str:
     encoded = "".join(
         f'    elseif not string.find(job.{name}, "^[%w_.~%%-]*$") then\n        return "{name}"\n'
         for name, field in FIELDS.items()
-        if field.pattern == job_fields.TEXT
+        if field.pattern == job_record.TEXT
     ).removeprefix("    else")
     return (
-        f"job_fields.COUNT, job_fields.LEAST = {len(FIELDS)}, {job_fields.LEAST_FIELDS}\n"
+        f"job_fields.COUNT, job_fields.LEAST = {len(FIELDS)}, {job_record.LEAST_FIELDS}\n"
         "-- RETURNS the job whose fields begin at `first` in `arguments`. Its `mark` is that of its id, which ends\n"
         "-- with `last`.\n"
         "function job_fields.at(arguments, first)\n"
-        "    local mark, last = marks.of(arguments[first])\n"
+        "    local mark, last = id_suffix.of(arguments[first])\n"
         f"    return {{\n        mark = mark, last = last,\n{at}    }}\nend\n"
         "-- RETURNS the job of a call that has no other one; where `arguments` end, defaults take their place.\n"
         "-- All such calls share the table: to make one costs a fiftieth of a publish.\n"
         "local its = {}\n"
         "function job_fields.alone(arguments)\n"
-        "    its.mark, its.last = marks.of(arguments[1])\n"
+        "    its.mark, its.last = id_suffix.of(arguments[1])\n"
         f"{alone}    return its\nend\n"
         "-- RETURNS `job` with the default of every field that a message may leave out.\n"
         f"function job_fields.bare(job)\n    return {{\n{bare}    }}\nend\n"
@@ -153,21 +155,19 @@ def _job_fields() -> str:
 
 def _lanes() -> str:
     """Return Lua with the names of all lanes of a type."""
-    return "lanes.NAMES = {{\n{}}}\n".format("".join(f"    {_literal(name)},\n" for name in lanes.NAMES))
+    return "lanes.NAMES = {{\n{}}}\n".format("".join(f"    {_literal(name)},\n" for name in NAMES))
 
 
 def _dead_reasons() -> str:
     """Return Lua with the reasons for a dead letter whose caller another process than the worker tells."""
-    announced = [name for name, reason in dead_reasons.REASONS.items() if reason.is_announced]
+    announced = [name for name, reason in constants.REASONS.items() if reason.is_announced]
     return "dead_reasons.ARE_ANNOUNCED = {{ {} }}\n".format(", ".join(f"{name} = true" for name in announced))
 
 
 def _defaults() -> str:
     """Return Lua with the default of each setting, and with the names of those that a claim reads at once."""
-    values = "".join(
-        f"    {name} = {_literal(_number_or_text(value))},\n" for name, value in shared_settings.DEFAULTS.items()
-    )
-    names = "".join(f'    "{name}",\n' for name in shared_settings.FOR_A_CLAIM)
+    values = "".join(f"    {name} = {_literal(_number_or_text(value))},\n" for name, value in wire.DEFAULTS.items())
+    names = "".join(f'    "{name}",\n' for name in wire.FOR_A_CLAIM)
     return f"defaults.OF = {{\n{values}}}\ndefaults.FOR_A_CLAIM = {{\n{names}}}\n"
 
 

@@ -23,10 +23,9 @@ import pytest
 import redis
 from celery import Celery
 
-from ..embedded import EmbeddedServer
-from .app import directed, load
-from .process import WorkerProcess
-from .thread import WorkerThread
+from ..embedded.server import EmbeddedServer
+from .app import directed_app, load_app
+from .workers import WorkerProcess, WorkerThread
 
 __all__ = [
     "WorkerProcess",
@@ -36,7 +35,7 @@ __all__ = [
     "affinity_server",
     "affinity_worker",
     "affinity_worker_process",
-    "directed",
+    "directed_app",
 ]
 
 _PROCESSES = pytest.StashKey[list[WorkerProcess]]()
@@ -66,7 +65,7 @@ def affinity_broker(affinity_server: EmbeddedServer, affinity_app: Celery | str)
     """
     with redis.Redis.from_url(affinity_server.url) as client:
         client.flushall()
-    with directed(load(affinity_app), affinity_server.url):
+    with directed_app(load_app(affinity_app), affinity_server.url):
         yield affinity_server.url
 
 
@@ -83,7 +82,7 @@ def affinity_worker(
     started: list[WorkerThread] = []
 
     def start(*types: str, concurrency: int = 1) -> WorkerThread:
-        worker = WorkerThread(load(affinity_app), *types, concurrency=concurrency)
+        worker = WorkerThread(load_app(affinity_app), *types, concurrency=concurrency)
         worker.start()
         started.append(worker)
         return worker

@@ -10,8 +10,8 @@ from celery import Celery, _state
 from celery.app.utils import find_app
 from kombu import pools
 
-from ..client.of_app import is_ours
 from ..errors import AffinityError, refuse
+from ..publishing.app_config import uses_affinity_transport
 
 _BROKER_VARIABLES = ("CELERY_BROKER_URL", "CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL")
 _RESULT_VARIABLE = "CELERY_RESULT_BACKEND"
@@ -25,7 +25,7 @@ class TestingError(AffinityError, RuntimeError):
     __test__ = False  # by its name pytest would take the class for tests
 
 
-def load(app: Celery | str) -> Celery:
+def load_app(app: Celery | str) -> Celery:
     """Return *app*, or the app that a text names as after ``celery -A``. Raises OptionError, TestingError."""
     if isinstance(app, Celery):
         found = app
@@ -33,7 +33,7 @@ def load(app: Celery | str) -> Celery:
         found = _find(app)
     else:
         raise refuse("affinity_app", "a Celery app, or what stands after `celery -A`", app)
-    if not is_ours(found.conf.broker_transport):
+    if not uses_affinity_transport(found.conf.broker_transport):
         raise TestingError(
             f"the app {found.main!r} must have broker_transport = 'celery_affinity:Transport', "
             f"got: {found.conf.broker_transport!r}"
@@ -52,7 +52,7 @@ def _find(name: str) -> Celery:
 
 
 @contextmanager
-def directed(app: Celery, url: str) -> Iterator[None]:
+def directed_app(app: Celery, url: str) -> Iterator[None]:
     """Have *app*, and each worker process started meanwhile, use the server at *url*, whatever the settings say.
 
     Celery prefers some variables of the environment to every setting, so the settings file of a worker process does not

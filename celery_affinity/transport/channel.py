@@ -1,26 +1,155 @@
-"""kombu's channels, scheduled: a broadcast revokes jobs, and a queue is counted, purged and deleted with its jobs.
+"""kombu's channels, as far as they publish: a message of a task becomes a job, and the job goes to the server.
+
+So a call passes this room once, from Celery's method (`celery_methods`) to the arrow (`server.scheduler`). Between
+`stamping`, where the call begins, and `PublishingChannel._put` lies only kombu, which finds the queues of the message.
+
+Warn about queue arguments that make a broker drop jobs. They have no effect on scheduled queues.
+
+kombu's channels, scheduled: a broadcast revokes jobs, and a queue is counted, purged and deleted with its jobs.
 
 Messages that are no tasks (remote control and its replies, events) take kombu's own ways. A channel is built of three
 parts: `connections`; `inbox` and `qos`, with which a worker reads; and `client.publishing_channel`, which publishes.
 """
 
-from typing import Any
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import redis
+from celery import Celery
 from kombu import Queue
 from kombu.transport import redis as stock
 
-from ..client import publishing_app, revokes
-from ..client.publishing_channel import PublishingChannel
-from ..client.stamp import PROPERTY, Message, as_stock
+from ..broker.failover import refuses_writes
 from ..log_limit import limited_logger
-from ..rules.cohorts import DEFAULT
-from ..rules.protocol import REVOKED_KEPT_S
-from ..server.passing import refuses_writes
-from . import queue_arguments
+from ..publishing import bulk, cohort_keys, publish_call
+from ..publishing.app_config import settings_of
+from ..publishing.message import PROPERTY, Message, Revoke, as_stock_message, encode_job, is_mailbox, read_revoke
+from ..schema.constants import REVOKED_KEPT_S
+from ..settings.cohorts import DEFAULT
 from .inbox import InboxChannel
 
+if TYPE_CHECKING:
+    from functools import cached_property
+
+    from kombu import Connection
+    from kombu.transport.redis import Channel as _StockChannel
+
+    from ..publishing.bulk import PublishBatch
+    from ..scheduler.scheduler import Scheduler
+
+    class _Channel(_StockChannel):
+        @cached_property
+        def routes(self) -> object | None: ...
+
+        def scheduler_for(self, type_: str, *, publishes: bool = False) -> Scheduler: ...
+
+else:
+    _Channel = object  # mixed into kombu's channels, beside `transport.connections`
+
+
+class PublishingChannel(_Channel):
+    """A kombu channel that publishes jobs. Messages that are no tasks take kombu's own way."""
+
+    #: Whether messages may be published together. kombu asks, since an error makes it send some of them twice; a job
+    #: that is sent twice is published once.
+    supports_batch_publish = True
+
+    #: The connection for which the channel was opened; a closed channel has lost it.
+    made_by: "Connection"
+
+    def basic_publish(self, message: Message, *args: Any, **kwargs: Any) -> Any:
+        if self.connection is None:
+            return self._after_reconnect().basic_publish(message, *args, **kwargs)
+        begun = publish_call.begin_publish(message, self.connection.client)
+        result = super().basic_publish(message, *args, **kwargs)
+        if begun is not None:
+            publish_call.end_publish(begun, message)
+        return result
+
+    def _after_reconnect(self) -> "PublishingChannel":
+        """Return the channel that has taken the place of this closed one. Raises ConnectionError if none has.
+
+        Between choosing the channel and publishing, kombu declares a queue, and reconnects by itself if the connection
+        broke meanwhile. An error now would use up a repeat of that publish, and its policy may have one alone.
+        """
+        found: PublishingChannel = self.made_by.default_channel if self.made_by.connected else self
+        if found.connection is None:
+            raise redis.ConnectionError("the channel was closed by a reconnect")
+        return found
+
+    def _next_delivery_tag(self) -> str:
+        return secrets.token_urlsafe(12)  # a UUID is longer, and takes longer
+
+    def _put(self, queue: str, message: Message, **kwargs: Any) -> None:
+        sending = publish_call.publish_call_of(message, self.connection.client)
+        if sending is None:
+            super()._put(queue, message, **kwargs)
+            return
+        type_, capture = sending.type(message) or queue, sending.capture
+        if not settings_of(sending.app).schedules(type_):
+            if capture is not None:
+                capture.published = True
+            sending.warn_of_key(message, type_)
+            super()._put(type_, as_stock_message(type_, queue, message), **kwargs)
+            return
+        stamp = sending.stamp(message)
+        if self.routes is not None and sending.rule is not None:
+            cohort_keys.check_key_cohorts(sending.app, sending.task_name, type_, sending.rule)
+        if capture is not None:
+            capture.append(publish_call.CapturedMessage(queue, message, stamp, sending.rule))
+            return
+        job = encode_job(queue, message, stamp)
+        batch = kwargs.get("_publish_batch")
+        if batch is not None:
+            batch.add_job(job)
+            return
+        scheduler = self.scheduler_for(job.type, publishes=True)
+        (published,) = scheduler.publish(job)
+        published.check(job)
+        if not published.served:
+            bulk.warn_unserved(job.type, scheduler)
+
+    def create_publish_batch(self, max_size: int) -> "PublishBatch":
+        """Return the collector of the messages of a ``Producer.batch``, which is published *max_size* at a time."""
+        from ..publishing.bulk import PublishBatch  # not at the top: kombu before 5.7 knows of no batch
+
+        return PublishBatch(self, max_size)
+
+
 logger = limited_logger(__name__)
+
+#: Queue argument -> replacement. kombu's Redis transport implements only x-expires.
+INSTEAD = {
+    "x-expires": "expires= of a task or of a call",
+    "x-message-ttl": "expires= of a task or of a call",
+    "x-max-length": "affinity_max_pending",
+    "x-max-length-bytes": "affinity_max_pending",
+}
+
+#: Maximum number of warnings per process. Otherwise `_warned` would grow in a program that generates queue names.
+_MOST = 10_000
+
+_warned: set[tuple[str, str]] = set()
+
+
+def warn_queue_arguments(app: Celery, queue: str, arguments: Mapping[str, object]) -> None:
+    """If *app* schedules *queue*, log each argument listed in INSTEAD once per process.
+
+    Queues for events and replies contain no jobs. They are handled by kombu and keep their arguments.
+    """
+    for name in INSTEAD.keys() & arguments.keys():
+        if (queue, name) in _warned or len(_warned) >= _MOST:
+            continue
+        if queue in app.amqp.queues and settings_of(app).schedules(queue):
+            _warned.add((queue, name))
+            logger.warning(
+                "Queue %r is declared with %s=%r, which has no effect: its jobs are kept. Use %s instead",
+                queue,
+                name,
+                arguments[name],
+                INSTEAD[name],
+            )
 
 
 class AffinityChannel(InboxChannel, PublishingChannel):
@@ -35,14 +164,14 @@ class AffinityChannel(InboxChannel, PublishingChannel):
         super().__init__(connection, **kwargs)
 
     def _put_fanout(self, exchange: str, message: Message, routing_key: str, **kwargs: Any) -> None:
-        revoked = revokes.read(exchange, message)
+        revoked = read_revoke(exchange, message)
         if revoked is not None:
             self._revoke(revoked)
         if PROPERTY in message["properties"]:  # a broadcast task
-            message = as_stock(exchange, exchange, message)
+            message = as_stock_message(exchange, exchange, message)
         super()._put_fanout(exchange, message, routing_key, **kwargs)
 
-    def _revoke(self, revoked: revokes.Revoked) -> None:
+    def _revoke(self, revoked: Revoke) -> None:
         """End the pending jobs that a broadcast revokes, in all cohorts; those on servers that are down are warned of.
 
         The workers that get the broadcast remember the revoke, and refuse a task that comes later.
@@ -69,7 +198,7 @@ class AffinityChannel(InboxChannel, PublishingChannel):
 
     def _works_unbound(self, exchange: str, routing_key: str, pattern: Any, queue: str) -> bool:
         """Return True if a binding exists already, or if only a reply to remote control could need it."""
-        if self.typeof(exchange).type == "fanout" or revokes.is_mailbox(queue):
+        if self.typeof(exchange).type == "fanout" or is_mailbox(queue):
             return True
         member = self.sep.join([routing_key or "", pattern or "", queue or ""])
         with self.conn_or_acquire() as client:
@@ -91,7 +220,7 @@ class AffinityChannel(InboxChannel, PublishingChannel):
 
     def _delete(self, queue: str, exchange: str, *args: Any, **kwargs: Any) -> None:
         super()._delete(queue, exchange, *args, **kwargs)
-        if not revokes.is_mailbox(queue) and self.typeof(exchange).type != "fanout":  # neither kind holds a job
+        if not is_mailbox(queue) and self.typeof(exchange).type != "fanout":  # neither kind holds a job
             self.scheduler_for(queue).purge(queue)
 
     def _has_queue(self, queue: str, **kwargs: Any) -> bool:
@@ -106,7 +235,7 @@ class AffinityChannel(InboxChannel, PublishingChannel):
         declared = super().queue_declare(queue, passive=passive, **kwargs)
         if not passive:
             if kwargs.get("arguments"):
-                queue_arguments.warn(publishing_app.that_made(self.made_by), declared.queue, kwargs["arguments"])
+                warn_queue_arguments(publish_call.app_of_connection(self.made_by), declared.queue, kwargs["arguments"])
             return declared
         scheduled = self.scheduler_for(declared.queue).reader.scheduled_count(declared.queue)
         return declared._replace(message_count=declared.message_count + scheduled)

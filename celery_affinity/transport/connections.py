@@ -1,4 +1,7 @@
-"""The connections of a channel: timeouts and TLS, kombu's own client, and schedulers on the server."""
+"""The ways from a channel to the cohorts of its app: a connection and a channel for each, side by side.
+
+The connections of a channel: timeouts and TLS, kombu's own client, and schedulers on the server.
+"""
 
 import ssl
 from collections.abc import Iterator, Mapping
@@ -7,23 +10,118 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import redis
+from celery import Celery
+from kombu import Connection
+from kombu.exceptions import OperationalError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ..errors import SettingError
-from ..rules.cohorts import DEFAULT, shown
-from ..rules.new_job import NewJob
-from ..rules.redis_keys import Keys
-from ..server import instance
-from ..server.connections.in_flight import InFlight
-from ..server.connections.kept import KeptClient
-from ..server.connections.lasting import lasting
-from ..server.connections.renewed import hear_of_new_logins, streams
-from ..server.fleet import WholeFleet
-from ..server.passing import passes, refuses_writes
-from ..server.replies import Published
-from ..server.scheduler import Scheduler
-from .cohorts import Routes, routes_of
+from ..broker.client import PersistentClient, credential_streams, watch_credentials
+from ..broker.failover import is_transient, refuses_writes, surviving_failover
+from ..broker.inflight import InFlightCommands
+from ..errors import SettingError, TransportError
+from ..publishing import publish_call
+from ..publishing.app_config import settings_of
+from ..scheduler import server_info
+from ..scheduler.cohorts import Cohorts
+from ..scheduler.messages import PublishReply
+from ..scheduler.scheduler import Scheduler
+from ..schema.job_record import NewJob
+from ..schema.keys import COHORT, Keys
+from ..settings.cohorts import DEFAULT, Cohort, Patterns, cohort_of, shown_cohorts
+
+if TYPE_CHECKING:
+    from .channel import AffinityChannel
+
+#: Of a publish: the options of ``task_publish_retry_policy`` that are about connections, with kombu's defaults.
+_POLICY: dict[str, float] = {"max_retries": 3, "interval_start": 0, "interval_step": 0.2, "interval_max": 0.2}
+
+#: Of all else. By itself, kombu pauses 2 s before its one further try: whoever waits for one cohort holds up others.
+_ONCE_MORE: dict[str, float] = {"max_retries": 1, "interval_start": 0, "interval_step": 0}
+
+
+class CohortRoutes:
+    """The channels of *cohorts* of *app*, opened when they are used first. *broker*: the connection of `default`."""
+
+    def __init__(self, app: Celery, broker: Connection, cohorts: dict[str, Cohort], patterns: Patterns) -> None:
+        self.map = patterns
+        self._app, self._broker, self._cohorts = app, broker, cohorts
+        self._channels: dict[str, AffinityChannel] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the cohorts beside `default`."""
+        return list(self._cohorts)
+
+    def cohort_of(self, type_: str) -> str:
+        return cohort_of(type_, self.map)
+
+    def channel_of(self, name: str, *, publishes: bool = False) -> "AffinityChannel":
+        """Return the channel of a cohort beside `default`. Raises the errors of a server that does not answer.
+
+        *publishes*: such a server is tried again first, as often as the app's policy for publishes says.
+        """
+        channel = self._channels.get(name)
+        if channel is None:
+            channel = self._channels[name] = self._open(name, publishes=publishes)
+        return channel
+
+    def connection_to(self, name: str) -> Connection:
+        """Return a new connection to a cohort, which is not open yet."""
+        url = self._cohorts[name].url if name != DEFAULT else None
+        # Not `clone`, which a connection of a pool does not have.
+        connection = (
+            Connection(**dict(self._broker._info(resolve=False)))
+            if url is None
+            else self._app.connection_for_write(url)
+        )
+        ours = self._broker.transport_options
+        patience = {each: ours[each] for each in ("socket_timeout", "socket_connect_timeout") if each in ours}
+        connection.transport_options = {**connection.transport_options, **patience, COHORT: name}
+        return connection
+
+    def _open(self, name: str, *, publishes: bool) -> "AffinityChannel":
+        connection = self.connection_to(name)
+        try:
+            connection.ensure_connection(**self._patience(publishes))
+        except OperationalError as exc:
+            if publishes:
+                raise  # kombu would repeat the error of a connection: all tries of the policy for each try of it
+            raise (exc.__cause__ or exc) from None
+        channel = connection.channel()
+        if not hasattr(channel, "scheduler_for"):
+            raise TransportError(f"url of cohort {name!r} must begin with a scheme of broker_url, such as redis://")
+        return channel  # type: ignore[no-any-return]
+
+    def _patience(self, publishes: bool) -> dict[str, float]:
+        conf = self._app.conf
+        if not publishes or not conf.task_publish_retry:
+            return _ONCE_MORE
+        # kombu repeats a publish, with pauses, as long as the broker's server is down. It knows of no other server.
+        policy = {**_POLICY, **(conf.task_publish_retry_policy or {})}
+        return {option: policy[option] for option in _POLICY}
+
+    def close(self) -> None:
+        """Close the connections to all cohorts beside `default`."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.connection.client.release()
+
+
+def cohort_routes(connection: Connection, keys: Keys) -> CohortRoutes | None:
+    """Return the ways to the cohorts of the app that made *connection*; None if there are none beside `default`.
+
+    *keys*: those of the connection's channel. A channel of another cohort than `default` leads nowhere else.
+    """
+    if keys.cohort != DEFAULT:
+        return None
+    app = publish_call.app_of_connection(connection)
+    try:
+        settings = settings_of(app)
+    except SettingError:
+        return None  # who publishes, or works, says so
+    return CohortRoutes(app, connection, dict(settings.cohorts), settings.cohort_map) if settings.cohorts else None
+
 
 if TYPE_CHECKING:
     from kombu.transport.redis import Channel as _StockChannel
@@ -73,12 +171,12 @@ class ConnectedChannel(_StockChannel):
             # redis-py before 6 takes another host's certificate by default.
             verifies = params.get("ssl_cert_reqs", ssl.CERT_REQUIRED) not in (None, "none", ssl.CERT_NONE)
             params.setdefault("ssl_check_hostname", verifies)
-        if asynchronous and streams(params.get("credential_provider")):
+        if asynchronous and credential_streams(params.get("credential_provider")):
             # In the newer protocol, redis-py logs a subscription in from the provider's thread, which would read what
             # the event loop waits for. In the older one kombu subscribes again.
             params["protocol"] = 2
         # kombu reads from the asynchronous connections alone.
-        params["connection_class"] = lasting(params["connection_class"], reads=asynchronous)
+        params["connection_class"] = surviving_failover(params["connection_class"], reads=asynchronous)
         return params
 
     @contextmanager
@@ -93,7 +191,7 @@ class ConnectedChannel(_StockChannel):
         try:
             yield client
         except redis.ResponseError as exc:  # also within the reply to a transaction, which no connection looks into
-            if not (passes(exc) or (self.is_a_workers and refuses_writes(exc))):
+            if not (is_transient(exc) or (self.is_a_workers and refuses_writes(exc))):
                 raise
             raise redis.ConnectionError(str(exc)) from exc
 
@@ -107,7 +205,7 @@ class ConnectedChannel(_StockChannel):
         """The arrows, on a client that adds no prefix: kombu's own client adds the prefix to some keys only."""
         pool = self.pool
         if self._scheduler is None or self._scheduler.client.connection_pool is not pool:
-            scheduler = Scheduler(KeptClient(pool), self.keys)
+            scheduler = Scheduler(PersistentClient(pool), self.keys)
             self._check_schema(scheduler)
             self._scheduler = scheduler
         return self._scheduler
@@ -119,20 +217,20 @@ class ConnectedChannel(_StockChannel):
         """
         if cohort is not None and cohort != self.keys.cohort and self.routes is not None:
             return self.routes.channel_of(cohort).scheduler_of_its_own()
-        scheduler = Scheduler(KeptClient(self._pool_of_its_own()), self.keys)
+        scheduler = Scheduler(PersistentClient(self._pool_of_its_own()), self.keys)
         self._check_schema(scheduler)
         return scheduler
 
     def _check_schema(self, scheduler: Scheduler) -> None:
         routes = self.routes
-        instance.check_schema(scheduler.client, scheduler.keys, "" if routes is None else shown(routes.map))
+        server_info.check_schema(scheduler.client, scheduler.keys, "" if routes is None else shown_cohorts(routes.map))
 
     # -- cohorts
 
     @cached_property
-    def routes(self) -> Routes | None:
+    def routes(self) -> CohortRoutes | None:
         """The ways to the app's cohorts; None for an app without any, and on a channel of one cohort."""
-        return routes_of(self.connection.client, self.keys)
+        return cohort_routes(self.connection.client, self.keys)
 
     def scheduler_for(self, type_: str, *, publishes: bool = False) -> Scheduler:
         """Return the scheduler of the cohort of *type_*. *publishes*: as for `Routes.channel_of`."""
@@ -149,38 +247,38 @@ class ConnectedChannel(_StockChannel):
             raise SettingError(f"a cohort must be one of the app's, {' or '.join(map(repr, names))}, got: {cohort!r}")
         return default if routes is None or cohort == DEFAULT else routes.channel_of(cohort).scheduler
 
-    def publish(self, *jobs: NewJob) -> list[Published]:
+    def publish(self, *jobs: NewJob) -> list[PublishReply]:
         """Publish jobs, each in its cohort, and return what became of them, in order."""
         if self.routes is None:
             return self.scheduler.publish(*jobs)
         places = [self.scheduler_for(job.type, publishes=True) for job in jobs]
-        published: dict[int, Published] = {}
+        published: dict[int, PublishReply] = {}
         for scheduler in dict.fromkeys(places):
             its = [at for at, place in enumerate(places) if place is scheduler]
             published.update(zip(its, scheduler.publish(*(jobs[at] for at in its)), strict=True))
         return [published[at] for at in range(len(jobs))]
 
     @property
-    def fleet(self) -> WholeFleet:
+    def fleet(self) -> Cohorts:
         """All cohorts of the app, for whoever looks at them; the channel's own cohort if there are no others."""
         routes, default = self.routes, self.scheduler
         if routes is None:
-            return WholeFleet.alone(default)
-        return WholeFleet([DEFAULT, *routes.names], routes.cohort_of, self.scheduler_of)
+            return Cohorts.alone(default)
+        return Cohorts([DEFAULT, *routes.names], routes.cohort_of, self.scheduler_of)
 
     def close(self) -> None:
         if routes := self.__dict__.pop("routes", None):
             routes.close()
         super().close()
 
-    def in_flight_of_its_own(self) -> InFlight:
+    def in_flight_of_its_own(self) -> InFlightCommands:
         """Return a connection for arrows whose replies the event loop does not wait for."""
-        return InFlight(self._pool_of_its_own())
+        return InFlightCommands(self._pool_of_its_own())
 
     def _get_pool(self, asynchronous: bool = False) -> redis.ConnectionPool:
         pool: redis.ConnectionPool = super()._get_pool(asynchronous)
         if not asynchronous:  # kombu's own client tells the others
-            hear_of_new_logins(pool)
+            watch_credentials(pool)
         return pool
 
     def _pool_of_its_own(self) -> redis.ConnectionPool:

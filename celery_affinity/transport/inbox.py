@@ -1,38 +1,248 @@
-"""The lists that a worker reads: its inbox, with claimed jobs and signs, and those of queues that are not scheduled.
+"""A message as its consumer gets it: the body of a claimed job, or an entry of a list, completed for kombu.
+
+Acks and rejections: the end of a claimed job is told to its claim; kombu's own messages keep kombu's ways.
+
+Kombu's messages, checked on arrival: anybody who may write to the server may have written them.
+
+kombu and Celery trust the parts of a message to have the types that their own clients send. Here every other type
+raises one error, whatever kombu would have stumbled over, and the reader goes on without that message.
+
+The lists that a worker reads: its inbox, with claimed jobs and signs, and those of queues that are not scheduled.
 
 One BRPOP waits for all of them. On a channel of any other process, kombu alone reads.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import cached_property, partial
 from queue import Empty
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 import redis
+from celery.utils.time import maybe_iso8601
+from kombu.transport import redis as stock
+from kombu.transport.virtual import Message as _Message
 from kombu.utils.encoding import bytes_to_str
 
-from ..callers.failure import words
-from ..client import publishing_app
-from ..client.envelope import parsed
-from ..client.first_try import mode_of
-from ..client.of_app import settings_of
+from ..broker.client import reauthenticate
+from ..broker.failover import refuses_writes
+from ..leases.held_claim import ACKED, FAILED, REJECTED, REQUEUED, RETURNED, UNSETTLED, is_claim_tag
 from ..log_limit import limited_logger
-from ..membership.held import FAILED, REJECTED, RETURNED
-from ..rules.untrusted import clamped
-from ..server import received
-from ..server.connections.renewed import renew_login
-from ..server.replies import Claim
-from . import checked_message, consumed
+from ..publishing import option_sources, publish_call
+from ..publishing.app_config import settings_of
+from ..publishing.message import PROPERTY, Message, decode_message, parse_message, with_retry_count
+from ..publishing.message_body import MOST_CHARACTERS, check_content_encoding, raw_body
+from ..publishing.option_sources import mode_of
+from ..results.reporter import describe_error, why_refused
+from ..scheduler.messages import Claim
+from ..schema import values
+from ..schema.constants import MAX_PRIORITY
+from ..schema.keys import COHORT
+from ..schema.untrusted import LONGEST_SHORT, as_whole_number, clamp, is_number
+from ..schema.values import shown_bytes
+from ..settings.table import Settings
 from .connections import REPLY_TIMEOUT_S, ConnectedChannel
-from .qos import QoS
 
 if TYPE_CHECKING:
-    from ..membership.reporting import Reporting  # a producer reads nothing, and need not load it
-    from ..rules.settings import Settings
+    from ..leases.outbox import EndReporter
+
+#: Name of a message property that has what a worker says of a job's wait; no message has it outside of a worker.
+WAIT = "celery_affinity_wait"
+
+#: Name of the property that says how often a job was stopped for another tenant's, if it was.
+PREEMPTIONS = "celery_affinity_preemptions"
+
+
+def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
+    """Return the message of a claimed job, with *tag* as its delivery tag. *settings*: those of the app that reads it.
+
+    The message has no ETA any more: the time has come, and a worker whose clock is behind would wait again with the
+    slot held. The caller's ETA stays in our property. Raises any error of the decoding for a text that is no message.
+    """
+    message = decode_message(claim.message)
+    headers = message["headers"] = message.get("headers") or {}  # producers in other languages leave out what they can
+    properties = message["properties"]
+    properties["delivery_tag"] = tag
+    priority = properties.get("priority")
+    if priority is not None and as_whole_number(priority, 0, MAX_PRIORITY) is None:
+        properties["priority"] = clamp(priority, 0, MAX_PRIORITY, 0)  # the same priority as when it was published
+    information = properties["delivery_info"] = properties.get("delivery_info") or {}
+    # Stock Celery's own mark stays: a message that kombu restored came from a list.
+    information["redelivered"] = claim.has_run or information.get("redelivered") is True
+    if claim.preemptions:
+        properties[PREEMPTIONS] = claim.preemptions
+    if not information.get("exchange"):
+        information.update(exchange="", routing_key=claim.type)
+    if headers.get("eta") and _is_moment(headers["eta"]):  # any other is Celery's to refuse
+        ours = properties.get(PROPERTY)
+        properties[PROPERTY] = {**(ours if isinstance(ours, dict) else {}), "eta": headers["eta"]}
+        headers["eta"] = None
+    if settings.cohorts:
+        properties[COHORT] = settings.cohort_of(claim.type)
+    if settings.traces:
+        properties[WAIT] = {"type": claim.type, "enqueued_us": claim.enqueued_us, "deliveries": claim.deliveries}
+    if claim.urgency is not None:
+        _move(properties, claim.type, *claim.urgency, settings)
+    return message
+
+
+def _move(properties: dict[str, Any], type_: str, on_demand: bool, priority: int, settings: Settings) -> None:
+    """Have a message say the type, mode and priority to which somebody moved its job: those are its retry's as well."""
+    properties["delivery_info"].update(exchange="", routing_key=type_)
+    properties["priority"] = with_retry_count(priority, settings)  # this is its own inverse
+    properties[PROPERTY] = option_sources.with_move_mark(properties.get(PROPERTY), on_demand)
+
+
+def message_of_list(message: object, queue: str) -> object:
+    """Return a message from the list of *queue* with its destination, which kombu needs to restore an unacked one."""
+    properties = message.get("properties") if isinstance(message, dict) else None
+    if isinstance(properties, dict) and not properties.get("delivery_info"):
+        properties["delivery_info"] = {"exchange": "", "routing_key": queue}
+    return message
+
+
+def _is_moment(eta: object) -> bool:
+    if isinstance(eta, datetime):
+        return True
+    try:
+        return isinstance(eta, str) and len(eta) <= LONGEST_SHORT and maybe_iso8601(eta) is not None
+    except (ValueError, TypeError, AttributeError):  # what Celery's Request catches
+        return False
+
 
 logger = limited_logger(__name__)
+
+
+class QoS(stock.QoS):
+    """The acks of claimed jobs. kombu handles the acks of other messages."""
+
+    def can_consume(self) -> bool:
+        # A claimed job has its slot, so prefetch must not keep it in the inbox.
+        return self.channel.inbox is not None or super().can_consume()
+
+    def can_prefetch(self) -> bool:
+        """Return whether prefetch allows another message from the lists of queues that are not scheduled."""
+        return bool(super().can_consume())
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        if not is_claim_tag(delivery_tag):
+            super().append(message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        if is_claim_tag(delivery_tag):
+            self._settle(delivery_tag, ACKED)
+        else:
+            super().ack(delivery_tag)
+            self.channel.resume_lists()
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        if is_claim_tag(delivery_tag):
+            self._settle(delivery_tag, REQUEUED if requeue else REJECTED)
+        else:
+            super().reject(delivery_tag, requeue=requeue)
+            self.channel.resume_lists()
+
+    def holds(self, delivery_tag: str) -> bool:
+        """Return whether a message from one of kombu's lists is neither acked nor rejected so far."""
+        return delivery_tag in self._delivered and delivery_tag not in self._dirty
+
+    def restore_visible(self, *args: Any, **kwargs: Any) -> None:
+        """Requeue messages of dead stock workers. If the server refuses writes, the next interval tries again."""
+        try:
+            super().restore_visible(*args, **kwargs)
+        except (redis.ConnectionError, redis.ResponseError) as exc:
+            if not refuses_writes(exc.__cause__ or exc):
+                raise
+            logger.debug("The server takes no writes: unacknowledged messages are restored later")
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
+        try:
+            super().restore_by_tag(tag, client=client, leftmost=leftmost)
+        except values.LOST:
+            raise
+        except Exception as exc:  # a bad entry must neither keep the worker from starting, nor hold back the others
+            logger.error("The unacknowledged messages under %s cannot be restored: %r", shown_bytes(tag), exc)
+
+    def _settle(self, delivery_tag: str, outcome: str) -> None:
+        inbox = self.channel.inbox
+        if inbox is not None:
+            reporting = inbox.reporting_of(delivery_tag)
+            held = reporting.claims.find(delivery_tag)
+            is_refused = held is not None and held.request is None
+            if outcome == REQUEUED and not is_refused:
+                outcome = UNSETTLED  # `EndOfTask` settles it as REQUEUED if the task requested that
+            reporting.settle(delivery_tag, outcome, why_refused() if is_refused else "")
+
+
+#: Types of those parts of a message that may be missing.
+_PARTS = {"headers": dict, "content-type": str, "content-encoding": str}
+
+#: Maximum logical clock, and maximum time in seconds, of a broadcast. Celery would keep a larger number forever.
+_LARGEST = 2**62 - 1
+
+
+class UnreadableError(ValueError):
+    """A message cannot be read: the text says what is wrong."""
+
+
+class CheckedMessage(_Message):
+    """A kombu message. Raises UnreadableError, and nothing else, if *payload* is not what kombu sends."""
+
+    def __init__(self, payload: Any, channel: Any = None, **kwargs: Any) -> None:
+        try:
+            _check(payload)
+            check_content_encoding(payload.get("content-type"), payload.get("content-encoding"))
+            super().__init__(_decompressed(payload), channel=channel, **kwargs)
+            self._raw, self.headers, self.properties = payload, payload.get("headers") or {}, payload["properties"]
+        except Exception as exc:  # of kombu's own code as well
+            raise UnreadableError(f"{type(exc).__name__}: {exc}") from exc
+
+
+def _check(payload: Any) -> None:
+    for name, type_ in _PARTS.items():
+        part = payload.get(name)
+        if part is not None and not isinstance(part, type_):
+            raise TypeError(f"{name} is no {type_.__name__}")
+    properties = payload["properties"]
+    if not isinstance(properties.get("delivery_info") or {}, dict):
+        raise TypeError("delivery_info is no dict")
+    tag = properties["delivery_tag"]
+    if isinstance(tag, int):
+        tag = properties["delivery_tag"] = str(tag)
+    if not tag.encode():
+        raise ValueError("delivery_tag is empty")
+    priority = properties.get("priority")
+    if priority is not None and as_whole_number(priority) is None:  # kombu and Celery convert any value
+        properties["priority"] = clamp(priority, 0, MAX_PRIORITY, 0)
+
+
+def _decompressed(payload: dict[str, Any]) -> dict[str, Any]:
+    """Return *payload* with a decompressed body, because kombu would decompress it without a size limit."""
+    headers = payload.get("headers") or {}
+    if not headers.get("compression"):
+        return payload
+    return {
+        **payload,
+        "body": raw_body(payload, MOST_CHARACTERS, any_method=True),
+        "headers": {name: value for name, value in headers.items() if name != "compression"},
+        "properties": {name: value for name, value in payload["properties"].items() if name != "body_encoding"},
+    }
+
+
+def check_control_message(payload: object) -> None:
+    """Check the headers of a broadcast, or of a reply to one, that kombu takes on trust. Raises UnreadableError."""
+    headers = payload.get("headers") or {} if isinstance(payload, dict) else None
+    if not isinstance(headers, dict):
+        raise UnreadableError("it has no headers")
+    for name in ("clock", "expires"):
+        number = headers.get(name) or 0
+        if not is_number(number, _LARGEST):
+            raise UnreadableError(f"its {name} is no number that can be")
+    if not isinstance(headers.get("ticket") or "", str):
+        raise UnreadableError("its ticket is no text")
+
 
 #: Longest wait, s, of one call for the inbox: less than the 5 s for which redis-py waits for a reply by default.
 _INBOX_TIMEOUT_S = 4
@@ -53,7 +263,7 @@ class Inbox(Protocol):
     def drained(self) -> bool:
         """Whether jobs that still come are to be given back."""
 
-    def reporting_of(self, tag: str) -> "Reporting":
+    def reporting_of(self, tag: str) -> "EndReporter":
         """Return the way to tell the server of the claim that is held under *tag*."""
 
     def schedules(self, queue: str) -> bool:
@@ -76,7 +286,7 @@ class InboxChannel(ConnectedChannel):
     """A channel from which a worker may read. `inbox` is that worker's, and None on every other channel."""
 
     QoS = QoS
-    Message = checked_message.Message
+    Message = CheckedMessage
 
     inbox: Inbox | None = None
 
@@ -120,17 +330,17 @@ class InboxChannel(ConnectedChannel):
         transport, before = self.connection, self.connection.deliveries
         try:
             yield
-        except (Empty, *received.LOST):
+        except (Empty, *values.LOST):
             raise
         except Exception as exc:
             if transport.deliveries != before:
                 raise
-            received.drop(source, getattr(exc, "doc", None) or getattr(exc, "object", None), exc)
+            values.log_and_drop_untrusted(source, getattr(exc, "doc", None) or getattr(exc, "object", None), exc)
             raise Empty from exc
 
     def _get_message_priority(self, message: Any, reverse: bool = False) -> int:
         """Return the priority of the list to which an unacked message is restored. kombu would convert any value."""
-        properties = message["properties"] | {"priority": clamped(message["properties"].get("priority"), -1, 256, 0)}
+        properties = message["properties"] | {"priority": clamp(message["properties"].get("priority"), -1, 256, 0)}
         return int(super()._get_message_priority({**message, "properties": properties}, reverse=reverse))
 
     # -- inbox and lists
@@ -213,12 +423,12 @@ class InboxChannel(ConnectedChannel):
             return None
         finally:
             self._in_poll = None
-            renew_login(connection)  # the only moment at which the connection waits for nothing
+            reauthenticate(connection)  # the only moment at which the connection waits for nothing
 
     def _read_list(self, queue: str, item: bytes) -> None:
         self._queue_cycle.rotate(queue)
         with self._reading(queue):
-            self.connection._deliver(consumed.message_of_list(parsed(item), queue), queue)
+            self.connection._deliver(message_of_list(parse_message(item), queue), queue)
 
     def _read_inbox(self, item: bytes) -> None:
         try:
@@ -226,7 +436,7 @@ class InboxChannel(ConnectedChannel):
             sign = item.decode().split() if claim is None else []
         except ValueError as exc:
             # If the server put a job there, the next sync notices that the job never arrived, and gives it back.
-            received.drop("the inbox", item, exc)
+            values.log_and_drop_untrusted("the inbox", item, exc)
             return
         assert self.inbox is not None, "a worker reads"
         if claim is not None:
@@ -250,7 +460,7 @@ class InboxChannel(ConnectedChannel):
 
     def _consume(self, claim: Claim, tag: str, consume: Callable[[Any], object], has_slot: bool) -> None:
         assert self.inbox is not None, "a worker reads"
-        message = consumed.message_of_claim(claim, tag, self._settings)
+        message = message_of_claim(claim, tag, self._settings)
         if has_slot:
             properties = message["properties"]
             self.inbox.reporting_of(tag).claims.count_wait(
@@ -260,18 +470,18 @@ class InboxChannel(ConnectedChannel):
 
     @cached_property
     def _settings(self) -> "Settings":
-        return settings_of(publishing_app.that_made(self.connection.client))
+        return settings_of(publish_call.app_of_connection(self.connection.client))
 
     def burying(self, claim: Claim, tag: str, start: Callable[[], object]) -> None:
         """Make the job of *claim* a dead letter if *start*, which may read its message and starts its task, raises."""
         assert self.inbox is not None, "a worker reads"
         try:
             start()
-        except received.LOST:
+        except values.LOST:
             raise  # not kombu's own list of errors, by which even a KeyError is a lost connection
         except Exception as exc:
             logger.exception("Job %s of type %r cannot be read and becomes a dead letter", claim.job_id, claim.type)
-            why = words(exc)
+            why = describe_error(exc)
             reporting = self.inbox.reporting_of(tag)
             reporting.settle(tag, REJECTED, why)
             reporting.end(tag, FAILED, why)  # whatever Celery made of the job so far

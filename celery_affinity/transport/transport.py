@@ -1,31 +1,98 @@
-"""The kombu side: any Redis URL, and the channels that it leads to.
+"""An event loop that is not asked to watch a connection which it already watches.
+
+At each iteration kombu's Redis transport adds all its connections to the loop, which makes a system call for each: a
+twentieth of a worker's time for a short task. Some of these connections are closed, and their file numbers may belong
+to other connections by now.
+
+A URL that kombu does not know, without a transport beside it: Celery makes such a connection for its reports.
+
+`celery report` and `inspect report` mask the password so. Nothing connects by it.
+
+The kombu side: any Redis URL, and the channels that it leads to.
 
 ``app.conf.broker_transport = "celery_affinity:Transport"`` installs it.
+
+The channels of a cluster: all connections lead to the node that has the fleet's keys, and kombu's own are there too.
+
+Broadcasts are plain pub/sub, which each node passes on to all others.
 """
 
 import sys
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
 
+from kombu.asynchronous.hub import Hub
 from kombu.exceptions import ContentDisallowed, DecodeError
+from kombu.transport import TRANSPORT_ALIASES
 from kombu.transport import redis as stock
+from kombu.transport.base import Transport as BaseTransport
 from kombu.utils.url import as_url
 from redis.exceptions import NoScriptError
 
-from ..client import revokes
+from ..broker.cluster import ClusterConnection, ClusterNode, ClusterSSLConnection, cluster_of
 from ..errors import TransportError
 from ..log_limit import limited_logger
-from ..rules.unreadable import shown
-from ..server import received
+from ..publishing.message import Revoke, is_mailbox, read_revoke
+from ..schema import values
+from ..schema.keys import Keys
+from ..schema.values import shown_bytes
 from ..versions import versions
-from . import checked_message, unnamed, urls
-from .channel import Channel, SentinelChannel
-from .watching import WatchedOnce
+from . import inbox, urls
+from .channel import AffinityChannel, Channel, SentinelChannel
+
+
+class _Connection(Protocol):
+    def fileno(self) -> int: ...
+
+
+class SingleWatch:
+    """A ``kombu.asynchronous.Hub``, seen by a transport whose open connections *sockets* returns.
+
+    `add_reader` does nothing if it would change nothing, or if no open connection has that file number.
+    """
+
+    def __init__(self, hub: Hub, sockets: Callable[[], Iterable[_Connection]]) -> None:
+        self._hub, self._sockets = hub, sockets
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._hub, name)
+
+    def add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None:
+        is_news = self._hub.readers.get(fd) != (callback, args)
+        if is_news and any(each.fileno() == fd for each in self._sockets()):
+            self._hub.add_reader(fd, callback, *args)
+
+
+_TEXT = "a URL with this scheme needs the transport of this package: set broker_transport = 'celery_affinity:Transport'"
+
+
+class DefaultURL(BaseTransport):
+    """Shows a URL, and raises TransportError where it is to connect."""
+
+    can_parse_url = True
+    driver_type = driver_name = "redis"
+
+    def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
+        return uri if include_password else urls.mask_url(uri, mask)
+
+    def driver_version(self) -> str:
+        return "N/A"
+
+    def establish_connection(self) -> Any:
+        raise TransportError(_TEXT)
+
+
+def install_default_url() -> None:
+    """Tell kombu of the schemes."""
+    for scheme in (*urls.CLUSTER, *urls.SAME):
+        TRANSPORT_ALIASES.setdefault(scheme, f"{__name__}:Unnamed")
+
 
 logger = limited_logger(__name__)
 
-unnamed.install()
+install_default_url()
 
 #: Transport option in which a connection remembers its URL's scheme: kombu copies the options to a connection's clones.
 _SCHEME = "affinity_scheme"
@@ -75,7 +142,7 @@ class Transport(stock.Transport):
     driver_name = "celery_affinity"
 
     #: Called with the revokes of a broadcast, in a worker that reads it for the whole fleet; None in other processes.
-    on_revoked: Callable[[revokes.Revoked], None] | None = None
+    on_revoked: Callable[[Revoke], None] | None = None
 
     #: Number of messages that were brought to their consumers.
     deliveries = 0
@@ -91,39 +158,37 @@ class Transport(stock.Transport):
             self.Channel = SentinelChannel
             self.default_port = stock.SentinelTransport.default_port
         elif self._scheme in urls.CLUSTER:
-            from .cluster import ClusterChannel  # not at the top: nobody else needs it
-
             self.Channel = ClusterChannel
         super().__init__(client, **kwargs)
         if "flower" in sys.modules:
-            from ..observe import flower  # not at the top: only Flower's process needs it
-            from .reach import fleet_on
+            from ..reports import flower  # not at the top: only Flower's process needs it
+            from .app_api import fleet_on
 
-            flower.install(client, fleet_on)
+            flower.install_in_flower(client, fleet_on)
 
     def _deliver(self, message: dict[str, Any], queue: str) -> None:
         self.deliveries += 1
-        is_control = revokes.is_mailbox(queue)
+        is_control = is_mailbox(queue)
         try:
             if is_control:
-                checked_message.check_control(message)
+                inbox.check_control_message(message)
                 self._revoke(message, queue)
             super()._deliver(message, queue)
-        except checked_message.UnreadableError as exc:
-            received.drop(queue, message, exc)
-        except received.LOST:
+        except inbox.UnreadableError as exc:
+            values.log_and_drop_untrusted(queue, message, exc)
+        except values.LOST:
             raise
         except Exception as exc:
             if is_control and isinstance(exc, (ContentDisallowed, DecodeError)):
-                received.drop(queue, message, exc)  # the other replies are to come
+                values.log_and_drop_untrusted(queue, message, exc)  # the other replies are to come
             elif self.on_revoked is None:
                 raise  # a client's own consumer may raise on purpose; a worker would end
             else:
-                logger.exception("A message from %r failed and is dropped: %s", queue, shown(message))
+                logger.exception("A message from %r failed and is dropped: %s", queue, shown_bytes(message))
                 self._refuse(message)
 
     def _revoke(self, message: dict[str, Any], queue: str) -> None:
-        if self.on_revoked is not None and (revoked := revokes.read(queue, message)) is not None:
+        if self.on_revoked is not None and (revoked := read_revoke(queue, message)) is not None:
             self.on_revoked(revoked)
 
     def _refuse(self, message: dict[str, Any]) -> None:
@@ -134,7 +199,7 @@ class Transport(stock.Transport):
                 channel.basic_reject(delivery_tag, requeue=False)
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        super().register_with_event_loop(connection, WatchedOnce(loop, self.cycle._chan_to_sock.values))
+        super().register_with_event_loop(connection, SingleWatch(loop, self.cycle._chan_to_sock.values))
 
     def driver_version(self) -> str:
         """Return the versions of this package and of redis-py, for `celery report`."""
@@ -152,7 +217,7 @@ class Transport(stock.Transport):
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """Return the URL of the broker as users write it; Flower connects to that URL."""
         if self._scheme == "socket":
-            return uri if include_password else urls.masked(uri, mask)
+            return uri if include_password else urls.mask_url(uri, mask)
         client = self.client
         return str(
             as_url(
@@ -176,7 +241,7 @@ def _describe(client: Any) -> str:
     url = client.hostname or ""
     if "://" not in url:
         return str(client.transport_options.get(_SCHEME, "redis"))
-    broker = urls.parse(url)
+    broker = urls.parse_broker_url(url)
     client.transport_options = {**client.transport_options, _SCHEME: broker.scheme}
     client.hostname = broker.host
     client.port = broker.port or client.port
@@ -213,6 +278,28 @@ def _switch(connection: Any, url: str) -> None:
 def _info(connection: Any) -> dict[str, Any]:
     """Return the facts of a connection for `inspect stats`: `Connection.info` without the passwords in its URLs."""
     info = dict(connection._info())
-    info["hostname"] = urls.masked(info["hostname"])
-    info["alternates"] = [urls.masked(url) for url in info["alternates"]]
+    info["hostname"] = urls.mask_url(info["hostname"])
+    info["alternates"] = [urls.mask_url(url) for url in info["alternates"]]
     return info
+
+
+class ClusterChannel(AffinityChannel, stock.Channel):
+    from_transport_options = Channel.from_transport_options
+
+    connection_class = ClusterConnection
+    connection_class_ssl = ClusterSSLConnection
+
+    def keys_of(self, options: Mapping[str, object]) -> Keys:
+        return replace(super().keys_of(options), in_cluster=True)
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        return {**super()._connparams(asynchronous), "cluster": cluster_of(tuple(self._start_nodes()), self.keys.base)}
+
+    def _start_nodes(self) -> Iterator[ClusterNode]:
+        """Yield the nodes of the broker's URLs, in the order of the user, whichever URL the connection is at."""
+        client, default = self.connection.client, self.connection.default_port
+        named = [
+            (each.host, each.port) for each in map(urls.parse_broker_url, client.alt) if each.scheme in urls.CLUSTER
+        ]
+        for host, port in named or [(client.hostname, client.port)]:
+            yield ClusterNode(host or "localhost", port or default)

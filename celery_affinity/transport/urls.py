@@ -48,7 +48,7 @@ class BrokerURL:
     credential_provider: str | None = None
 
 
-def parse(url: str) -> BrokerURL:
+def parse_broker_url(url: str) -> BrokerURL:
     """Return the parts of *url*.
 
     Raises TransportError, which shows no password, for a scheme that is not in `SCHEMES`, for a name after the "?" that
@@ -58,7 +58,7 @@ def parse(url: str) -> BrokerURL:
     scheme = SAME.get(scheme, scheme)
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise TransportError(f"broker_url must begin with one of {known}, got: {masked(url)!r}")
+        raise TransportError(f"broker_url must begin with one of {known}, got: {mask_url(url)!r}")
     if scheme == "socket":
         provider = _provider(url_to_parts(url).query.get("credential_provider"))
         return BrokerURL(scheme, url, None, None, None, None, credential_provider=provider)  # kombu parses it itself
@@ -68,7 +68,7 @@ def parse(url: str) -> BrokerURL:
         raise TransportError(f"broker_url takes credential_provider= and ssl_...= after the '?', got: {name}=")
     if scheme in CLUSTER and parts["virtual_host"] not in (None, "0"):
         raise TransportError(
-            f"broker_url of a cluster must have no database, or 0, got: {masked(url)!r}: fleets that share a cluster "
+            f"broker_url of a cluster must have no database, or 0, got: {mask_url(url)!r}: fleets that share a cluster "
             "have a namespace each, in broker_transport_options"
         )
     return BrokerURL(
@@ -104,7 +104,7 @@ def _no_provider(path: str) -> TransportError:
     )
 
 
-def masked(url: str, mask: str = "**") -> str:
+def mask_url(url: str, mask: str = "**") -> str:
     """Return *url*, or several that semicolons separate, with *mask* for each password."""
     return ";".join(_masked(part, mask) if "://" in part else part for part in url.split(";"))
 

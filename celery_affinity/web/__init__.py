@@ -31,6 +31,6 @@ def asgi(
     be submitted. *names*: hosts, beside this one and addresses, by whose names clients may reach it ("*": any).
     *traces*: a directory of traces, for the lab.
     """
-    from .application import build  # not at the top: it needs the extra [web]
+    from .app import build_app  # not at the top: it needs the extra [web]
 
-    return build(app, tokens=tokens, read_only=read_only, allow=allow, names=names, traces=traces)
+    return build_app(app, tokens=tokens, read_only=read_only, allow=allow, names=names, traces=traces)

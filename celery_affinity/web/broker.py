@@ -1,9 +1,14 @@
-"""The way to the broker: one scheduler for all requests, opened anew when the broker was down."""
+"""The way to the broker: one scheduler for all requests, opened anew when the broker was down.
 
+Threads for work that waits: for the broker, or for foreign code, which may hang.
+"""
+
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import TypeVar
 
 from celery import Celery
@@ -12,11 +17,12 @@ from kombu.connection import ConnectionPool
 from kombu.exceptions import OperationalError
 from redis import exceptions as redis_errors
 
-from ..client.of_app import settings_of
-from ..rules.cohorts import DEFAULT
-from ..server.fleet import WholeFleet
-from ..server.scheduler import Scheduler
-from ..transport.reach import channel_on, connect
+from ..log_limit import limited_logger
+from ..publishing.app_config import settings_of
+from ..scheduler.cohorts import Cohorts
+from ..scheduler.scheduler import Scheduler
+from ..settings.cohorts import DEFAULT
+from ..transport.app_api import channel_on, connect_app
 
 T = TypeVar("T")
 
@@ -48,7 +54,7 @@ class Broker:
         self._scheduler: Scheduler | None = None
         settings = settings_of(app)
         names = [DEFAULT, *settings.cohorts]
-        self._fleet = WholeFleet(names, settings.cohort_of, self._of_cohort, rest_s=_DOWN_S, patience_s=_PATIENCE_S)
+        self._fleet = Cohorts(names, settings.cohort_of, self._of_cohort, rest_s=_DOWN_S, patience_s=_PATIENCE_S)
         self._others: dict[str, Scheduler] = {}
         self._locks = {name: threading.Lock() for name in names}
         self._lock = threading.Lock()
@@ -78,7 +84,7 @@ class Broker:
             raise BrokerDownError(self._words()) from exc
 
     @contextmanager
-    def reach(self) -> Iterator[WholeFleet]:
+    def reach(self) -> Iterator[Cohorts]:
         """Yield the cohorts, within `call`."""
         self._main()
         yield self._fleet
@@ -107,7 +113,7 @@ class Broker:
         """Yield a connection for kombu's own ways, within `call`: messages that Celery makes, broadcasts."""
         with self._pool().acquire(block=True, timeout=_REPLY_TIMEOUT_S) as connection:
             try:
-                connect(connection)
+                connect_app(connection)
                 yield connection
             except _NO_ANSWER:
                 connection.close()  # even in a pool: who has it next connects anew
@@ -146,3 +152,84 @@ class Broker:
 
     def _words(self) -> str:
         return f"the broker {self._app.connection_for_write().as_uri()} does not answer"
+
+
+logger = limited_logger(__name__)
+
+
+class BusyError(Exception):
+    """There was no thread in time, or the work took too long."""
+
+
+class RequestThreads:
+    """Do pieces of work in up to *most* daemon threads. A piece that takes longer than *deadline_s* is given up.
+
+    A thread that hangs is lost, and its request is answered all the same. Daemon threads do not hold up the end of the
+    process.
+    """
+
+    def __init__(self, name: str, most: int, deadline_s: float) -> None:
+        self.deadline_s = deadline_s
+        self._name, self._most = name, most
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._threads = self._idle = self._queued = 0
+        self._lock = threading.Lock()
+
+    async def run(self, function: Callable[..., T], *args: object) -> T:
+        """Return what *function* does, in a thread. Raises what it raises, or BusyError."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def piece() -> None:
+            if future.done():
+                return  # nobody waits any longer
+            try:
+                result = function(*args)
+            except BaseException as exc:  # foreign code may raise SystemExit
+                error = exc if isinstance(exc, Exception) else RuntimeError(f"{type(exc).__name__}: {exc}")
+                loop.call_soon_threadsafe(_fail, future, error)
+            else:
+                loop.call_soon_threadsafe(_settle, future, result)
+
+        self._put(piece)
+        try:
+            async with asyncio.timeout(self.deadline_s) as limit:
+                return await future
+        except TimeoutError:
+            if limit.expired():  # the piece itself may have raised one; or it ends at this very moment
+                raise BusyError(f"no answer within {self.deadline_s:g} s") from None
+            raise
+
+    def _put(self, piece: Callable[[], None]) -> None:
+        with self._lock:
+            self._queued += 1
+            if self._queued > self._idle and self._threads < self._most:
+                try:
+                    threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                    self._threads += 1
+                except RuntimeError as exc:  # the system has no room for one more
+                    logger.warning("The system has no further thread for %s: %s", self._name, exc)
+        self._work.put(piece)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._idle += 1
+            piece = self._work.get()
+            with self._lock:
+                self._idle -= 1
+                self._queued -= 1
+            try:
+                piece()
+            except RuntimeError:  # the loop is closed: the process ends
+                return
+
+
+def _settle(future: "asyncio.Future[T]", result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: "asyncio.Future[T]", error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -17,8 +17,8 @@ from ..errors import SettingError, TraceError
 from ..lab import trace_file
 from ..lab.scenario import Scenario, scenario_of
 from ..lab.trace import Trace
+from .broker import BusyError, RequestThreads
 from .replies import RefusedError
-from .threads import BusyError, Threads
 
 T = TypeVar("T")
 
@@ -67,8 +67,8 @@ class Traces:
         self._directory = None if directory is None else Path(directory)
         if self._directory is not None and not self._directory.is_dir():
             raise SettingError(f"--traces must be a directory, got: {str(directory)!r}")
-        self._thread = Threads("affinity-web-lab", 1, LONGEST_S + _END_S)
-        self._looks = Threads("affinity-web-lab-files", 1, _LOOK_S)  # which do not wait for a computation
+        self._thread = RequestThreads("affinity-web-lab", 1, LONGEST_S + _END_S)
+        self._looks = RequestThreads("affinity-web-lab-files", 1, _LOOK_S)  # which do not wait for a computation
         self._last: Loaded | None = None
 
     async def newest(self) -> list[TraceFile]:
@@ -111,7 +111,7 @@ class Traces:
             self._last = None  # two large ones would need twice the memory
             try:
                 _check_length(file)
-                trace = trace_file.read(file.path)
+                trace = trace_file.read_trace(file.path)
             except TraceError as exc:
                 raise RefusedError(409, str(exc).replace(file.path, name)) from exc
             except OSError as exc:

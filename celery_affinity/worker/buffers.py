@@ -15,16 +15,16 @@ from celery.app.task import Task
 from celery.worker import state
 from celery.worker.request import Request
 
-from ..client.first_try import mode_of
-from ..client.of_app import gathers
+from ..leases.held_claim import is_claim_tag
 from ..log_limit import limited_logger
-from ..membership.held import is_claim
-from ..rules.lending import most_buffered
+from ..policy.slot_math import most_buffered
+from ..publishing.app_config import gathers_messages
+from ..publishing.option_sources import mode_of
 
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
-    from .fleet_consumer import FleetConsumer
+    from .consumer import AffinityConsumer
 
 
 logger = limited_logger(__name__)
@@ -54,7 +54,7 @@ class BufferedRequest:
         raise AssertionError("`Strays` drops it from the buffer")
 
 
-def waits(consumer: "Consumer", request: Any) -> bool:
+def is_buffered(consumer: "Consumer", request: Any) -> bool:
     """Return True if *request* waits in one of Celery's collections: for its ETA, a rate token or a pool process."""
     if request in getattr(state, "scheduled_requests", ()):  # since Celery 5.7
         return True
@@ -72,10 +72,10 @@ def _waits_for_a_process(consumer: "Consumer", request: Any) -> bool:
     return any(request is argument for _, arguments, *_ in waiting for argument in arguments)
 
 
-class Buffers:
+class StrategyBuffers:
     """Tracks the buffers of the custom strategies in *consumer*. Use it only in the event loop's thread."""
 
-    def __init__(self, consumer: "FleetConsumer") -> None:
+    def __init__(self, consumer: "AffinityConsumer") -> None:
         self._consumer = consumer
 
     def noting(self, task: Task, handle: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,7 +91,7 @@ class Buffers:
     def _note(self, task: Task, message: Any) -> None:
         tag = message.delivery_tag
         inbox = getattr(message.channel, "inbox", None)
-        if inbox is None or not is_claim(tag):
+        if inbox is None or not is_claim_tag(tag):
             return
         reporting = inbox.reporting_of(tag)
         held = reporting.claims.find(tag)
@@ -115,15 +115,17 @@ class Buffers:
 
     def _is_celerys(self, request: Any) -> bool:
         return (
-            request.is_in_the_pool is not None or request in state.reserved_requests or waits(self._consumer, request)
+            request.is_in_the_pool is not None
+            or request in state.reserved_requests
+            or is_buffered(self._consumer, request)
         )
 
 
-def warn_of_small_batches(consumer: "FleetConsumer", slots: int) -> None:
+def warn_of_small_batches(consumer: "AffinityConsumer", slots: int) -> None:
     """Log each task whose batches are larger than the buffer capacity of this worker with *slots* slots."""
     most = most_buffered(consumer.prefetch_multiplier, slots)
     for name in sorted(consumer.affinity_own_strategies):
-        number = gathers(consumer.app.tasks[name])
+        number = gathers_messages(consumer.app.tasks[name])
         if number > most:
             logger.warning(
                 "Task %s gathers %d calls (flush_every), but this worker keeps at most %d calls in buffers: a batch "
@@ -132,7 +134,7 @@ def warn_of_small_batches(consumer: "FleetConsumer", slots: int) -> None:
             )
 
 
-def take_back(request: Request) -> bool:
+def requeue_buffered(request: Request) -> bool:
     """If *request* was buffered, make its claim occupy a slot again. Return True if the request was buffered."""
     was_buffered: bool = getattr(request, "is_buffered", False)
     if was_buffered:

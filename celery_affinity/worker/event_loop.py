@@ -1,20 +1,30 @@
-"""A worker's part in kombu's event loop: a call at each iteration, a way to wake it, a connection with replies."""
+"""A worker's part in kombu's event loop: a call at each iteration, a way to wake it, a connection with replies.
+
+Celery's worker, as its membership in the fleet sees it (`Host`): the event loop, and what happens there to jobs.
+"""
 
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from celery.worker import state
 from kombu.asynchronous.hub import Hub
 
-from ..server.connections.in_flight import InFlight
+from ..broker.inflight import InFlightCommands
+from ..leases.held_claim import ACKED, HeldClaim
+from ..scheduler.messages import Claim
+from .request_end import LeakedClaims
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
 
 
-class Loop:
+class EventLoop:
     """Calls *on_tick* at each iteration of *hub*, and *on_reply* when there is a reply to the commands *in_flight*."""
 
     def __init__(
-        self, hub: Hub, in_flight: InFlight, *, on_tick: Callable[[], None], on_reply: Callable[[], None]
+        self, hub: Hub, in_flight: InFlightCommands, *, on_tick: Callable[[], None], on_reply: Callable[[], None]
     ) -> None:
         self.in_flight = in_flight
         self._hub = hub
@@ -112,3 +122,68 @@ class _Waker:
             self._closed = True
             os.close(self._read)
             os.close(self._write)
+
+
+#: Time, s, for a worker that comes back from a silence to read which of its tasks have ended.
+_CATCHES_UP_S = 1.0
+
+
+class _Receiver(Protocol):
+    def receive_elsewhere(self, claims: list[Claim]) -> None: ...
+    def start_next(self) -> None: ...
+
+
+class CeleryWorkerLoop:
+    """The worker of *consumer*. `loop` is set while an event loop runs, `following` and `strays` from the join on."""
+
+    def __init__(self, consumer: "Consumer") -> None:
+        self.loop: EventLoop | None = None
+        self.following: _Receiver | None = None
+        self.strays: LeakedClaims | None = None
+        self._consumer = consumer
+
+    @property
+    def in_flight(self) -> InFlightCommands | None:
+        # The jobs that a cold shutdown ends are counted first, and told after that (`AffinityStep.stop`).
+        loop = self.loop
+        return loop.in_flight if loop is not None and loop.is_here and not state.should_terminate else None
+
+    def wake(self) -> bool:
+        loop = self.loop
+        if loop is not None:
+            loop.wake()
+        return loop is not None
+
+    def limits_rate_of(self, task: str) -> bool:
+        return self._consumer.task_buckets.get(task) is not None
+
+    def start_next(self) -> None:
+        assert self.following is not None, "joined"
+        if self.goes_on:
+            self.following.start_next()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether nobody has told the worker to stop: Celery's loop sees that in its next iteration."""
+        return (state.should_stop is None or state.should_stop is False) and not state.should_terminate  # 0 stops
+
+    def wake_in(self, pause_s: float) -> None:
+        self._consumer.hub.call_later(pause_s, lambda: None)
+
+    def deliver(self, claims: list[Claim]) -> None:
+        assert self.following is not None, "joined"
+        self.following.receive_elsewhere(claims)
+
+    def fence(self, claims: list[HeldClaim]) -> None:
+        """Stop the tasks whose jobs other workers have by now. The task of an acked job goes on: nobody else runs it.
+
+        The stop comes a second later: a pool process may have ended its task long ago, and the ends are read first.
+        """
+        for held in claims:
+            if held.request is not None and held.outcome != ACKED:
+                self._consumer.timer.call_after(_CATCHES_UP_S, held.request.fence)
+        self.wake()
+
+    def heartbeat(self, *, loop_runs: bool) -> float | None:
+        """Free slots of claims that run nowhere."""
+        return None if self.strays is None else self.strays.free(loop_runs=loop_runs)

@@ -1,24 +1,41 @@
-"""The way of the step into a worker whose app names this transport."""
+"""The bootstep of a worker that derives the classes of its consumer and of its pool, before either is made.
 
+The way of the step into a worker whose app names this transport.
+"""
+
+from typing import Any
+
+from celery import bootsteps
 from celery.signals import worker_process_init
 from celery.worker import WorkController
+from kombu.utils.imports import symbol_by_name
 
-from ..client.of_app import is_ours, settings_of
-from ..client.wrong_in_app import check_app
 from ..errors import TransportError
-from ..guard.guard import Kin, orphans_end
+from ..liveness.guard import ForkMarker, end_orphans
 from ..log_limit import limited_logger
-from ..rules.redis_keys import Keys
+from ..publishing.app_config import settings_of, uses_affinity_transport
+from ..publishing.validation import check_app
+from ..schema.keys import Keys
 from ..transport import urls
 from ..transport.transport import Transport
-from . import (
-    own_commands,  # noqa: F401  # the commands, for a worker that nobody began with `celery`
-    remote_control,
-    task_process,
-)
-from .classes_step import ClassesStep
-from .cohorts_step import CohortsStep
-from .step import AffinityStep
+from . import consumer, control_commands, pool, task_context
+from .bootstep import AffinityBootstep, CohortsBootstep
+
+
+class ClassesStep(bootsteps.Step):
+    """Derives from the classes that the settings `worker_consumer` and `worker_pool` name, or the command line.
+
+    Celery makes all steps of a worker before the first of them creates anything. It has imported the class of the pool
+    by then, and no sooner than the handlers of `worker_init` have run, since some of them patch the process for it.
+    """
+
+    name = "affinity classes"
+
+    def __init__(self, worker: WorkController, **kwargs: Any) -> None:
+        worker.consumer_cls = consumer.derive_consumer(symbol_by_name(worker.consumer_cls))
+        worker.pool_cls = pool.derive_pool(worker.pool_cls)
+        super().__init__(worker, **kwargs)
+
 
 #: Loggers of Celery and kombu that log an error, with the body or a traceback, for each unreadable message. Errors of a
 #: task's run (`celery.app.trace`, `celery.worker.request`) belong to the task, so these loggers are not limited.
@@ -38,11 +55,11 @@ def install(worker: WorkController) -> None:
     OptionError for a bad option of a task, a route or an annotation.
     """
     app = worker.app
-    if not is_ours(app.conf.broker_transport):
+    if not uses_affinity_transport(app.conf.broker_transport):
         return
     transport_cls = app.connection_for_read().get_transport_cls()
     if not issubclass(transport_cls, Transport):
-        url = urls.masked(str(app.conf.broker_read_url))
+        url = urls.mask_url(str(app.conf.broker_read_url))
         raise TransportError(
             f"broker_transport is {app.conf.broker_transport!r}, but the URL {url!r} selects {transport_cls.__name__} "
             f"of {transport_cls.__module__}: write redis://, rediss://, sentinel://, redis-cluster://, or "
@@ -50,13 +67,13 @@ def install(worker: WorkController) -> None:
         )
     Keys.of_options(app.conf.broker_transport_options or {})
     check_app(app)
-    task_process.prepare(app)  # before a pool forks
-    worker_process_init.connect(orphans_end(), weak=False)
+    task_context.prepare_process(app)  # before a pool forks
+    worker_process_init.connect(end_orphans(), weak=False)
     settings = settings_of(app)
-    worker.affinity_kin = Kin() if settings.guard else None  # now, before the pool's processes are forked
+    worker.affinity_kin = ForkMarker() if settings.guard else None  # now, before the pool's processes are forked
     app.steps["worker"].add(ClassesStep)
-    app.steps["consumer"].add(CohortsStep if settings.cohorts else AffinityStep)
-    remote_control.replace()
+    app.steps["consumer"].add(CohortsBootstep if settings.cohorts else AffinityBootstep)
+    control_commands.replace()
     for name in _LOGGERS_OF_MESSAGES:
         limited_logger(name)
-    remote_control.keep_the_connection(app)
+    control_commands.keep_the_connection(app)

@@ -1,4 +1,6 @@
-"""The run of merged calls, in the process of the pool: one call is made of all, the task runs once, all callers know.
+"""The broker, as the pool's process asks it in the middle of a run of merged calls: which connection, how patiently.
+
+The run of merged calls, in the process of the pool: one call is made of all, the task runs once, all callers know.
 
 `install` wraps the function of each task that merges, before a pool forks. A run that cannot read its other callers
 does not begin. The functions that a user gives (`fold`, `split`) run here, so that an error in one is the task's
@@ -6,32 +8,86 @@ failure; `callers.sharing` tells the others.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from celery import Celery
 from celery.app.task import Context, Task
 from celery.exceptions import Ignore, Retry
 from celery.signals import task_failure, task_success
 
-from ..callers.caller_events import send_start
-from ..callers.known_ends import Failed, Succeeded
-from ..callers.sharing import DOWN, Batch, retry, share
-from ..client.first_try import mode_of
-from ..client.merge_functions import with_functions
-from ..client.of_app import merge_of, settings_of
 from ..errors import NotMerged
+from ..leases.held_claim import claim_of_tag
 from ..log_limit import limited_logger
-from ..membership.held import claim_in
-from ..rules.marks import is_batch
-from ..rules.merging import Call, Merge
-from ..rules.protocol import MAX_PRIORITY
-from ..rules.untrusted import clamped
-from .broker_of_run import broker, once_it_answers
+from ..options.merge import Call, Merge
+from ..publishing.app_config import import_merge_functions, merge_of, settings_of
+from ..publishing.option_sources import mode_of
+from ..results.events import collect_events, send_start
+from ..results.merged import DOWN, BatchRun, StoredFailure, StoredSuccess, deliver_merged_result, deliver_retry
+from ..results.reporter import ResultReporter
+from ..scheduler.scheduler import Scheduler
+from ..schema.constants import MAX_PRIORITY
+from ..schema.job_record import is_batch
+from ..schema.keys import COHORT
+from ..schema.untrusted import clamp
+from ..settings.cohorts import DEFAULT
+from ..transport.channel import AffinityChannel
+from .request import NotStartedError
 
 logger = limited_logger(__name__)
+
+_T = TypeVar("_T")
+
+#: What a policy of retries says of connecting; a user's may say more, of publishing.
+_PAUSES = ("max_retries", "interval_start", "interval_step", "interval_max")
+
+#: Longest waits, s, for a broker that is down: of a run that can be given back, and of one that was acked, which would
+#: fail for all callers. The pause between two tries.
+_PATIENCE_S, _PATIENCE_AFTER_ACK_S, _PAUSE_S = 60.0, 600.0, 0.5
+
+
+def retry_while_down(task: Task, ask: Callable[[], _T], what: str) -> _T:
+    """Return what *ask* returns. Waits while the broker is down: the batch stays claimed. *what*: what fails then."""
+    deadline_s = time.monotonic() + (_PATIENCE_S if task.acks_late else _PATIENCE_AFTER_ACK_S)
+    is_said = False
+    while True:
+        try:
+            return ask()
+        except DOWN as exc:
+            if not is_said:
+                logger.warning("%s, because the broker does not answer; retrying: %s", what % task.request.id, exc)
+                is_said = True
+            if time.monotonic() >= deadline_s:
+                if task.acks_late:
+                    raise NotStartedError(f"{what % task.request.id}: {exc}") from exc
+                raise
+        time.sleep(_PAUSE_S)
+
+
+@contextmanager
+def broker_of_run(task: Task) -> Iterator[tuple[Scheduler, ResultReporter]]:
+    """Yield a scheduler on a connection of the app's pool, by which its tasks publish, and a teller.
+
+    The connection goes back to the pool first. What follows from a call is published on another connection of the
+    pool, and a thread that held one connection while it waited for another could wait for ever.
+    """
+    app = task.app
+    with app.producer_or_acquire() as producer:
+        policy = app.conf.task_publish_retry_policy
+        producer.connection.ensure_connection(**{name: policy[name] for name in _PAUSES if name in policy})
+        scheduler = _scheduler_of(task, producer.channel)
+    with collect_events(app, task.request) as events:
+        yield scheduler, ResultReporter(app, task.request.hostname or "", lambda: events)
+
+
+def _scheduler_of(task: Task, channel: AffinityChannel) -> Scheduler:
+    """Return the scheduler of the cohort that has the batch."""
+    cohort = (task.request.properties or {}).get(COHORT, DEFAULT)
+    routes = channel.routes
+    return channel.scheduler if routes is None or cohort == DEFAULT else routes.channel_of(cohort).scheduler
 
 
 #: Name of the attribute of a request that has its `_Run`.
@@ -47,17 +103,17 @@ class _Run(NamedTuple):
     *results*: of the calls, in that order; empty if all have the run's result.
     """
 
-    batch: Batch | None
+    batch: BatchRun | None
     calls: Mapping[str, Call]
     results: list[Any]
 
 
-def install(app: Celery) -> None:
+def install_merged_run(app: Celery) -> None:
     """Have the tasks of *app* that merge run once for all calls of a batch.
 
     Raises OptionError for a function that cannot be imported.
     """
-    merging = [(task, with_functions(merge)) for task in app.tasks.values() if (merge := merge_of(task))]
+    merging = [(task, import_merge_functions(merge)) for task in app.tasks.values() if (merge := merge_of(task))]
     for task, merge in merging:
         if not hasattr(task.run, _WRAPPED):  # by another worker in this process
             task.run = _for_all_calls(task, merge, task.run)
@@ -67,7 +123,7 @@ def install(app: Celery) -> None:
         task_failure.connect(_share_failure, weak=False, dispatch_uid="celery_affinity: share a failure")
 
 
-def calls_of(request: object) -> tuple[Call, ...]:
+def calls_of_run(request: object) -> tuple[Call, ...]:
     """Return the calls of the run that *request* stands for; none for a run that is not merged."""
     run = vars(request).get(_RUN)
     return tuple(run.calls.values()) if isinstance(run, _Run) else ()
@@ -79,7 +135,7 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
     @wraps(run)
     def run_merged(*args: Any, **kwargs: Any) -> Any:
         request = task.request
-        claim = claim_in((request.properties or {}).get("delivery_tag"))
+        claim = claim_of_tag((request.properties or {}).get("delivery_tag"))
         if request.called_directly or (merge.keep != "all" and (claim is None or not is_batch(claim[0]))):
             return run(*args, **kwargs)
         names = None if merge.keep == "all" else _signature(run)
@@ -87,7 +143,7 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
         calls = {"": own}
         batch = None
         if claim is not None and is_batch(claim[0]):
-            batch = Batch(claim[0], task.name, claim[1], request.id)
+            batch = BatchRun(claim[0], task.name, claim[1], request.id)
             calls = _all_calls(task, names, batch, own)
         merged, folded = _Run(batch, calls, []), None
         setattr(request, _RUN, merged)
@@ -101,7 +157,7 @@ def _for_all_calls(task: Task, merge: Merge, run: Callable[..., Any]) -> Callabl
             result = _run(run, merge, list(calls.values()), folded, args, kwargs)
         except Retry as exc:
             if batch is not None and _is_for_one_call(exc, request):
-                _at_the_broker(task, partial(retry, batch=batch, exc=exc, run=request))
+                _at_the_broker(task, partial(deliver_retry, batch=batch, exc=exc, run=request))
             raise
         if merge.split is None:
             return result
@@ -153,17 +209,17 @@ def _folded(merge: Merge, calls: Mapping[str, Call]) -> tuple[Call, list[str]]:
     return folded, together
 
 
-def _without_others(task: Task, batch: Batch, calls: Mapping[str, Call], together: Sequence[str]) -> dict[str, Call]:
+def _without_others(task: Task, batch: BatchRun, calls: Mapping[str, Call], together: Sequence[str]) -> dict[str, Call]:
     """Keep the calls in *together* for this run, and return them; the server makes a new batch of the others."""
     staying = set(together)
     going = [each for each in calls if each not in staying]
 
     def part() -> None:
-        with broker(task) as (scheduler, _):
-            if scheduler.part(batch.job_id, going, fence=batch.fence) < 0:
+        with broker_of_run(task) as (scheduler, _):
+            if scheduler.split_batch(batch.job_id, going, fence=batch.fence) < 0:
                 raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
 
-    once_it_answers(task, part, "The calls that do not merge with task %s cannot be sent back")
+    retry_while_down(task, part, "The calls that do not merge with task %s cannot be sent back")
     return {job_id: calls[job_id] for job_id in together}
 
 
@@ -197,26 +253,26 @@ def _call(names: inspect.Signature | None, args: Sequence[Any], kwargs: Mapping[
         dict(kwargs),
         task_id=request.id,
         on_demand=bool(mode_of(request.properties)),
-        priority=clamped((request.delivery_info or {}).get("priority"), 0, MAX_PRIORITY, 0),
+        priority=clamp((request.delivery_info or {}).get("priority"), 0, MAX_PRIORITY, 0),
         headers=request.headers or {},
     )
 
 
-def _all_calls(task: Task, names: inspect.Signature | None, batch: Batch, own: Call) -> dict[str, Call]:
+def _all_calls(task: Task, names: inspect.Signature | None, batch: BatchRun, own: Call) -> dict[str, Call]:
     """Return the calls of a batch, by job id, in the order in which they were published. *own*: the run's, as ""."""
-    return once_it_answers(
+    return retry_while_down(
         task, partial(_read, task, names, batch, own), "The calls that are merged with task %s cannot be read"
     )
 
 
-def _read(task: Task, names: inspect.Signature | None, batch: Batch, own: Call) -> dict[str, Call]:
+def _read(task: Task, names: inspect.Signature | None, batch: BatchRun, own: Call) -> dict[str, Call]:
     calls = {"": own}
     published_us: dict[str, int] = {}
     requests = []
-    with broker(task) as (scheduler, teller):
+    with broker_of_run(task) as (scheduler, teller):
         after: int | None = 0
         while after is not None:
-            page = scheduler.callers(batch.job_id, fence=batch.fence, after=after)
+            page = scheduler.batch_calls(batch.job_id, fence=batch.fence, after=after)
             if page is None:
                 raise Ignore(f"task {task.request.id} is run with its calls by another worker by now")
             published_us[""] = page.primary_us
@@ -236,13 +292,13 @@ def _share_result(sender: Any = None, result: Any = None, **_: Any) -> None:
     run = vars(sender.request_stack.top or object).get(_RUN)
     if run is not None:
         results = dict(zip(run.calls, run.results, strict=False))
-        _share(sender, run.batch, Succeeded(lambda job_id: results.get(job_id, result)))
+        _share(sender, run.batch, StoredSuccess(lambda job_id: results.get(job_id, result)))
 
 
 def _share_failure(sender: Any = None, exception: Any = None, einfo: Any = None, **_: Any) -> None:
     run = vars(sender.request_stack.top or object).get(_RUN)
     if run is not None and not _leaves_a_dead_letter(sender):
-        _share(sender, run.batch, Failed(exception, getattr(einfo, "traceback", None)))
+        _share(sender, run.batch, StoredFailure(exception, getattr(einfo, "traceback", None)))
 
 
 def _leaves_a_dead_letter(task: Task) -> bool:
@@ -255,18 +311,18 @@ def _leaves_a_dead_letter(task: Task) -> bool:
     return settings_of(task.app).keep_failed or bool(is_rejected)
 
 
-def _share(task: Task, batch: Batch | None, end: Succeeded | Failed) -> None:
+def _share(task: Task, batch: BatchRun | None, end: StoredSuccess | StoredFailure) -> None:
     """Tell the other callers how the run of *batch* has ended."""
     if batch is None:
         return
     is_repeated = bool((task.request.delivery_info or {}).get("redelivered"))
-    _at_the_broker(task, partial(share, batch=batch, end=end, is_repeated=is_repeated))
+    _at_the_broker(task, partial(deliver_merged_result, batch=batch, end=end, is_repeated=is_repeated))
 
 
 def _at_the_broker(task: Task, tell: Callable[..., object]) -> None:
     """Tell the other callers with *tell*. Those that cannot be told now the dispatcher tells, after the release."""
     try:
-        with broker(task) as (scheduler, teller):
+        with broker_of_run(task) as (scheduler, teller):
             tell(teller, scheduler=scheduler)
     except DOWN as exc:
         logger.warning(

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 from celery.worker import state
 from celery.worker.request import Request
 
-from ..callers.failure import words
+from ..broker.failover import short_traceback
+from ..leases.member import Member
 from ..log_limit import limited_logger
-from ..membership.membership import Membership
-from ..server.passing import traceback_of
-from .following import Following
-from .seats import Seats
+from ..results.reporter import describe_error
+from .cohort_member import CohortMembers
+from .job_feed import JobFeed
 
 if TYPE_CHECKING:
     from kombu.utils.limits import TokenBucket
 
-    from .fleet_consumer import FleetConsumer
+    from .consumer import AffinityConsumer
 
 logger = limited_logger(__name__)
 
@@ -43,7 +43,9 @@ _TAKES_BEFORE_S = 0.9 * _HOLDS_A_KEY_S
 class RateLimits:
     """The token buckets of *consumer*, which passes on each way in and out of them."""
 
-    def __init__(self, consumer: "FleetConsumer", members: Membership | Seats, following: Following | Seats) -> None:
+    def __init__(
+        self, consumer: "AffinityConsumer", members: Member | CohortMembers, following: JobFeed | CohortMembers
+    ) -> None:
         self._consumer = consumer
         self._members, self._following = members, following
         #: Whether slots were ever lent, so that a job may come whose slot is taken.
@@ -129,8 +131,8 @@ class RateLimits:
                 except Exception as exc:  # of a result backend, or of a signal's handler: the other jobs go on
                     logger.error(
                         "Cannot tell the caller of task %s[%s] that the task has expired: %s",
-                        *(request.name, request.id, words(exc)),
-                        exc_info=traceback_of(exc),
+                        *(request.name, request.id, describe_error(exc)),
+                        exc_info=short_traceback(exc),
                     )
 
     def _return_what_is_recalled(self, bucket: "TokenBucket") -> None:

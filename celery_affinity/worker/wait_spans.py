@@ -13,17 +13,17 @@ from celery.signals import task_postrun, task_prerun
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
-from ..client.first_try import mode_of
-from ..membership.held import claim_in
-from ..rules.marks import is_batch
-from ..transport.consumed import WAIT
-from .merged_run import calls_of
+from ..leases.held_claim import claim_of_tag
+from ..publishing.option_sources import mode_of
+from ..schema.job_record import is_batch
+from ..transport.inbox import WAIT
+from .merged_run import calls_of_run
 
 #: Tracer of whatever provider this process has when the first span is made.
 _tracer = trace.get_tracer("celery_affinity")
 
 
-def install() -> None:
+def install_wait_spans() -> None:
     """Record the waits of all jobs that bring their times, in this process and in those that it forks."""
     task_prerun.connect(_before_the_run, weak=False, dispatch_uid="celery_affinity: record a wait")
     task_postrun.connect(_after_the_run, weak=False, dispatch_uid="celery_affinity: record a wait of merged calls")
@@ -40,7 +40,7 @@ def _after_the_run(task: Any = None, **_: Any) -> None:
 
 
 def _is_merged(request: Request) -> bool:
-    claim = claim_in((request.properties or {}).get("delivery_tag"))
+    claim = claim_of_tag((request.properties or {}).get("delivery_tag"))
     return claim is not None and is_batch(claim[0])
 
 
@@ -56,7 +56,7 @@ def _record(task: Any) -> None:
         f"wait {wait['type']}",
         None if is_first else context,  # None: the span of the run, if that is there
         attributes=_attributes(task, wait),
-        links=_links(calls_of(request)[1:]),
+        links=_links(calls_of_run(request)[1:]),
         start_time=wait["since_ns"],
     )
     if is_first and not _has_a_span(None):

@@ -3,7 +3,7 @@
 import inspect
 
 from celery_affinity import errors
-from celery_affinity.rules.dead_reasons import REASONS
+from celery_affinity.schema.constants import REASONS
 
 from .markdown import MADE, prose, table
 

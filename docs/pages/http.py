@@ -2,8 +2,8 @@
 
 from celery import Celery
 
-from celery_affinity.web.application import routes_of
-from celery_affinity.web.security import needed_role
+from celery_affinity.web.app import routes_of
+from celery_affinity.web.auth import needed_role
 
 from .markdown import MADE, table
 

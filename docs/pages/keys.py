@@ -1,6 +1,6 @@
 """The page of the keys in Redis, from the one module that spells them."""
 
-from celery_affinity.rules.redis_keys import KEYS, SCHEMA
+from celery_affinity.schema.keys import KEYS, SCHEMA
 
 from .markdown import MADE, table
 

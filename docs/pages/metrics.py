@@ -1,6 +1,6 @@
 """The page of the metrics, from what is exported."""
 
-from celery_affinity.observe.metric_list import METRICS
+from celery_affinity.reports.metrics import METRICS
 
 from .markdown import MADE, table
 

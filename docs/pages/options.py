@@ -1,6 +1,6 @@
 """The page of the options of tasks and calls: which place counts first. A test publishes by these tables."""
 
-from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS, Option
+from celery_affinity.options.call_options import FIRST_TRY, OPTIONS, Option
 
 from .markdown import MADE, table
 

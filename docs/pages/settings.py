@@ -6,9 +6,9 @@ import re
 from dataclasses import MISSING, Field, fields
 from itertools import pairwise
 
-from celery_affinity.rules import settings
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.settings_by_name import CHANGEABLE
+from celery_affinity.settings import table as table_module
+from celery_affinity.settings.loader import CHANGEABLE
+from celery_affinity.settings.table import Settings
 
 from .markdown import MADE, prose, table
 
@@ -72,7 +72,7 @@ class _Nothing:
 
 def _docstrings() -> dict[str, str]:
     """Return by name the text below each field of the dataclass."""
-    (body,) = (each.body for each in ast.parse(inspect.getsource(settings)).body if _is_the_class(each))
+    (body,) = (each.body for each in ast.parse(inspect.getsource(table_module)).body if _is_the_class(each))
     found = {}
     for field, text in pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):

@@ -5,9 +5,8 @@ from typing import Any
 
 from celery import Celery
 
-from celery_affinity.web.application import routes_of
-from celery_affinity.web.security import needed_role
-from celery_affinity.web.tokens import WORKER
+from celery_affinity.web.app import routes_of
+from celery_affinity.web.auth import WORKER, needed_role
 
 from .markdown import MADE, prose, table
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from celery_affinity.embedded import EmbeddedCluster
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.embedded.cluster import EmbeddedCluster
+from celery_affinity.schema.keys import Keys
 from examples.comparing import program, record
 from examples.comparing.program import DemoError
 from examples.pipeline import OUTPUT, documents, plan, sides

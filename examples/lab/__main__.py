@@ -14,10 +14,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from celery_affinity.cli.lab.text_of_advise import advise as text_of_advice
+from celery_affinity.cli.lab_text import advise_text as text_of_advice
 from celery_affinity.lab import plot, waits
 from celery_affinity.lab.advise import Advised
-from celery_affinity.lab.schedule import Schedule
+from celery_affinity.lab.scenario import Schedule
 from celery_affinity.lab.trace import Trace
 from examples.comparing import page, program
 from examples.comparing.program import DemoError
@@ -96,8 +96,10 @@ class Story:
         """Tell what *change* would do, and return the schedule with it. *id*: of the part of the page."""
         before, after = asking.what_if(trace, change)
         title = f"lab whatif {change.words}"
-        table = tables.of_waits(waits.report(before), waits.report(after), ("before", "after"), f"{title}: waits, s")
-        drawing = plot.svg(
+        table = tables.of_waits(
+            waits.report_waits(before), waits.report_waits(after), ("before", "after"), f"{title}: waits, s"
+        )
+        drawing = plot.waits_svg(
             waits.waits_by_job(before).values(), waits.waits_by_job(after).values(), f"waits with {change.words}"
         )
         (self.out / f"{id}.svg").write_text(drawing, encoding="utf-8")
@@ -106,7 +108,7 @@ class Story:
 
     def advise(self, trace: Trace) -> Change:
         """Ask for the fewest slots and settings for half of the recorded wait, and return what is to be done."""
-        p95_s = waits.report(asking.measured(trace)).all.p95_s or 0.0
+        p95_s = waits.report_waits(asking.measured(trace)).all.p95_s or 0.0
         target = f"all:p95<{max(0.1, round(TARGET * p95_s, 1)):g}s"
         found = asking.advice(trace, target)
         text = f"lab advise --target '{target}'\n{text_of_advice(found)}"
@@ -122,7 +124,7 @@ class Story:
         self.show("optimum", "The best possible schedule", tables.of_optimum(found))
 
     def compare(self, predicted: Schedule, trace: Trace, again: Trace) -> None:
-        ours, theirs = waits.report(predicted), waits.report(asking.measured(again))
+        ours, theirs = waits.report_waits(predicted), waits.report_waits(asking.measured(again))
         self.show("measured", "Predicted and measured", tables.of_prediction(ours, theirs))
         self.tell(_reached("median", tables.off_by(ours.all.p50_s, theirs.all.p50_s), GOOD_P50))
         self.tell(_reached("95th percentile", tables.off_by(ours.all.p95_s, theirs.all.p95_s), GOOD_P95))

@@ -4,13 +4,13 @@ import shlex
 from dataclasses import dataclass
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lab import change_words, targets, waits, whatif
-from celery_affinity.lab import replay as replays
+from celery_affinity.lab import replay as replay_module
+from celery_affinity.lab import targets, waits
 from celery_affinity.lab.advise import Advice, Advised, advise
-from celery_affinity.lab.engines import scheduled
+from celery_affinity.lab.changes import read_changes
 from celery_affinity.lab.optimum import Optimum, optimum
-from celery_affinity.lab.scenario import scenario_of
-from celery_affinity.lab.schedule import Schedule
+from celery_affinity.lab.replay import run_engine
+from celery_affinity.lab.scenario import Schedule, scenario_of
 from celery_affinity.lab.trace import Trace
 
 
@@ -26,29 +26,29 @@ class Change:
         return " ".join([*(f"--add '{each}'" for each in self.add), *(f"--set '{each}'" for each in self.settings)])
 
 
-def replay(trace: Trace) -> replays.Replay:
+def replay(trace: Trace) -> replay_module.Replay:
     """`lab replay`: what was recorded is scheduled again."""
-    return replays.replay(trace)
+    return replay_module.replay(trace)
 
 
 def what_if(trace: Trace, change: Change) -> tuple[Schedule, Schedule]:
     """`lab whatif`: the schedules without and with the change."""
     scenario = scenario_of(trace)
-    changes = change_words.read(scenario, add=change.add, settings=change.settings)
-    before, after, _ = whatif.both(scenario, changes)
+    changes = read_changes(scenario, add=change.add, settings=change.settings)
+    before, after, _ = replay_module.schedule_both(scenario, changes)
     return before, after
 
 
 def measured(trace: Trace) -> Schedule:
     """Return what was recorded, as a schedule."""
-    return replays.recorded(trace, scenario_of(trace))
+    return replay_module.recorded_jobs(trace, scenario_of(trace))
 
 
 def advice(trace: Trace, target: str) -> Advised:
     """`lab advise`: the fewest slots, and settings, with which *target* would have been reached."""
     scenario = scenario_of(trace)
-    wanted = targets.parse(target, {each.type for each in scenario.arrivals})
-    return advise(scenario, [wanted], lambda changed: scheduled(changed).schedule)
+    wanted = targets.parse_target(target, {each.type for each in scenario.arrivals})
+    return advise(scenario, [wanted], lambda changed: run_engine(changed).schedule)
 
 
 def change_of(advice: Advice) -> Change:
@@ -60,7 +60,7 @@ def change_of(advice: Advice) -> Change:
 
 def distance(trace: Trace) -> Optimum:
     """`lab optimum`: how much less a scheduler could wait that knew all jobs beforehand."""
-    return optimum(trace, scheduled(scenario_of(trace)).schedule)
+    return optimum(trace, run_engine(scenario_of(trace)).schedule)
 
 
 def work_s(trace: Trace) -> float:

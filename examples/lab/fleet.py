@@ -56,7 +56,7 @@ def recorded(
             _ended(processes, "record", terminate=True)
     finally:
         forget(url, keyprefix)
-    return trace_file.read(folder / "trace.jsonl")
+    return trace_file.read_trace(folder / "trace.jsonl")
 
 
 def _start(processes: Processes, workers: Workers) -> None:

@@ -17,7 +17,7 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.schema.keys import Keys
 from examples.comparing.processes import Processes
 from examples.comparing.program import BOOT_S, DemoError, run, server
 from examples.shares.app import AGE, CUSTOMERS, RAN, SHARE, SIDES, STOCK

@@ -6,7 +6,8 @@ import time
 import redis
 from celery import Celery
 
-from celery_affinity import Affinity, Tenant
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.settings.tenants import Tenant
 
 STOCK, AGE, SHARE = SIDES = "stock", "age", "share"
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from celery_affinity.embedded.ports import free_port
+from celery_affinity.embedded.server import free_port
 
 from ..support.processes import Process, wait_until
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.schema.keys import Keys
 
 from ..support.ledger import whole_lines
 from ..support.processes import ROOT, Process, wait_until

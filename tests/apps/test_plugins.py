@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from celery_affinity.embedded.ports import free_port
+from celery_affinity.embedded.server import free_port
 
 from .postgres import HOST
 from .sides import on_both

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_affinity.embedded.ports import free_port
+from celery_affinity.embedded.server import free_port
 
 from ..support.processes import wait_until
 from .http_client import HttpClient

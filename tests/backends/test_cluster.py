@@ -10,8 +10,8 @@ from celery.exceptions import ImproperlyConfigured
 from redis.crc import key_slot
 
 from celery_affinity.backends.cluster import ClusterBackend
-from celery_affinity.embedded.ports import HOST, free_port
-from celery_affinity.server.connections.kept import SlotMovedError
+from celery_affinity.broker.client import SlotMovedError
+from celery_affinity.embedded.server import HOST, free_port
 
 from ..support.certificates import make
 from ..support.processes import wait_until

@@ -11,13 +11,14 @@ from time import monotonic
 import pytest
 import redis
 
-from celery_affinity.check import LEVELS, check, gather_answers
+from celery_affinity.check import check, workers
 from celery_affinity.check import gather as gather_module
-from celery_affinity.check.gather import gather
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
-from celery_affinity.transport import reach
+from celery_affinity.check.finding import LEVELS
+from celery_affinity.check.gather import gather_facts
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
+from celery_affinity.transport import app_api
 
 from ..support.apps import APP, app_for
 from ..support.command import affinity
@@ -121,7 +122,7 @@ def test_a_server_that_never_answers_is_an_error_in_bounded_time_and_no_password
 
 
 def test_ways_in_which_a_server_is_down(new_app, monkeypatch):
-    monkeypatch.setattr(reach, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(app_api, "PATIENCE_S", 0.3)
     with EmbeddedServer(password="geheim") as server, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         for url, options, why in (
@@ -132,7 +133,7 @@ def test_ways_in_which_a_server_is_down(new_app, monkeypatch):
             (f"sentinel://:geheim@127.0.0.1:{server.port}", {}, "master_name"),
             (f"redis://127.0.0.1:{free.getsockname()[1]};{server.url}", {}, None),
         ):
-            facts = gather(new_app(url, broker_transport_options=options), fleet=False)
+            facts = gather_facts(new_app(url, broker_transport_options=options), fleet=False)
             assert (facts.down is None) == (why is None), facts.down
             assert why is None or why in facts.down
             assert "geheim" not in repr(facts)
@@ -140,9 +141,9 @@ def test_ways_in_which_a_server_is_down(new_app, monkeypatch):
 
 
 def test_a_server_that_stops_in_the_middle_is_down(new_app, monkeypatch):
-    monkeypatch.setattr(reach, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(app_api, "PATIENCE_S", 0.5)
     with EmbeddedServer() as server, ThreadPoolExecutor() as executor, redis.Redis.from_url(server.url) as client:
-        looking = executor.submit(gather, new_app(server.url), answers_within_s=1.5)
+        looking = executor.submit(gather_facts, new_app(server.url), answers_within_s=1.5)
         wait_until(lambda: client.exists("_kombu.binding.reply.celery.pidbox"), 20, "it asks the workers")
         os.kill(server.pid, signal.SIGSTOP)
         try:
@@ -153,13 +154,13 @@ def test_a_server_that_stops_in_the_middle_is_down(new_app, monkeypatch):
 
 @pytest.mark.timeout(20)
 def test_workers_are_asked_once_where_kombu_would_try_for_ever(new_app, monkeypatch):
-    monkeypatch.setattr(reach, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(app_api, "PATIENCE_S", 0.3)
     with (
         EmbeddedServer() as server,
         gather_module._connection(new_app(server.url)) as connection,
-        gather_answers._Producers(connection).acquire() as producer,
+        workers._Producers(connection).acquire() as producer,
     ):
-        reach.connect(connection)
+        app_api.connect_app(connection)
         os.kill(server.pid, signal.SIGSTOP)
         try:
             with pytest.raises(redis.TimeoutError):
@@ -176,7 +177,7 @@ def test_workers_are_not_asked_above_95_percent_of_maxmemory(new_app, monkeypatc
         for share, is_asked in ((0.80, True), (0.97, False), (2.0, False)):
             asked.clear()
             client.config_set("maxmemory", int(client.info("memory")["used_memory"] / share))
-            facts = gather(app, answers_within_s=0.2)
+            facts = gather_facts(app, answers_within_s=0.2)
             assert bool(asked) == is_asked, share
             assert (facts.fleet.not_asked is None) == is_asked, share
             assert ("remote-control" in {each.id for each in check(facts)}) != is_asked, share
@@ -189,7 +190,7 @@ def test_another_transport_is_named_and_the_server_looked_at(valkey, redis_clien
 
 
 def test_another_kind_of_broker_is_named(new_app):
-    facts = gather(new_app("amqp://user:geheim@localhost"))
+    facts = gather_facts(new_app("amqp://user:geheim@localhost"))
     assert "got: 'amqp://user:**@localhost" in facts.app.url_refused
     assert "broker-url" in [finding.id for finding in check(facts)]
 
@@ -217,7 +218,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     fleet.bury("bad", "excel")
     fleet.scheduler.configure({"max_deliveries": "7"})
     fleet.scheduler.tick()
-    said = {finding.id: finding.what for finding in check(gather(app, answers_within_s=0.2))}
+    said = {finding.id: finding.what for finding in check(gather_facts(app, answers_within_s=0.2))}
     assert "two@host stands still" in said["worker-stalled"]
     assert "one@host, two@host" not in said["worker-mute"], "a loop that stands still is said once"
     assert "one@host" in said["worker-mute"]
@@ -227,7 +228,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
     assert "'free' in this app.conf, and 'capacity'" in said["settings-differ"]
     assert "affinity_max_deliveries is 7" in said["settings-changed"]
     assert "nobody-ticks" not in said
-    members = {each.name: each for each in gather(app, answers_within_s=0.2).fleet.members}
+    members = {each.name: each for each in gather_facts(app, answers_within_s=0.2).fleet.members}
     assert members["one@host"].stops is None
     assert members["two@host"].stops == {"shop.draw", "shop.store all"}
 
@@ -235,7 +236,7 @@ def test_what_stands_on_the_server(server, fleet, new_app):
 def test_another_schema_is_named_and_its_data_not_read(valkey, fleet, new_app):
     fleet.publish("job", "drawing")
     fleet.scheduler.client.set(Keys().key("schema"), "99")
-    facts = gather(new_app(valkey.url))
+    facts = gather_facts(new_app(valkey.url))
     assert facts.fleet is None
     assert "schema 99" in next(finding.what for finding in check(facts) if finding.id == "schema")
 
@@ -243,12 +244,14 @@ def test_another_schema_is_named_and_its_data_not_read(valkey, fleet, new_app):
 def test_another_map_of_cohorts_is_named_with_both(valkey, redis_client, new_app):
     asked = {"answers_within_s": 0.2}
     split = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
-    assert "cohorts-differ" not in {each.id for each in check(gather(split, **asked))}, "no fleet yet"
+    assert "cohorts-differ" not in {each.id for each in check(gather_facts(split, **asked))}, "no fleet yet"
     split.send_task("shop.train", queue="gpu")
-    assert "cohorts-differ" not in {each.id for each in check(gather(split, **asked))}
+    assert "cohorts-differ" not in {each.id for each in check(gather_facts(split, **asked))}
     for other, own in (({}, "no cohorts"), ({"eu": {"types": ["eu.*"]}}, "eu=eu.*")):
         for fleet in (True, False):
-            found = {each.id: each for each in check(gather(new_app(valkey.url, affinity_cohorts=other), fleet=fleet))}
+            found = {
+                each.id: each for each in check(gather_facts(new_app(valkey.url, affinity_cohorts=other), fleet=fleet))
+            }
             assert "broker-down" not in found
             assert "'ml=gpu' (revision 1)" in found["cohorts-differ"].what
             assert repr(own) in found["cohorts-differ"].what
@@ -257,12 +260,12 @@ def test_another_map_of_cohorts_is_named_with_both(valkey, redis_client, new_app
 def test_the_workers_of_a_fleet_that_has_just_begun_are_not_said_to_do_nothing(valkey, fleet, new_app):
     app = new_app(valkey.url)
     fleet.join("one", "pdf")
-    facts = gather(app, answers_within_s=0.2)
+    facts = gather_facts(app, answers_within_s=0.2)
     assert facts.fleet.ticked_s is None
     assert "nobody-ticks" not in {each.id for each in check(facts)}
     joined = Keys().key("joined")
     fleet.scheduler.client.zincrby(joined, -60 * 1_000_000, "one")
-    facts = gather(app, answers_within_s=0.2)
+    facts = gather_facts(app, answers_within_s=0.2)
     assert facts.fleet.members[0].age_s == pytest.approx(60, abs=5)
     assert "never" in next(each.what for each in check(facts) if each.id == "nobody-ticks")
 
@@ -280,11 +283,11 @@ def test_last_step_of_the_servers_clock_is_shown_for_a_day(valkey, redis_client,
         (b"\xff \xff", False),
     ):
         redis_client.hset(Keys().key("clock"), "stepped", field)
-        found = {each.id: each.what for each in check(gather(app, fleet=False))}
+        found = {each.id: each.what for each in check(gather_facts(app, fleet=False))}
         assert ("clock-stepped" in found) == is_shown, field
     redis_client.delete(Keys().key("clock"))
     redis_client.set(Keys().key("clock"), "another type")
-    assert "clock-stepped" not in {each.id for each in check(gather(app, fleet=False))}
+    assert "clock-stepped" not in {each.id for each in check(gather_facts(app, fleet=False))}
 
 
 # -- the docs
@@ -307,7 +310,7 @@ def test_the_page_shows_what_is_printed():
 def test_findings_of_each_cohort_have_its_name_and_one_that_is_down_is_a_finding(valkey, redis_client, new_app):
     def asked(**cohorts):
         app = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}, **cohorts})
-        return [(each.id, each.what.partition(":")[0]) for each in check(gather(app, answers_within_s=0.1))]
+        return [(each.id, each.what.partition(":")[0]) for each in check(gather_facts(app, answers_within_s=0.1))]
 
     sender = new_app(valkey.url, affinity_cohorts={"ml": {"types": ["gpu"]}})
     sender.send_task("work", queue="gpu")
@@ -328,5 +331,5 @@ def test_keys_that_calls_alone_give_jobs_of_two_cohorts_are_found_among_those_in
     for type_ in ("gpu", "pdf"):
         for keys in ({"exclusive": "printer", "tenant": "acme"}, {"exclusive": f"{type_} alone", "tenant": "free"}):
             app.send_task("work", queue=type_, **keys)
-    found = {each.id: each.what for each in check(gather(app, answers_within_s=0.1))}
+    found = {each.id: each.what for each in check(gather_facts(app, answers_within_s=0.1))}
     assert "keys: 'printer' (default, ml), 'tenant:acme' (default, ml)." in found["key-used-in-cohorts"]

@@ -6,11 +6,13 @@ import pytest
 from celery import Task
 from kombu import Queue
 
-from celery_affinity import Affinity, Exclusive, Merge, Rate
 from celery_affinity.check import check
-from celery_affinity.check.facts import NoTenant
-from celery_affinity.check.gather import gather
-from celery_affinity.check.gather_app import gather_app
+from celery_affinity.check.app import gather_app
+from celery_affinity.check.facts import TaskWithoutTenant
+from celery_affinity.check.gather import gather_facts
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.keys import Exclusive, Rate
+from celery_affinity.options.merge import Merge
 
 
 def test_types_that_an_app_declares(new_app):
@@ -52,7 +54,7 @@ def nothing():
 
 def ids(app):
     there_is_none = {"broker-down", "hiredis"}  # that port has no server, and hiredis may be missing here
-    return {finding.id for finding in check(gather(app, fleet=False))} - there_is_none
+    return {finding.id for finding in check(gather_facts(app, fleet=False))} - there_is_none
 
 
 def entry(**options):
@@ -107,7 +109,7 @@ def test_what_an_app_gets_wrong(new_app):
     assert ids(new_app(url, broker_transport="celery_affinity:transport")) == {"transport"}
     assert ids(new_app(url, broker_transport="celery_affinity:nothing")) == {"transport"}
     (misspelt,) = (
-        f for f in check(gather(new_app(url, broker_transport="celery_afinity:Transport"))) if f.id == "transport"
+        f for f in check(gather_facts(new_app(url, broker_transport="celery_afinity:Transport"))) if f.id == "transport"
     )
     assert "is not a transport: ModuleNotFoundError" in misspelt.what
     assert ids(new_app(url, broker_transport_options={"global_keyprefix": None})) == set()
@@ -245,10 +247,10 @@ def test_tasks_whose_tenant_has_no_value_in_some_calls(new_app):
         app.task(function, name=name, shared=False, affinity=affinity)
     route, complaint = "task_routes 'shop.routed.*'", "task shop.routed.no has no argument 'customer'; it takes none"
     assert gather_app(app).no_tenant == (
-        NoTenant("shop.by_name", "affinity_task_rules", "{customer}:{region}", ("customer",)),
-        NoTenant("shop.routed.it", route, "{customer}", ("customer",)),
-        NoTenant("shop.routed.no", route, "{customer}", complaint=f'tenant "{{customer}}": {complaint}'),
-        NoTenant("shop.template", "task shop.template", "{customer}", ("customer",)),
+        TaskWithoutTenant("shop.by_name", "affinity_task_rules", "{customer}:{region}", ("customer",)),
+        TaskWithoutTenant("shop.routed.it", route, "{customer}", ("customer",)),
+        TaskWithoutTenant("shop.routed.no", route, "{customer}", complaint=f'tenant "{{customer}}": {complaint}'),
+        TaskWithoutTenant("shop.template", "task shop.template", "{customer}", ("customer",)),
     )
 
 

@@ -5,14 +5,15 @@ from time import monotonic
 
 import pytest
 
-from celery_affinity.check import check, gather_results
-from celery_affinity.check.facts import Results
-from celery_affinity.check.gather import gather
-from celery_affinity.check.gather_results import Asking
+from celery_affinity.check import check
+from celery_affinity.check import results as results_module
+from celery_affinity.check.facts import ResultFacts
+from celery_affinity.check.gather import gather_facts
+from celery_affinity.check.results import BackendQuery
 
 
 def found(new_app, backend):
-    return Asking(new_app(result_backend=backend)).answer()
+    return BackendQuery(new_app(result_backend=backend)).answer()
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def test_a_backend_that_cannot_be_made_says_why(new_app, url):
 
 
 def test_a_server_that_answers_is_fine_in_each_form_of_url(valkey, new_app):
-    assert found(new_app, valkey.url) == Results(found(new_app, valkey.url).url)
+    assert found(new_app, valkey.url) == ResultFacts(found(new_app, valkey.url).url)
     path = valkey.url.replace("redis://", "")
     assert found(new_app, f"redis://{path}").down is None
 
@@ -65,7 +66,7 @@ def test_a_refused_port_and_a_wrong_password_are_said_without_the_password(valke
 
 
 def test_a_server_that_never_answers_is_down_in_bounded_time(new_app, monkeypatch):
-    monkeypatch.setattr(gather_results, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(results_module, "PATIENCE_S", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(20)
@@ -75,15 +76,15 @@ def test_a_server_that_never_answers_is_down_in_bounded_time(new_app, monkeypatc
 
 
 def test_a_backend_that_hangs_is_given_up(new_app, monkeypatch):
-    monkeypatch.setattr(gather_results, "_MOST_S", 0.2)
-    monkeypatch.setattr(gather_results, "_results", lambda *_: __import__("time").sleep(5))
+    monkeypatch.setattr(results_module, "_MOST_S", 0.2)
+    monkeypatch.setattr(results_module, "_results", lambda *_: __import__("time").sleep(5))
     assert found(new_app, "redis://localhost/0").down == "no end within 0.2 s"
 
 
 def test_another_backend_than_redis_is_not_asked(new_app, tmp_path):
-    assert found(new_app, f"file://{tmp_path}") == Results(f"file://{tmp_path}")
+    assert found(new_app, f"file://{tmp_path}") == ResultFacts(f"file://{tmp_path}")
 
 
 def test_the_check_has_what_is_wrong_with_the_results_even_if_the_broker_is_down(new_app, free_port):
     app = new_app(f"redis://127.0.0.1:{free_port}/0", result_backend="redsi://localhost")
-    assert {"backend-unknown", "broker-down"} <= {each.id for each in check(gather(app, fleet=False))}
+    assert {"backend-unknown", "broker-down"} <= {each.id for each in check(gather_facts(app, fleet=False))}

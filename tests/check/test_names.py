@@ -5,14 +5,14 @@ import os
 
 import pytest
 
-from celery_affinity.check.gather import gather
-from celery_affinity.check.gather_app import gather_app
-from celery_affinity.observe.type_rules import address
-from celery_affinity.rules.affinity import Affinity
-from celery_affinity.rules.bounds import Bound
-from celery_affinity.rules.keyed.key_rules import Exclusive
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.check.app import gather_app
+from celery_affinity.check.gather import gather_facts
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.keys import Exclusive
+from celery_affinity.reports.type_limits import pause_address
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.bounds import Bound
+from celery_affinity.schema.keys import Keys
 
 from ..support.pages import blocks, missing_lines
 from ..support.processes import run_celery
@@ -116,12 +116,12 @@ def test_a_full_queue_is_found_with_the_pauses_that_keep_it_full(valkey, fleet, 
     for number in range(2):
         fleet.publish(f"job{number}", "pdf")
         fleet.publish(f"mail{number}", "mail")
-    (full,) = gather(app).fleet.full
+    (full,) = gather_facts(app).fleet.full
     assert (full.type, full.pending, full.most, full.effect, full.pauses) == ("pdf", 2, 2, "refuse", ())
-    fleet.scheduler.pause(address("type", "pdf"), why="db migration")
-    fleet.scheduler.pause(address("type", "mail"))
-    fleet.scheduler.pause(address("all", ""))
-    (full,) = gather(app).fleet.full
+    fleet.scheduler.pause(pause_address("type", "pdf"), why="db migration")
+    fleet.scheduler.pause(pause_address("type", "mail"))
+    fleet.scheduler.pause(pause_address("all", ""))
+    (full,) = gather_facts(app).fleet.full
     assert set(full.pauses) == {"all types are paused", "type 'pdf' is paused: db migration"}
 
 
@@ -130,7 +130,7 @@ def test_a_limit_of_a_key_that_a_job_has_is_in_use(valkey, fleet, new_app):
     app = new_app(valkey.url, affinity_limits={"customer:*": 1, "custmer:*": 1, "type:pdf": 1})
     for number in range(2):
         fleet.publish(f"job{number}!", "pdf", rules="key=customer%3A7 limit=1")
-    assert gather(app).fleet.limits_in_use == ("customer:*",)
+    assert gather_facts(app).fleet.limits_in_use == ("customer:*",)
 
 
 def test_of_tenants_the_minima_and_misspelt_names_are_known(valkey, fleet, new_app):
@@ -143,5 +143,5 @@ def test_of_tenants_the_minima_and_misspelt_names_are_known(valkey, fleet, new_a
     fleet.publish("more", "pdf")
     for tenant in ("acme", "big"):
         fleet.publish(f"waits-{tenant}$", "pdf", rules=f"key=tenant%3A{tenant} quota=settings")
-    found = gather(app).fleet
+    found = gather_facts(app).fleet
     assert (found.slots, found.minima, found.tenants_misspelt) == (5, {"acmee": 2, "big": 4}, {"acmee": "acme"})

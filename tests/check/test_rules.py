@@ -4,32 +4,34 @@ from dataclasses import replace
 
 import pytest
 
-from celery_affinity.check import LEVELS, Facts, Level, check
+from celery_affinity.check import check
 from celery_affinity.check.facts import (
-    Answer,
-    App,
-    Backend,
-    Fleet,
-    Full,
-    JobForCelery,
-    Member,
-    Name,
-    NoTenant,
-    OtherMap,
-    Results,
-    Server,
-    Setting,
-    Stepped,
+    AppFacts,
+    BackendFacts,
+    ChangedSetting,
+    ClockStepSeen,
+    Facts,
+    FleetFacts,
+    FullBound,
+    JobLeftToCelery,
+    MemberFacts,
+    OtherCohortMap,
+    ResultFacts,
+    ServerFacts,
+    StatedName,
+    TaskWithoutTenant,
+    WorkerAnswer,
 )
+from celery_affinity.check.finding import LEVELS, Level
 from celery_affinity.cli.check import exit_code
-from celery_affinity.rules.redis_keys import SCHEMA
+from celery_affinity.schema.keys import SCHEMA
 
 VERSIONS = {"celery_affinity": "1.0", "celery": "5.7.0", "python": "3.12.1"}
-APP = App(name="shop", versions=VERSIONS, declared={"pdf": ("task shop.render",)})
-SERVER = Server(maxmemory=1000)
-ONE = Member("id1", "one@h", ("pdf",))
-ANSWER = Answer("one@h", ("pdf",), id="id1", app="shop", namespace="affinity", guard=True, versions=VERSIONS)
-FLEET = Fleet(members=(ONE,), answers=(ANSWER,), ticked_s=0.1)
+APP = AppFacts(name="shop", versions=VERSIONS, declared={"pdf": ("task shop.render",)})
+SERVER = ServerFacts(maxmemory=1000)
+ONE = MemberFacts("id1", "one@h", ("pdf",))
+ANSWER = WorkerAnswer("one@h", ("pdf",), id="id1", app="shop", namespace="affinity", guard=True, versions=VERSIONS)
+FLEET = FleetFacts(members=(ONE,), answers=(ANSWER,), ticked_s=0.1)
 GOOD = Facts(APP, SERVER, FLEET)
 
 
@@ -58,29 +60,33 @@ def member(**changes):
 
 
 def results(**found):
-    return replace(GOOD, results=Results("redis://results/0", **found))
+    return replace(GOOD, results=ResultFacts("redis://results/0", **found))
 
 
-STOCK = Answer("stock@h", ("pdf", "other"), ours=False)
+STOCK = WorkerAnswer("stock@h", ("pdf", "other"), ours=False)
 IN_EU = replace(GOOD, fleet=replace(FLEET, keys_in_use=frozenset({"printer", "another"})))
 CANNOT_STOP = replace(FLEET, slots=2, minima={"acme": 1}, members=(replace(ONE, stops=frozenset({"shop.draw"})),))
 OWN_NOT_SERVED = {"pdf": ("task shop.render",), "drawing": ("task shop.draw",)}
 
 HINTED = app(hinted=("task shop.answer",))
-NEITHER = (Setting("locality_bonus", 0, 0, 0), Setting("placement", "idle", "idle", "idle"))
-BY_SHARES = (Setting("locality_bonus", 80, 80, 80), NEITHER[1], Setting("tenant_turns", "share", "share", "share"))
+NEITHER = (ChangedSetting("locality_bonus", 0, 0, 0), ChangedSetting("placement", "idle", "idle", "idle"))
+BY_SHARES = (
+    ChangedSetting("locality_bonus", 80, 80, 80),
+    NEITHER[1],
+    ChangedSetting("tenant_turns", "share", "share", "share"),
+)
 
 #: Each finding, with facts that lead to it alone, and a word of its text.
 CASES = [
-    ("settings-names", Facts(App(conf_refused="E", renames={"CELERY_TIMEZONE": "timezone"})), "mixes old and"),
+    ("settings-names", Facts(AppFacts(conf_refused="E", renames={"CELERY_TIMEZONE": "timezone"})), "mixes old and"),
     ("transport", app(transport_is_ours=False, transport="None"), "broker_transport is None"),
     ("broker-url", Facts(replace(APP, url_refused="broker_url must begin with ...")), "broker_url must"),
     ("settings", app(refused=("affinity_x must be ...",)), "affinity_x must be"),
     ("option-misspelt", app(misspelt=("task shop.render: unknown option 'affinty'",)), "'affinty'"),
     ("not-sent", app(not_sent=("beat_schedule entry 'nightly': priority must be ...",)), "'nightly': priority must be"),
     ("not-recurring", app(not_recurring=("affinity_recurring['hh']: the app has no task 'x'",)), "no task 'x'"),
-    ("task-misspelt", app(no_tasks=(Name("task_routes 'shop.rendr'", "shop.render"),)), "mean 'shop.render'?"),
-    ("task-of-no-name", app(no_tasks=(Name("task_routes 'far.*'"),)), "task_routes 'far.*' matches no task"),
+    ("task-misspelt", app(no_tasks=(StatedName("task_routes 'shop.rendr'", "shop.render"),)), "mean 'shop.render'?"),
+    ("task-of-no-name", app(no_tasks=(StatedName("task_routes 'far.*'"),)), "task_routes 'far.*' matches no task"),
     ("backend-unknown", results(unknown="redsi", meant="redis"), "did you mean redis://?"),
     ("backend-fails", results(fails="ImportError: pymongo"), "ImportError: pymongo."),
     ("backend-down", results(down="Connection refused"), "does not answer: Connection refused."),
@@ -92,8 +98,8 @@ CASES = [
     ("prefetch", app(void={"worker_prefetch_multiplier": 1}), "worker_prefetch_multiplier = 1"),
     ("cancel-on-loss", app(cancels_on_connection_loss=True), "cancels running tasks"),
     ("tls-unverified", app(tls_unverified=True), "not verified"),
-    ("results-never-expire", Facts(replace(APP, backend=Backend("redis://", None))), "keeps results for ever"),
-    ("results-share-memory", app(backend=Backend("redis://", 3600.0)), "publishing then fails"),
+    ("results-never-expire", Facts(replace(APP, backend=BackendFacts("redis://", None))), "keeps results for ever"),
+    ("results-share-memory", app(backend=BackendFacts("redis://", 3600.0)), "publishing then fails"),
     ("merges-twice", app(merges_twice={"shop.plan": "celery_once.QueueOnce"}), "celery_once.QueueOnce refuses"),
     ("batches-small", app(small_batches={"shop.load": (5_000, 1_000)}), "gathers 5,000 calls"),
     ("hiredis", app(hiredis=False), "not installed"),
@@ -107,7 +113,7 @@ CASES = [
     ("cluster-lists", on_cluster(APP, replicas=1), "stock Celery cannot publish there"),
     ("replica", server(replica=True), "replica"),
     ("schema", server(schema="7"), "schema 7"),
-    ("cohorts-differ", replace(GOOD, fleet=None, other_map=OtherMap("", "eu=eu.*", 3)),
+    ("cohorts-differ", replace(GOOD, fleet=None, other_map=OtherCohortMap("", "eu=eu.*", 3)),
         "is 'eu=eu.*' (revision 3), and this app has 'no cohorts'"),
     ("eviction", server(policy="allkeys-lru"), "allkeys-lru"),
     ("memory-full", server(used=1000), "full"),
@@ -118,7 +124,7 @@ CASES = [
     ("persistence-fails", server(failing="snapshot"), "its snapshot"),
     ("connections-nearly-full", server(clients=95, max_clients=100), "95 of at most 100"),
     ("clock-here", server(clock_here_s=-60.0), "60 s behind"),
-    ("clock-stepped", server(stepped=Stepped(-3600.0, 120.0)), "went back by 3,600 s, 2 min ago"),
+    ("clock-stepped", server(stepped=ClockStepSeen(-3600.0, 120.0)), "went back by 3,600 s, 2 min ago"),
     ("remote-control", fleet(answers=(), not_asked="no permission"), "no permission"),
     ("no-workers", fleet(members=(), answers=()), "'affinity'"),
     ("stock-worker", fleet(answers=(ANSWER, STOCK)), "stock@h consumes pdf with"),
@@ -126,7 +132,7 @@ CASES = [
     ("worker-mute", fleet(answers=()), "one@h"),
     ("worker-silent", member(last_heartbeat_s=20), "20 s ago"),
     ("worker-stalled", member(stalled=True), "one@h stands still"),
-    ("worker-idle", fleet(members=(ONE, Member("id2", "two@h", ("celery",))), answers=(
+    ("worker-idle", fleet(members=(ONE, MemberFacts("id2", "two@h", ("celery",))), answers=(
         ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("celery",)))), "two@h serves celery"),
     ("namesakes", fleet(members=(ONE, replace(ONE, id="id2")), answers=(ANSWER, replace(ANSWER, id="id2"))), "2 live"),
     ("no-guard", answers(guard=False), "one@h"),
@@ -134,7 +140,7 @@ CASES = [
     ("versions", answers(versions={**VERSIONS, "python": "3.11.7"}), "3.11.7 on one@h"),
     ("clock-worker", answers(clock_ahead_s=3600.0), "3,600 s ahead"),
     ("type-waits", fleet(pending={"drawing": 3}), "3 job(s) of type 'drawing'"),
-    ("left-to-celery", fleet(left_to_celery=(JobForCelery("job-1", "pdf", "its body must be JSON, got: yaml"),)),
+    ("left-to-celery", fleet(left_to_celery=(JobLeftToCelery("job-1", "pdf", "its body must be JSON, got: yaml"),)),
         "cannot run job-1 of type 'pdf': its body must be JSON, got: yaml. They take no job of the type"),
     ("type-unserved", app(declared=OWN_NOT_SERVED), "'drawing', which task shop.draw declares"),
     ("type-misspelt", app(declared={"pdf": ("task shop.render",), "Pdf": ("task shop.draw",)}), "'Pdf', which task"),
@@ -143,13 +149,13 @@ CASES = [
     ("limit-of-no-type", app(limits=("type:pfd", "type:pdf")), "limits type 'pfd'"),
     ("limit-of-no-key", app(limits=("custmer:*", "customer:7"), key_patterns=("customer:*",)),
         "affinity_limits['custmer:*'] matches no key"),
-    ("bound-full", fleet(full=(Full("pdf", 10, 10, "refuse", ("type 'pdf' is paused: db",)),)),
+    ("bound-full", fleet(full=(FullBound("pdf", 10, 10, "refuse", ("type 'pdf' is paused: db",)),)),
         "raise QueueFull. No job of the type starts, because type 'pdf' is paused: db."),
     ("tenants-promised-too-much", fleet(slots=3, minima={"acme": 2, "big": 2}), "promises 4 slots in all (min)"),
     ("tenant-misspelt", fleet(tenants_misspelt={"acmee": "acme"}), "for 'acmee', of whom no job waits or runs"),
-    ("tenant-not-filled", app(no_tenant=(NoTenant("shop.mail", "task_routes 'shop.*'", "{x}", complaint="E"),)),
+    ("tenant-not-filled", app(no_tenant=(TaskWithoutTenant("shop.mail", "task_routes 'shop.*'", "{x}", complaint="E"),)),
         "task_routes 'shop.*': E. Its calls fail,"),
-    ("tenant-without-value", app(no_tenant=(NoTenant("shop.mail", "task shop.mail", "{x}:{y}", ("x", "y")),)),
+    ("tenant-without-value", app(no_tenant=(TaskWithoutTenant("shop.mail", "task shop.mail", "{x}:{y}", ("x", "y")),)),
         'task shop.mail: tenant "{x}:{y}" has no value in calls of task shop.mail that leave {x}, {y} out'),
     ("hints-without-effect", replace(HINTED, fleet=replace(HINTED.fleet, settings=NEITHER)),
         "Jobs of task shop.answer have hints (locality=), which change nothing: affinity_locality_bonus is 0, and"),
@@ -168,9 +174,9 @@ CASES = [
     ("dead-letters", fleet(dead=2), "2 job(s)"),
     ("unserved", fleet(unserved=5), "5 job(s)"),
     ("reserve-too-large", fleet(reserves=("affinity_reserve keeps 4 slots free",)), "keeps 4 slots free"),
-    ("settings-differ", fleet(settings=(Setting("rarity", "free", "free", "capacity"),)), "'capacity' in this"),
-    ("settings-changed", fleet(settings=(Setting("rarity", "free", "capacity", "capacity"),)), "is 'free', changed"),
-    ("settings-damaged", fleet(settings=(Setting("rarity", "free", "free", "free", True),)), "the value of app.conf"),
+    ("settings-differ", fleet(settings=(ChangedSetting("rarity", "free", "free", "capacity"),)), "'capacity' in this"),
+    ("settings-changed", fleet(settings=(ChangedSetting("rarity", "free", "capacity", "capacity"),)), "is 'free', changed"),
+    ("settings-damaged", fleet(settings=(ChangedSetting("rarity", "free", "free", "free", True),)), "the value of app.conf"),
 ]  # fmt: skip
 
 
@@ -289,9 +295,9 @@ def test_what_is_no_finding():
     for facts in [
         fleet(answers=(ANSWER, replace(STOCK, queues=("other",)))),  # another app's worker, on queues of its own
         fleet(answers=(ANSWER, replace(ANSWER, id="id2", app="bank", namespace="bank"))),  # a fleet of another app
-        fleet(members=(ONE, Member("id2", "two@h", ("money",))), answers=(
+        fleet(members=(ONE, MemberFacts("id2", "two@h", ("money",))), answers=(
             ANSWER, replace(ANSWER, name="two@h", id="id2", app="bank"))),
-        fleet(answers=(Answer("one@h", ("pdf",), id="id1", versions=VERSIONS),)),  # guard and clock unknown
+        fleet(answers=(WorkerAnswer("one@h", ("pdf",), id="id1", versions=VERSIONS),)),  # guard and clock unknown
         app(priorities=("task shop.render",)),  # priority_order is set
         app(options=("something_of_a_later_kombu",), known_options=("namespace",)),
         fleet(members=(replace(ONE, age_s=2.0),), ticked_s=None, scheduled=1),  # a fleet that has just begun
@@ -303,11 +309,11 @@ def test_what_is_no_finding():
         answers(clock_ahead_s=-3.0),
         member(last_heartbeat_s=11.0),
         app(options=("visibility_timeout",), void={"worker_prefetch_multiplier": 1}, schedules_all=False),
-        fleet(members=(ONE, Member("id2", "two@h", ())), answers=(  # drained, or with queues that are not scheduled
+        fleet(members=(ONE, MemberFacts("id2", "two@h", ())), answers=(  # drained, or with queues that are not scheduled
             ANSWER, replace(ANSWER, name="two@h", id="id2", queues=("mail",)))),
         fleet(answers=(ANSWER, replace(STOCK, queues=("mail",))), stock_messages={"mail": 2}),  # stock workers'
-        replace(HINTED, fleet=replace(FLEET, settings=(Setting("locality_bonus", 9, 9, 9), NEITHER[1]))),
-        replace(HINTED, fleet=replace(FLEET, settings=(NEITHER[0], Setting("placement", *["weighted"] * 3)))),
+        replace(HINTED, fleet=replace(FLEET, settings=(ChangedSetting("locality_bonus", 9, 9, 9), NEITHER[1]))),
+        replace(HINTED, fleet=replace(FLEET, settings=(NEITHER[0], ChangedSetting("placement", *["weighted"] * 3)))),
         fleet(settings=NEITHER),
         replace(GOOD, fleet=None),
     ]:  # fmt: skip
@@ -361,7 +367,7 @@ def test_a_type_that_is_another_one_is_unserved(served, declared):
 
 
 def test_a_worker_without_types_is_said_to_serve_none():
-    idle = Member("id2", "two@h", ())
+    idle = MemberFacts("id2", "two@h", ())
     answer = replace(ANSWER, name="two@h", id="id2", queues=())
     (finding,) = check(fleet(members=(ONE, idle), answers=(ANSWER, answer)))
     assert finding.what == "Worker two@h serves no type: it has nothing to do."
@@ -378,9 +384,9 @@ def test_the_order_of_priorities_is_in_doubt_with_the_options_of_stock_as_well()
 
 
 def test_a_result_backend_on_the_brokers_server_is_not_named_beside_the_broker():
-    down = Facts(APP, down="Connection refused", results=Results("redis://localhost/0", down="Connection refused"))
+    down = Facts(APP, down="Connection refused", results=ResultFacts("redis://localhost/0", down="Connection refused"))
     assert ids(down) == ["backend-down", "broker-down"]
-    assert ids(replace(down, app=replace(APP, backend=Backend("redis://localhost/0", 60.0)))) == ["broker-down"]
+    assert ids(replace(down, app=replace(APP, backend=BackendFacts("redis://localhost/0", 60.0)))) == ["broker-down"]
 
 
 @pytest.mark.parametrize(
@@ -405,7 +411,7 @@ def test_a_limit_is_for_keys_that_rules_make(pattern, made, is_one):
 
 def test_a_bound_that_is_full_says_what_becomes_of_further_calls_and_what_helps():
     def of(effect, *pauses):
-        (found,) = check(fleet(full=(Full("pdf", 12, 10, effect, pauses),)))
+        (found,) = check(fleet(full=(FullBound("pdf", 12, 10, effect, pauses),)))
         return found
 
     assert "further calls are refused, and raise QueueFull" in of("refuse").what
@@ -421,7 +427,7 @@ def test_types_of_routes_are_compared_with_those_of_tasks_where_no_worker_runs()
     declared = {**of_tasks, "pfd": ("task_routes 'shop.draw'",), "mail": ("beat_schedule entry 'm'",)}
     for facts in (
         Facts(replace(APP, declared=declared), SERVER),
-        replace(app(declared=declared), fleet=Fleet(ticked_s=0.1)),
+        replace(app(declared=declared), fleet=FleetFacts(ticked_s=0.1)),
     ):
         (found,) = [each for each in check(facts) if each.id == "type-misspelt"]
         assert "'pfd', which task_routes 'shop.draw' declares, differs only in one letter from 'pdf'" in found.what

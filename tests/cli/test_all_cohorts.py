@@ -9,14 +9,14 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner
 from kombu import pools
 
-from celery_affinity import Cohort, jobs
+from celery_affinity.admin.jobs import jobs
 from celery_affinity.cli import affinity
-from celery_affinity.embedded.ports import HOST
-from celery_affinity.embedded.server import EmbeddedServer
-from celery_affinity.lab.trace_file import read
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.embedded.server import HOST, EmbeddedServer
+from celery_affinity.lab.trace_file import read_trace
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.cohorts import Cohort
 
 from ..support.apps import app_for
 from ..support.cluster import Cluster
@@ -196,7 +196,7 @@ def test_a_trace_is_of_the_cohort_that_is_named(app, sent, tmp_path):
     said = run(app, *record, code=2).output
     assert "a trace is of one cohort: name it before the command, --cohort, one of default, ml, eu" in said
     assert shown(app, "--cohort", "ml", *record)["jobs"] == 1
-    assert "'gpu.big'" in repr(read(tmp_path / "trace.jsonl").jobs)
+    assert "'gpu.big'" in repr(read_trace(tmp_path / "trace.jsonl").jobs)
     assert "got: 'nowhere'" in run(app, "--cohort", "nowhere", *record, code=1).output
 
 

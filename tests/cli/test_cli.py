@@ -5,8 +5,8 @@ from importlib.metadata import version
 
 import pytest
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.command import affinity_process

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import celery_affinity
-from celery_affinity.rules.encoding import withdrawn
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
+from celery_affinity.schema.values import withdrawn_mark
 
 from ..support.apps import APP
 from ..support.command import affinity
@@ -192,7 +192,7 @@ def test_explain_says_that_a_task_failed_and_why(valkey, fleet):
     [
         ([], "no live worker serves the type"),
         ([["pdf"]], "no run time of such jobs is known yet"),
-        ([[withdrawn("pdf"), "excel"]], "the workers that serve the type refuse it for the moment"),
+        ([[withdrawn_mark("pdf"), "excel"]], "the workers that serve the type refuse it for the moment"),
     ],
 )
 def test_explain_says_why_it_cannot_tell_how_long_a_job_waits(valkey, fleet, workers, says):

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.processes import Process, wait_until

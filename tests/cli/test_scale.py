@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from celery_affinity.observe.scale import scale_of, scales
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports.scale import scale_of, scale_of_types
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.command import affinity
@@ -27,7 +27,7 @@ def scripted(valkey, redis_client):
 
 def scale(fleet, *types):
     status = Report(fleet.scheduler.reader).status()
-    return {each.profile: each for each in ([scale_of(status, types)] if types else scales(status))}
+    return {each.profile: each for each in ([scale_of(status, types)] if types else scale_of_types(status))}
 
 
 def test_what_waits_and_runs_says_how_many_slots_there_should_be(valkey, scripted):

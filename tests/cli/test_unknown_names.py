@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.command import affinity
 from ..support.scripted_fleet import ScriptedFleet

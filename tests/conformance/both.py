@@ -3,12 +3,11 @@
 import zlib
 from itertools import count
 
-from celery_affinity.rules import bounds, job_fields, new_job
-from celery_affinity.rules.encoding import encode
-from celery_affinity.rules.known_marks import WORDS
-from celery_affinity.rules.marks import at_end, has_key, key_mark, merges
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.protocol import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
+from celery_affinity.schema import bounds, job_record
+from celery_affinity.schema.constants import IS_FULL, KEYED_COUNTS_AS, MOST_FORGOTTEN, MOST_PURGED
+from celery_affinity.schema.job_record import NewJob, has_key, is_merged, key_suffix, suffix_of
+from celery_affinity.schema.rules_codec import WORDS
+from celery_affinity.schema.values import encode_part
 from tests.conformance.reference.replies import NONE
 
 from .mirror import KEYS, payload, profile
@@ -41,16 +40,16 @@ def rules_of(job_id):
     """Return the rules of a job: always the same ones for one id. Of calls that merge few have others' keys."""
     number = zlib.crc32(job_id.encode())
     ways = PATIENT if job_id.startswith("p") else MERGES
-    merge = [ways[number % len(ways)]] if merges(job_id) else []
-    of_mark = {"": ("",), "!": RULES, "&": RULES_OF_MANY, "$": RULES_OF_TENANT}[key_mark(job_id)]
+    merge = [ways[number % len(ways)]] if is_merged(job_id) else []
+    of_mark = {"": ("",), "!": RULES, "&": RULES_OF_MANY, "$": RULES_OF_TENANT}[key_suffix(job_id)]
     of_key = [of_mark[number % (min(3, len(of_mark)) if merge else len(of_mark))]] if has_key(job_id) else []
-    words = [f"{mark.word}={HINTS[number % len(HINTS)]}" for mark in WORDS if mark.character in at_end(job_id)]
+    words = [f"{mark.word}={HINTS[number % len(HINTS)]}" for mark in WORDS if mark.character in suffix_of(job_id)]
     return " ".join(merge + words + of_key)
 
 
 def task_of(job_id):
     """Return the task of a job."""
-    if merges(job_id) and zlib.crc32(job_id.encode()) // 3 % 2 and not job_id.startswith("e"):
+    if is_merged(job_id) and zlib.crc32(job_id.encode()) // 3 % 2 and not job_id.startswith("e"):
         return f"task of {job_id} alone"  # a call whose task has another job already is a retry
     # Jobs that a walk has end together are all of one task; some other jobs are, too.
     return f"task of {job_id[:1]} {zlib.crc32(job_id.encode()) % (1 if job_id.startswith('e') else 3)}"
@@ -72,7 +71,7 @@ def job_of(job_id, type_, on_demand, priority, delay_us, expires_us=None, stamps
         stamps=stamps,
         rules=rules,
     )
-    return given, dict(zip(job_fields.FIELDS, given.arguments, strict=True))
+    return given, dict(zip(job_record.FIELDS, given.arguments, strict=True))
 
 
 def as_found(ending):
@@ -80,11 +79,21 @@ def as_found(ending):
     if ending is None:
         return []
     job_id, how, type_, task_id, name, deliveries, since_us, for_anyone, message = ending
-    return [job_id, how, encode(type_), encode(task_id), name, str(deliveries), str(since_us), for_anyone, message]
+    return [
+        job_id,
+        how,
+        encode_part(type_),
+        encode_part(task_id),
+        name,
+        str(deliveries),
+        str(since_us),
+        for_anyone,
+        message,
+    ]
 
 
 def in_order(arguments):
-    return [arguments[name] for name in job_fields.FIELDS]
+    return [arguments[name] for name in job_record.FIELDS]
 
 
 class Both(SideBySide):
@@ -133,16 +142,16 @@ class Both(SideBySide):
         given, arguments = map(list, zip(*(job_of(*job) for job in jobs), strict=True))
         for nth, field, value in spoilt:
             arguments[nth][field] = value
-            given[nth] = new_job.bad(in_order(arguments[nth]))
+            given[nth] = job_record.first_invalid_field(in_order(arguments[nth]))
         rest = [value for each in arguments for value in in_order(each)]
         if self.full_next:
             self.step("publish", REFUSED, *rest)
             return NONE
         if bounded:
-            rest.append(bounds.in_words(bounded))
+            rest.append(bounds.bound_words(bounded))
         first, *further = self.reference.publish(given, now_us=self.now_us, bounded=bounded)
         if first.state == IS_FULL:
-            words = f"{encode(first.refused)} {len(self.reference.pending({first.refused}))}"
+            words = f"{encode_part(first.refused)} {len(self.reference.pending({first.refused}))}"
             words = f"{words} {bounded[first.refused].most}"
             self.step("publish", [IS_FULL, "", words] + [IS_FULL, words] * len(further), *rest)
             return NONE
@@ -170,12 +179,12 @@ class Both(SideBySide):
             [Named(reply.unfilled), reply.namesake or "", reply.replaced, reply.void_up_to, reply.now_us],
             *(part for pair in given_settings.items() for part in pair),
             worker=worker,
-            name=encode(NAMES[worker]),
+            name=encode_part(NAMES[worker]),
             slots_in_all=slots,
             other=other,
             profile=profile(given),
-            types=" ".join(sorted(map(encode, given))),
-            app=encode(app),
+            types=" ".join(sorted(map(encode_part, given))),
+            app=encode_part(app),
             stops=STOPS.get(worker, ""),
             priority=priority,
         )
@@ -204,8 +213,8 @@ class Both(SideBySide):
         self.compare(reply.unfilled)
 
     def _count(self, worker, number, sums):
-        reply = self.reference.count(worker, number, sums)
-        self.step("count", reply, *(word for each in sums for word in each.words), worker=worker, number=number)
+        reply = self.reference.add_metrics(worker, number, sums)
+        self.step("add_metrics", reply, *(word for each in sums for word in each.words), worker=worker, number=number)
         self.compare()
 
     def _heartbeat(self, worker, loop_runs):
@@ -257,7 +266,7 @@ class Both(SideBySide):
 
     def _revoke(self, task_ids, after=0):
         ended, left, last = self.reference.revoke(task_ids, after=after, now_us=self.now_us)
-        self.step("revoke", [ended, left, last], *map(encode, task_ids), by="task", keep_s=60, after=after)
+        self.step("revoke", [ended, left, last], *map(encode_part, task_ids), by="task", keep_s=60, after=after)
         self.compare()
         if left:
             self._revoke(task_ids[-left:], last)
@@ -274,8 +283,8 @@ class Both(SideBySide):
         while self.reference.purge(type_, scheduled, now_us=self.now_us).again:
             pass
         for _ in range(counted // MOST_PURGED + 1):
-            self.step("purge", ..., *scheduled, type=encode(type_))
-        self.step("purge", [0, 0], type=encode(type_))
+            self.step("purge", ..., *scheduled, type=encode_part(type_))
+        self.step("purge", [0, 0], type=encode_part(type_))
         self.may_forget = counted >= MOST_PURGED
         if counted >= MOST_PURGED:  # which keys are left to the next tick hangs on who left together
             self.tick()

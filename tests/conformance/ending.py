@@ -1,7 +1,6 @@
 """Moves by which jobs end without a worker, and what is done about those that have."""
 
-from celery_affinity.rules.encoding import encode
-from celery_affinity.rules.lanes import DEMAND, QUEUED
+from celery_affinity.schema.values import DEMAND, QUEUED, encode_part
 
 from . import draw
 from .both import Both, as_found, often
@@ -41,11 +40,11 @@ class Ending(Both):
         """Ask for an end, at times while others are being told, and leave the end to others at times."""
         untold = [*self.reference.untold, "no-job"]
         telling = [untold[index % len(untold)] for index in some_indexes if index >= GONE]
-        ending = self.reference.announce(app=app, telling=telling, again_us=again_us, now_us=self.now_us)
-        self.step("announce", as_found(ending), *telling, app=encode(app), again_us=again_us)
+        ending = self.reference.next_report(app=app, telling=telling, again_us=again_us, now_us=self.now_us)
+        self.step("next_report", as_found(ending), *telling, app=encode_part(app), again_us=again_us)
         if ending and leaves:
             left = self.reference.leave_to_others([ending.job_id], app=app, now_us=self.now_us)
-            self.step("told", left, ending.job_id, how="left", app=encode(app))
+            self.step("ack_report", left, ending.job_id, how="left", app=encode_part(app))
         self.compare()
 
     @often(4, some_indexes=some_indexes)
@@ -54,7 +53,7 @@ class Ending(Both):
         choices = [list(self.reference.untold), [*self.reference.jobs, "no-job"]]
         picks = [choices[0] if choices[0] and index < GONE else choices[1] for index in some_indexes]
         ids = [choice[index % len(choice)] for choice, index in zip(picks, some_indexes, strict=True)]
-        self.step("told", self.reference.told(ids, now_us=self.now_us), *ids, how="told", app="")
+        self.step("ack_report", self.reference.ack_report(ids, now_us=self.now_us), *ids, how="told", app="")
         self.compare()
 
     def pick_batch(self, index, fence):
@@ -69,11 +68,11 @@ class Ending(Both):
     @often(4, index=indexes, fence=draw.sampled_from([None, 1]), after=draw.integers(0, 3), most=draw.integers(1, 3))
     def callers(self, index, fence, after, most):
         batch, fence = self.pick_batch(index, fence)
-        page = self.reference.callers(batch, fence=fence, after=after, most=most)
+        page = self.reference.batch_calls(batch, fence=fence, after=after, most=most)
         wanted = [] if page is None else [page.after, str(page.primary_us)]
         for job_id, task_id, published_us, message in page.callers if page else ():
-            wanted += [job_id, encode(task_id), str(published_us), message]
-        self.step("callers", wanted, batch=batch, fence="" if fence is None else fence, after=after, most=most)
+            wanted += [job_id, encode_part(task_id), str(published_us), message]
+        self.step("batch_calls", wanted, batch=batch, fence="" if fence is None else fence, after=after, most=most)
         self.compare()
 
     @often(
@@ -116,13 +115,13 @@ class Ending(Both):
         self._part(batch, ids, fence)
 
     def _part(self, batch, ids, fence):
-        reply = self.reference.part(batch, ids, fence=fence or 0, now_us=self.now_us)
-        self.step("part", [reply.calls, Named(reply.unfilled)], *ids, batch=batch, fence=fence or 0)
+        reply = self.reference.split_batch(batch, ids, fence=fence or 0, now_us=self.now_us)
+        self.step("split_batch", [reply.calls, Named(reply.unfilled)], *ids, batch=batch, fence=fence or 0)
         self.compare(reply.unfilled)
 
     def _share(self, batch, ids, fence=None, outcome="acked"):
-        left = self.reference.shared(batch, ids, fence=fence, outcome=outcome, now_us=self.now_us)
-        self.step("shared", left, *ids, batch=batch, fence="" if fence is None else fence, outcome=outcome)
+        left = self.reference.ack_batch_reports(batch, ids, fence=fence, outcome=outcome, now_us=self.now_us)
+        self.step("ack_batch_reports", left, *ids, batch=batch, fence="" if fence is None else fence, outcome=outcome)
         self.compare()
 
     @often(1, type_=types, some_indexes=some_indexes)
@@ -151,7 +150,7 @@ class Ending(Both):
             "move",
             [Named(reply.unfilled), reply.served, *(part for each in reply.found for part in each)],
             *ids,
-            new_type="" if type_ is None else encode(type_),
+            new_type="" if type_ is None else encode_part(type_),
             new_mode="" if on_demand is None else DEMAND if on_demand else QUEUED,
             new_priority="" if priority is None else priority,
         )

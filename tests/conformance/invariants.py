@@ -6,11 +6,11 @@ from fnmatch import fnmatchcase
 from fractions import Fraction
 from math import ceil
 
-from celery_affinity.rules.encoding import encode
-from celery_affinity.rules.marks import is_batch
-from celery_affinity.rules.protocol import AT_ONCE_US
-from celery_affinity.rules.rule_texts import StatedRate
-from tests.conformance.reference import keyed
+from celery_affinity.schema.constants import AT_ONCE_US
+from celery_affinity.schema.job_record import is_batch
+from celery_affinity.schema.rules_codec import StatedRate
+from celery_affinity.schema.values import encode_part
+from tests.conformance.reference.keys import has, keys_of, limit_of, standing_ids
 
 from .mirror import KEYS
 
@@ -68,11 +68,11 @@ def check_that_no_slot_is_idle(reference):
 
 def eligible(reference):
     """Yield the pending jobs that no rule keeps back, each rule by itself; but for those that are left to a tick."""
-    held, standing = held_keys(reference), keyed.standing_ids(reference)
+    held, standing = held_keys(reference), standing_ids(reference)
     left = left_to_a_tick(reference)
     for job in reference.jobs.values():
-        keys = keyed.keys_of(job)
-        is_paused = "*" in reference.pauses or f"type:{encode(job.type)}" in reference.pauses
+        keys = keys_of(job)
+        is_paused = "*" in reference.pauses or f"type:{encode_part(job.type)}" in reference.pauses
         if job.state != "pending" or is_paused or job.type in left:
             continue
         if any(each.key in reference.due_keys and may_wait_for_its_key(reference, each) for each in keys):
@@ -87,8 +87,7 @@ def eligible(reference):
             continue
         exclusive = [each.key for each in keys if not isinstance(each.stated, StatedRate)]
         if all(
-            held[key] < keyed.limit_of(reference, key) and reference.kept_for.get(key) in (None, job.id)
-            for key in exclusive
+            held[key] < limit_of(reference, key) and reference.kept_for.get(key) in (None, job.id) for key in exclusive
         ):
             yield job
 
@@ -96,8 +95,8 @@ def eligible(reference):
 def is_behind_one_with_two_keys(reference, job, standing):
     """Return whether an older job of a key and lane of *job* waits for its second key: those of a key go in order."""
     of_lane = [other for other in reference.pending({job.type}) if lane(other) == lane(job) and age(other) < age(job)]
-    waiting = [other for other in of_lane if len(keyed.keys_of(other)) > 1 and other.id not in standing]
-    return any(keyed.has(other, each.key) for other in waiting for each in keyed.keys_of(job))
+    waiting = [other for other in of_lane if len(keys_of(other)) > 1 and other.id not in standing]
+    return any(has(other, each.key) for other in waiting for each in keys_of(job))
 
 
 def lane(job):
@@ -110,11 +109,9 @@ def age(job):
 
 def left_to_a_tick(reference):
     """Return the types of which a job stands that nobody fills but the next tick: others of its type wait behind it."""
-    standing = keyed.standing_ids(reference)
+    standing = standing_ids(reference)
     jobs = [job for job in reference.jobs.values() if job.id in standing]
-    return {
-        job.type for job in jobs if any(reference.due_keys.get(each.key) == AT_ONCE_US for each in keyed.keys_of(job))
-    }
+    return {job.type for job in jobs if any(reference.due_keys.get(each.key) == AT_ONCE_US for each in keys_of(job))}
 
 
 def may_wait_for_its_key(reference, rules):
@@ -168,7 +165,7 @@ def reserves_for(reference, job):
                 if other.type == job.type
             )
 
-        if fnmatchcase(encode(job.type), of_type) and is_of_class([job]):
+        if fnmatchcase(encode_part(job.type), of_type) and is_of_class([job]):
             share = Fraction(amount.rstrip("%")) * reference.capacity(job.type) / 100
             found.append((ceil(share) if amount.endswith("%") else int(amount), is_of_class))
     return found
@@ -177,14 +174,14 @@ def reserves_for(reference, job):
 def is_at_its_limit(reference, type_):
     """Return whether as many jobs of a type run as may, counted by looking at all claims."""
     limit = re.search(
-        rf"(?<!\S)type%3A{re.escape(encode(type_))}=([0-9]+)", reference.settings.values.get("limits", "")
+        rf"(?<!\S)type%3A{re.escape(encode_part(type_))}=([0-9]+)", reference.settings.values.get("limits", "")
     )
     return limit is not None and sum(job.type == type_ for job in claimed(reference)) >= int(limit[1])
 
 
 def held_keys(reference):
     """Return how many jobs hold each key."""
-    return Counter(each.key for job in claimed(reference) for each in keyed.keys_of(job))
+    return Counter(each.key for job in claimed(reference) for each in keys_of(job))
 
 
 def claimed(reference):
@@ -199,10 +196,10 @@ def check_that_keys_are_kept(reference, granted):
     """
     held = held_keys(reference)
     for job in granted:
-        for rules in keyed.keys_of(job):
+        for rules in keys_of(job):
             assert f"key:{rules.key}" not in reference.pauses, f"{job.id} has a paused key"
             if not isinstance(rules.stated, StatedRate) and rules.key != "a":
-                assert held[rules.key] <= keyed.limit_of(reference, rules.key), f"{job.id} is one too many"
+                assert held[rules.key] <= limit_of(reference, rules.key), f"{job.id} is one too many"
 
 
 def free_slots(reference):

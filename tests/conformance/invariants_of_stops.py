@@ -1,8 +1,8 @@
 """Invariants of stops of running jobs for other tenants, and of hints: they hold after every arrow."""
 
-from celery_affinity.rules.rule_texts import is_preemptible
-from celery_affinity.rules.tenants import min_of
-from tests.conformance.reference import keyed
+from celery_affinity.schema.rules_codec import is_preemptible
+from celery_affinity.settings.tenants import minimum_of
+from tests.conformance.reference import keys
 
 from .invariants import idle_types
 from .mirror import KEYS
@@ -19,17 +19,17 @@ def check_that_stops_are_just(reference, ordered):
         assert is_preemptible(job.rules), f"{job_id} may not be stopped"
         assert not job.acked, f"{job_id} was acked, and would be lost"
         assert job.preemptions < int(reference.settings.get("preemption_max")), f"{job_id} is stopped too often"
-        its_key = keyed.keys_of(job)[-1].key
-        left = [each for each in keyed.holders(reference, its_key) if each.id not in reference.vacating]
+        its_key = keys.keys_of(job)[-1].key
+        left = [each for each in keys.holders(reference, its_key) if each.id not in reference.vacating]
         assert its_key != stop.key, f"{job_id} is stopped for its own tenant"
         assert len(left) >= _minimum(reference, its_key), f"the stop of {job_id} brings {its_key} below its minimum"
-        assert len(keyed.holders(reference, stop.key)) < _minimum(reference, stop.key), f"{stop.key} needs no slot"
+        assert len(keys.holders(reference, stop.key)) < _minimum(reference, stop.key), f"{stop.key} needs no slot"
         assert stop.type not in idle_types(reference), f"{job_id} is stopped beside a free slot"
     return orders
 
 
 def _minimum(reference, its_key):
-    return min_of(its_key, reference.settings.values.get("tenants", ""))
+    return minimum_of(its_key, reference.settings.values.get("tenants", ""))
 
 
 def check_that_hints_are_those_of_workers(reference, state):

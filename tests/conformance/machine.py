@@ -1,6 +1,6 @@
 """What the walk drives: the moves of a server and the reference, from an empty fleet to one that is gone."""
 
-from celery_affinity.rules.protocol import MOST_PURGED
+from celery_affinity.schema.constants import MOST_PURGED
 
 from . import draw
 from .both import moves
@@ -78,4 +78,4 @@ class Conformance(Stories):
     def _tell_all(self):
         while self.reference.untold:  # a call deletes some calls of a batch
             ids = [each for each in self.reference.jobs if each in self.reference.untold]
-            self.step("told", self.reference.told(ids, now_us=self.now_us), *ids, how="told", app="")
+            self.step("ack_report", self.reference.ack_report(ids, now_us=self.now_us), *ids, how="told", app="")

@@ -12,16 +12,15 @@ from collections import Counter, defaultdict
 from functools import cache, lru_cache
 from math import ceil
 
-from celery_affinity.rules import encoding, lanes
-from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.metrics import PUBLISHED, PUBLISHED_BEFORE
-from celery_affinity.rules.protocol import CONF_KEPT_S, ENDED_KEPT_S, METRICS_KEPT_S, WAS_PREEMPTED, WAS_REQUEUED
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.rule_texts import StatedRate, as_kept, is_preemptible
-from celery_affinity.server.arguments import Joining
-from tests.conformance.reference import keyed, locality, placing, preemption, shares
-
-from ..support.clocked import CLOCK
+from celery_affinity.lab.scripts_engine import CLOCK
+from celery_affinity.scheduler.messages import JoinArguments
+from celery_affinity.schema import values
+from celery_affinity.schema.constants import CONF_KEPT_S, ENDED_KEPT_S, METRICS_KEPT_S, WAS_PREEMPTED, WAS_REQUEUED
+from celery_affinity.schema.histograms import PUBLISHED, PUBLISHED_BEFORE
+from celery_affinity.schema.job_record import FIELDS
+from celery_affinity.schema.keys import Keys
+from celery_affinity.schema.rules_codec import StatedRate, encode_rules, is_preemptible
+from tests.conformance.reference import fair_share, keys, locality, matching, preemption
 
 #: How many times as long as they say keys are kept in walks (`wire`): none is forgotten by the server's own clock, on
 #: however busy a machine, and what is left of a time to live tells what it was.
@@ -31,7 +30,7 @@ KEYS = Keys()
 
 # After every step the same few names are asked for.
 key = cache(KEYS.key)
-encode, decode = cache(encoding.encode), cache(encoding.decode)
+encode, decode = cache(values.encode_part), cache(values.decode_part)
 
 CONF_OF = key("conf_of", "")
 METRICS = key("metrics", "")
@@ -126,11 +125,11 @@ _PARSED = {
 
 @cache
 def profile(types):
-    return Joining("", "", types, 1).profile
+    return JoinArguments("", "", types, 1).profile
 
 
 def lane(job):
-    return lanes.name(job.on_demand, job.priority)
+    return values.lane_name(job.on_demand, job.priority)
 
 
 def payload(delivery):
@@ -141,7 +140,7 @@ def payload(delivery):
     expires = "" if expires_us is None else f" {expires_us}"
     if its_lane is not None:
         on_demand, priority = its_lane
-        expires = f"{expires or ' -'} {lanes.name(on_demand, priority)}"
+        expires = f"{expires or ' -'} {values.lane_name(on_demand, priority)}"
     if preemptions:
         expires += f" {WAS_PREEMPTED}{preemptions}"
     if requeues:
@@ -156,7 +155,7 @@ def expected(reference):
     def entry(names, field, value):
         state[key(*names)][field] = value
 
-    standing = {job.id for job in keyed.standing(reference, {job.type for job in reference.jobs.values()})}
+    standing = {job.id for job in keys.standing(reference, {job.type for job in reference.jobs.values()})}
     for job in reference.jobs.values():
         _expect_job(job, entry, job.id in standing)
         state[key("job", job.id)] = _job_hash(job) | _if_forgotten(reference, job)
@@ -332,7 +331,7 @@ def _job_hash(job):
         "moved": job.is_moved and "1",
         "limited": job.is_limited and "1",
         "stamps": " ".join(job.stamps),
-        "rules": job.has_rules_of_its_own and as_kept(job.rules),
+        "rules": job.has_rules_of_its_own and encode_rules(job.rules),
         "left": " ".join(map(encode, job.left)),
         "tries": job.tries and str(job.tries),
         "into": job.into,
@@ -463,14 +462,14 @@ def _expect_metrics(reference, entry):
 
 
 def _expect_keys(reference, entry, standing):
-    ruled = [job for job in reference.jobs.values() if keyed.keys_of(job)]
-    waits_for, first = keyed.keys_waited_for(reference), {}
+    ruled = [job for job in reference.jobs.values() if keys.keys_of(job)]
+    waits_for, first = keys.keys_waited_for(reference), {}
     for job in sorted(ruled, key=lambda job: (job.order_us, job.id)):
         its_lane = f"{encode(job.type)} {lane(job)}"
-        for rules in keyed.keys_of(job):
+        for rules in keys.keys_of(job):
             if job.state == "claimed" and not isinstance(rules.stated, StatedRate):
                 entry(["held", rules.key], job.id, job.fence)
-        for rules in keyed.keys_of(job)[1:] if job.state == "pending" else ():
+        for rules in keys.keys_of(job)[1:] if job.state == "pending" else ():
             if rules.stated is None:
                 continue
             entry(["coming", rules.key], job.id, job.order_us)
@@ -480,7 +479,7 @@ def _expect_keys(reference, entry, standing):
         its_keys = waits_for.get(job.id, [])
         for its_key in its_keys:
             entry(["sublane", its_key, encode(job.type), lane(job)], job.id, job.order_us)
-            most = reference.unbounded.get(keyed.sublane_of(its_key, job))
+            most = reference.unbounded.get(keys.sublane_of(its_key, job))
             if most is not None:
                 entry(["of_key", its_key], its_lane, "*" if most == sys.maxsize else f"*{most}")
                 entry(["waiting_keys"], its_key, reference.waiting_keys[its_key])
@@ -514,7 +513,7 @@ def _expect_stops(reference, entry):
 
 
 def _has_turn(job, its_key):
-    return job.turn is not None and shares.key_of(job) == its_key
+    return job.turn is not None and fair_share.key_of(job) == its_key
 
 
 def _expect_shares(reference, entry):
@@ -568,7 +567,7 @@ def _expect_type_rules(reference, entry):
     for name, words in rules.items():
         entry(["type_rules"], name, " ".join(words))
         entry(["heads"], "!", "rules")
-    preferred = placing.words(reference)
+    preferred = matching.words(reference)
     if preferred:
         entry(["type_rules"], "!placing", preferred)
         entry(["heads"], "!", "rules" if rules else preferred)
@@ -594,7 +593,7 @@ def _expect_near(entry, jobs):
 
 def _expect_heads(reference, state, entry, standing):
     jobs = [job for job in reference.jobs.values() if job.state == "pending" and job.id in standing]
-    first = [job for job in jobs if keyed.goes_first(reference, job)]
+    first = [job for job in jobs if keys.goes_first(reference, job)]
     for name, some in (("heads", jobs), ("first_heads", first)):
         heads = defaultdict(dict)
         for job in some:

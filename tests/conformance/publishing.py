@@ -1,7 +1,7 @@
 """Moves that bring jobs."""
 
-from celery_affinity.rules.bounds import Bound
-from celery_affinity.rules.marks import is_batch
+from celery_affinity.schema.bounds import Bound
+from celery_affinity.schema.job_record import is_batch
 
 from . import draw
 from .both import Both, in_order, job_of, message_of, often

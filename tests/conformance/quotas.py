@@ -2,8 +2,8 @@
 
 from itertools import count
 
-from celery_affinity.rules.ahead import NOTHING
-from celery_affinity.server.arguments import TypeSums
+from celery_affinity.policy.slot_math import NOTHING
+from celery_affinity.scheduler.messages import TypeMetricsDelta
 
 from . import draw
 from .both import Both, often, rules_of
@@ -73,7 +73,7 @@ class Quotas(Both):
         shares = {"tenants": "", "tenant_turns": "share", "tenant_half_life_us": str(half_life_us)}
         self._configure({"limits": "", "reserve": "", "priority_percentage": str(priority_percentage), **shares})
         self._join(worker, TYPES[:2], slots, 0, {})
-        self._count(worker, next(self.pages), [TypeSums(TYPES[0], {}, 10, 10 * _USUAL_US, f"{_USUAL_US} 10 1")])
+        self._count(worker, next(self.pages), [TypeMetricsDelta(TYPES[0], {}, 10, 10 * _USUAL_US, f"{_USUAL_US} 10 1")])
         given = [f"t{next(self.job_numbers)}{mark}" for _ in range(jobs + late)]
         for job_id in given[:jobs]:
             self._publish(job_id, TYPES[0], False, 0, 0)

@@ -7,8 +7,8 @@ declaration. Sooner only if jobs that had put it off ended without a run.
 from collections import Counter
 from dataclasses import dataclass, field
 
-from celery_affinity.rules.marks import is_batch
-from celery_affinity.rules.rule_texts import merge_in
+from celery_affinity.schema.job_record import is_batch
+from celery_affinity.schema.rules_codec import merge_in
 
 #: States of jobs that have become pending, and whose run is to come; a call that waits for others counts as pending.
 _TO_RUN = ("pending", "merged", "claimed")

@@ -1,10 +1,10 @@
 """Moves of calls that recur: an app.conf or a person declares them, somebody makes those that are due."""
 
-from celery_affinity.rules import new_job
-from celery_affinity.rules.encoding import encode
-from celery_affinity.rules.protocol import IS_KNOWN, IS_REFUSED
-from celery_affinity.rules.recurring_call import RecurringCall
-from celery_affinity.rules.rule_texts import merge_in
+from celery_affinity.options.recurring import RecurringCall
+from celery_affinity.schema import job_record
+from celery_affinity.schema.constants import IS_KNOWN, IS_REFUSED
+from celery_affinity.schema.rules_codec import merge_in
+from celery_affinity.schema.values import encode_part
 from tests.conformance.reference.replies import NONE
 
 from . import draw
@@ -38,9 +38,9 @@ class RecurringCalls(Both):
     def recur(self, some, app):
         """Declare calls: at run time, or as all that an app.conf has."""
         calls = [_call(*each) for each in some]
-        replaced, refused = self.reference.recur(calls, app=app, now_us=self.now_us)
-        wanted = [[encode(name) for name in names] for names in (replaced, refused)]
-        self.step("recur", wanted, *(part for each in calls for part in each.arguments), app=encode(app))
+        replaced, refused = self.reference.declare_recurring(calls, app=app, now_us=self.now_us)
+        wanted = [[encode_part(name) for name in names] for names in (replaced, refused)]
+        self.step("declare_recurring", wanted, *(part for each in calls for part in each.arguments), app=encode_part(app))
         if app:
             gone = sorted(self.reference.recurring_of.get(app, {}).keys() - {each.name for each in calls})
             self._stop(gone, app)
@@ -52,7 +52,9 @@ class RecurringCalls(Both):
         self.compare()
 
     def _stop(self, names, app=""):
-        self.step("stop", self.reference.stop(names, app=app), *map(encode, names), app=encode(app))
+        self.step(
+            "remove_recurring", self.reference.remove_recurring(names, app=app), *map(encode_part, names), app=encode_part(app)
+        )
 
     def pick_recurring(self, index):
         known = [*self.reference.recurring]
@@ -61,8 +63,8 @@ class RecurringCalls(Both):
     @often(2, index=indexes, suspended=draw.booleans())
     def suspend(self, index, suspended):
         name = self.pick_recurring(index)
-        found = self.reference.suspend(name, suspended=suspended, now_us=self.now_us)
-        self.step("suspend", int(found), name=encode(name), suspended=int(suspended))
+        found = self.reference.pause_recurring(name, suspended=suspended, now_us=self.now_us)
+        self.step("pause_recurring", int(found), name=encode_part(name), suspended=int(suspended))
         self.compare()
 
     @often(
@@ -77,8 +79,8 @@ class RecurringCalls(Both):
     def make_what_is_due(self, app, again_us, then, like, priority, delay_us):
         found = self._due(app, again_us)
         if found and then == "leave":
-            left = self.reference.leave_due(found.name, app=app, now_us=self.now_us)
-            self.step("leave_due", int(left), name=encode(found.name), app=encode(app))
+            left = self.reference.decline_recurring(found.name, app=app, now_us=self.now_us)
+            self.step("decline_recurring", int(left), name=encode_part(found.name), app=encode_part(app))
         if found and then == "match":
             self.compare(self._publish(self.firing(found.name, like=True), *self.shape(found.name, priority)))
         more = NONE
@@ -138,9 +140,9 @@ class RecurringCalls(Both):
         return known.call.type if known else TYPES[0], False, priority, 0
 
     def _due(self, app, again_us):
-        found = self.reference.due(app=app, again_us=again_us, now_us=self.now_us)
-        wanted = [encode(found.name), *found[1:]] if found else []
-        self.step("due", wanted, again_us=again_us, app=encode(app))
+        found = self.reference.due_recurring(app=app, again_us=again_us, now_us=self.now_us)
+        wanted = [encode_part(found.name), *found[1:]] if found else []
+        self.step("due_recurring", wanted, again_us=again_us, app=encode_part(app))
         return found
 
     def _fire(self, name, due, job_id, priority, delay_us, spoilt=()):
@@ -149,17 +151,17 @@ class RecurringCalls(Both):
         arguments |= spoilt
         rest = in_order(arguments)
         if self.full_next:
-            self.step("fire", REFUSED, *rest, name=encode(name), due=due)
+            self.step("fire_recurring", REFUSED, *rest, name=encode_part(name), due=due)
             return NONE
         known = self.reference.recurring.get(name)
-        job = new_job.bad(rest) or given  # the id may be that of a batch
+        job = job_record.first_invalid_field(rest) or given  # the id may be that of a batch
         due_us = known.due_us if known else 0
-        reply = self.reference.fire(name, due, job, now_us=self.now_us)
+        reply = self.reference.fire_recurring(name, due, job, now_us=self.now_us)
         if reply and reply.state != IS_REFUSED:
             if due and reply.state != IS_KNOWN:
                 self.recurrence.made(name, due, self.reference, due_us, self.now_us)
             self.recurrence.requested(name, self.now_us)
         wanted = [] if reply is None else [reply.state, Named(reply.unfilled), reply.refused or reply.served]
-        self.step("fire", wanted, *rest, name=encode(name), due=due)
+        self.step("fire_recurring", wanted, *rest, name=encode_part(name), due=due)
         assert reply is None or reply.state != IS_REFUSED or job is not given
         return reply.unfilled if reply else NONE

@@ -3,12 +3,12 @@
 import redis
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.rules.encoding import encode
-from celery_affinity.rules.protocol import ENDED_KEPT_S
+from celery_affinity.lab.scripts_engine import CLOCK, START_US
+from celery_affinity.schema.constants import ENDED_KEPT_S
+from celery_affinity.schema.values import encode_part
 from tests.conformance.reference.reference import Reference
 from tests.conformance.reference.replies import NONE
 
-from ..support.clocked import CLOCK, START_US
 from .invariants import (
     check_placements,
     check_that_calls_merge,
@@ -46,7 +46,7 @@ class Named:
     """Equals a text that names *types*, encoded, in whatever order."""
 
     def __init__(self, types):
-        self._types = sorted(map(encode, types))
+        self._types = sorted(map(encode_part, types))
 
     def __eq__(self, answer):
         return sorted(answer.split()) == self._types
@@ -80,7 +80,7 @@ class SideBySide:
         if self.told_us != self.now_us:
             self.told_us = self.now_us
             self.call("HSET", CLOCK, "s", self.now_us // 1_000_000, "us", self.now_us % 1_000_000)
-        full, self.full_next = self.full_next or (self.is_full and arrow not in ("publish", "fire")), False
+        full, self.full_next = self.full_next or (self.is_full and arrow not in ("publish", "fire_recurring")), False
         if full:
             self.call("CONFIG", "SET", "maxmemory", "1", reply="OK")
         self.wire.add_script(arrow, KEYS.base, rest, values)
@@ -141,7 +141,7 @@ class SideBySide:
 
     def go_on(self, given):
         unfilled = self.reference.claim(given, now_us=self.now_us)
-        self.step("claim", [Named(unfilled)], *sorted(map(encode, given)))
+        self.step("claim", [Named(unfilled)], *sorted(map(encode_part, given)))
         self.owed -= set(given) - unfilled
         self.compare(unfilled)
 
@@ -167,9 +167,9 @@ class SideBySide:
             for each, at_us in [*revoked.items()]:
                 if self.now_us - at_us >= _FORGOTTEN_AFTER_US:
                     del revoked[each]
-                    keys = [key(name, encode(each) if name == "revoked" else each)]
+                    keys = [key(name, encode_part(each) if name == "revoked" else each)]
                     if name == "revoked" and each not in self.reference.tasks:
-                        keys.append(key("task", encode(each)))
+                        keys.append(key("task", encode_part(each)))
                     self.call("UNLINK", *keys, reply=len(keys))
 
     def _forget(self, job):
@@ -177,9 +177,9 @@ class SideBySide:
         if [*self.reference.tasks.get(job.task_id, ())] == [job.id]:
             del self.reference.tasks[job.task_id]
             if job.task_id in self.reference.revoked:
-                self.call("SET", key("task", encode(job.task_id)), "", "EX", 60 * LONGER)
+                self.call("SET", key("task", encode_part(job.task_id)), "", "EX", 60 * LONGER)
             else:
-                keys.append(key("task", encode(job.task_id)))
+                keys.append(key("task", encode_part(job.task_id)))
         del self.reference.jobs[job.id]
         self.call("UNLINK", *keys, reply=len(keys))
 

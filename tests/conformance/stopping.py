@@ -2,8 +2,8 @@
 
 from itertools import count
 
-from celery_affinity.rules.ahead import NOTHING
-from celery_affinity.rules.rule_texts import is_preemptible
+from celery_affinity.policy.slot_math import NOTHING
+from celery_affinity.schema.rules_codec import is_preemptible
 
 from . import draw
 from .both import Both, often, rules_of

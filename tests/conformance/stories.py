@@ -1,7 +1,7 @@
 """Moves of time and of settings, and longer moves, for states that single moves reach too rarely."""
 
-from celery_affinity.rules.ahead import NOTHING
-from celery_affinity.rules.protocol import AT_ONCE_US, MOST_MOVES
+from celery_affinity.policy.slot_math import NOTHING
+from celery_affinity.schema.constants import AT_ONCE_US, MOST_MOVES
 from tests.conformance.reference import locality
 
 from . import draw

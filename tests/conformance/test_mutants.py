@@ -4,8 +4,8 @@ from textwrap import dedent
 
 import pytest
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.lua.library import assembled
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.lua.library import assemble
 
 from .mutation import judge
 from .mutation import replay as replaying
@@ -183,38 +183,42 @@ def _verdict(file, operator, statement, *judges):
 
 
 def test_mutant_is_killed_by_steps_or_test_or_survives(tmp_path, monkeypatch):
-    test = "tests/server/test_part.py::test_the_calls_that_go_are_a_run_of_their_own_in_their_order"
+    test = "tests/scheduler/test_part.py::test_the_calls_that_go_are_a_run_of_their_own_in_their_order"
     monkeypatch.setattr(judge, "judges_of", lambda file: [test])
     with EmbeddedServer() as server:
         runs = recorded(server, 200, 7)
         assert len(runs) == 2, "the library as it is makes the same bytes twice"
         judges = Replay(server, runs), Tree(tmp_path), ()
-        noticed = _verdict("jobs/enter", "negate a condition", "if [delay_us > 0 -> not (delay_us > 0)] then", *judges)
+        noticed = _verdict(
+            "jobs/enqueue", "negate a condition", "if [delay_us > 0 -> not (delay_us > 0)] then", *judges
+        )
         assert noticed.verdict == KILLED
         assert noticed.by.startswith("SEED=7 step ")
         runs.clear()
         moved = '[redis.call("ZADD", key.callers(part), number, id) ->]'
-        assert _verdict("arrows/part", "drop a Redis write", moved, *judges) == Verdict(KILLED, f"{test}[valkey]")
+        assert _verdict("functions/split_batch", "drop a Redis write", moved, *judges) == Verdict(
+            KILLED, f"{test}[valkey]"
+        )
         always = 'return [lane or "queued.0" -> lane], call.text(enqueued), bytes'
-        assert _verdict("arrows/part", "drop an operand", always, *judges) == Verdict(SURVIVED)
+        assert _verdict("functions/split_batch", "drop an operand", always, *judges) == Verdict(SURVIVED)
 
 
 def test_mutant_that_cannot_be_loaded_is_not_counted():
     with EmbeddedServer() as server:
         replay = Replay(server, [])
-        mutant = Mutant("arrows/ack", "arrows.ack", "an operator", "", 0, 0, "-- ack: is no Lua\nif if ")
+        mutant = Mutant("functions/ack", "arrows.ack", "an operator", "", 0, 0, "-- ack: is no Lua\nif if ")
         assert verdict_on(mutant, replay, None) == Verdict(UNLOADED)
 
 
 def test_mutant_that_loops_for_ever_is_killed(monkeypatch):
     monkeypatch.setattr(replaying, "REPLY_S", 1)
     begins = "function call.begin(base)\n"
-    endless = walked(assembled().replace(begins, f"{begins}while true do end\n"))
+    endless = walked(assemble().replace(begins, f"{begins}while true do end\n"))
     with EmbeddedServer() as server:
         replay = Replay(server, recorded(server, 100, 7))
         for _ in range(2):
             assert replay.notices(endless).startswith("SEED=7 step ")
-        assert replay.notices(walked(assembled())) == ""
+        assert replay.notices(walked(assemble())) == ""
 
 
 def test_table_counts_killed_and_survived_mutants_by_operator():

@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.protocol import MOST_HINTS
+from celery_affinity.schema.constants import MOST_HINTS
+from celery_affinity.schema.job_record import NewJob
 from tests.conformance.reference.reference import Reference
 
 from .invariants import check_placements

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.rules.new_job import NewJob
-from tests.conformance.reference import keyed, preemption
+from celery_affinity.schema.job_record import NewJob
+from tests.conformance.reference import keys, preemption
 from tests.conformance.reference.reference import Reference
 
 TICK_US = 1_400_000
@@ -93,7 +93,7 @@ class Fleet:
         assert not any(worker.free for worker in self.reference.workers.values())
 
     def left_of(self, key, *, without_ordered):
-        held = [job.id for job in keyed.holders(self.reference, key)]
+        held = [job.id for job in keys.holders(self.reference, key)]
         return sum(job_id not in self.reference.vacating or not without_ordered for job_id in held)
 
     def minimum(self, key):
@@ -113,7 +113,7 @@ class Fleet:
         elif how == "obeys":
             last = self.stops_in[place][-1:]
             assert not last or self.now_us - last[0] >= EXEMPT_US, "a slot is vacated too often"
-            first = [job for job in keyed.standing(self.reference, {"pdf"}) if keyed.goes_first(self.reference, job)]
+            first = [job for job in keys.standing(self.reference, {"pdf"}) if keys.goes_first(self.reference, job)]
             self.end(place, f"preempted {SECOND_US}")
             self.stops_in[place].append(self.now_us)
             self.stops_of[job_id] += 1

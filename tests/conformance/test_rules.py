@@ -5,13 +5,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.lua.ways import library
-from celery_affinity.rules.encoding import decode, encode
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.score import MICRO, Rank, Terms, Weights, overtakes, score
-from celery_affinity.rules.slot import FreeWorker, choose
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.lua.library import load_library
+from celery_affinity.policy.placement import FreeWorker, choose_worker
+from celery_affinity.policy.score import MICRO, QueueRank, Terms, Weights, overtakes, score
+from celery_affinity.schema.keys import Keys
+from celery_affinity.schema.values import decode_part, encode_part
 
-from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 
 #: The server outlives an example: each example leaves nothing behind, or empties the server first.
@@ -32,9 +32,9 @@ some_weights = st.builds(
 
 @pytest.fixture
 def lua_score(redis_client):
-    """The score of ``lua/placing/score.lua``, run on the server."""
+    """The score of ``lua/matching/score.lua``, run on the server."""
     script = redis_client.register_script(
-        library().modules
+        load_library().modules
         + """
         call.take_globals()
         local settings = {
@@ -98,7 +98,9 @@ def test_a_score_never_falls_with_age(priority, on_demand, age_us, more_us, slot
 
 
 @given(
-    st.lists(st.builds(Rank, st.integers(0, 3), st.integers(0, 3), st.text("ab", min_size=1, max_size=3)), min_size=2)
+    st.lists(
+        st.builds(QueueRank, st.integers(0, 3), st.integers(0, 3), st.text("ab", min_size=1, max_size=3)), min_size=2
+    )
 )
 def test_overtaking_is_a_total_order(jobs):
     first, second = jobs[:2]
@@ -111,7 +113,7 @@ def test_overtaking_is_a_total_order(jobs):
 
 @pytest.fixture
 def fleet(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 types = st.sets(st.sampled_from("abcd"), min_size=1)
@@ -128,7 +130,7 @@ def test_the_server_chooses_the_worker_that_the_rule_chooses(fleet, profiles, jo
         free.append(FreeWorker(f"w{number}", frozenset(served), fleet.scheduler.now_us))
         fleet.scheduler.advance(0 if at_once else 1)
     for number, type_ in enumerate(jobs):
-        chosen = choose(type_, free)
+        chosen = choose_worker(type_, free)
         fleet.publish(f"job{number}", type_)
         assert fleet.claims(chosen.id if chosen else "nobody").keys() == ({f"job{number}"} if chosen else set())
         if chosen:
@@ -144,6 +146,6 @@ def test_any_name_can_be_part_of_a_key(name):
         name.encode()
     except UnicodeEncodeError:  # Redis cannot hold lone surrogates
         return
-    encoded = encode(name)
-    assert decode(encoded) == name
+    encoded = encode_part(name)
+    assert decode_part(encoded) == name
     assert not set(encoded) & set(" :{},\n")

@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from celery_affinity import lua
-from celery_affinity.lua.library import ARROWS
+from celery_affinity.lua.library import FUNCTION_NAMES
 from tests.conformance.reference.reference import Reference
 from tests.conformance.stories import STAGE
 
@@ -14,8 +14,8 @@ REFERENCE, LUA = Path(__file__).parent / "reference", Path(str(files(lua)))
 #: Arrows without a twin in the reference, whose state is never spoiled.
 WITHOUT_REFERENCE = {"repair", "record"}
 
-ROOMS = sorted(path.name for path in LUA.iterdir() if path.is_dir() and path.name not in {"arrows", *WITHOUT_REFERENCE})
-ARROW_FILES = sorted(path for path in (REFERENCE / "arrows").glob("*.py") if path.stem != "__init__")
+ROOMS = sorted(path.name for path in LUA.iterdir() if path.is_dir() and path.name not in {"functions", *WITHOUT_REFERENCE})
+ARROW_FILES = sorted(path for path in (REFERENCE / "functions").glob("*.py") if path.stem != "__init__")
 TWINS = sorted(
     path for path in REFERENCE.glob("*.py") if path.stem not in {"__init__", "reference", "model", "replies"}
 )
@@ -77,18 +77,18 @@ def test_the_functions_of_a_file_of_the_reference_are_in_its_room_of_lua(subtest
 
 def test_the_arrows_are_in_files_by_subject_and_nothing_else_is_there():
     found = [name for path in ARROW_FILES for name in sorted(public_functions(path) - ONLY_IN_PYTHON)]
-    assert sorted(found) == sorted({*ARROWS} - WITHOUT_REFERENCE)
+    assert sorted(found) == sorted({*FUNCTION_NAMES} - WITHOUT_REFERENCE)
 
 
 def test_an_arrow_is_in_the_table_of_contents(subtests):
-    for arrow in sorted({*ARROWS} - WITHOUT_REFERENCE):
+    for arrow in sorted({*FUNCTION_NAMES} - WITHOUT_REFERENCE):
         with subtests.test(str(arrow)):
             assert hasattr(Reference, arrow)
 
 
 def test_the_place_at_which_a_repair_goes_on_is_an_exact_number():
     """Lua's numbers are exact up to 2^53: a place that is rounded would have a repair go round for ever."""
-    text = (LUA / "arrows/repair.lua").read_text()
+    text = (LUA / "functions/repair.lua").read_text()
     assert text.count("{ fix_") == 13
     assert (text.count("{ fix_") + 1) * STAGE < 2**53
     assert f"local STAGE, PAGE = {STAGE}, " in text

@@ -1,11 +1,11 @@
 """The values from which the walks of the conformance test choose."""
 
-from celery_affinity.rules import metrics
-from celery_affinity.rules.ahead import NOTHING, Ahead
-from celery_affinity.rules.encoding import withdrawn
-from celery_affinity.rules.known_marks import HINT, OF_KEYS, WORDS
-from celery_affinity.rules.protocol import FORCE, MOST_MOVES
-from celery_affinity.server.arguments import TypeSums
+from celery_affinity.policy.slot_math import NOTHING, PrefetchLimit
+from celery_affinity.scheduler.messages import TypeMetricsDelta
+from celery_affinity.schema import histograms
+from celery_affinity.schema.constants import FORCE, MOST_MOVES
+from celery_affinity.schema.rules_codec import HINT, OF_KEYS, WORDS
+from celery_affinity.schema.values import withdrawn_mark
 
 from . import draw
 
@@ -17,7 +17,7 @@ NAMES = dict(zip(WORKERS, ("one@host", "two@host", "a b@host", "one@host", "five
 STOPS = {"w0": FORCE, "w1": "mail tidy%20up"}
 
 types = draw.sampled_from(TYPES)
-WITHDRAWN = (withdrawn(TYPES[0]), TYPES[1])
+WITHDRAWN = (withdrawn_mark(TYPES[0]), TYPES[1])
 some_types = draw.sampled_from(
     [TYPES[:1], TYPES[1:2], TYPES[2:], TYPES[:2], TYPES[:2], TYPES[1:], TYPES[1:], TYPES, WITHDRAWN]
 )
@@ -141,12 +141,12 @@ some_indexes = draw.lists(indexes, min_size=1, max_size=3)
 stops = draw.sampled_from(["", "force", "force", "t0", "t0 t2"])
 #: What a worker may hold beyond its slots: nothing, so many jobs, or an amount of work.
 held_ahead = draw.sampled_from(
-    [NOTHING, NOTHING, Ahead(1), Ahead(3), Ahead(12)]
-    + [Ahead(work_us=us, costs={TYPES[0]: 400, TYPES[1]: 7_000}) for us in (399, 1_000, 20_000)]
-    + [Ahead(work_us=20_000, costs={TYPES[1]: 10_000})]
+    [NOTHING, NOTHING, PrefetchLimit(1), PrefetchLimit(3), PrefetchLimit(12)]
+    + [PrefetchLimit(work_us=us, costs={TYPES[0]: 400, TYPES[1]: 7_000}) for us in (399, 1_000, 20_000)]
+    + [PrefetchLimit(work_us=20_000, costs={TYPES[1]: 10_000})]
 )
 GONE = 90
-_fields = [metrics.sum_field("queued"), *(metrics.field("done", bucket) for bucket in range(3))]
+_fields = [histograms.sum_field("queued"), *(histograms.wait_field("done", bucket) for bucket in range(3))]
 _grown = draw.mapped(dict, draw.lists(draw.tuples(draw.sampled_from(_fields), draw.integers(1, 3)), max_size=3))
 _ended = draw.sampled_from([0, 1, 1, 2, 7, 8, 9, 30])
 _each_us = draw.sampled_from([0, 1, 999, 100_000, 7_000_001])
@@ -155,8 +155,8 @@ _each_us = draw.sampled_from([0, 1, 999, 100_000, 7_000_001])
 def _sums(drawn):
     type_, grown, ended, each_us, more_us = drawn
     if not ended:
-        return TypeSums(type_, grown)
-    return TypeSums(type_, grown, ended, ended * each_us + more_us, f"{each_us} {more_us} {ended}")
+        return TypeMetricsDelta(type_, grown)
+    return TypeMetricsDelta(type_, grown, ended, ended * each_us + more_us, f"{each_us} {more_us} {ended}")
 
 
 #: What a worker added up of its jobs of a type, whether it serves the type or not.

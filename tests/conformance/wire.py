@@ -4,11 +4,10 @@ import re
 
 import redis
 
-from celery_affinity.lua.library import arrow
-from celery_affinity.lua.ways import made_of
-from celery_affinity.server.connections.kept import taken_from
+from celery_affinity.broker.client import take_connection
+from celery_affinity.lab.scripts_engine import CLOCKED, at_fake_time
+from celery_affinity.lua.library import library_of, server_function
 
-from ..support.clocked import CLOCKED, clocked
 from .mirror import LONGER, READ_ALL
 
 #: Bytes of messages that one call moves: so few that walks reach the limit.
@@ -52,7 +51,7 @@ LIBRARY = for_walks(CLOCKED)
 
 def walked(text):
     """Return the library for walks whose text `library.assembled` returned."""
-    return for_walks(made_of(text).changed(clocked))
+    return for_walks(library_of(text).changed(at_fake_time))
 
 
 class Wire:
@@ -63,7 +62,7 @@ class Wire:
 
     def __init__(self, client, *, by_script=False, library=LIBRARY):
         self._pool = client.connection_pool
-        self._connection = taken_from(self._pool)
+        self._connection = take_connection(self._pool)
         self._way = library.by_script if by_script else library.by_function
         if by_script:
             for name in ("publish", "release"):  # one that brings jobs, and another one
@@ -84,7 +83,7 @@ class Wire:
         self._queue.append(command)
 
     def add_script(self, name, base, rest, values):
-        self._queue.append(self._way.command(name, base, arrow(name).arguments(rest, **values)))
+        self._queue.append(self._way.command(name, base, server_function(name).arguments(rest, **values)))
 
     def read_state(self):
         self.add("EVALSHA", self._read_all, 0)

@@ -1,6 +1,6 @@
 """Moves of a worker that has jobs, or gets some."""
 
-from celery_affinity.rules.ahead import NOTHING
+from celery_affinity.policy.slot_math import NOTHING
 
 from . import draw
 from .both import Both, often

@@ -6,21 +6,21 @@ from types import SimpleNamespace
 import pytest
 from celery import Celery
 
-from celery_affinity.callers.announcer import Announcer
-from celery_affinity.callers.teller import Teller
-from celery_affinity.client.of_app import settings_of
+from celery_affinity.clock import ClockStep, ServerTime
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.dispatcher.recurring_calls import RecurringCalls
-from celery_affinity.rules.clock_step import ClockStep, ServerTime
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.arguments import Joining
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.dispatcher.recurring import RecurringCalls
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.publishing.app_config import settings_of
+from celery_affinity.results.reporter import ResultReporter
+from celery_affinity.results.unrun_jobs import UnrunJobReporter
+from celery_affinity.scheduler.messages import JoinArguments
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 
-from ..support.clocked import ClockedScheduler
 from ..support.messages import wire
 from ..support.processes import wait_until
 
@@ -90,14 +90,14 @@ class Watched:
 @pytest.mark.filterwarnings("ignore:Call to deprecated setex")  # by Celery's backend
 def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
     scheduler = Scheduler(redis_client, Keys())
-    scheduler.join(Joining("worker", "worker@host", ["pdf"], 1), shared(Settings()))
+    scheduler.join(JoinArguments("worker", "worker@host", ["pdf"], 1), shared_settings(Settings()))
     with Celery("watched", broker=valkey.url, backend=valkey.url, set_as_current=False) as app:
         watched = Watched(app)
         app.conf.broker_transport = "celery_affinity:Transport"
         app.task(run, name="task", shared=False)
         settings_of(watched)
-        teller = Teller(watched, "host", lambda: None)
-        dispatcher = Dispatcher(scheduler, Announcer(teller), Ingest(watched), RecurringCalls(watched, teller))
+        teller = ResultReporter(watched, "host", lambda: None)
+        dispatcher = Dispatcher(scheduler, UnrunJobReporter(teller), Ingest(watched), RecurringCalls(watched, teller))
         watched.threads.clear()
         scheduler.publish(NewJob("ended", "pdf", "message", task_id="ended", task_name="task", expires_us=0))
         redis_client.lpush("pdf", wire(eta="2020-01-01T00:00:00"))
@@ -115,7 +115,7 @@ def test_the_thread_that_ticks_asks_the_app_for_nothing(redis_client, valkey):
 
 @pytest.mark.parametrize(("size_s", "words"), [(3600, "forward by 3,600 s"), (-3600, "back by 3,600 s")])
 def test_step_of_the_servers_clock_is_logged_once_and_kept(redis_client, caplog, size_s, words):
-    scheduler = ClockedScheduler(redis_client, Keys())
+    scheduler = FakeClockScheduler(redis_client, Keys())
     announcer = SimpleNamespace(announce=lambda *_, **__: None, stop=lambda: None)
     dispatchers = [Dispatcher(scheduler, announcer, SimpleNamespace(lists=lambda _: []), QUIET) for _ in range(2)]
     try:

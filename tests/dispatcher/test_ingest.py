@@ -6,14 +6,15 @@ import sys
 
 import pytest
 
-from celery_affinity.client import of_app, revokes
 from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.arguments import Joining
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.publishing import app_config
+from celery_affinity.publishing.message import stamp_revokes
+from celery_affinity.scheduler.messages import JoinArguments
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 
 from ..support.apps import APP
 from ..support.fleet import MixedFleet
@@ -80,7 +81,7 @@ def test_messages_are_moved_in_order_by_their_priority(jobs, redis_client, app):
 
 
 def test_priorities_count_as_the_app_counts_them(jobs, redis_client, app, monkeypatch):
-    monkeypatch.setitem(of_app._SETTINGS, app, Settings(priority_order="lower-first"))
+    monkeypatch.setitem(app_config._SETTINGS, app, Settings(priority_order="lower-first"))
     redis_client.lpush("pdf", wire("zero"))
     redis_client.lpush("pdf\x06\x169", wire("nine", priority=9))
     move(jobs, app)
@@ -118,7 +119,7 @@ def test_what_was_revoked_before_it_was_moved_is_not_run(jobs, redis_client, app
 def test_what_was_moved_is_revoked_by_its_stamps(jobs, redis_client, app):
     redis_client.lpush("pdf", wire("by stamp", stamps={"customer": ["7"]}, stamped_headers=["customer"], customer="7"))
     move(jobs, app)
-    jobs.scheduler.revoke([], [revokes.stamp("customer", "7")], keep_s=60)
+    jobs.scheduler.revoke([], [stamp_revokes("customer", "7")], keep_s=60)
     assert lanes(jobs) == {}
     assert redis_client.hget(Keys().key("counters"), "revoked") == b"1"
 
@@ -141,7 +142,7 @@ def test_lists_of_queues_that_nobody_serves_here_are_left_alone(jobs, redis_clie
 
 
 def test_an_app_can_leave_all_lists_alone(jobs, redis_client, app, monkeypatch):
-    monkeypatch.setitem(of_app._SETTINGS, app, Settings(ingest=False))
+    monkeypatch.setitem(app_config._SETTINGS, app, Settings(ingest=False))
     redis_client.lpush("pdf", wire("job"))
     move(jobs, app)
     assert redis_client.llen("pdf") == 1
@@ -158,7 +159,9 @@ def test_a_key_that_is_no_list_holds_up_no_other_queue(jobs, redis_client, app):
 
 def test_a_queue_whose_workers_wait_for_a_rate_limit_is_served(redis_client, app):
     jobs = ScriptedFleet(Scheduler(redis_client, Keys()))
-    jobs.scheduler.join(Joining("worker", "worker@host", ["excel"], 1, withdrawn=["pdf"]), shared(Settings()))
+    jobs.scheduler.join(
+        JoinArguments("worker", "worker@host", ["excel"], 1, withdrawn=["pdf"]), shared_settings(Settings())
+    )
     redis_client.lpush("pdf", wire("job"))
     move(jobs, app)
     assert lanes(jobs) == {"queued.0": ["job"]}
@@ -283,7 +286,7 @@ def test_what_a_killed_stock_worker_held_is_restored_by_kombu_and_run_by_ours(fl
 def test_what_others_send_merges_by_its_name(jobs, redis_client, app, monkeypatch):
     merge = {"key": "{args[0]}", "fold": "no.need.here"}
     monkeypatch.setitem(
-        of_app._SETTINGS, app, Settings(task_rules={f"{APP}.*": {"merge": merge, "exclusive": "{task}"}})
+        app_config._SETTINGS, app, Settings(task_rules={f"{APP}.*": {"merge": merge, "exclusive": "{task}"}})
     )
     redis_client.lpush("pdf", wire("one"), wire("first-protocol", version=1), wire("other", args=("x",)))
     move(jobs, app)
@@ -298,7 +301,7 @@ def test_what_others_send_merges_by_its_name(jobs, redis_client, app, monkeypatc
 
 def test_the_key_of_a_name_counts_for_what_others_send(jobs, redis_client, app, monkeypatch, caplog):
     named = Settings(task_rules={f"{APP}.*": {"exclusive": "job:{args[0]}"}})
-    monkeypatch.setitem(of_app._SETTINGS, app, named)
+    monkeypatch.setitem(app_config._SETTINGS, app, named)
     redis_client.lpush("pdf", wire("one"), wire("first-protocol", version=1), wire("no-key", args=()))
     move(jobs, app)
     client, keys = jobs.scheduler.client, jobs.scheduler.keys
@@ -311,7 +314,7 @@ def test_the_key_of_a_name_counts_for_what_others_send(jobs, redis_client, app, 
 
 def test_the_name_of_a_task_says_whether_what_others_send_may_be_stopped(jobs, redis_client, app, monkeypatch):
     named = Settings(task_rules={f"{APP}.*": {"tenant": "acme", "preemptible": True}})
-    monkeypatch.setitem(of_app._SETTINGS, app, named)
+    monkeypatch.setitem(app_config._SETTINGS, app, named)
     redis_client.lpush("pdf", wire("one"))
     move(jobs, app)
     client, keys = jobs.scheduler.client, jobs.scheduler.keys

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from redis.connection import Encoder
 
 from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.observe import dead_letters, explain
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports import dead_letters, explain
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
 
 from ..support.from_outside import HALF, MARKED, MESSAGES, NUMBERS, nested
 from ..support.messages import wire as sent
@@ -101,10 +101,10 @@ def test_a_poison_message_holds_up_no_list_and_its_bytes_are_kept(redis_client, 
         pass
     assert not redis_client.exists("pdf", "excel")
     reader = Reader(redis_client, Keys())
-    (letter,) = dead_letters.find(reader, dead_letters.LetterFilter(reason="unreadable"))
+    (letter,) = dead_letters.find_letters(reader, dead_letters.LetterFilter(reason="unreadable"))
     assert letter.type == "pdf"
     assert redis_client.get(Keys().key("message", letter.job_id)) == raw
-    assert dead_letters.show(reader, letter).message_bytes == len(raw)
+    assert dead_letters.show_letter(reader, letter).message_bytes == len(raw)
     assert {explain.explain(reader, task).state for task in ("next", "other")} <= {"pending", "running", "claimed"}
 
 

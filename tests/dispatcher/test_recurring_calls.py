@@ -5,15 +5,15 @@ import threading
 import pytest
 import redis
 
-from celery_affinity import Affinity
-from celery_affinity.callers.teller import Teller
-from celery_affinity.client import of_app
-from celery_affinity.client.of_app import settings_of
-from celery_affinity.client.recurring import call_of_signature
-from celery_affinity.dispatcher.recurring_calls import RecurringCalls
-from celery_affinity.observe.recurring import recurring_rows
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.dispatcher.recurring import RecurringCalls
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.publishing import app_config
+from celery_affinity.publishing.app_config import settings_of
+from celery_affinity.publishing.recurring import call_of_signature
+from celery_affinity.reports.recurring import recurring_rows
+from celery_affinity.results.reporter import ResultReporter
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.processes import wait_until
 
@@ -32,14 +32,14 @@ def scheduler(redis_client):
 
 @pytest.fixture
 def calls(app):
-    made = RecurringCalls(app, Teller(app, "", lambda: None))
+    made = RecurringCalls(app, ResultReporter(app, "", lambda: None))
     yield made
     made.stop()
 
 
 def declare(app, scheduler, name="hh", city="HH", **options):
     """Declare a call that is due now."""
-    scheduler.recur([call_of_signature(app, name, app.tasks["reroute"].s(city, **options), stale_after=1)])
+    scheduler.declare_recurring([call_of_signature(app, name, app.tasks["reroute"].s(city, **options), stale_after=1)])
     wait_until(scheduler.reader.has_due, 10, "it is due")
 
 
@@ -66,7 +66,7 @@ def test_a_call_of_a_task_that_the_app_lacks_is_left_to_others(app, scheduler, c
         assert pending(scheduler) == 0
     finally:
         app.tasks["reroute"] = task
-    found = scheduler.due("another app", again_s=10.0)
+    found = scheduler.due_recurring("another app", again_s=10.0)
     assert found is not None
     assert found.name == "hh"
     assert "hh" not in caplog.text
@@ -115,7 +115,7 @@ def test_a_broker_that_is_away_is_told_once(app, calls, caplog):
 def test_calls_of_the_configuration_are_declared_once_and_again_when_asked(app, scheduler, calls, monkeypatch):
     entry = {"hh": {"task": "reroute", "args": ["HH"], "stale_after": 300}}
     monkeypatch.setitem(app.conf, "affinity_recurring", entry)
-    monkeypatch.delitem(of_app._SETTINGS, app, raising=False)
+    monkeypatch.delitem(app_config._SETTINGS, app, raising=False)
     assert settings_of(app).recurring
     calls.look(scheduler, due=False)
     wait_until(lambda: [row.app for row in recurring_rows(scheduler.reader)] == ["recurring"], 10, "it is declared")
@@ -124,7 +124,7 @@ def test_calls_of_the_configuration_are_declared_once_and_again_when_asked(app, 
     calls.declare_again()
     calls.look(scheduler, due=False)
     wait_until(lambda: len(recurring_rows(scheduler.reader)) == 1, 10, "it is declared again")
-    of_app._SETTINGS.pop(app, None)
+    app_config._SETTINGS.pop(app, None)
 
 
 def test_a_task_that_merges_no_more_is_no_call_that_recurs(app, scheduler, calls, caplog, monkeypatch):

@@ -12,9 +12,9 @@ from random import Random
 from typing import NamedTuple
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 from tests.conformance.reference.reference import Reference
 
 TYPES = ("pdf", "excel", "index")
@@ -78,7 +78,7 @@ def waits_by_specification_s(slots: Slots, calls: Sequence[Call]) -> list[float]
     """Return what `waits_s` returns, as the scheduler's specification has it."""
     fleet, waits, ends, published = Reference(), [0.0] * len(calls), [], 0
     for number, (types, count) in enumerate(slots.items()):
-        name, settings = f"worker-{number}", shared(Settings())
+        name, settings = f"worker-{number}", shared_settings(Settings())
         fleet.join(name, name=name, types=types, slots=count, other=0, app="shop", settings=settings, now_us=0)
     while published < len(calls) or ends:
         if published < len(calls) and (not ends or calls[published].at_us <= ends[0][0]):

@@ -10,11 +10,11 @@ from contextlib import suppress
 import pytest
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.lua.library import ARROWS
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.arguments import Joining
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.lua.library import FUNCTION_NAMES
+from celery_affinity.scheduler.messages import JoinArguments
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.acl_users import PAGE, USERS, publish, refused, run_as, version_of
 from ..support.apps import APP, app_for
@@ -85,7 +85,7 @@ def test_a_fleet_with_results_chords_events_and_remote_control_works(as_user, re
 def test_an_observers_check_names_the_jobs_that_workers_over_http_leave_to_others(as_user, redis_client):
     scheduler = Scheduler(redis_client, Keys())
     fleet = ScriptedFleet(scheduler)
-    scheduler.join(Joining("http", "http", (), 1, withdrawn=("pdf",)), {})
+    scheduler.join(JoinArguments("http", "http", (), 1, withdrawn=("pdf",)), {})
     fleet.publish("pickled", "pdf")
     redis_client.hset(scheduler.keys.key("left_to_celery", "http"), "pickled", "pdf its body must be JSON")
     run = affinity(as_user("observer"), "check", "--json")
@@ -120,7 +120,7 @@ def test_flower_works_with_the_rights_of_a_worker(as_user, redis_client):
 
 
 def test_a_worker_has_the_rights_that_all_arrows_need():
-    called = {command for name in ARROWS for command, _ in needs(name)}
+    called = {command for name in FUNCTION_NAMES for command, _ in needs(name)}
     assert called <= set(re.findall(r"\+(\S+)", PAGE["worker"]))
 
 

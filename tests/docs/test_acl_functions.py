@@ -7,11 +7,11 @@ import sys
 import pytest
 import redis
 
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.protocol import MOST_MOVES
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.reserves import encoded
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.constants import MOST_MOVES
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.reserves import encoded_reserves
 
 from ..support.acl_users import PAGE_TEXT, publish
 from ..support.apps import APP
@@ -82,7 +82,7 @@ def test_a_producer_leaves_an_older_job_that_it_lets_go_on_to_a_worker(scheduler
 
 def test_a_producer_places_what_a_reserve_lets_start_and_leaves_an_older_job_to_a_worker(scheduler_of):
     producer, worker = ScriptedFleet(scheduler_of("producer")), ScriptedFleet(scheduler_of("worker"))
-    worker.scheduler.configure({"reserve": encoded({"pdf": {"queued": 2}})})
+    worker.scheduler.configure({"reserve": encoded_reserves({"pdf": {"queued": 2}})})
     worker.scheduler.tick()
     worker.join("worker", "pdf", slots=3)
     for name in ("first", "older"):

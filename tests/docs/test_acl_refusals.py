@@ -5,13 +5,13 @@ import json
 import pytest
 import redis
 
-from celery_affinity.lua.library import arrow
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.arguments import End, Joining
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.lua.library import server_function
+from celery_affinity.scheduler.messages import EndArguments, JoinArguments
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 
 from ..support.acl_users import publish, version_of
 from ..support.command import affinity
@@ -122,7 +122,7 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
     producer = scheduler_of("producer")
     before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
     for call in (
-        lambda: producer.join(Joining("mine", "mine@host", ["pdf"], 1), shared(Settings())),
+        lambda: producer.join(JoinArguments("mine", "mine@host", ["pdf"], 1), shared_settings(Settings())),
         lambda: producer.purge("pdf"),
         lambda: producer.configure({"age_weight": "1"}),
         lambda: producer.drop(["job"]),
@@ -132,14 +132,16 @@ def test_a_producer_that_calls_another_arrow_is_refused_and_no_message_is_lost(s
         lambda: producer.recover("worker"),
         lambda: producer.ingest("pdf", [NewJob("more", "pdf", "message")]),
         lambda: producer.tell_ends("worker", acks=[("job", "1")], ends=[], sequence=1, inline=False),
-        lambda: producer.tell_ends("worker", acks=[], ends=[End("job", "1", "acked")], sequence=1, inline=True),
+        lambda: producer.tell_ends(
+            "worker", acks=[], ends=[EndArguments("job", "1", "acked")], sequence=1, inline=True
+        ),
         lambda: producer.requeue("worker", [("job", "1")], counted=False),
         lambda: producer.sync("worker", [], slots=1, other=0, draining=False),
         lambda: producer.heartbeat("worker", loop_runs=False),
         lambda: producer.tick(),
-        lambda: producer.announce("app", again_s=1),
-        lambda: producer.told(["job"]),
-        lambda: producer._run(arrow("claim"), rest=["pdf"]),
+        lambda: producer.next_report("app", again_s=1),
+        lambda: producer.ack_report(["job"]),
+        lambda: producer._run(server_function("claim"), rest=["pdf"]),
     ):
         with pytest.raises(redis.exceptions.NoPermissionError):
             call()

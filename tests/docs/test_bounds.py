@@ -6,15 +6,15 @@ import click
 import pytest
 from celery import Celery
 
-from celery_affinity.cli import text_of_status
-from celery_affinity.client.of_app import settings_of
-from celery_affinity.observe.explain import explain
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.bounds import Bound
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.settings_by_name import load
-from celery_affinity.server.reader import Reader
+from celery_affinity.cli import status
+from celery_affinity.publishing.app_config import settings_of
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.bounds import Bound
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.loader import load_settings
+from celery_affinity.settings.table import Settings
 
 from ..support.pages import blocks
 from ..support.processes import ROOT
@@ -39,7 +39,7 @@ def shop(valkey, redis_client):
 def test_the_settings_of_the_page_are_accepted():
     app = Celery("shop", set_as_current=False)
     exec(blocks(PAGE)["bounds"], {"app": app})
-    assert load(app.conf, app.conf.keys()) != Settings()
+    assert load_settings(app.conf, app.conf.keys()) != Settings()
 
 
 def test_a_caller_that_is_refused_tries_later(shop, capsys):
@@ -62,7 +62,7 @@ def test_what_status_and_explain_print(shop):
         shop.render.delay(number)
     results = [shop.render.apply_async((number,), affinity="crawl.a") for number in range(4)]
     found = Report(shop.reader, settings_of(shop.app).max_pending).status()
-    said = click.unstyle(text_of_status.status(found))
+    said = click.unstyle(status.status_text(found))
     assert "75 % full: 4 may wait, further calls are refused" in said
     assert "100 % full: 2 may wait, then the oldest job is dropped" in said
     assert " % full: 10,000 may wait, further calls are refused" in page

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from celery_affinity import Cohort, SettingError, Tenant
-from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.marks import marked
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
+from celery_affinity.errors import SettingError
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.policy.slot_math import PrefetchLimit
+from celery_affinity.schema.job_record import with_suffix
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.cohorts import Cohort
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.tenants import Tenant
 
 from ..support.apps import APP
-from ..support.clocked import ClockedScheduler
 from ..support.processes import Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -38,11 +40,11 @@ TERMS = (
 
 @pytest.fixture
 def fleet(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def publish(fleet, number, **fields):
-    ids = [marked(f"job{each}", fields.get("rules", "")) for each in range(number)]
+    ids = [with_suffix(f"job{each}", fields.get("rules", "")) for each in range(number)]
     fleet.scheduler.publish(*fleet.made(ids, "pdf", **fields))
 
 
@@ -86,7 +88,7 @@ def test_a_worker_holds_jobs_beyond_its_slots_only_if_it_asks_for_them(fleet):
     publish(fleet, 5)
     (claim,) = fleet.inbox("worker")
     (claim,) = fleet.end("worker", claim)
-    assert [each.job_id for each in fleet.end("worker", claim, may_hold=Ahead(2))] == ["job2", "job3", "job4"]
+    assert [each.job_id for each in fleet.end("worker", claim, may_hold=PrefetchLimit(2))] == ["job2", "job3", "job4"]
 
 
 def test_jobs_are_placed_without_a_tick(fleet):
@@ -100,7 +102,7 @@ def test_jobs_are_placed_without_a_tick(fleet):
 
 def test_quotas_count_in_each_cohort_by_themselves(redis_client):
     for cohort in ("ml", "eu"):
-        fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys(cohort=cohort)))
+        fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys(cohort=cohort)))
         fleet.join("worker", "pdf", slots=2, settings={"tenants": {"acme": Tenant(max=1)}})
         publish(fleet, 2, rules="key=tenant%3Aacme quota=settings")
         assert [fleet.state(f"job{number}$") for number in range(2)] == ["claimed", "pending"]

@@ -8,8 +8,8 @@ from string import Template
 
 import pytest
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.pages import blocks, commands
 from ..support.processes import ROOT, run_celery

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.schema.keys import Keys
 
 from ..support.pages import commands
 from ..support.processes import wait_until

@@ -4,8 +4,8 @@ import json
 
 from benchmarks.shards import simulated
 from celery_affinity.embedded.server import EmbeddedServer
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.pages import blocks
 from ..support.processes import run_celery

@@ -72,4 +72,4 @@ def test_every_file_that_a_page_names_exists(subtests):
 def test_the_page_of_the_arrows_names_every_arrow():
     page = (ROOT / "docs/internals/arrows.md").read_text()
     named = {name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
-    assert named == {path.stem for path in (PACKAGE / "lua/arrows").glob("*.lua")}
+    assert named == {path.stem for path in (PACKAGE / "lua/functions").glob("*.lua")}

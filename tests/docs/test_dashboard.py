@@ -10,10 +10,9 @@ from itertools import combinations
 import pytest
 import yaml
 
-from celery_affinity.observe.metric_list import as_text
-from celery_affinity.observe.metrics import read_metrics
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports.metrics import metrics_text, read_metrics
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.exported import labels_in, labels_of_metrics
 from ..support.processes import ROOT
@@ -137,7 +136,7 @@ def exported(redis_client):
         fleet.publish(f"kept{nth}!", "web", rules=KEYED)
         fleet.publish(f"alone{nth}", "nobody")
         fleet.hand_over()
-        texts.append(as_text(read_metrics(fleet.scheduler.reader)))
+        texts.append(metrics_text(read_metrics(fleet.scheduler.reader)))
     return texts
 
 

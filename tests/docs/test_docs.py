@@ -12,16 +12,17 @@ from celery import Celery
 from celery.exceptions import Retry
 from kombu.utils.json import loads
 
-from celery_affinity.cli import text_of_explain
-from celery_affinity.observe.explain import explain
-from celery_affinity.observe.status import Report
-from celery_affinity.rules import overtaking
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.score import Weights
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.cli import explain_text
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.policy.score import Weights
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings import wire
 
-from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.clocked import ClockedReader
 from ..support.command import affinity
 from ..support.messages import running
 from ..support.pages import blocks, commands
@@ -83,14 +84,14 @@ def test_the_examples_of_the_scheduling_page():
 
 def test_the_scheduling_page_states_what_the_code_computes():
     page = (ROOT / "docs/explanation/scheduling.md").read_text()
-    assert f"{overtaking.seconds(0, False, Weights()):,} s for P0" in page
-    assert f"{overtaking.seconds(0, True, Weights()):,} s for P0" in page
-    minutes = overtaking.longest_wait(0, False, Weights(), ahead=0, arrivals=2, served=1) / 60
+    assert f"{wire.overtaking_seconds(0, False, Weights()):,} s for P0" in page
+    assert f"{wire.overtaking_seconds(0, True, Weights()):,} s for P0" in page
+    minutes = wire.max_overtaking_wait(0, False, Weights(), ahead=0, arrivals=2, served=1) / 60
     assert f"{minutes:.0f} minutes at most" in page.replace("\n", " ")
 
 
 def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("one", "pdf", slots=2)
     fleet.join("two", "pdf", "excel")
     for number in range(4):
@@ -105,7 +106,7 @@ def test_the_scheduling_page_shows_what_explain_prints(valkey, redis_client):
         fleet.publish(f"asked{number}", "excel", on_demand=True)
     fleet.publish("job", "pdf", priority=5)
     fleet.scheduler.advance(42)
-    found = click.unstyle(text_of_explain.explanation(explain(ClockedReader(fleet.scheduler), "task-job")))
+    found = click.unstyle(explain_text.explanation_text(explain(ClockedReader(fleet.scheduler), "task-job")))
     moment = re.compile(r"\d{4}-\d\d-\d\d \d\d:")  # the hour is that of a time zone
     shown = blocks("docs/explanation/scheduling.md")["explain"]
     assert moment.sub("", found) == moment.sub("", shown.rstrip("\n"))

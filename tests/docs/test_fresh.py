@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from celery_affinity.observe.recurring import recurring_rows
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports.recurring import recurring_rows
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.command import affinity_process
 from ..support.pages import blocks

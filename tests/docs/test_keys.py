@@ -3,19 +3,20 @@
 import click
 import pytest
 
-from celery_affinity import Affinity, Exclusive
-from celery_affinity.cli import text_of_explain
+from celery_affinity.cli import explain_text
 from celery_affinity.errors import OptionError
-from celery_affinity.observe.explain import explain
-from celery_affinity.observe.keyed.in_use import find
-from celery_affinity.rules.keyed.key_rules import narrowness
-from celery_affinity.rules.protocol import LONGEST_KEY
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.server.reader import Reader
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.keys import Exclusive, specificity
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.key_usage import find_keys
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.constants import LONGEST_KEY
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
 
 from ..support.apps import app_for
-from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.clocked import ClockedReader
 from ..support.command import affinity
 from ..support.pages import blocks, commands
 from ..support.processes import ROOT
@@ -25,7 +26,7 @@ PAGE = "docs/how-to/keys.md"
 
 
 def keys_of(client):
-    return {each.key: (each.limit, each.waiting) for each in find(Reader(client, Keys()), "*", 100).keys}
+    return {each.key: (each.limit, each.waiting) for each in find_keys(Reader(client, Keys()), "*", 100).keys}
 
 
 def test_tasks_and_calls_name_their_keys(shop, redis_client):
@@ -58,7 +59,7 @@ def test_the_limits_of_the_page_are_accepted(shop):
 def test_100_jobs_start_after_a_quiet_minute_and_then_one_every_0_6_s(shop, redis_client):
     exec(blocks(PAGE)["rate"], shop)
     rules = shop["send"].affinity.rate.text("account:acme")
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("worker", "mail", slots=300)
     for number in range(220):
         fleet.publish(f"mail-{number}!", "mail", rules=rules)
@@ -76,7 +77,7 @@ def test_the_narrower_of_two_keys_comes_first(shop):
     exec(blocks(PAGE)["both"], shop)
     remind = shop["remind"]
     assert [each.option for each in remind.affinity.keys] == ["rate", "exclusive"]
-    assert narrowness(remind.affinity.exclusive) > narrowness(remind.affinity.rate)
+    assert specificity(remind.affinity.exclusive) > specificity(remind.affinity.rate)
 
 
 @pytest.mark.parametrize("block", ["at-run-time", "limit-of-a-type", "rate-at-run-time", "pauses"])
@@ -87,7 +88,7 @@ def test_the_commands_of_the_page_work(valkey, redis_client, block):
 
 
 def test_the_page_shows_what_explain_prints(valkey, redis_client):
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("worker", "index", slots=4)
     fleet.publish("timed", "index")
     fleet.scheduler.advance(12)
@@ -96,7 +97,7 @@ def test_the_page_shows_what_explain_prints(valkey, redis_client):
     for job in ("busy!", "first!", "second!", "third!"):
         fleet.publish(job, "index", rules="key=customer%3Aacme limit=1")
     fleet.scheduler.advance(12)
-    found = click.unstyle(text_of_explain.explanation(explain(ClockedReader(fleet.scheduler), "task-third!")))
+    found = click.unstyle(explain_text.explanation_text(explain(ClockedReader(fleet.scheduler), "task-third!")))
     assert blocks(PAGE)["explain"] in found + "\n"
 
 

@@ -19,7 +19,7 @@ def test_predicted_and_measured_waits_are_on_one_page(valkey, tmp_path, monkeypa
     words = ["--seconds", "3", "--out", str(tmp_path)]
     done = subprocess.run([sys.executable, "-m", "examples.lab", *words], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    before, after = (trace_file.read(tmp_path / side / "trace.jsonl") for side in ("before", "after"))
+    before, after = (trace_file.read_trace(tmp_path / side / "trace.jsonl") for side in ("before", "after"))
     calls = plan.load(tmp_path / "before" / "plan.json")
     assert calls == plan.load(tmp_path / "after" / "plan.json"), "the same work comes twice"
     assert [sum(job.outcome in ("done", "failed") for job in each.jobs) for each in (before, after)] == 2 * [len(calls)]

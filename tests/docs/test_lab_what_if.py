@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from celery_affinity.cli.lab.whatif import whatif
+from celery_affinity.cli.lab import whatif
 
 from ..support.pages import blocks, missing_lines
 from ..support.processes import ROOT

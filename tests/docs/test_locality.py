@@ -2,13 +2,14 @@
 
 import click
 
-from celery_affinity.cli import text_of_explain
-from celery_affinity.client.of_app import settings_of
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.cli import explain_text
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.publishing.app_config import settings_of
+from celery_affinity.reports.explain import explain
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import app_for
-from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.clocked import ClockedReader
 from ..support.command import affinity
 from ..support.pages import blocks, commands
 from ..support.scripted_fleet import ScriptedFleet
@@ -46,7 +47,7 @@ def test_the_command_of_the_page_succeeds(valkey, redis_client):
 
 
 def test_explain_prints_what_the_page_shows(redis_client):
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("gpu", "pdf", settings={"locality_bonus": 80})
     fleet.publish("cold~", "pdf", rules="near=m")
     fleet.publish("next~", "pdf", rules="near=m")
@@ -55,5 +56,5 @@ def test_explain_prints_what_the_page_shows(redis_client):
     fleet.scheduler.advance(12)
     fleet.publish("waits~", "pdf", rules="near=m")
     found = explain(ClockedReader(fleet.scheduler), "task-waits~")
-    printed = click.unstyle(text_of_explain.explanation(found)).splitlines()
+    printed = click.unstyle(explain_text.explanation_text(found)).splitlines()
     assert blocks(PAGE)["explain"].strip() in printed

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from celery_affinity.rules.locality import Locality
+from celery_affinity.options.keys import Locality
 from examples.comparing.ledger import Ledger
 from examples.locality import app
 

@@ -5,10 +5,10 @@ import re
 import click
 import pytest
 
-from celery_affinity.cli import text_of_explain
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.cli import explain_text
+from celery_affinity.reports.explain import explain
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.pages import blocks
 from ..support.processes import start_worker
@@ -43,7 +43,7 @@ def test_a_burst_at_an_idle_worker_is_one_run_with_a_little_patience(shop, redis
     exec(blocks(PAGE)["patience"], shop)
     start_worker("shop", valkey.url, ["route"], pool="threads", env={"PYTHONPATH": str(tmp_path)})
     soon = [shop["apply_soon"].delay("HH", [number]) for number in range(3)]
-    shown = click.unstyle(text_of_explain.explanation(explain(Reader(redis_client, Keys()), soon[0].id)))
+    shown = click.unstyle(explain_text.explanation_text(explain(Reader(redis_client, Keys()), soon[0].id)))
     assert re.search(r"^waits for +more calls until \d", shown, re.MULTILINE), shown
     assert [each.get(timeout=30) for each in soon] == [3] * 3
 
@@ -59,7 +59,7 @@ def test_calls_that_do_not_fit_are_the_next_run(shop, valkey, tmp_path):
 
 def test_explain_says_what_the_page_says(shop, redis_client):
     *_, last = [shop["reroute"].delay("HH", hour) for hour in range(3)]
-    shown = click.unstyle(text_of_explain.explanation(explain(Reader(redis_client, Keys()), last.id)))
+    shown = click.unstyle(explain_text.explanation_text(explain(Reader(redis_client, Keys()), last.id)))
     assert blocks(PAGE)["explain"].strip() in shown
 
 

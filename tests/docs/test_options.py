@@ -5,11 +5,12 @@ from celery.exceptions import Retry
 from kombu import pools
 from kombu.utils.json import loads
 
-from celery_affinity import Affinity, Merge
-from celery_affinity.rules.call_options import FIRST_TRY, OPTIONS, PARENT, PLAIN
-from celery_affinity.rules.encoding import decode
-from celery_affinity.rules.job_fields import FIELDS
-from celery_affinity.rules.rule_texts import is_preemptible
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.call_options import FIRST_TRY, OPTIONS, PARENT, PLAIN
+from celery_affinity.options.merge import Merge
+from celery_affinity.schema.job_record import FIELDS
+from celery_affinity.schema.rules_codec import is_preemptible
+from celery_affinity.schema.values import decode_part
 from docs.pages.options import PLACES
 
 from ..support.apps import app_for
@@ -38,7 +39,7 @@ def read(option, text):
     """Return the value of an option from the text of the job's field."""
     if is_yes_or_no(option):
         return text == "1"
-    return int(text) if text and is_number(option) else decode(text)
+    return int(text) if text and is_number(option) else decode_part(text)
 
 
 def in_affinity(option, value):

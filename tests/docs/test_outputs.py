@@ -13,15 +13,15 @@ from click.testing import CliRunner
 
 from celery_affinity.cli import affinity
 from celery_affinity.clock import SECOND_US
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.recurring_call import RecurringCall
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.lab.scripts_engine import CLOCKED, FakeClockScheduler
+from celery_affinity.options.recurring import RecurringCall
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
 from docs.pages.outputs import OUTPUTS, PROMPT, sections
 
 from ..support.apps import app_for
-from ..support.clocked import CLOCKED, ClockedScheduler
 from ..support.processes import ROOT, Process, wait_until
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -50,7 +50,7 @@ def render(page):
 @pytest.fixture
 def fleet(valkey, redis_client, monkeypatch):
     """A shop: two pdf slots and a versatile one, all busy; a key, a recurring call, dead letters."""
-    clock = ClockedScheduler(redis_client, Keys())
+    clock = FakeClockScheduler(redis_client, Keys())
     monkeypatch.setattr(Scheduler, "library", CLOCKED)
     monkeypatch.setattr(Reader, "now_us", lambda self: clock.now_us)
     monkeypatch.setenv("TZ", "UTC")
@@ -66,7 +66,7 @@ class Shop(ScriptedFleet):
         self.scheduler.publish(NewJob(f"{task_id}{mark}", type_, "{}", task_id=task_id, task_name=task, **fields))
 
     def fill(self):
-        self.scheduler.recur(
+        self.scheduler.declare_recurring(
             [RecurringCall("plan-hamburg", "shop.plan", "route", "Hamburg", 300 * SECOND_US, signature="{}")],
             app="shop",
         )

@@ -16,16 +16,14 @@ from celery.worker.consumer import Consumer
 from celery.worker.request import Request
 from kombu.transport import redis as stock
 
-from celery_affinity.client import under_way
+from celery_affinity.publishing import option_sources
 from celery_affinity.transport.channel import AffinityChannel
 from celery_affinity.transport.transport import Transport
-from celery_affinity.worker import remote_control
-from celery_affinity.worker.cancelled_request import CancelledRequest
-from celery_affinity.worker.claimed_request import ClaimedRequest
-from celery_affinity.worker.end_of_task import EndOfTask
-from celery_affinity.worker.fleet_consumer import FleetBlueprint, FleetConsumer
-from celery_affinity.worker.fleet_pool import FleetPool, FleetProcesses, FleetResults
-from celery_affinity.worker.started_request import StartedRequest
+from celery_affinity.worker import control_commands
+from celery_affinity.worker.consumer import AffinityBlueprint, AffinityConsumer
+from celery_affinity.worker.pool import AffinityPool, AffinityProcesses, AffinityResults
+from celery_affinity.worker.request import CancelledRequest, ClaimedRequest, StartedRequest
+from celery_affinity.worker.request_end import EndOfTask
 
 from ..support import private_names
 
@@ -118,10 +116,10 @@ def overridden(ours, theirs, name):
 
 
 def test_what_a_workers_consumer_and_pool_override_is_on_the_page():
-    found = overridden(FleetConsumer, Consumer, "Consumer") | overridden(FleetPool, BasePool, "TaskPool")
-    found |= overridden(FleetBlueprint, Consumer.Blueprint, "Blueprint")
-    found |= overridden(FleetProcesses, asynpool.AsynPool, "AsynPool")
-    found |= overridden(FleetResults, asynpool.ResultHandler, "ResultHandler")
+    found = overridden(AffinityConsumer, Consumer, "Consumer") | overridden(AffinityPool, BasePool, "TaskPool")
+    found |= overridden(AffinityBlueprint, Consumer.Blueprint, "Blueprint")
+    found |= overridden(AffinityProcesses, asynpool.AsynPool, "AsynPool")
+    found |= overridden(AffinityResults, asynpool.ResultHandler, "ResultHandler")
     assert found == on_the_page("In a worker's consumer and pool")
 
 
@@ -129,7 +127,7 @@ def test_what_a_worker_changes_is_on_the_page():
     mixed_in = {name for each in (EndOfTask, StartedRequest, CancelledRequest, ClaimedRequest) for name in vars(each)}
     request = {f"Request.{name}" for name in mixed_in if callable(getattr(EndOfTask, name, None))}
     request = {name for name in request if hasattr(Request, name.partition(".")[2])}
-    commands = {name.replace("_stock_", "control.") for name in vars(remote_control) if name.startswith("_stock_")}
+    commands = {name.replace("_stock_", "control.") for name in vars(control_commands) if name.startswith("_stock_")}
     assert request | commands == {
         name for name in on_the_page("In a worker") if name.startswith(("Request.", "control."))
     }
@@ -147,7 +145,7 @@ def assigned(source):
 
 
 def test_what_a_worker_replaces_is_on_the_page():
-    paths = [*(ROOT / "celery_affinity/worker").glob("*.py"), ROOT / "celery_affinity/callers/chord_parts.py"]
+    paths = [*(ROOT / "celery_affinity/worker").glob("*.py"), ROOT / "celery_affinity/results/chords.py"]
     found = {name for path in paths for name in assigned(path.read_text()) if not name.startswith("affinity")}
     named = {name for name in on_the_page("In a worker") if not name.startswith(("Request.", "control."))}
     patched = {name.rpartition(".")[2] for name in named}
@@ -160,7 +158,7 @@ def test_an_assignment_is_found(source):
 
 
 def test_what_is_changed_in_flower_is_on_the_page():
-    source = (ROOT / "celery_affinity/observe/flower.py").read_text()
+    source = (ROOT / "celery_affinity/reports/flower.py").read_text()
     assert set(re.findall(r"^ +([A-Z]\w+\.\w+) = ", source, re.M)) == on_the_page("In Flower")
 
 
@@ -204,13 +202,13 @@ def is_known(owner, name):
 
 def test_what_is_read_from_the_stack_is_on_the_page():
     rows = {name: values for (name,), values, *_ in tables()[ON_THE_STACK]}
-    assert rows == {function.__qualname__: set(values) for function, values in under_way.READ.items()}
+    assert rows == {function.__qualname__: set(values) for function, values in option_sources.READ.items()}
     assert [path for path, source in sources().items() if "f_locals" in source] == ["client/under_way"]
 
 
-@pytest.mark.parametrize("function", under_way.READ, ids=lambda each: each.__qualname__)
+@pytest.mark.parametrize("function", option_sources.READ, ids=lambda each: each.__qualname__)
 def test_celery_has_the_values_that_are_read_from_the_stack(function):
-    assert set(under_way.READ[function]) <= set(inspect.unwrap(function).__code__.co_varnames)
+    assert set(option_sources.READ[function]) <= set(inspect.unwrap(function).__code__.co_varnames)
 
 
 USES = """

@@ -5,18 +5,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from celery_affinity.cli import text_of_jobs, text_of_status
+from celery_affinity.cli import status
 from celery_affinity.clock import SECOND_US
-from celery_affinity.observe.claim_order import next_jobs
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.slot import choose
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.policy.placement import choose_worker
+from celery_affinity.reports.queue_order import next_jobs
+from celery_affinity.reports.status import Report
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
 from docs.pages.all_of_them import DOCS, PICTURES
 from docs.pages.pictures import specialist
 from docs.pages.pictures.terminal import SHOWN
 
-from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.clocked import ClockedReader
 from ..support.scripted_fleet import ScriptedFleet
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -24,7 +25,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_the_picture_of_top_shows_what_top_prints(valkey, redis_client):
     """To draw it anew, write what this test finds into the file that it names."""
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("pdf-1", "pdf", slots=4)
     fleet.join("any-1", "pdf", "excel", slots=2)
 
@@ -42,14 +43,14 @@ def test_the_picture_of_top_shows_what_top_prints(valkey, redis_client):
         fleet.sync(worker, slots=4 if worker == "pdf-1" else 2)
     fleet.scheduler.advance(2)
     reader = ClockedReader(fleet.scheduler)
-    found = f"{text_of_status.status(Report(reader).status())}\n\n{text_of_jobs.upcoming(next_jobs(reader, None, 6))}\n"
+    found = f"{status.status_text(Report(reader).status())}\n\n{status.upcoming_text(next_jobs(reader, None, 6))}\n"
     assert found == SHOWN.read_text(), f"{SHOWN} is to hold:\n{found}"
 
 
 def test_a_versatile_worker_is_free_for_what_only_it_can_do():
     assert specialist.waits("excel", specialist.longest_waiting) == [5, 0.5, 5]
-    assert specialist.waits("excel", choose) == [0, 0, 0]
-    for each in (specialist.longest_waiting, choose):
+    assert specialist.waits("excel", choose_worker) == [0, 0, 0]
+    for each in (specialist.longest_waiting, choose_worker):
         assert specialist.waits("pdf", each) == [0, 0, 0]
         assert len(specialist.runs(each)) == len(specialist.JOBS)
 

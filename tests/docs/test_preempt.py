@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from celery_affinity import OptionError
-from celery_affinity.rules.rule_texts import is_preemptible
+from celery_affinity.errors import OptionError
+from celery_affinity.schema.rules_codec import is_preemptible
 
 from ..support.pages import blocks
 from ..support.preempting import Victim

@@ -3,7 +3,7 @@
 import re
 import sys
 
-from celery_affinity.check.rules.server import TESTED
+from celery_affinity.check.server import TESTED
 
 from ..support.pages import blocks, missing_lines
 from ..support.processes import ROOT

@@ -11,8 +11,8 @@ import redis
 from celery import Celery
 from celery.bin.celery import celery as root
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.schema.keys import Keys
 
 from ..support.pages import blocks
 from ..support.processes import ROOT, run_celery, start_worker, wait_until

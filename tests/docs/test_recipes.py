@@ -6,13 +6,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings_by_name import load
-from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.reader import Reader
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.reports.explain import explain
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.loader import load_settings
+from celery_affinity.settings.wire import shared_settings
 
-from ..support.clocked import ClockedScheduler
 from ..support.command import affinity
 from ..support.pages import blocks, commands
 from ..support.processes import ROOT, start_worker, wait_until
@@ -46,7 +46,7 @@ def shop(page, url):
 
 def in_force(app):
     """Return the settings of *app* as a worker brings them."""
-    return shared(load(app.conf, app.conf.keys()))
+    return shared_settings(load_settings(app.conf, app.conf.keys()))
 
 
 def test_a_user_starts_at_once_while_a_batch_holds_all_it_may(valkey, redis_client, tmp_path):
@@ -74,7 +74,7 @@ def test_a_user_starts_at_once_while_a_batch_holds_all_it_may(valkey, redis_clie
 def test_an_old_batch_goes_before_a_user_unless_a_slot_is_reserved(valkey, redis_client, page):
     for is_reserved in (False, True):
         redis_client.flushall()
-        fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+        fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
         with shop(page, valkey.url) as names:
             if is_reserved:
                 fleet.scheduler.configure({"reserve": in_force(names["app"])["reserve"]})
@@ -117,7 +117,7 @@ def joined(fleet, block):
 
 def test_small_cards_go_first_and_the_spare_one_helps(valkey, redis_client):
     page = blocks(GPU)
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     with shop(GPU, valkey.url) as names:
         names["app"].conf.task_ignore_result = True
         exec(page["models"], names)

@@ -6,16 +6,18 @@ import click
 import pytest
 from celery import Celery
 
-from celery_affinity.cli import text_of_explain, text_of_status
+from celery_affinity.cli import explain_text
+from celery_affinity.cli.status import status_text
 from celery_affinity.errors import SettingError
-from celery_affinity.observe.explain import explain
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.settings_by_name import load
-from celery_affinity.rules.shared_settings import shared
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.status import Report
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.loader import load_settings
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 
-from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.clocked import ClockedReader
 from ..support.command import affinity
 from ..support.pages import blocks, commands
 from ..support.processes import ROOT
@@ -26,13 +28,13 @@ PAGE = "docs/how-to/reserve.md"
 
 @pytest.fixture
 def fleet(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def settings_in(block):
     app = Celery("shop", set_as_current=False)
     exec(blocks(PAGE)[block], {"app": app})
-    return load(app.conf, app.conf.keys())
+    return load_settings(app.conf, app.conf.keys())
 
 
 @pytest.mark.parametrize("block", ["video", "classes", "patience"])
@@ -49,20 +51,20 @@ def test_the_commands_of_the_page_work(valkey, redis_client):
 
 
 def test_the_page_shows_what_explain_and_status_print(fleet):
-    fleet.scheduler.configure({"reserve": shared(Settings(reserve={"pdf": {"queued": 2}}))["reserve"]})
+    fleet.scheduler.configure({"reserve": shared_settings(Settings(reserve={"pdf": {"queued": 2}}))["reserve"]})
     fleet.join("worker", "pdf", slots=8)
     for number in range(8):
         fleet.publish(f"job{number}", "pdf")
     reader = ClockedReader(fleet.scheduler)
-    found = click.unstyle(text_of_explain.explanation(explain(reader, "task-job7")))
+    found = click.unstyle(explain_text.explanation_text(explain(reader, "task-job7")))
     assert blocks(PAGE)["explain"] in found + "\n"
-    status = click.unstyle(text_of_status.status(Report(reader).status()))
+    status = click.unstyle(status_text(Report(reader).status()))
     (said,) = re.findall(r"`(kept free: .*?)`", (ROOT / PAGE).read_text())
     assert said in status
 
 
 def test_a_slot_of_the_versatile_worker_is_left_to_the_report(fleet):
-    fleet.scheduler.configure({"reserve": shared(settings_in("video"))["reserve"]})
+    fleet.scheduler.configure({"reserve": shared_settings(settings_in("video"))["reserve"]})
     fleet.join("videos", "video", slots=2)
     fleet.join("versatile", "video", "report")
     for number in range(6):

@@ -1,9 +1,9 @@
 """The page on how rules compose shows the lines that `explain` prints."""
 
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports.explain import explain
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.processes import ROOT
 from ..support.scripted_fleet import ScriptedFleet

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from celery_affinity.cli.scale import scale_in
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 from celery_affinity.web import asgi
 
 from ..support.apps import APP

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import celery_affinity
-from celery_affinity.rules.redis_keys import SCHEMA
+from celery_affinity.schema.keys import SCHEMA
 
 from ..support.pages import blocks, commands
 from ..support.processes import ROOT, WorkerProcess, wait_until

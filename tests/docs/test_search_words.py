@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from celery_affinity.rules.affinity import Affinity
+from celery_affinity.options.affinity import Affinity
 from docs.site_search import places
 
 from ..support.pages import blocks

@@ -3,17 +3,18 @@
 import click
 import pytest
 
-from celery_affinity import Tenant
-from celery_affinity.cli import text_of_explain
-from celery_affinity.client.of_app import settings_of
-from celery_affinity.observe.explain import explain
-from celery_affinity.observe.keyed.in_use import find
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.server.reader import Reader
+from celery_affinity.cli import explain_text
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.publishing.app_config import settings_of
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.key_usage import find_keys
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.tenants import Tenant
 
 from ..support.apps import app_for
-from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.clocked import ClockedReader
 from ..support.command import affinity
 from ..support.pages import blocks, commands
 from ..support.scripted_fleet import ScriptedFleet
@@ -23,7 +24,7 @@ OF_ACME = "key=tenant%3Aacme quota=settings"
 
 
 def waiting_of(client):
-    return {each.key: each.waiting for each in find(Reader(client, Keys()), "*", 100).keys}
+    return {each.key: each.waiting for each in find_keys(Reader(client, Keys()), "*", 100).keys}
 
 
 def test_tasks_and_calls_name_their_tenants(shop, redis_client):
@@ -57,7 +58,7 @@ def test_the_shares_of_the_page_are_accepted(shop):
 
 @pytest.mark.parametrize("block", ["at-run-time", "promise", "weights", "flood", "look"])
 def test_the_commands_of_the_page_succeed(valkey, redis_client, block):
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
     for number in range(3):
         fleet.publish(f"{number}$", "pdf", rules=OF_ACME)
@@ -67,31 +68,31 @@ def test_the_commands_of_the_page_succeed(valkey, redis_client, block):
 
 
 def test_explain_prints_what_the_page_shows(redis_client):
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.scheduler.configure({"tenants": "acme=max:10"})
     fleet.join("worker", "pdf", slots=11)
     for number in range(10 + 214):
         fleet.publish(f"{number:03}$", "pdf", rules=OF_ACME)
     found = explain(ClockedReader(fleet.scheduler), "task-022$")
-    printed = click.unstyle(text_of_explain.explanation(found)).splitlines()
+    printed = click.unstyle(explain_text.explanation_text(found)).splitlines()
     for line in blocks(PAGE)["explain"].splitlines():
         assert line in printed
 
 
 def test_of_a_tenant_without_a_maximum_a_job_has_its_rank_and_its_bound(redis_client):
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.join("worker", "pdf")
     for number in range(5):
         fleet.publish(f"{number}$", "pdf", rules=OF_ACME)
     found = explain(ClockedReader(fleet.scheduler), "task-3$")
     assert (found.waiting.rank, found.waiting.kept_back, found.waiting.bound_s is None) == (3, False, False)
     assert [each.rule for each in found.waiting.blocked_by] == ["slots"]
-    printed = click.unstyle(text_of_explain.explanation(found))
+    printed = click.unstyle(explain_text.explanation_text(found))
     assert "tenant      acme: 1 slot, no maximum; waiting: 4 jobs" in printed.splitlines()
 
 
 def test_explain_prints_the_turn_of_a_tenant_as_the_page_does(redis_client):
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.scheduler.configure({"tenant_turns": "share"})
     fleet.join("worker", "pdf")
     for number, tenant in enumerate(("acme", "acme", "other", "other", "acme")):
@@ -101,7 +102,9 @@ def test_explain_prints_the_turn_of_a_tenant_as_the_page_does(redis_client):
     (first,) = fleet.inbox("worker")
     fleet.scheduler.advance(3.995)
     fleet.end("worker", first)
-    printed = click.unstyle(text_of_explain.explanation(explain(ClockedReader(fleet.scheduler), "acme4$"))).splitlines()
+    printed = click.unstyle(
+        explain_text.explanation_text(explain(ClockedReader(fleet.scheduler), "acme4$"))
+    ).splitlines()
     assert blocks(PAGE)["turn"].rstrip() in printed
     assert any(line.startswith("overtaken   no bound of its own: the tenants of its lane") for line in printed)
 
@@ -113,7 +116,7 @@ def test_the_minima_of_the_page_are_accepted(shop):
 
 
 def test_explain_says_who_goes_first_as_the_page_does(redis_client):
-    fleet = ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
     fleet.scheduler.configure({"tenants": "acme=max:none,min:2"})
     fleet.join("worker", "pdf")
     fleet.publish("busy", "pdf")
@@ -124,7 +127,7 @@ def test_explain_says_who_goes_first_as_the_page_does(redis_client):
 
     def printed(task):
         found = explain(ClockedReader(fleet.scheduler), task)
-        return found.waiting, click.unstyle(text_of_explain.explanation(found)).splitlines()
+        return found.waiting, click.unstyle(explain_text.explanation_text(found)).splitlines()
 
     waiting, lines = printed("acme1$")
     assert (waiting.rank, waiting.rank_in_type, [group.priority for group in waiting.ahead]) == (2, 2, [2])

@@ -2,7 +2,7 @@
 
 import sys
 
-from celery_affinity.rules.settings import Settings
+from celery_affinity.settings.table import Settings
 
 from ..support.pages import blocks, commands
 from ..support.processes import Process

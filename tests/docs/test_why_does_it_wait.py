@@ -7,19 +7,21 @@ import click
 import pytest
 import redis
 
-from celery_affinity.cli import text_of_dead, text_of_explain, text_of_status
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.observe.dead_letters import LetterFilter, find
-from celery_affinity.observe.explain import explain
-from celery_affinity.observe.status import Report
-from celery_affinity.observe.type_rules import address
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.cli import dead, explain_text
+from celery_affinity.cli.status import status_text
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.reports.dead_letters import LetterFilter, find_letters
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.status import Report
+from celery_affinity.reports.type_limits import pause_address
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 
-from ..support.clocked import ClockedReader, ClockedScheduler
+from ..support.clocked import ClockedReader
 from ..support.command import affinity
 from ..support.messages import wire
 from ..support.pages import blocks, commands, missing_lines, rows
@@ -32,7 +34,7 @@ TEXT = (ROOT / PAGE).read_text()
 
 @pytest.fixture
 def fleet(valkey, redis_client):
-    return Shop(ClockedScheduler(redis_client, Keys()))
+    return Shop(FakeClockScheduler(redis_client, Keys()))
 
 
 class Shop(ScriptedFleet):
@@ -45,16 +47,16 @@ class Shop(ScriptedFleet):
         assert published.fresh
 
     def status(self):
-        return click.unstyle(text_of_status.status(Report(ClockedReader(self.scheduler)).status()))
+        return click.unstyle(status_text(Report(ClockedReader(self.scheduler)).status()))
 
     def explain(self, task):
-        return click.unstyle(text_of_explain.explanation(explain(ClockedReader(self.scheduler), task)))
+        return click.unstyle(explain_text.explanation_text(explain(ClockedReader(self.scheduler), task)))
 
     def blocked_by(self, task):
         return [each.why for each in explain(ClockedReader(self.scheduler), task).waiting.blocked_by]
 
     def dead_list(self):
-        return click.unstyle(text_of_dead.letters(find(ClockedReader(self.scheduler), LetterFilter())))
+        return click.unstyle(dead.letters_text(find_letters(ClockedReader(self.scheduler), LetterFilter())))
 
 
 def says(name, printed):
@@ -64,7 +66,7 @@ def says(name, printed):
 
 def test_everything_is_paused(fleet):
     fleet.join("pdf1", "pdf", slots=2)
-    fleet.scheduler.pause(address("all", ""), why="db migration")
+    fleet.scheduler.pause(pause_address("all", ""), why="db migration")
     for number in range(3):
         fleet.call(f"report-{number}", "pdf")
     fleet.scheduler.advance(12 * 60 - 3)
@@ -76,7 +78,7 @@ def test_everything_is_paused(fleet):
 def test_a_type_does_not_run(fleet, valkey):
     fleet.join("pdf1", "pdf", slots=2)
     fleet.join("index1", "index", slots=2)
-    fleet.scheduler.pause(address("type", "index"))
+    fleet.scheduler.pause(pause_address("type", "index"))
     for type_, calls in {"pdf": 9, "index": 2, "pfd": 1}.items():
         for number in range(calls):
             fleet.call(f"{type_}-{number}", type_)
@@ -149,12 +151,12 @@ def test_each_reason_of_the_table(fleet):
     fleet.join("reserved", "tables", slots=2)
     fleet.scheduler.configure(
         {
-            "limits": shared(Settings(limits={"type:crawl": 1, "customer:gone": 0}))["limits"],
+            "limits": shared_settings(Settings(limits={"type:crawl": 1, "customer:gone": 0}))["limits"],
             "reserve": "tables:queued=1",
         }
     )
     fleet.scheduler.tick()  # the jobs of a type with a new limit are counted
-    fleet.scheduler.pause(address("type", "index"), for_s=1800, why="db migration")
+    fleet.scheduler.pause(pause_address("type", "index"), for_s=1800, why="db migration")
     acme, closed, rate = (
         "key=customer%3Aacme limit=1",
         "key=customer%3Agone limit=1",
@@ -179,7 +181,7 @@ def test_each_reason_of_the_table(fleet):
     found += fleet.blocked_by("more-2")
     table = [row[0].strip("`") for row in rows(TEXT.partition("| `blocked by` |")[2])]
     rate_limit, nothing = "a rate limit, or a full buffer", "nothing: a slot has just become free"
-    overdue = "...; report-1"  # added to one of the others: tests/observe/test_explain has it
+    overdue = "...; report-1"  # added to one of the others: tests/reports/test_explain has it
     shown_elsewhere = (rate_limit, nothing, overdue)
     assert [each for each in table if each not in found and not each.startswith(shown_elsewhere)] == [], found
 

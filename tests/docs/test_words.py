@@ -156,8 +156,8 @@ def test_a_name_has_one_meaning():
 
 
 def test_a_name_of_another_meaning_is_found():
-    assert len(list(several_meanings("lua/keyed/shares.lua", "-- settles it: shares.settle()"))) == 2
-    assert len(list(several_meanings("worker/seat.py", "loop_turns = self.turned()  # a turn returns"))) == 3
+    assert len(list(several_meanings("lua/keys/fair_share.lua", "-- settles it: shares.settle()"))) == 2
+    assert len(list(several_meanings("worker/cohort_member.py", "loop_turns = self.turned()  # a turn returns"))) == 3
     assert found("The event loop turns again, and each turn of the loop tells.") != []
 
 

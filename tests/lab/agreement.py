@@ -5,8 +5,8 @@ import sys
 
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.lab import judge, twin
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.lab import fast_engine, scripts_engine
 
 from ..support.random_scenarios import at_random
 
@@ -16,7 +16,10 @@ def main(count, seed=0, jobs=40):
     with EmbeddedServer() as server, redis.Redis.from_url(server.url) as client:
         for nth in range(count):
             scenario = at_random(random.Random(f"{seed} {nth}"), jobs=jobs)
-            by_judge, by_twin = judge.schedule(scenario, client=client), twin.schedule(scenario)
+            by_judge, by_twin = (
+                scripts_engine.schedule_exact(scenario, client=client),
+                fast_engine.schedule_fast(scenario),
+            )
             claims += len(by_judge.runs)
             if by_judge.runs == by_twin.runs:
                 agreed += 1

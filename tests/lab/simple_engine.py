@@ -2,20 +2,19 @@
 
 import heapq
 
-from celery_affinity.lab.known_rules import limits_of_types
-from celery_affinity.lab.scenario import Scenario
-from celery_affinity.lab.schedule import Run, Schedule
-from celery_affinity.rules.shared_settings import weights
+from celery_affinity.lab.fast_engine import limits_of_types
+from celery_affinity.lab.scenario import Scenario, Schedule, ScheduledRun
+from celery_affinity.settings.wire import weights_of
 
 
 def schedule(scenario: Scenario) -> Schedule:
     """Return what comes of *scenario* by priority, mode and age; of the rules by key it knows none."""
-    points = weights(scenario.settings)
+    points = weights_of(scenario.settings)
     limits = limits_of_types(scenario.settings.get("limits", ""))
     running: dict[str, int] = {}
     free = [0] * len(scenario.workers)
     waiting: dict[tuple[str, bool, int], list[int]] = {}
-    runs: list[Run] = []
+    runs: list[ScheduledRun] = []
     events = [(max(0, worker.joined_us), 0, index) for index, worker in enumerate(scenario.workers)]
     events += [(worker.left_us, 1, n) for n, worker in enumerate(scenario.workers) if worker.left_us is not None]
     events += [(max(0, each.since_us), 3, index) for index, each in enumerate(scenario.arrivals)]
@@ -64,5 +63,5 @@ def schedule(scenario: Scenario) -> Schedule:
             running[lane[0]] = running.get(lane[0], 0) + 1
             ends[first] = worker
             heapq.heappush(events, (now + arrival.took_us, 2, first))
-            runs.append(Run(arrival.number, scenario.workers[worker].name, now, now + arrival.took_us))
+            runs.append(ScheduledRun(arrival.number, scenario.workers[worker].name, now, now + arrival.took_us))
     return Schedule(scenario, tuple(runs))

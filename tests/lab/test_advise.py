@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from celery_affinity.errors import OptionError
-from celery_affinity.lab.advise import advise, with_slots
-from celery_affinity.lab.resampled import resampled
+from celery_affinity.lab.advise import advise, resample_days, with_slots
 from celery_affinity.lab.scenario import Scenario, scenario_of
-from celery_affinity.lab.targets import Target, parse
+from celery_affinity.lab.targets import Target, parse_target
 from celery_affinity.lab.trace import TracedWorker
 
 from . import simple_engine
@@ -19,7 +18,7 @@ from .traces import TRACES, S, flood, job, trace, workers
 
 def advised(scenario: Scenario, *targets: str, **more):
     types = {each.type for each in scenario.arrivals}
-    return advise(scenario, [parse(each, types) for each in targets], simple_engine.schedule, **more)
+    return advise(scenario, [parse_target(each, types) for each in targets], simple_engine.schedule, **more)
 
 
 def burst(number: int, took_s: int, slots: int, **more) -> Scenario:
@@ -100,7 +99,7 @@ def test_the_number_of_simulations_is_bounded():
 def test_what_is_advised_reaches_the_targets_and_one_slot_less_of_a_profile_does_not(name, seed, percent):
     scenario = scenario_of(TRACES[name](60, seed))
     found = advised(scenario, f"all:p{percent}<800ms", days=1)
-    target = parse(f"all:p{percent}<800ms", ())
+    target = parse_target(f"all:p{percent}<800ms", ())
     for each in found.advice:
         if each.settings:
             continue
@@ -125,8 +124,8 @@ def test_slots_come_and_go_by_profile():
 
 def test_days_that_are_drawn_again_are_the_same_for_a_seed_and_keep_the_rhythm():
     scenario = scenario_of(TRACES["diurnal"](2_000, 1))
-    one, other = resampled(scenario, 1), resampled(scenario, 2)
-    assert one == resampled(scenario, 1)
+    one, other = resample_days(scenario, 1), resample_days(scenario, 2)
+    assert one == resample_days(scenario, 1)
     assert one != other
     assert len({each.number for each in one.arrivals}) == len(one.arrivals)
     times = [each.since_us for each in one.arrivals]
@@ -147,7 +146,7 @@ def test_days_that_are_drawn_again_are_the_same_for_a_seed_and_keep_the_rhythm()
     ],
 )
 def test_a_target_is_read(text, whose, percent, below_s):
-    assert parse(text, {"pdf"}) == Target(whose, percent, pytest.approx(below_s), text)
+    assert parse_target(text, {"pdf"}) == Target(whose, percent, pytest.approx(below_s), text)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +154,12 @@ def test_a_target_is_read(text, whose, percent, below_s):
 )
 def test_a_bad_target_is_refused_with_what_came(text):
     with pytest.raises(OptionError, match="--target") as caught:
-        parse(text, {"pdf"})
+        parse_target(text, {"pdf"})
     assert repr(text) in str(caught.value)
 
 
 def test_jobs_that_are_never_claimed_count_as_endless_waits():
     scenario = scenario_of(trace(workers(("pdf", 1)), [(job("xls", 0), S), (job("pdf", 0), S)]))
-    assert parse("all:p50<1s", ()).wait_s(simple_engine.schedule(scenario)) == 0
-    assert parse("all:p51<1s", ()).wait_s(simple_engine.schedule(scenario)) == math.inf
+    assert parse_target("all:p50<1s", ()).wait_s(simple_engine.schedule(scenario)) == 0
+    assert parse_target("all:p51<1s", ()).wait_s(simple_engine.schedule(scenario)) == math.inf
     assert advised(scenario, "xls:p95<1s").advice[0].slots == [(("xls",), 1)]

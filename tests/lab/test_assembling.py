@@ -4,17 +4,16 @@ import json
 
 import pytest
 
-from celery_affinity.lab.assembling import Assembly, Unclaimed
-from celery_affinity.lab.hashing import Hashes
-from celery_affinity.server.recorded_claims import asking
-from celery_affinity.server.recordings import Page
+from celery_affinity.lab.trace_assembly import KeyHashes, TraceAssembly, UnclaimedJobs
+from celery_affinity.scheduler.messages import page_query
+from celery_affinity.scheduler.recordings import Page
 
 BEGIN, END = 1_000, 2_000
 
 
 @pytest.fixture
 def assembly():
-    return Assembly(Hashes())
+    return TraceAssembly(KeyHashes())
 
 
 def page(worker="w1", *, name="w@host", to=END, joined=500, since=BEGIN, ended=0, slots=2, types=("pdf",), **more):
@@ -24,7 +23,7 @@ def page(worker="w1", *, name="w@host", to=END, joined=500, since=BEGIN, ended=0
 
 def add(assembly, worker, rows, told=()):
     """Add a page: facts, rows, and what the server told of the jobs that were asked for."""
-    assembly.add(Page("1-1", worker, asking(rows).text, told))
+    assembly.add(Page("1-1", worker, page_query(rows).text, told))
 
 
 def row(
@@ -106,14 +105,14 @@ def test_a_claim_that_ended_before_the_trace_is_not_in_it(assembly):
 def test_a_claim_that_ends_after_the_trace_is_running_and_one_that_begins_after_it_waits(assembly):
     rows = [row("a", 1, 900, 1_100, 1_200, 2_001), row("b", 2, 1_900, 2_001, 2_002, 2_003), row("c", 3, 2_001, 2_002)]
     add(assembly, page(ended=2), rows)
-    first, second = trace(assembly, [Unclaimed("b", "pdf", 1_900, "queued.3")]).jobs
+    first, second = trace(assembly, [UnclaimedJobs("b", "pdf", 1_900, "queued.3")]).jobs
     assert (first.outcome, first.ended_us, first.started_us, first.fence) == ("running", None, 200, 1)
     assert (second.outcome, second.claimed_us, second.worker, second.fence) == ("pending", None, None, None)
 
 
 def test_a_job_that_came_back_waits_from_then_on(assembly):
     add(assembly, page(ended=1), [row("a", 1, 900, 1_100, None, 1_300, "returned")])
-    first, second = trace(assembly, [Unclaimed("a", "pdf", 900, "demand.7")]).jobs
+    first, second = trace(assembly, [UnclaimedJobs("a", "pdf", 900, "demand.7")]).jobs
     assert (first.outcome, first.started_us) == ("returned", None)
     assert (second.since_us, second.enqueued_us, second.outcome) == (300, -100, "pending")
     assert (second.on_demand, second.priority) == (True, 7)
@@ -222,6 +221,6 @@ def test_what_workers_recorded_by_themselves_is_known_until_the_last_heartbeat_o
 
 
 def test_the_same_name_has_another_hash_in_another_trace_and_as_another_kind():
-    one, other = Hashes(), Hashes()
+    one, other = KeyHashes(), KeyHashes()
     assert one.of("tenant", "acme") == one.of("tenant", "acme")
     assert len({one.of("tenant", "acme"), other.of("tenant", "acme"), one.of("exclusive", "acme")}) == 3

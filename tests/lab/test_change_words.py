@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.errors import OptionError
-from celery_affinity.lab.change_words import read
+from celery_affinity.lab.changes import read_changes
 
 from ..support.lab_scenarios import job, scenario, worker
 
@@ -11,7 +11,7 @@ SCENARIO = scenario(worker("w1@h"), job(0), job(1, type_="xls"), settings={"limi
 
 
 def settings(*words):
-    return read(SCENARIO, settings=words).settings
+    return read_changes(SCENARIO, settings=words).settings
 
 
 def test_settings_are_as_redis_has_them():
@@ -35,7 +35,9 @@ def test_one_quota_is_set():
 
 
 def test_workers_rates_and_priorities():
-    found = read(SCENARIO, add=["[pdf, xls]:2"], remove=["w1@h"], rates=["pdf=1.5"], priorities=["xls=8"], seed=7)
+    found = read_changes(
+        SCENARIO, add=["[pdf, xls]:2"], remove=["w1@h"], rates=["pdf=1.5"], priorities=["xls=8"], seed=7
+    )
     assert found.add == [(("pdf", "xls"), 2)]
     assert (found.remove, found.rates, found.priorities, found.seed) == (["w1@h"], {"pdf": 1.5}, {"xls": 8}, 7)
 
@@ -81,5 +83,5 @@ def test_a_word_that_cannot_be_read_is_named(subtests):
     ]:
         with subtests.test(str((option, word, complaint))):
             with pytest.raises(OptionError) as caught:
-                read(SCENARIO, **{option: [word]})
+                read_changes(SCENARIO, **{option: [word]})
             assert str(caught.value).startswith(complaint)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from celery_affinity.lab import made_up
+from celery_affinity.lab import synthetic_traces
 from celery_affinity.lab.trace import Trace
-from celery_affinity.lab.trace_file import write
+from celery_affinity.lab.trace_file import write_trace
 
 from ..support.lab_scenarios import S, traced, worker
 
@@ -14,7 +14,7 @@ from ..support.lab_scenarios import S, traced, worker
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory):
     path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
-    write(made_up.trace(300), path)
+    write_trace(synthetic_traces.make_trace(300), path)
     return path
 
 
@@ -39,7 +39,7 @@ def test_a_replay_shows_the_first_claim_that_differs(lab, tmp_path):
         traced(since_s=2, priority=8, on_demand=True, claimed_s=6, ended_s=7),
     ]
     path = tmp_path / "trace.jsonl"
-    write(Trace(9 * S, (worker("w"),), tuple(jobs)), path)
+    write_trace(Trace(9 * S, (worker("w"),), tuple(jobs)), path)
     lines = lab("replay", path)[1].splitlines()
     assert lines[1] == "first difference: claim 2 of [pdf], at 5.000 s, on w"
     assert lines[2] == (
@@ -52,7 +52,7 @@ def test_a_replay_shows_the_first_claim_that_differs(lab, tmp_path):
 def test_a_replay_says_how_many_jobs_waited_as_the_record_ended(lab, tmp_path):
     jobs = [traced(claimed_s=0), *(traced(since_s=1) for _ in range(3))]
     path = tmp_path / "trace.jsonl"
-    write(Trace(9 * S, (worker("w"),), tuple(jobs)), path)
+    write_trace(Trace(9 * S, (worker("w"),), tuple(jobs)), path)
     text = lab("replay", path)[1]
     assert "jobs still waiting as the record ended: 3 recorded, 3 replayed; waits are of the jobs claimed in" in text
     assert [line.split()[-1] for line in text.splitlines() if line.startswith("pdf")] == ["3"]
@@ -63,7 +63,7 @@ def test_a_replay_says_how_many_jobs_waited_as_the_record_ended(lab, tmp_path):
 
 def test_a_replay_of_a_record_without_claims_says_that_there_is_nothing_to_compare(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
-    write(Trace(9 * S, (), (traced(),)), path)
+    write_trace(Trace(9 * S, (), (traced(),)), path)
     assert lab("replay", path)[1].startswith("fidelity unknown: the record has no claims (engine: twin)\n")
 
 
@@ -102,5 +102,5 @@ def test_a_file_without_a_trace_is_a_line(lab, tmp_path):
     path.write_text("nothing\n")
     code, text = lab("replay", path)
     assert (code, text.startswith("Error: ")) == (1, True)
-    write(Trace(S, (worker("w"),), ()), path)
+    write_trace(Trace(S, (worker("w"),), ()), path)
     assert "has no jobs" in lab("replay", path)[1]

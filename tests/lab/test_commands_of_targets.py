@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from celery_affinity.lab import made_up
-from celery_affinity.lab.trace_file import write
+from celery_affinity.lab import synthetic_traces
+from celery_affinity.lab.trace_file import write_trace
 
 from .traces import S, job, trace, workers
 
@@ -14,7 +14,7 @@ from .traces import S, job, trace, workers
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     path = tmp_path_factory.mktemp("traces") / "trace.jsonl"
-    write(made_up.trace(150), path)
+    write_trace(synthetic_traces.make_trace(150), path)
     return path
 
 
@@ -54,7 +54,7 @@ def test_optimum_without_its_packages_says_what_to_install(lab, made, monkeypatc
 
 def test_optimum_of_jobs_that_nobody_serves_is_refused_in_a_line(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
-    write(trace(workers(("pdf", 1)), [(job("xls", 0), S)]), path)
+    write_trace(trace(workers(("pdf", 1)), [(job("xls", 0), S)]), path)
     assert lab("optimum", path) == (
         1,
         "Error: no job of the trace is claimed by a worker of it, so there is no wait to compare\n",
@@ -63,7 +63,7 @@ def test_optimum_of_jobs_that_nobody_serves_is_refused_in_a_line(lab, tmp_path):
 
 def test_advise_prints_slots_waits_and_their_range(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
-    write(trace(workers(("pdf", 4)), [(job("pdf", S), 10 * S) for _ in range(24)]), path)
+    write_trace(trace(workers(("pdf", 4)), [(job("pdf", S), 10 * S) for _ in range(24)]), path)
     code, text = lab("advise", path, "--target", "pdf:p99<15s")
     assert code == 0
     first, mean, days, _, number = text.splitlines()
@@ -75,7 +75,7 @@ def test_advise_prints_slots_waits_and_their_range(lab, tmp_path):
 
 def test_advise_says_which_limit_ended_the_search_and_how_to_raise_it(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
-    write(trace(workers(("pdf", 4), ("xls", 4)), [(job("pdf", S), 10 * S), (job("xls", S), 10 * S)] * 99), path)
+    write_trace(trace(workers(("pdf", 4), ("xls", 4)), [(job("pdf", S), 10 * S), (job("xls", S), 10 * S)] * 99), path)
     arguments = "advise", path, "--target", "pdf:p99<11s", "--target", "xls:p99<11s"
     last = lab(*arguments, "--simulations", "30")[1].splitlines()[-1]
     ended = (
@@ -87,7 +87,7 @@ def test_advise_says_which_limit_ended_the_search_and_how_to_raise_it(lab, tmp_p
 
 def test_advise_says_that_a_target_is_reached_and_that_fewer_slots_would_do(lab, tmp_path):
     path = tmp_path / "trace.jsonl"
-    write(trace(workers(("pdf", 20)), [(job("pdf", S), 10 * S) for _ in range(24)]), path)
+    write_trace(trace(workers(("pdf", 20)), [(job("pdf", S), 10 * S) for _ in range(24)]), path)
     lines = lab("advise", path, "--target", "pdf:p99<15s")[1].splitlines()
     assert lines[:2] == ["reached already: pdf:p99<15s is 10.0 s", "fewer would do:"]
     assert lines[2].startswith("8 fewer [pdf] slots: 10.0 s -> 10.0 s")

@@ -6,12 +6,11 @@ import time
 
 import pytest
 
-from celery_affinity.lab import engines, trace_file
-from celery_affinity.lab import replay as lab
+from celery_affinity.lab import replay, trace_file
 from celery_affinity.lab.recorder import Recorder
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.processes import start_worker, wait_until
 
@@ -64,9 +63,9 @@ def times_of_the_server(scheduler):
 
 def late_claims(trace):
     """Return the jobs that the replay claims at another time, and how much later, µs, the record has the claim."""
-    ours = lab.record_of(trace).schedule
-    theirs = {run.number: run.claimed_us for run in engines.scheduled(ours.scenario).schedule.runs}
-    late = [(trace.jobs[run.number], run.claimed_us - theirs[run.number]) for run in lab.decided(ours).runs]
+    ours = replay.record_of(trace).schedule
+    theirs = {run.number: run.claimed_us for run in replay.run_engine(ours.scenario).schedule.runs}
+    late = [(trace.jobs[run.number], run.claimed_us - theirs[run.number]) for run in replay.decided_jobs(ours).runs]
     return [(job, late_us) for job, late_us in late if late_us]
 
 
@@ -102,12 +101,14 @@ def test_a_record_of_a_fleet_with_rules_of_each_kind_is_replayed_claim_by_claim(
     for fence, times in known.items():
         job = ended[fence]
         assert (job.claimed_us - job.enqueued_us, job.freed_us - job.enqueued_us) == times, job
-    trace_file.write(trace, tmp_path / "trace.jsonl")  # for somebody who looks for the cause of a difference
-    found = lab.replay(trace)
+    trace_file.write_trace(trace, tmp_path / "trace.jsonl")  # for somebody who looks for the cause of a difference
+    found = replay.replay(trace)
     assert found.engine == "judge"
     assert (found.fidelity, found.first_difference) == (1.0, None), f"{found.kept} of {found.claims}"
     assert found.claims > 50
     assert found.replayed.all.mean_s == pytest.approx(found.recorded.all.mean_s, rel=0.02)
     assert all(late_us > 0 and job.rate for job, late_us in late_claims(trace)), "only ticks are late, and never early"
-    trace_file.write(trace, tmp_path / "trace.csv")
-    assert lab.replay(trace_file.read(tmp_path / "trace.csv")) == found, "a table of the jobs, with what else is known"
+    trace_file.write_trace(trace, tmp_path / "trace.csv")
+    assert replay.replay(trace_file.read_trace(tmp_path / "trace.csv")) == found, (
+        "a table of the jobs, with what else is known"
+    )

@@ -2,8 +2,8 @@
 
 import pytest
 
-from celery_affinity.lab import judge, twin
-from celery_affinity.lab.replay import comparable, decided, recorded
+from celery_affinity.lab import fast_engine, scripts_engine
+from celery_affinity.lab.replay import comparable_jobs, decided_jobs, recorded_jobs
 from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import Trace
 
@@ -19,9 +19,13 @@ def replayed(valkey, redis_client):
     def replay(engine, workers, *jobs, **settings):
         trace = Trace(100 * S, tuple(workers), jobs, settings)
         scenario = scenario_of(trace)
-        found = twin.schedule(scenario) if engine == "twin" else judge.schedule(scenario, client=redis_client)
-        its = decided(comparable(found, set(range(len(jobs))), trace.length_us))
-        return claims(its), claims(decided(recorded(trace, scenario)))
+        found = (
+            fast_engine.schedule_fast(scenario)
+            if engine == "twin"
+            else scripts_engine.schedule_exact(scenario, client=redis_client)
+        )
+        its = decided_jobs(comparable_jobs(found, set(range(len(jobs))), trace.length_us))
+        return claims(its), claims(decided_jobs(recorded_jobs(trace, scenario)))
 
     return replay
 

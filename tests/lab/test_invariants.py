@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from celery_affinity.lab import judge
+from celery_affinity.lab import scripts_engine
 from celery_affinity.lab.scenario import scenario_of
 
 from .traces import flood, heavy_tail, tenants, workers
@@ -23,7 +23,7 @@ NO_WEIGHTS = {f"placement_{each}_weight": "0" for each in ("priority", "locality
 def judged(valkey, redis_client):
     def schedule(trace, **settings):
         redis_client.flushdb()
-        return judge.schedule(replace(scenario_of(trace), settings=settings), client=redis_client)
+        return scripts_engine.schedule_exact(replace(scenario_of(trace), settings=settings), client=redis_client)
 
     return schedule
 

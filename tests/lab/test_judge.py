@@ -3,7 +3,7 @@
 import pytest
 
 from celery_affinity.errors import OptionError
-from celery_affinity.lab import judge
+from celery_affinity.lab import scripts_engine
 
 from ..support.lab_scenarios import claims, job, order, scenario, worker
 
@@ -13,7 +13,7 @@ FLEET = worker("w", slots=3)
 @pytest.fixture
 def judged(valkey, redis_client):
     def schedule(*parts, **fields):
-        return judge.schedule(scenario(*parts, **fields), client=redis_client)
+        return scripts_engine.schedule_exact(scenario(*parts, **fields), client=redis_client)
 
     return schedule
 
@@ -99,4 +99,4 @@ def test_priorities_that_are_reversed_are_read_so(judged):
 
 
 def test_the_judge_starts_a_server_of_its_own():
-    assert order(judge.schedule(scenario(job(0), job(1)))) == [0, 1]
+    assert order(scripts_engine.schedule_exact(scenario(job(0), job(1)))) == [0, 1]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from celery_affinity.lab import made_up, trace_file
+from celery_affinity.lab import synthetic_traces, trace_file
 
 JOBS, MOST_MIB = 1_000_000, 1_024
 
@@ -14,7 +14,7 @@ JOBS, MOST_MIB = 1_000_000, 1_024
 @pytest.mark.slow
 def test_a_million_jobs_are_replayed_in_less_than_a_gibibyte(tmp_path):
     path = tmp_path / "trace.jsonl"
-    trace_file.write(made_up.trace(JOBS), path)
+    trace_file.write_trace(synthetic_traces.make_trace(JOBS), path)
     command = [sys.executable, "-m", "celery", "affinity", "lab", "replay", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as replay:
         said = replay.stdout.read()

@@ -11,16 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from celery_affinity.lab import fast_slot_bound, list_schedules, lower_bound, twin
-from celery_affinity.lab.job_classes import classes_of
-from celery_affinity.lab.list_schedules import list_schedule
-from celery_affinity.lab.optimum import bounds, optimum, starts_of
-from celery_affinity.lab.price_bound import Market
-from celery_affinity.lab.scenario import Arrival, Scenario, scenario_of
-from celery_affinity.lab.schedule import Schedule
-from celery_affinity.lab.slots_over_time import open_slots
+from celery_affinity.lab import fast_engine, list_schedules, lower_bounds
+from celery_affinity.lab.list_schedules import equal_weights, list_schedule, mean_wait_s, open_slots, priority_weights
+from celery_affinity.lab.lower_bounds import Market, classes_of
+from celery_affinity.lab.optimum import bounds_of, optimum, starts_of
+from celery_affinity.lab.scenario import Arrival, Scenario, Schedule, scenario_of
 from celery_affinity.lab.trace import TracedWorker
-from celery_affinity.lab.weighing import by_priority, equally, mean_wait_s
 
 from . import simple_engine
 from .traces import TRACES, S, job, trace, workers
@@ -77,10 +73,10 @@ def best_of_all(scenario: Scenario, weight) -> float:
 
 
 @settings(max_examples=20, deadline=None)
-@given(scenarios(), st.sampled_from([equally, by_priority]))
+@given(scenarios(), st.sampled_from([equal_weights, priority_weights]))
 def test_the_best_schedule_is_between_the_bounds(scenario, weight):
     exact = best_of_all(scenario, weight)
-    lower, listed, *_ = bounds(scenario, weight, bins=32)
+    lower, listed, *_ = bounds_of(scenario, weight, bins=32)
     if exact < float("inf"):  # else no schedule claims all jobs: the worker has left
         assert max(lower.values()) <= exact + 1e-9, lower
     if len(listed.runs) == len(scenario.arrivals):
@@ -93,15 +89,15 @@ def test_no_list_makes_a_schedule_below_the_lower_bounds(scenario, places, ahead
     made = list_schedule(scenario, dict(enumerate(places)), ahead=ahead)
     if len(made.runs) < len(scenario.arrivals):
         return
-    waited = mean_wait_s(scenario.arrivals, starts_of(made), equally) * len(scenario.arrivals)
+    waited = mean_wait_s(scenario.arrivals, starts_of(made), equal_weights) * len(scenario.arrivals)
     slots = open_slots(scenario.workers, scenario.arrivals)
-    assert fast_slot_bound.weighted_wait_us(scenario.arrivals, slots, equally) / 1e6 <= waited + 1e-9
+    assert list_schedules.weighted_wait_us(scenario.arrivals, slots, equal_weights) / 1e6 <= waited + 1e-9
     edges = np.unique([0.0, *data.draw(st.lists(st.floats(0.1, 40), min_size=2, max_size=30))])
     for by_length in (1, 2, 8):
-        solved = lower_bound.solve(classes_of(scenario.arrivals, equally, by_length), slots, edges)
+        solved = lower_bounds.solve_program(classes_of(scenario.arrivals, equal_weights, by_length), slots, edges)
         assert solved is not None
         assert solved.bound_s <= waited + 1e-9
-    market = Market(scenario.arrivals, slots, equally, float(edges[-1]), len(edges))
+    market = Market(scenario.arrivals, slots, equal_weights, float(edges[-1]), len(edges))
     prices = data.draw(st.lists(st.floats(0, 3), min_size=len(edges), max_size=len(edges)))
     any_prices = np.tile(prices, (len(market.profiles), 1))
     assert market.value(any_prices).bound_s <= waited + 1e-9
@@ -142,17 +138,17 @@ TEN += [("a", 3, 1, 5), ("b", 4, 1, 5), ("b", 4, 2, 5), ("a", 5, 4, 5), ("a", 6,
 def test_a_program_in_whole_numbers_is_between_the_bounds_of_ten_jobs(fleet):
     scenario = scenario_with(fleet, TEN)
     exact = exact_by_milp(scenario, 34)
-    lower, listed, *_ = bounds(scenario, bins=128)
+    lower, listed, *_ = bounds_of(scenario, bins=128)
     assert max(lower.values()) <= exact + 1e-6
-    assert exact <= mean_wait_s(scenario.arrivals, starts_of(listed), equally) + 1e-6
+    assert exact <= mean_wait_s(scenario.arrivals, starts_of(listed), equal_weights) + 1e-6
     assert max(lower.values()) > 0.6 * exact, "and the bound says something"
 
 
 def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
     """One slot; lengths 1, 2 and 3 s come together. Shortest first: waits of 0, 1 and 3 s."""
     scenario = scenario_with(workers(("a", 1)), [("a", 0, 3, 5), ("a", 0, 1, 5), ("a", 0, 2, 5)])
-    lower, listed, *_ = bounds(scenario, bins=128)
-    assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(4 / 3)
+    lower, listed, *_ = bounds_of(scenario, bins=128)
+    assert mean_wait_s(scenario.arrivals, starts_of(listed), equal_weights) == pytest.approx(4 / 3)
     assert lower["one fast slot"] == pytest.approx(4 / 3)
     assert lower["prices"] == pytest.approx(4 / 3, rel=0.03)
 
@@ -160,7 +156,7 @@ def test_the_bounds_meet_where_the_best_schedule_can_be_worked_out_by_hand():
 def test_a_short_job_that_comes_soon_gets_the_slot_that_is_kept_for_it():
     """A job of 100 s is there, one of 1 s comes after 2 s: the slot is kept, and the two wait 3 s and 0 s."""
     scenario = scenario_with(workers(("a", 1)), [("a", 0, 100, 5), ("a", 2, 1, 5)])
-    listed = bounds(scenario).listed
+    listed = bounds_of(scenario).listed
     assert [run.claimed_us // S for run in listed.runs] == [2, 3]
 
 
@@ -170,7 +166,7 @@ def test_a_list_keeps_to_keys_rates_and_limits_of_types():
     ] * 2
     jobs += [(job("c", 0), 3 * S)] * 3
     scenario = scenario_of(trace(workers(("a b c", 9)), jobs, limits="type:c=2"))
-    listed = list_schedules.best(scenario, equally)
+    listed = list_schedules.best_schedule(scenario, equal_weights)
     starts = {"a": [], "b": [], "c": []}
     for run in listed.runs:
         starts[scenario.arrivals[run.number].type].append(run.claimed_us // S)
@@ -202,7 +198,7 @@ def heavy_tailed(count: int, seed: int, profiles: Sequence[str]) -> Scenario:
     return Scenario(tuple(fleet), tuple(arrivals))
 
 
-@pytest.mark.parametrize("weight", [equally, by_priority])
+@pytest.mark.parametrize("weight", [equal_weights, priority_weights])
 def test_bounds_of_a_heavy_tail_are_below_every_schedule_and_no_more_is_computed_than_allowed(weight, monkeypatch):
     scenario = heavy_tailed(250, 3, ("a", "a b", "b c", "c d e", "e a"))
     looks: list[int] = []
@@ -214,13 +210,13 @@ def test_bounds_of_a_heavy_tail_are_below_every_schedule_and_no_more_is_computed
         return found
 
     monkeypatch.setattr(Market, "value", counted)
-    schedules = [twin.schedule(scenario), simple_engine.schedule(scenario)]
+    schedules = [fast_engine.schedule_fast(scenario), simple_engine.schedule(scenario)]
     schedules += [list_schedule(scenario, dict(enumerate(Random(n).sample(range(250), 250)))) for n in range(10)]
     best, spent, widths = 0.0, [], []
     for most in (100_000, 2_000_000):
         looks.clear()
         monkeypatch.setattr("celery_affinity.lab.optimum._LOOKS", most)
-        found = bounds(scenario, weight)
+        found = bounds_of(scenario, weight)
         spent.append(sum(looks))
         widths.append(found.bin_s)
         for schedule in (*schedules, found.listed):
@@ -238,7 +234,7 @@ def test_the_cheapest_start_is_found_among_the_edges_that_a_job_can_gain_by():
     jobs = [("a" if n % 2 else "b", int(chance.integers(0, 40)), int(chance.integers(1, 60)), 5) for n in range(30)]
     scenario = scenario_with(workers(("a", 1), ("a b", 2)), jobs)
     slots = open_slots(scenario.workers, scenario.arrivals)
-    market = Market(scenario.arrivals, slots, equally, 120.0, 64)
+    market = Market(scenario.arrivals, slots, equal_weights, 120.0, 64)
     prices = chance.uniform(0, 4, (2, 64)) * (chance.uniform(size=(2, 64)) < 0.5)
     expected = -float((prices * market.slot_s).sum())
     for each in scenario.arrivals:
@@ -272,12 +268,12 @@ def test_jobs_of_a_key_wait_for_one_another_also_in_the_lower_bound():
     for limit, waits in (("1", 4), ("2", 1)):
         jobs = [(job("a", 0, exclusive="k", exclusive_limit=limit), took * S) for took in (3, 1, 2)]
         scenario = scenario_of(trace(workers(("a", 9)), jobs))
-        lower, listed, *_ = bounds(scenario, bins=32)
-        assert mean_wait_s(scenario.arrivals, starts_of(listed), equally) == pytest.approx(waits / 3, abs=1e-3)
+        lower, listed, *_ = bounds_of(scenario, bins=32)
+        assert mean_wait_s(scenario.arrivals, starts_of(listed), equal_weights) == pytest.approx(waits / 3, abs=1e-3)
         assert lower["one fast slot for each key"] <= waits / 3 + 1e-9
         assert lower["one fast slot for each key"] == pytest.approx(4 / 3, abs=1e-3) or limit == "2"
         limited = replace(scenario, settings={"limits": "host:*=9"})
-        assert "one fast slot for each key" not in bounds(limited, bins=32).lower
+        assert "one fast slot for each key" not in bounds_of(limited, bins=32).lower
 
 
 @settings(max_examples=100, deadline=None)
@@ -287,8 +283,8 @@ def test_the_numbers_of_any_schedule_fulfill_each_row_of_the_linear_program(scen
     if len(made.runs) < len(scenario.arrivals):
         return
     edges = np.unique([0.0, *data.draw(st.lists(st.floats(0.1, 40), min_size=2, max_size=12))])
-    classes = classes_of(scenario.arrivals, equally, data.draw(st.sampled_from([1, 2, 8])))
-    program = lower_bound.Program(classes, open_slots(scenario.workers, scenario.arrivals), edges)
+    classes = classes_of(scenario.arrivals, equal_weights, data.draw(st.sampled_from([1, 2, 8])))
+    program = lower_bounds.Program(classes, open_slots(scenario.workers, scenario.arrivals), edges)
     values = numbers_of(made, program)
     over = program.at_most.matrix(program.columns) @ values - np.concatenate(program.at_most.most)
     assert over.max() < 1e-6
@@ -296,11 +292,11 @@ def test_the_numbers_of_any_schedule_fulfill_each_row_of_the_linear_program(scen
     assert np.abs(missed).max() < 1e-6
     assert (values <= program.highest + 1e-9).all()
     if edges[-1] >= max(run.claimed_us for run in made.runs) / S:
-        waited = mean_wait_s(scenario.arrivals, starts_of(made), equally) * len(scenario.arrivals)
+        waited = mean_wait_s(scenario.arrivals, starts_of(made), equal_weights) * len(scenario.arrivals)
         assert program.cost @ values == pytest.approx(waited)
 
 
-def numbers_of(made: Schedule, program: lower_bound.Program) -> np.ndarray:
+def numbers_of(made: Schedule, program: lower_bounds.Program) -> np.ndarray:
     """Return the numbers that the columns of *program* stand for: those of the schedule *made*."""
     edges, starts, values = program.edges, starts_of(made), np.zeros(program.columns)
     for number, jobs in enumerate(program.classes):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 
-from celery_affinity.lab import twin
-from celery_affinity.lab.overtaking import Passed, beyond_bound
-from celery_affinity.lab.schedule import Run, Schedule
+from celery_affinity.lab import fast_engine
+from celery_affinity.lab.replay import PassedJob, jobs_beyond_bound
+from celery_affinity.lab.scenario import Schedule, ScheduledRun
 
 from ..support.lab_scenarios import S, job, scenario, worker
 from ..support.random_scenarios import scenarios
@@ -18,13 +18,13 @@ LOW = {"rarity_weight": "16", "age_weight": "16"}
 @settings(max_examples=100)
 @given(scenarios())
 def test_no_schedule_of_the_twin_passes_a_job_beyond_its_bound(given_scenario):
-    assert beyond_bound(twin.schedule(given_scenario)) == []
+    assert jobs_beyond_bound(fast_engine.schedule_fast(given_scenario)) == []
 
 
 def passed(*parts, runs, **fields):
     """Return what is found of a schedule whose claims are *runs*: number, worker, time of claim, time of end."""
-    made = tuple(Run(number, name, claimed * S, ended * S) for number, name, claimed, ended in runs)
-    return beyond_bound(Schedule(scenario(*parts, settings={**LOW, **fields.pop("settings", {})}, **fields), made))
+    made = tuple(ScheduledRun(number, name, claimed * S, ended * S) for number, name, claimed, ended in runs)
+    return jobs_beyond_bound(Schedule(scenario(*parts, settings={**LOW, **fields.pop("settings", {})}, **fields), made))
 
 
 URGENT = {"priority": 10, "on_demand": True}
@@ -33,7 +33,7 @@ RUNS = [(0, "w", 0, 5), (2, "w", 5, 6), (1, "w", 6, 7)]
 
 def test_a_job_that_came_a_bound_later_and_went_first_is_found():
     jobs = [job(0, took_s=5), job(1, 1, **URGENT), job(2, 2, **URGENT)]
-    assert passed(*jobs, runs=RUNS) == [Passed(1, 2, 5 * S, 1 * S, 1.0 * S)]
+    assert passed(*jobs, runs=RUNS) == [PassedJob(1, 2, 5 * S, 1 * S, 1.0 * S)]
     closer = [*jobs[:2], job(2, 1.999, **URGENT)]
     assert passed(*closer, runs=RUNS) == []
 

@@ -14,10 +14,10 @@ import pytest
 from celery_affinity.errors import TraceError
 from celery_affinity.lab import trace_file
 from celery_affinity.lab.recorder import Recorder
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server import recordings
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler import recordings
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.command import affinity
 from ..support.processes import Process, start_worker, wait_until
@@ -148,7 +148,7 @@ def recording(lab, until, within_s=20):
 
 def _pages(lab):
     """Return how many pages workers have handed over, also those that were read."""
-    current = recordings.current(lab.scheduler)
+    current = recordings.current_recording(lab.scheduler)
     key = current and lab.scheduler.keys.key("recorded", current.id)
     return lab.redis.xinfo_stream(key)["entries-added"] if key and lab.redis.exists(key) else 0
 
@@ -186,7 +186,7 @@ def test_keys_are_hashed_and_their_limits_are_those_in_force(lab, tmp_path):
             lab.keyed.delay(city)
         lab.merged.delay(SECRET)
     (trace,) = traces
-    trace_file.write(trace, tmp_path / "trace.jsonl")
+    trace_file.write_trace(trace, tmp_path / "trace.jsonl")
     text = (tmp_path / "trace.jsonl").read_text()
     assert SECRET not in text
     assert "mail" not in text
@@ -204,7 +204,7 @@ def test_keys_are_hashed_and_their_limits_are_those_in_force(lab, tmp_path):
     tenant = next(job.tenant for job in keyed if job.exclusive_limit == "3")
     assert trace.settings["limits"] == "type%3Apdf=9"
     assert trace.settings["tenants"] == f"{tenant}=max:5"
-    assert trace_file.read(tmp_path / "trace.jsonl") == trace
+    assert trace_file.read_trace(tmp_path / "trace.jsonl") == trace
 
 
 def test_calls_that_merged_are_one_row(lab):
@@ -327,7 +327,7 @@ def test_a_recorder_that_is_interrupted_keeps_what_there_is(lab, tmp_path):
     wait_until(lambda: len(lab.runs()) == 1 and lab.all_have_ended(), 10, "it ran")
     recorder.signal(signal.SIGINT)
     assert recorder.wait(20) == 0, recorder.log()
-    trace = trace_file.read(output)
+    trace = trace_file.read_trace(output)
     assert [job.outcome for job in trace.jobs] == ["done"]
     assert trace.length_us < 60_000_000
     assert '"jobs": 1' in recorder.log()
@@ -338,7 +338,7 @@ def test_workers_record_from_their_start_on_for_as_long_as_the_app_says(lab, tmp
     lab.start("w", affinity_record=3)
     lab.plain.delay(0.1)
     wait_until(lambda: len(lab.runs()) == 1 and lab.all_have_ended(), 10, "it ran")
-    recording = recordings.current(lab.scheduler)
+    recording = recordings.current_recording(lab.scheduler)
     assert 2_900_000 < recording.until_us - recording.since_us <= 3_000_000
     refused = affinity(lab.url, "lab", "record", "--for", "1s", app=APP)
     assert "a recording is on since an app.conf has affinity_record" in refused.stderr
@@ -352,7 +352,7 @@ def test_workers_record_from_their_start_on_for_as_long_as_the_app_says(lab, tmp
     output = tmp_path / "t.jsonl"
     fetched = affinity(lab.url, "lab", "record", "--output", str(output), app=APP)
     assert fetched.returncode == 0, fetched.stderr
-    trace = trace_file.read(output)
+    trace = trace_file.read_trace(output)
     assert [job.outcome for job in trace.jobs] == ["done"], "the second one came too late"
     assert 2_000_000 < trace.length_us <= 3_000_000
     assert keys_left(lab.redis) == []

@@ -4,22 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from celery_affinity.lab import candidates, made_up, twin
+from celery_affinity.lab import advise, fast_engine, synthetic_traces
 from celery_affinity.lab.changes import Changes
-from celery_affinity.lab.fidelity import compared
-from celery_affinity.lab.replay import recorded, replay
-from celery_affinity.lab.scenario import scenario_of
-from celery_affinity.lab.schedule import Run, Schedule
+from celery_affinity.lab.fast_engine import UnknownRuleError
+from celery_affinity.lab.replay import compare_with_record, recorded_jobs, replay, schedule_both
+from celery_affinity.lab.scenario import Schedule, ScheduledRun, scenario_of
 from celery_affinity.lab.trace import Trace
-from celery_affinity.lab.twin import UnknownRuleError
-from celery_affinity.lab.whatif import both
 
 from ..support.lab_scenarios import S, job, order, scenario, traced, worker
 
 
 @pytest.fixture(scope="module")
 def made():
-    return made_up.trace(400)
+    return synthetic_traces.make_trace(400)
 
 
 def trace(*jobs, workers=(), **fields):
@@ -49,9 +46,9 @@ def test_a_rule_that_the_twin_does_not_know_is_the_judge_s():
 def test_recorded_claims_are_in_the_order_of_their_fences():
     jobs = [traced(claimed_s=2, fence=3), traced(claimed_s=2, fence=2), traced(claimed_s=1, fence=1), traced()]
     found = trace(*jobs)
-    assert order(recorded(found, scenario_of(found))) == [2, 1, 0]
+    assert order(recorded_jobs(found, scenario_of(found))) == [2, 1, 0]
     unfenced = trace(*(replace(each, fence=None) for each in jobs))
-    assert order(recorded(unfenced, scenario_of(unfenced))) == [2, 0, 1]
+    assert order(recorded_jobs(unfenced, scenario_of(unfenced))) == [2, 0, 1]
 
 
 def test_the_first_claim_that_differs_is_explained_by_the_scores_of_both():
@@ -79,10 +76,10 @@ def test_a_job_that_could_not_have_been_claimed_says_so():
 
 
 def test_a_job_that_had_been_claimed_before_says_so():
-    made = twin.schedule(scenario(job(0, took_s=5), job(1, 1), job(2, 2)))
-    found = candidates.at(made, 1, 6 * S, is_chosen=False)
+    made = fast_engine.schedule_fast(scenario(job(0, took_s=5), job(1, 1), job(2, 2)))
+    found = advise.candidate_at(made, 1, 6 * S, is_chosen=False)
     assert (found.state, found.score, found.waited_s) == ("claimed before", None, 5.0)
-    assert candidates.at(made, 2, 5 * S, is_chosen=False).state == "waiting"
+    assert advise.candidate_at(made, 2, 5 * S, is_chosen=False).state == "waiting"
 
 
 def test_a_claim_that_only_one_of_them_has_stands_alone():
@@ -133,14 +130,15 @@ def test_a_job_that_was_stopped_for_another_tenant_has_a_row_for_each_part_of_it
     found = trace(*jobs, settings={"tenants": "acme=max:1,min:1"})
     replayed = replay(found)
     assert (replayed.engine, replayed.fidelity, replayed.recorded) == ("judge", 1.0, replayed.replayed)
-    before, after, _ = both(scenario_of(found), Changes(add=((("pdf",), 1),)))
+    before, after, _ = schedule_both(scenario_of(found), Changes(add=((("pdf",), 1),)))
     assert [run.claimed_us // S for run in before.runs] == [0, 30, 35]
     assert [(run.claimed_us // S, run.ended_us // S) for run in after.runs] == [(0, 30), (5, 10), (30, 55)]
 
 
 def schedule(numbers, workers):
     runs = tuple(
-        Run(number, worker, place, place) for place, (number, worker) in enumerate(zip(numbers, workers, strict=True))
+        ScheduledRun(number, worker, place, place)
+        for place, (number, worker) in enumerate(zip(numbers, workers, strict=True))
     )
     fleet = [worker("a"), worker("b", "pdf", "xls"), worker("c")]
     return Schedule(scenario(*fleet, *map(job, range(9))), runs)
@@ -160,11 +158,11 @@ def schedule(numbers, workers):
     ],
 )
 def test_fidelity_counts_claims_in_the_recorded_order_on_the_recorded_types(numbers, workers, kept):
-    assert compared(schedule([0, 1, 2, 3], "aaaa"), schedule(numbers, workers)).kept == kept
+    assert compare_with_record(schedule([0, 1, 2, 3], "aaaa"), schedule(numbers, workers)).kept == kept
 
 
 def test_claims_of_different_types_of_workers_have_no_order():
-    assert compared(schedule([0, 1, 2, 3], "abab"), schedule([1, 0, 3, 2], "baba")).share == 1.0
+    assert compare_with_record(schedule([0, 1, 2, 3], "abab"), schedule([1, 0, 3, 2], "baba")).share == 1.0
 
 
 def test_a_name_that_came_back_with_other_types_has_the_types_of_its_time():

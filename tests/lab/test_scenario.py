@@ -1,6 +1,6 @@
 """What an engine is asked of a trace, and of changes to it."""
 
-from celery_affinity.lab.changes import Changes, changed
+from celery_affinity.lab.changes import Changes, apply_changes
 from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import Trace
 
@@ -67,22 +67,25 @@ BEFORE = scenario(
 
 
 def test_workers_are_added_and_removed():
-    found = changed(BEFORE, Changes(add=[(("pdf", "xls"), 2)], remove=["a"]))
+    found = apply_changes(BEFORE, Changes(add=[(("pdf", "xls"), 2)], remove=["a"]))
     assert found.workers == (worker("b", "xls"), worker("added-1@lab", "pdf", "xls", slots=2))
     assert found.arrivals == BEFORE.arrivals
 
 
 def test_settings_are_changed_and_the_others_stay():
-    assert changed(BEFORE, Changes(settings={"age_weight": "8"})).settings == {"age_weight": "8", "rarity": "free"}
+    assert apply_changes(BEFORE, Changes(settings={"age_weight": "8"})).settings == {
+        "age_weight": "8",
+        "rarity": "free",
+    }
 
 
 def test_all_jobs_of_a_type_get_another_priority():
-    found = changed(BEFORE, Changes(priorities={"pdf": 8}))
+    found = apply_changes(BEFORE, Changes(priorities={"pdf": 8}))
     assert {(each.type, each.priority) for each in found.arrivals} == {("pdf", 8), ("xls", 5)}
 
 
 def test_more_jobs_of_a_type_keep_its_rhythm_and_what_waited_at_the_beginning():
-    found = changed(BEFORE, Changes(rates={"pdf": 1.5}))
+    found = apply_changes(BEFORE, Changes(rates={"pdf": 1.5}))
     pdfs = [each for each in found.arrivals if each.type == "pdf"]
     assert len(pdfs) == 1 + 15
     assert len(found.arrivals) - len(pdfs) == 1
@@ -94,13 +97,13 @@ def test_more_jobs_of_a_type_keep_its_rhythm_and_what_waited_at_the_beginning():
 
 
 def test_fewer_jobs_of_a_type_are_some_of_it():
-    found = changed(BEFORE, Changes(rates={"pdf": 0.4}))
+    found = apply_changes(BEFORE, Changes(rates={"pdf": 0.4}))
     assert {*found.arrivals} < {*BEFORE.arrivals}
     assert len(found.arrivals) == 1 + 4 + 1
 
 
 def test_a_seed_chooses_the_same_jobs_each_time():
     rates = {"pdf": 0.5}
-    once, again = (changed(BEFORE, Changes(rates=rates, seed=3)) for _ in range(2))
+    once, again = (apply_changes(BEFORE, Changes(rates=rates, seed=3)) for _ in range(2))
     assert once == again
-    assert len({changed(BEFORE, Changes(rates=rates, seed=seed)).arrivals for seed in range(9)}) > 1
+    assert len({apply_changes(BEFORE, Changes(rates=rates, seed=seed)).arrivals for seed in range(9)}) > 1

@@ -1,6 +1,6 @@
 """How long a job had its slot, as far as the times of workers and the order of the server's claims tell."""
 
-from celery_affinity.lab.slot_times import held_us
+from celery_affinity.lab.scenario import slot_time_us
 from celery_affinity.lab.trace import Trace
 
 from ..support.lab_scenarios import S, traced, worker
@@ -10,7 +10,7 @@ MS = 1_000
 
 def held(*jobs, slots=1):
     """Return how long each job had its slot, ms."""
-    found = held_us(Trace(100 * S, (worker("w", slots=slots),), jobs))
+    found = slot_time_us(Trace(100 * S, (worker("w", slots=slots),), jobs))
     return [found[nth] / MS for nth in sorted(found)]
 
 

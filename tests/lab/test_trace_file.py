@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from celery_affinity.clock import SECOND_US as S
 from celery_affinity.errors import TraceError
-from celery_affinity.lab import engines, trace_file
-from celery_affinity.lab.replay import replay
+from celery_affinity.lab import trace_file
+from celery_affinity.lab.replay import replay, run_engine
 from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import OUTCOMES, SCHEMA, Trace, TracedJob, TracedWorker
 
@@ -84,8 +84,8 @@ def workers(draw):
 def test_what_is_written_is_read_again(tmp_path_factory, trace):
     folder = tmp_path_factory.mktemp("traces")
     for name in ("trace.jsonl", "trace.csv"):
-        trace_file.write(trace, folder / name)
-        found = trace_file.read(folder / name, warn=lambda _: None)
+        trace_file.write_trace(trace, folder / name)
+        found = trace_file.read_trace(folder / name, warn=lambda _: None)
         assert sorted(found.workers, key=repr) == sorted(trace.workers, key=repr)
         assert found == Trace(**{**_fields(trace), "workers": found.workers})
 
@@ -103,7 +103,7 @@ def read(tmp_path):
         texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
         path.write_text("\n".join(texts) + end)
         warnings = []
-        return trace_file.read(path, warn=warnings.append), warnings
+        return trace_file.read_trace(path, warn=warnings.append), warnings
 
     return read
 
@@ -201,7 +201,7 @@ def test_settings_that_cannot_be_read_are_a_warning(read):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(TraceError, match="nowhere cannot be read: No such file or directory"):
-        trace_file.read(tmp_path / "nowhere")
+        trace_file.read_trace(tmp_path / "nowhere")
 
 
 def test_an_older_trace_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
@@ -209,7 +209,7 @@ def test_an_older_trace_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
     path.write_text("an older one")
     trace = Trace(1, (), (TracedJob("pdf", 0, 0), "no job"))
     with pytest.raises(AttributeError):
-        trace_file.write(trace, path)
+        trace_file.write_trace(trace, path)
     assert path.read_text() == "an older one"
     assert [each.name for each in tmp_path.iterdir()] == ["trace.jsonl"]
 
@@ -298,7 +298,7 @@ FLEET = Trace(
 def scheduled(trace):
     """Return *trace* with the claims that its fleet makes."""
     jobs = [replace(job, fence=None, claimed_us=None, worker=None, outcome="pending") for job in trace.jobs]
-    for fence, run in enumerate(engines.scheduled(scenario_of(trace)).schedule.runs, 1):
+    for fence, run in enumerate(run_engine(scenario_of(trace)).schedule.runs, 1):
         times = {"claimed_us": run.claimed_us, "started_us": run.claimed_us, "ended_us": run.ended_us}
         jobs[run.number] = replace(jobs[run.number], fence=fence, worker=run.worker, outcome="done", **times)
     return replace(trace, jobs=tuple(jobs), length_us=max(job.ended_us or 0 for job in jobs))
@@ -307,9 +307,9 @@ def scheduled(trace):
 def test_a_trace_in_csv_is_the_one_in_json_and_its_replay_as_well(tmp_path):
     trace = scheduled(FLEET)
     for name in ("t.jsonl", "t.CSV"):
-        trace_file.write(trace, tmp_path / name)
+        trace_file.write_trace(trace, tmp_path / name)
     assert (tmp_path / "t.CSV").read_text().splitlines()[4].startswith("# {")
-    as_json, as_csv = trace_file.read(tmp_path / "t.jsonl"), trace_file.read(tmp_path / "t.CSV")
+    as_json, as_csv = trace_file.read_trace(tmp_path / "t.jsonl"), trace_file.read_trace(tmp_path / "t.CSV")
     assert as_csv == as_json == trace
     replayed = replay(as_csv)
     assert replayed == replay(as_json)
@@ -318,7 +318,7 @@ def test_a_trace_in_csv_is_the_one_in_json_and_its_replay_as_well(tmp_path):
     bare.write_text(
         "".join(line for line in (tmp_path / "t.CSV").read_text().splitlines(True) if not line.startswith("#"))
     )
-    assert replay(trace_file.read(bare)).fidelity < 0.9, "what the comments say counts"
+    assert replay(trace_file.read_trace(bare)).fidelity < 0.9, "what the comments say counts"
 
 
 def test_comments_of_a_csv_file_say_what_somebody_knows_of_the_fleet(read):

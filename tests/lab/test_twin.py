@@ -6,9 +6,9 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from celery_affinity.lab import engines, judge, made_up, twin
+from celery_affinity.lab import fast_engine, replay, scripts_engine, synthetic_traces
+from celery_affinity.lab.fast_engine import UnknownRuleError
 from celery_affinity.lab.scenario import scenario_of
-from celery_affinity.lab.twin import UnknownRuleError
 
 from ..support.lab_scenarios import S, claims, job, order, scenario, worker
 from ..support.random_scenarios import scenarios
@@ -20,13 +20,16 @@ EXAMPLES = int(os.environ.get("LAB_EXAMPLES", "50"))
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(given_scenario=scenarios())
 def test_judge_and_twin_make_the_same_claims_with_the_same_workers(valkey, redis_client, given_scenario):
-    assert twin.schedule(given_scenario).runs == judge.schedule(given_scenario, client=redis_client).runs
+    assert (
+        fast_engine.schedule_fast(given_scenario).runs
+        == scripts_engine.schedule_exact(given_scenario, client=redis_client).runs
+    )
 
 
 def both(client, given_scenario):
     """Return the schedule that both engines make."""
-    ours = twin.schedule(given_scenario)
-    assert ours.runs == judge.schedule(given_scenario, client=client).runs
+    ours = fast_engine.schedule_fast(given_scenario)
+    assert ours.runs == scripts_engine.schedule_exact(given_scenario, client=client).runs
     return ours
 
 
@@ -148,42 +151,42 @@ TWO_KEYS = "two keys at once (exclusive, rate, or a tenant with a maximum)"
 def test_a_rule_that_the_twin_does_not_know_is_named(fields, given_settings, rule):
     asked = scenario(job(0, **fields), settings=given_settings)
     with pytest.raises(UnknownRuleError) as caught:
-        twin.schedule(asked)
+        fast_engine.schedule_fast(asked)
     assert str(caught.value) == f"the fast engine does not know {rule}: --engine judge schedules this"
-    assert engines.of(asked) == "judge"
+    assert replay.engine_of(asked) == "judge"
 
 
 def test_a_tenant_without_a_quota_changes_nothing(valkey, redis_client):
     asked = scenario(*(job(nth, nth / 4, tenant="tu"[nth % 2], priority=nth % 2) for nth in range(12)))
     assert order(both(redis_client, asked)) == order(
-        twin.schedule(scenario(*(job(nth, nth / 4, priority=nth % 2) for nth in range(12))))
+        fast_engine.schedule_fast(scenario(*(job(nth, nth / 4, priority=nth % 2) for nth in range(12))))
     )
 
 
 def test_a_key_of_more_lanes_than_a_call_opens_is_refused():
     jobs = [job(nth, type_=str(nth), exclusive="k") for nth in range(51)]
     with pytest.raises(UnknownRuleError, match="a key with more than 50 types, modes and priorities, which job 50 has"):
-        twin.schedule(scenario(*jobs))
+        fast_engine.schedule_fast(scenario(*jobs))
 
 
 def test_more_types_than_the_arrows_compare_are_refused():
     wide = scenario(worker("w", *map(str, range(101))), job(0, type_="1"))
     with pytest.raises(UnknownRuleError, match="serve more than 100 types"):
-        twin.schedule(wide)
+        fast_engine.schedule_fast(wide)
     profiles = [worker(f"w{nth}", "pdf", str(nth)) for nth in range(101)]
     with pytest.raises(UnknownRuleError, match="more than 100 sets of types"):
-        twin.schedule(scenario(*profiles, job(0)))
+        fast_engine.schedule_fast(scenario(*profiles, job(0)))
 
 
 def test_progress_is_stepped_for_each_job():
     steps = iter(range(10))
-    twin.schedule(scenario(*(job(nth) for nth in range(4))), steps)
+    fast_engine.schedule_fast(scenario(*(job(nth) for nth in range(4))), steps)
     assert next(steps) == 4
 
 
 def test_a_day_of_load_takes_a_hundredth_of_its_time():
     """Some 100 times slower than it is, this would still hold: `python -m benchmarks.lab` measures."""
-    trace = made_up.unscheduled(5_000)
+    trace = synthetic_traces.make_unscheduled(5_000)
     began_s = time.perf_counter()
-    twin.schedule(scenario_of(trace))
+    fast_engine.schedule_fast(scenario_of(trace))
     assert (time.perf_counter() - began_s) * 100 < trace.length_us / S

@@ -2,14 +2,14 @@
 
 import pytest
 
-from celery_affinity.lab import gains, twin, waits
+from celery_affinity.lab import fast_engine, waits
 from celery_affinity.lab.waits import SlotUse, Waits
 
 from ..support.lab_scenarios import job, scenario, worker
 
 
 def report(*parts, **fields):
-    return waits.report(twin.schedule(scenario(*parts, **fields)))
+    return waits.report_waits(fast_engine.schedule_fast(scenario(*parts, **fields)))
 
 
 def test_a_wait_is_from_the_arrival_to_the_claim():
@@ -47,7 +47,9 @@ def test_a_name_that_came_back_with_other_types_is_two_kinds_of_slots():
 
 
 def between(before, after):
-    return gains.between(twin.schedule(scenario(*before)), twin.schedule(scenario(*after)))
+    return waits.gains_between(
+        fast_engine.schedule_fast(scenario(*before)), fast_engine.schedule_fast(scenario(*after))
+    )
 
 
 def test_who_gains_most_comes_first_and_who_loses_last():

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from celery_affinity.lab import plot, whatif
+from celery_affinity.lab import plot, replay
 from celery_affinity.lab.changes import Changes
 
 from ..support.lab_scenarios import S, job, scenario, worker
@@ -13,7 +13,7 @@ BUSY = scenario(worker("w", "pdf", "xls"), *(job(nth, nth / 2, type_=("pdf", "xl
 
 
 def asked(changes, engine="auto"):
-    return whatif.compared(*whatif.both(BUSY, changes, engine))
+    return replay.compare_waits(*replay.schedule_both(BUSY, changes, engine))
 
 
 def test_a_further_worker_has_jobs_wait_less():
@@ -55,7 +55,7 @@ def heights(svg):
 
 
 def test_the_plot_has_a_rising_curve_of_each_schedule():
-    found = heights(plot.svg([0, 1 * S, 2 * S, None], [0, 0, 0, 0], "a < b"))
+    found = heights(plot.waits_svg([0, 1 * S, 2 * S, None], [0, 0, 0, 0], "a < b"))
     assert found.keys() == {"before", "after"}
     for curve in found.values():
         assert curve == sorted(curve, reverse=True)
@@ -67,5 +67,5 @@ def test_the_plot_has_a_rising_curve_of_each_schedule():
 
 @pytest.mark.parametrize("waits", [[], [None], [0], [10**13]])
 def test_the_plot_of_any_waits_is_one(waits):
-    assert "prefers-color-scheme: dark" in plot.svg(waits, waits, "any")
-    assert heights(plot.svg(waits, waits, "any")).keys() == {"before", "after"}
+    assert "prefers-color-scheme: dark" in plot.waits_svg(waits, waits, "any")
+    assert heights(plot.waits_svg(waits, waits, "any")).keys() == {"before", "after"}

@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 import redis
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from .apps import APP
 from .pages import blocks

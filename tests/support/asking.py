@@ -1,8 +1,8 @@
 """Questions that several tests ask of a reader."""
 
-from celery_affinity.observe.claim_order import order_now, upcoming
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.shared_settings import complete
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.queue_order import current_order, upcoming_jobs
+from celery_affinity.settings.wire import complete_settings
 
 
 def why(reader, job):
@@ -12,5 +12,5 @@ def why(reader, job):
 
 def next_jobs(reader, limit=1000):
     """Return the ids of the pending jobs in the order in which claims take them."""
-    order = order_now(reader, None, reader.now_us(), complete(reader.hash("settings")))
-    return [each.job_id for each in upcoming(reader, order, reader.lanes(), limit)]
+    order = current_order(reader, None, reader.now_us(), complete_settings(reader.hash("settings")))
+    return [each.job_id for each in upcoming_jobs(reader, order, reader.lanes(), limit)]

@@ -5,22 +5,21 @@ from dataclasses import replace
 
 import redis
 
-from celery_affinity.client.revokes import stamp
-from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.marks import is_batch, marked
-from celery_affinity.rules.metrics import field, sum_field
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.recurring_call import RecurringCall
-from celery_affinity.rules.redis_keys import KEYS, Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.arguments import End, Joining, TypeSums
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.options.recurring import RecurringCall
+from celery_affinity.policy.slot_math import PrefetchLimit
+from celery_affinity.publishing.message import stamp_revokes
+from celery_affinity.scheduler.messages import EndArguments, JoinArguments, TypeMetricsDelta
+from celery_affinity.schema.histograms import sum_field, wait_field
+from celery_affinity.schema.job_record import NewJob, is_batch, with_suffix
+from celery_affinity.schema.keys import KEYS, Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 
-from .clocked import ClockedScheduler
 from .scripted_fleet import ScriptedFleet
 
-SETTINGS = shared(Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5, keep=120))
-STAMP = stamp("tenant", "a")
+SETTINGS = shared_settings(Settings(heartbeat_interval=1, worker_timeout=4, dead_max=5, keep=120))
+STAMP = stamp_revokes("tenant", "a")
 
 #: Ids of the jobs that a scene publishes, and of their batches.
 PUBLISHED = re.compile(r"(j\d+|again\d|many[\d.]+|retry)\W{0,3}")
@@ -50,7 +49,7 @@ class Worker:
         self.join()
 
     def join(self):
-        joining = Joining(self.name, f"{self.name}@host", self.types, self.slots, app="shop", stops="force")
+        joining = JoinArguments(self.name, f"{self.name}@host", self.types, self.slots, app="shop", stops="force")
         self.scheduler.join(joining, SETTINGS)
 
     def sync(self):
@@ -91,14 +90,14 @@ class Worker:
         if self.held:
             some = dict([*self.held.items()][:10])
             self.held = {job_id: fence for job_id, fence in self.held.items() if job_id not in some}
-            ends = [End(job_id, fence, "acked") for job_id, fence in some.items()]
+            ends = [EndArguments(job_id, fence, "acked") for job_id, fence in some.items()]
             self.ran += some
             for batch in filter(is_batch, some):
                 self.share(batch, some[batch])
             self.sequence += 1
             acks = [end[:2] for end in ends[:1]]
             following = self.scheduler.tell_ends(
-                self.name, acks=acks, ends=ends, sequence=self.sequence, inline=True, may_hold=Ahead(1)
+                self.name, acks=acks, ends=ends, sequence=self.sequence, inline=True, may_hold=PrefetchLimit(1)
             )
             self.held |= {claim.job_id: claim.fence for claim in following}
             self.count(len(ends))
@@ -106,17 +105,17 @@ class Worker:
     def count(self, ended):
         """Hand over that so many jobs of each type ended, of 1 ms each."""
         self.pages += 1
-        grown = {field("done", 0): ended, sum_field("done"): ended * 1000}
-        sums = [TypeSums(type_, grown, ended, ended * 1000, "11968 0 1") for type_ in self.types]
-        self.scheduler.count(self.name, self.pages, sums)
+        grown = {wait_field("done", 0): ended, sum_field("done"): ended * 1000}
+        sums = [TypeMetricsDelta(type_, grown, ended, ended * 1000, "11968 0 1") for type_ in self.types]
+        self.scheduler.add_metrics(self.name, self.pages, sums)
 
     def share(self, batch, fence):
         """Run the calls of a batch, and tell all but the first, whom the end of the batch tells."""
         first = self.scheduler.client.hget(self.scheduler.keys.key("job", batch), "primary")
-        page = self.scheduler.callers(batch, fence=fence)
+        page = self.scheduler.batch_calls(batch, fence=fence)
         others = [call.job_id for call in page.callers] if page else []
         self.ran += [*others, first and first.decode()]
-        self.scheduler.shared(batch, others, fence=fence)
+        self.scheduler.ack_batch_reports(batch, others, fence=fence)
 
 
 class Scene:
@@ -124,7 +123,7 @@ class Scene:
 
     def __init__(self, client):
         self.client = client
-        self.scheduler = scheduler = ClockedScheduler(client, Keys())
+        self.scheduler = scheduler = FakeClockScheduler(client, Keys())
         self.workers = [
             Worker(scheduler, "w1", "pdf"),
             Worker(scheduler, "w2", "pdf", "excel"),
@@ -148,7 +147,7 @@ class Scene:
             for nth in range(number)
         ]
         if "rules" in options:
-            jobs = [replace(job, id=marked(job.id, options["rules"])) for job in jobs]
+            jobs = [replace(job, id=with_suffix(job.id, options["rules"])) for job in jobs]
         self.number += number
         published = self.scheduler.publish(*jobs)
         assert all(each.refused is None for each in published)
@@ -173,7 +172,7 @@ class Scene:
         (dead,) = self.publish("web")
         three.read()
         scheduler.tell_ends(
-            three.name, acks=[], ends=[End(dead, three.held.pop(dead), "rejected")], sequence=98, inline=False
+            three.name, acks=[], ends=[EndArguments(dead, three.held.pop(dead), "rejected")], sequence=98, inline=False
         )
         # Jobs that wait.
         for priority in range(8):
@@ -223,7 +222,7 @@ class Scene:
         retry = NewJob("retry!", "web", "message", task_id=f"t{self.number - 1}", delay_us=3_000_000, rules=IN_ORDER)
         self.scheduler.publish(retry)
         self.jobs += [retry.id, *self.publish("web", rules=IN_ORDER)]
-        end = End(first, three.held.pop(first), "acked")
+        end = EndArguments(first, three.held.pop(first), "acked")
         self.scheduler.tell_ends(three.name, acks=[], ends=[end], sequence=97, inline=False)
         self.jobs += self.publish("web")  # unread
 
@@ -235,7 +234,7 @@ class Scene:
         (first,) = self.publish("web", rules=HINTED)
         (stopped,) = self.publish("web", rules=OF_ANOTHER)
         three.read()
-        end = End(first, three.held.pop(first), "acked")
+        end = EndArguments(first, three.held.pop(first), "acked")
         self.scheduler.tell_ends(three.name, acks=[], ends=[end], sequence=95, inline=False)
         self.jobs += self.publish("pdf", 3, rules=HINTED) + self.publish("excel", 2, rules="near=other")
         order = f"{three.held[stopped]} {three.name} tenant%3Aacme web {self.scheduler.now_us} 1000"
@@ -258,17 +257,19 @@ class Scene:
         four = Worker(self.scheduler, "w4", "batches", slots=1)
         four.read()
         (batch,) = four.held
-        ends = [End(batch, four.held.pop(batch), "rejected")]
+        ends = [EndArguments(batch, four.held.pop(batch), "rejected")]
         self.scheduler.tell_ends(four.name, acks=[], ends=ends, sequence=96, inline=False)
-        self.scheduler.shared(batch, dead[1:2])
+        self.scheduler.ack_batch_reports(batch, dead[1:2])
         self.scheduler.leave(four.name)
         self.jobs += self.publish("excel", 3, rules=MERGING)
 
     def _fill_recurring(self):
         """Declare calls that recur: one that is due soon, one that others put off, and one that is suspended."""
         for name, since in (("due", "enqueue"), ("put off", "enqueue"), ("from the end", "end"), ("suspended", "end")):
-            self.scheduler.recur([self.recurring(name, since)], app="" if name == "due" else "shop of " + name)
-        self.scheduler.suspend("suspended", True)
+            self.scheduler.declare_recurring(
+                [self.recurring(name, since)], app="" if name == "due" else "shop of " + name
+            )
+        self.scheduler.pause_recurring("suspended", True)
 
     def recurring(self, name, since="enqueue"):
         type_ = "excel" if name == "put off" else "web"
@@ -278,11 +279,11 @@ class Scene:
         """Make the recurring calls that are due, as a dispatcher does."""
         scheduler = self.scheduler
         for _ in range(20):
-            if not (due := scheduler.due("shop", again_s=5)):
+            if not (due := scheduler.due_recurring("shop", again_s=5)):
                 break
             self.number += 1
             job = NewJob(f"j{self.number}+", "web", "message", task_id=f"t{self.number}", task_name="n", rules=MERGING)
-            scheduler.fire(due.name, due.due, job)
+            scheduler.fire_recurring(due.name, due.due, job)
 
     def keys_of(self, name):
         """Return the keys there are of one kind."""
@@ -308,14 +309,14 @@ class Scene:
             scheduler.advance(3)
             scheduler.tick()
             self.make_what_is_due()
-            while ending := scheduler.announce("shop", again_s=5):
+            while ending := scheduler.next_report("shop", again_s=5):
                 if ending.how and is_batch(ending.job_id):
-                    page = scheduler.callers(ending.job_id)
+                    page = scheduler.batch_calls(ending.job_id)
                     calls = [call.job_id for call in page.callers]
-                    if not calls or scheduler.shared(ending.job_id, calls) != 0:
-                        scheduler.told([ending.job_id])
+                    if not calls or scheduler.ack_batch_reports(ending.job_id, calls) != 0:
+                        scheduler.ack_report([ending.job_id])
                 elif ending.how:
-                    scheduler.told([ending.job_id])
+                    scheduler.ack_report([ending.job_id])
                 else:
                     scheduler.set_aside([ending.job_id])
             for worker in self.workers:
@@ -343,10 +344,10 @@ class Scene:
         scheduler.drop(self.dead())
         scheduler.configure({"priority_percentage": "100"})
         scheduler.purge("nobody's")
-        scheduler.recur([self.recurring("put off")], app="shop of put off")
-        scheduler.leave_due("shop", "due")
-        scheduler.suspend("suspended", False)
-        scheduler.stop("nobody's")
+        scheduler.declare_recurring([self.recurring("put off")], app="shop of put off")
+        scheduler.decline_recurring("shop", "due")
+        scheduler.pause_recurring("suspended", False)
+        scheduler.remove_recurring("nobody's")
         self.publish("web", 3)
         fresh.read()
         scheduler.recover(fresh.name)

@@ -3,8 +3,8 @@
 import re
 from functools import cache
 
-from celery_affinity.lua.library import assembled
-from celery_affinity.rules.redis_keys import KEYS
+from celery_affinity.lua.library import assemble
+from celery_affinity.schema.keys import KEYS
 
 _FILE = re.compile(r"^do -- (.+)\n(?s:(.*?))^end\n(?=do -- |\Z)", re.MULTILINE)
 _FUNCTION = re.compile(r"^(?:local )?function ([\w.]+)\((?s:.*?)^end$|^function ([\w.]+)\(.*\) end.*$", re.MULTILINE)
@@ -47,7 +47,7 @@ def _reached(function: str) -> list[str]:
 def _functions() -> dict[str, tuple[str, str]]:
     """Return file and text of each function: ``lanes.add``, or ``placing/lanes:find``, which only its file knows."""
     found = {}
-    for file, text in _FILE.findall(re.sub(r"--(?! (generated|\w+/)).*", "", assembled())):
+    for file, text in _FILE.findall(re.sub(r"--(?! (generated|\w+/)).*", "", assemble())):
         for each in _FUNCTION.finditer(text):
             name = each[1] or each[2]
             is_local = each[0].startswith("local") or name.partition(".")[0] not in _modules()
@@ -58,9 +58,9 @@ def _functions() -> dict[str, tuple[str, str]]:
 @cache
 def _rules() -> list[str]:
     """Return the modules that have hooks, of which an arrow calls those of the job's rule."""
-    return ["no_rule", *re.findall(r"^hooks\.by_mark\[(\w+)\.MARK\]", assembled(), re.MULTILINE)]
+    return ["no_rule", *re.findall(r"^hooks\.by_mark\[(\w+)\.MARK\]", assemble(), re.MULTILINE)]
 
 
 @cache
 def _modules() -> set[str]:
-    return set(re.findall(r"^local (\w+) = \{\}$", assembled().partition("\ndo -- ")[0], re.MULTILINE))
+    return set(re.findall(r"^local (\w+) = \{\}$", assemble().partition("\ndo -- ")[0], re.MULTILINE))

@@ -1,9 +1,9 @@
-"""Time that a test passes in: to arrows (`celery_affinity.lab.clocked`), to readers, and to Python."""
+"""Time that a test passes in: to arrows (`celery_affinity.lab.scripts_engine`), to readers, and to Python."""
 
-from celery_affinity.lab.clocked import CLOCK, CLOCKED, START_US, ClockedScheduler, clocked
-from celery_affinity.server.reader import Reader
+from celery_affinity.lab.scripts_engine import CLOCK, CLOCKED, START_US, FakeClockScheduler, at_fake_time
+from celery_affinity.scheduler.reader import Reader
 
-__all__ = ["CLOCK", "CLOCKED", "START_US", "Clock", "ClockedReader", "ClockedScheduler", "clocked"]
+__all__ = ["CLOCK", "CLOCKED", "START_US", "Clock", "ClockedReader", "FakeClockScheduler", "at_fake_time"]
 
 
 class ClockedReader(Reader):

@@ -7,8 +7,8 @@ import redis
 from redis.crc import key_slot
 
 from celery_affinity.embedded.cluster import EmbeddedCluster, EmbeddedNode
-from celery_affinity.embedded.ports import HOST
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.embedded.server import HOST
+from celery_affinity.schema.keys import Keys
 
 from .processes import of_no_test, wait_until
 

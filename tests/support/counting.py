@@ -1,6 +1,6 @@
 """The work of a server in one call of an arrow: the commands that the arrow calls (``INFO commandstats``)."""
 
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
 
 
 class Counting(Scheduler):

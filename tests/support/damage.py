@@ -3,8 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from celery_affinity.rules.marks import is_batch
-from celery_affinity.rules.redis_keys import KEYS, Keys
+from celery_affinity.schema.job_record import is_batch
+from celery_affinity.schema.keys import KEYS, Keys
 
 from .busy_fleet import PUBLISHED
 

@@ -2,7 +2,7 @@
 
 import re
 
-from celery_affinity.observe.metric_list import METRICS, Histogram
+from celery_affinity.reports.metrics import METRICS, Histogram
 
 #: Labels that Prometheus adds to each series.
 _ITS_OWN = {"instance", "job"}

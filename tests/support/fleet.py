@@ -10,10 +10,10 @@ import kombu.pools
 import pytest
 import redis
 
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports import dead_letters
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from .apps import APP, app_for
 from .ledger import Ledger
@@ -71,7 +71,7 @@ class Fleet:
         return {worker.name.partition("@")[0] for worker in self.report.status().workers}
 
     def dead(self):
-        return dead_letters.find(Reader(self.redis, Keys()), dead_letters.LetterFilter())
+        return dead_letters.find_letters(Reader(self.redis, Keys()), dead_letters.LetterFilter())
 
     def free_slots(self):
         return sum(worker.free for worker in self.report.status().workers)

@@ -10,7 +10,7 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from celery_affinity.embedded.ports import free_port
+from celery_affinity.embedded.server import free_port
 
 from .apps import APP
 from .processes import Process, wait_until

@@ -3,13 +3,13 @@
 import pytest
 import redis
 
-from celery_affinity.server.connections.in_flight import InFlight
+from celery_affinity.broker.inflight import InFlightCommands
 
 
 @pytest.fixture
 def in_flight(server, redis_client):
     pool = redis.ConnectionPool.from_url(server.url, socket_timeout=5, client_name="in-flight")
-    in_flight = InFlight(pool)
+    in_flight = InFlightCommands(pool)
     yield in_flight
     in_flight.close()
     pool.disconnect()

@@ -3,7 +3,7 @@
 from hypothesis import strategies as draw
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.rules.marks import marked
+from celery_affinity.schema.job_record import with_suffix
 
 TYPES = ("pdf", "excel", "nobody's")
 
@@ -39,7 +39,7 @@ def fill(fleet, drawn):
             *(["merge=m most=9 bytes=9999"] if each["merges"] else []),
             *([f"key={each['key']} limit=1"] * bool(each["key"])),
         ]
-        name = marked(f"job{number}", " ".join(rules))
+        name = with_suffix(f"job{number}", " ".join(rules))
         options = {option: each[option] for option in ("priority", "on_demand")}
         times = {
             "delay_us": each["delay_s"] * SECOND_US,
@@ -62,15 +62,15 @@ def fill(fleet, drawn):
 def tell(fleet, *, batches_alone):
     """Have the callers know what no worker told them: those of runs that are over, or all."""
     left = []
-    while ending := fleet.scheduler.announce("app", again_s=60, telling=left):
-        calls = fleet.scheduler.callers(ending.job_id)
+    while ending := fleet.scheduler.next_report("app", again_s=60, telling=left):
+        calls = fleet.scheduler.batch_calls(ending.job_id)
         if calls is not None:
             outcome = "failed" if ending.how == "failed" else "acked"
-            fleet.scheduler.shared(ending.job_id, [each.job_id for each in calls.callers], outcome=outcome)
+            fleet.scheduler.ack_batch_reports(ending.job_id, [each.job_id for each in calls.callers], outcome=outcome)
         elif batches_alone:
             left.append(ending.job_id)
         else:
-            fleet.scheduler.told([ending.job_id])
+            fleet.scheduler.ack_report([ending.job_id])
 
 
 def runs_of(fleet, ids):

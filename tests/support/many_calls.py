@@ -4,8 +4,8 @@ from celery.worker.request import Request
 from kombu.message import Message
 from kombu.serialization import prepare_accept_content
 
-from celery_affinity.client import envelope
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.publishing.message import decode_message
+from celery_affinity.schema.keys import Keys
 
 
 def task(app, **options):
@@ -19,7 +19,7 @@ def task(app, **options):
 def messages(app, type_="pdf", lane="queued.0"):
     """Return the messages that wait, in their order."""
     ids = app.redis.zrange(Keys().key("lane", type_, lane), 0, -1)
-    return [envelope.read(app.redis.get(Keys().key("message", job_id.decode()))) for job_id in ids]
+    return [decode_message(app.redis.get(Keys().key("message", job_id.decode()))) for job_id in ids]
 
 
 def arguments(app, **where):

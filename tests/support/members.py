@@ -4,15 +4,15 @@ import threading
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-from celery_affinity.membership.claims import Claims
-from celery_affinity.membership.lease import Lease
-from celery_affinity.membership.lookahead import Lookahead
-from celery_affinity.membership.reporting import Reporting
-from celery_affinity.rules.ahead import NOTHING
+from celery_affinity.leases.claims import ClaimTable
+from celery_affinity.leases.lease import Lease
+from celery_affinity.leases.outbox import EndReporter
+from celery_affinity.leases.prefetch import Prefetch
+from celery_affinity.policy.slot_math import NOTHING
 
 
 def claims_of(worker="worker", inbox="inbox"):
-    return Claims(worker, inbox, Lease(30))
+    return ClaimTable(worker, inbox, Lease(30))
 
 
 class Pool:
@@ -57,10 +57,10 @@ class Host:
 
 
 def reporting_of(claims=None, *, scheduler=None, lookahead=0, pool=None, host=None, heartbeats=None):
-    return Reporting(
+    return EndReporter(
         scheduler,
         claims or claims_of(),
-        Lookahead(lookahead, 0.02),
+        Prefetch(lookahead, 0.02),
         pool=pool or Pool(),
         host=host or Host(),
         heartbeats=heartbeats or Mock(),

@@ -2,8 +2,8 @@
 
 import json
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from .ledger import whole_lines
 from .processes import start_worker, wait_until

@@ -6,7 +6,7 @@ import httpx
 import schemathesis
 from celery import Celery
 
-from celery_affinity.web.application import routes_of
+from celery_affinity.web.app import routes_of
 
 #: What is described as "any other error": of what stands before the routes, and of a defect.
 OTHER_ERRORS = (408, 413, 421, 500)

@@ -1,8 +1,8 @@
 """A running task is told to stop, as the server does it: by a sign in the inbox of its worker."""
 
-from celery_affinity.rules.marks import is_batch
-from celery_affinity.rules.protocol import PREEMPT_SIGN
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.schema.constants import PREEMPT_SIGN
+from celery_affinity.schema.job_record import is_batch
+from celery_affinity.schema.keys import Keys
 
 from .processes import wait_until
 

@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 from unittest.mock import Mock
 
-from celery_affinity.server.replies import Claim
-from celery_affinity.worker import end_of_task
+from celery_affinity.scheduler.messages import Claim
+from celery_affinity.worker import request_end
 
 from .members import inbox_of
 
@@ -32,7 +32,7 @@ def request_of(app, reporting, eventer=None, **options):
         properties={},
         channel=SimpleNamespace(inbox=inbox_of(reporting)),
     )
-    end_of_task.install(task)
+    request_end.install_task_end(task)
     made = task.Request(message, app=app, task=task, eventer=eventer)
     made._pool = None
     return made, message

@@ -4,14 +4,13 @@ import time
 from collections import defaultdict
 from contextlib import suppress
 
-from celery_affinity.membership.sums import Sums
-from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.metrics import RUNS
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.arguments import End, Joining
-from celery_affinity.server.replies import Claim
+from celery_affinity.leases.job_metrics import MetricDeltas
+from celery_affinity.policy.slot_math import PrefetchLimit
+from celery_affinity.scheduler.messages import Claim, EndArguments, JoinArguments
+from celery_affinity.schema.histograms import RUNS
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 
 
 class ScriptedFleet:
@@ -21,15 +20,15 @@ class ScriptedFleet:
         self.scheduler = scheduler
         self.sequence = 0
         self.on_demand = set()
-        self.sums, self.came, self.ended = defaultdict(Sums), [], []
+        self.sums, self.came, self.ended = defaultdict(MetricDeltas), [], []
 
     @property
     def now_us(self):
         return getattr(self.scheduler, "now_us", None) or time.time_ns() // 1000
 
     def join(self, worker, *types, slots=1, settings=None, priority=0):
-        given = shared(Settings(**(settings or {})))
-        return self.scheduler.join(Joining(worker, f"{worker}@host", types, slots, priority=priority), given)
+        given = shared_settings(Settings(**(settings or {})))
+        return self.scheduler.join(JoinArguments(worker, f"{worker}@host", types, slots, priority=priority), given)
 
     def publish(
         self,
@@ -90,7 +89,7 @@ class ScriptedFleet:
         self.came, self.ended = [], []
         for worker in workers or self.sums:
             for page in self.sums[worker].pages():
-                self.sums[worker].answered(page, is_known=self.scheduler.count(worker, page.number, page.sums))
+                self.sums[worker].answered(page, is_known=self.scheduler.add_metrics(worker, page.number, page.sums))
 
     def _claimed_us(self, claim):
         return int(self.scheduler.client.hget(self.scheduler.keys.key("job", claim.job_id), "claimed"))
@@ -106,14 +105,14 @@ class ScriptedFleet:
     def end(self, worker, *claims, outcome="acked", inline=True, most_ahead=0, may_hold=None, again=False):
         """*again*: the call is that of before once more, since its reply was lost."""
         self.sequence += not again
-        ends = [End(claim.job_id, claim.fence, outcome) for claim in claims]
+        ends = [EndArguments(claim.job_id, claim.fence, outcome) for claim in claims]
         following = self.scheduler.tell_ends(
             worker,
             acks=[],
             ends=ends,
             sequence=-self.sequence if again else self.sequence,
             inline=inline,
-            may_hold=may_hold or Ahead(most_ahead),
+            may_hold=may_hold or PrefetchLimit(most_ahead),
         )
         kind = "done" if outcome == "acked" else outcome.partition(" ")[0]
         if kind in RUNS:

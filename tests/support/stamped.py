@@ -2,7 +2,7 @@
 
 from kombu.utils.json import loads
 
-from celery_affinity.client.stamp import PROPERTY
+from celery_affinity.publishing.message import PROPERTY
 
 
 def published(app):

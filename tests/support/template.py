@@ -34,7 +34,7 @@ _LOADED = (
     "celery.worker.consumer",
     "celery.worker.control",
     "celery_affinity.cli",
-    "celery_affinity.web.serve",
+    "celery_affinity.web.server",
     "kombu.transport.redis",
 )
 
@@ -191,9 +191,9 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for name in _LOADED:
         importlib.import_module(name)
-    from celery_affinity.lua.ways import library
+    from celery_affinity.lua.library import load_library
 
-    assert library().by_function.source
+    assert load_library().by_function.source
     gc.collect()
     gc.freeze()
     sys.argv[1:] = _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,6 +1,6 @@
 """A cluster whose nodes speak TLS to clients, replicas and each other."""
 
-from celery_affinity.embedded.ports import HeldPort
+from celery_affinity.embedded.server import HeldPort
 
 from .certificates import tls_options
 from .cluster import Cluster, Node

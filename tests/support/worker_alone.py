@@ -7,19 +7,18 @@ from unittest.mock import Mock
 from celery import Celery
 from kombu.utils.limits import TokenBucket
 
-from celery_affinity.membership.capacity import Capacity
-from celery_affinity.membership.held import FAILED, REJECTED
-from celery_affinity.membership.membership import Membership
-from celery_affinity.membership.recalled import Recalled
-from celery_affinity.server.replies import Claim
-from celery_affinity.worker.fleet_consumer import FleetConsumer
-from celery_affinity.worker.following import Following
+from celery_affinity.leases.capacity import Capacity, WithdrawnTypes
+from celery_affinity.leases.held_claim import FAILED, REJECTED
+from celery_affinity.leases.member import Member
+from celery_affinity.scheduler.messages import Claim
+from celery_affinity.worker.consumer import AffinityConsumer
+from celery_affinity.worker.job_feed import JobFeed
 from celery_affinity.worker.rate_limits import RateLimits
 
 from .members import Pool, reporting_of
 
 
-class LimitingConsumer(FleetConsumer):
+class LimitingConsumer(AffinityConsumer):
     """The part of a consumer that has token buckets, with *bucket* for "mail". *starts* is called to start a task."""
 
     def __init__(self, bucket, starts):
@@ -47,14 +46,14 @@ class Worker:
         pool = Pool(slots)
         self.reporting = reporting_of(lookahead=8, pool=pool)
         self.claims = self.reporting.claims
-        self.members = members = Membership.__new__(Membership)
+        self.members = members = Member.__new__(Member)
         members._heartbeats, members._rejoin, members._pool = Mock(), False, pool
         members.claims, members.reporting, members.lookahead = self.claims, self.reporting, self.reporting.lookahead
         members.capacity = Capacity(pool, self.claims)
         members.capacity.types = types
-        members.recalled = Recalled()
+        members.recalled = WithdrawnTypes()
         self.host = SimpleNamespace(loop=Mock(), wake=Mock(), goes_on=True)
-        self.following = Following(self.limited, members, self.host, pool)
+        self.following = JobFeed(self.limited, members, self.host, pool)
         self.following.begin(SimpleNamespace(consume=self.consume, burying=self.burying))
         self.slots, self.limits = slots, RateLimits(self.limited, members, self.following)
         self.limited.affinity_limits = self.limits

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from kombu.transport.virtual import Channel
 
-from celery_affinity.transport.checked_message import Message, UnreadableError, check_control
+from celery_affinity.transport.inbox import CheckedMessage, UnreadableError, check_control_message
 
 from ..support.from_outside import MESSAGES, as_kombu_reads
 
@@ -14,7 +14,7 @@ from ..support.from_outside import MESSAGES, as_kombu_reads
 @given(MESSAGES.map(as_kombu_reads))
 def test_a_message_of_kombu_is_one_or_cannot_be_read(payload):
     try:
-        message = Message(payload, channel=SimpleNamespace(decode_body=Channel.decode_body.__get__(Channel)))
+        message = CheckedMessage(payload, channel=SimpleNamespace(decode_body=Channel.decode_body.__get__(Channel)))
     except UnreadableError:
         return
     assert isinstance(message.headers, dict)
@@ -26,7 +26,7 @@ def test_a_message_of_kombu_is_one_or_cannot_be_read(payload):
 @given(MESSAGES.map(as_kombu_reads))
 def test_what_remote_control_takes_on_trust_is_checked(payload):
     try:
-        check_control(payload)
+        check_control_message(payload)
     except UnreadableError:
         return
     headers = payload.get("headers") or {}
@@ -37,4 +37,4 @@ def test_what_remote_control_takes_on_trust_is_checked(payload):
 @pytest.mark.parametrize("clock", [2**62, -(2**62), 10**400, float("inf"), float("nan"), "x", [1], {"a": 1}])
 def test_a_clock_that_celery_would_go_on_with_for_ever_is_refused(clock):
     with pytest.raises(UnreadableError, match="clock"):
-        check_control({"headers": {"clock": clock}})
+        check_control_message({"headers": {"clock": clock}})

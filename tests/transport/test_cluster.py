@@ -9,14 +9,14 @@ from kombu import Connection, Exchange, Queue
 from kombu.exceptions import OperationalError
 from redis.crc import key_slot
 
-from celery_affinity.embedded.ports import HOST, free_port
-from celery_affinity.guard import redis_client as wire
-from celery_affinity.guard.address import address_of
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.connections.cluster import Cluster, Node
-from celery_affinity.server.connections.kept import taken_from
-from celery_affinity.server.reader import Reader
+from celery_affinity.broker.client import take_connection
+from celery_affinity.broker.cluster import ClusterNode, ClusterNodes
+from celery_affinity.embedded.server import HOST, free_port
+from celery_affinity.liveness import redis_client as wire
+from celery_affinity.liveness.guard import address_of
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import app_for
 from ..support.certificates import make
@@ -67,7 +67,7 @@ def test_a_channel_on_a_node_without_the_keys_finds_the_one_that_has_them(cluste
     others = [node for node in cluster.alive if node is not cluster.owner]
     with channel_on(cluster.url_of(others[:1])) as channel:
         assert channel.scheduler.tick() is not None
-        assert taken_from(channel.client.connection_pool).port == cluster.owner.port
+        assert take_connection(channel.client.connection_pool).port == cluster.owner.port
 
 
 def test_each_cohort_is_on_the_node_that_has_its_slot(cluster):
@@ -163,7 +163,7 @@ def test_a_guard_finds_the_owner_and_keeps_the_nodes_that_it_hears_of(cluster, c
         address = address_of(channel.pool)
     address["nodes"] = [*address["nodes"][:1], (HOST, free_port())]
     for _ in range(2):
-        connection = wire.Connection(address, 5)
+        connection = wire.GuardConnection(address, 5)
         try:
             assert connection.call("SET", f"{KEYS.base}x", 1) == b"OK"
             assert connection._socket.getpeername()[1] == cluster.owner.port
@@ -182,7 +182,7 @@ def knows(node, owner):
 def test_a_guard_of_whose_cluster_no_node_answers_has_a_lost_connection():
     address = dict.fromkeys(("path", "tls", "username", "password", "db", "client_name", "host"))
     with pytest.raises(ConnectionError, match="no node of the cluster knows who owns slot 7"):
-        wire.Connection({**address, "port": 0, "nodes": [(HOST, free_port())], "slot": 7}, 1)
+        wire.GuardConnection({**address, "port": 0, "nodes": [(HOST, free_port())], "slot": 7}, 1)
 
 
 def test_the_login_of_the_url_is_for_every_node(cluster):
@@ -194,7 +194,7 @@ def test_the_login_of_the_url_is_for_every_node(cluster):
         with channel_on(url) as channel:
             assert channel.client.acl_whoami() in ("somebody", b"somebody")
             assert channel.scheduler.client.acl_whoami() in ("somebody", b"somebody")
-            guard = wire.Connection(address_of(channel.pool), 5)
+            guard = wire.GuardConnection(address_of(channel.pool), 5)
         try:
             assert guard.call("ACL", "WHOAMI") == b"somebody"
         finally:
@@ -212,21 +212,21 @@ def test_tls_leads_to_the_owner_by_the_port_that_speaks_it(tmp_path):
         url = f"rediss-cluster://{HOST}:{replica.tls_port}?ssl_ca_certs={tmp_path / 'ca.pem'}"
         with channel_on(url) as channel:
             assert channel.scheduler.tick() is not None
-            guard = wire.Connection(address_of(channel.pool), 5)
+            guard = wire.GuardConnection(address_of(channel.pool), 5)
             assert guard._socket.getpeername()[1] == primary.tls_port
             guard.close()
             replica.ask("CLUSTER", "FAILOVER")
             wait_until(lambda: replica.is_primary and not primary.is_primary, 20, "it takes over")
             channel.scheduler.publish(a_job("pdf"))
-            assert taken_from(channel.scheduler.client.connection_pool).port == replica.tls_port
+            assert take_connection(channel.scheduler.client.connection_pool).port == replica.tls_port
 
 
-ONE = Node("one", 1)
+ONE = ClusterNode("one", 1)
 
 
 @pytest.mark.parametrize("reply", [None, [], [[0, 3]], b"text", [["a", "b", ["c", "d"]]], [[0, 3, [b"x", 1]]], [7]])
 def test_what_is_no_answer_about_the_slot_is_a_lost_connection(reply):
-    cluster = Cluster([ONE], 5)
+    cluster = ClusterNodes([ONE], 5)
     with pytest.raises(redis.ConnectionError):
         cluster.learn(ONE, reply)
     assert cluster.owner is None
@@ -235,10 +235,10 @@ def test_what_is_no_answer_about_the_slot_is_a_lost_connection(reply):
 
 @pytest.mark.parametrize("host", [None, b"", "one"])
 def test_a_node_that_does_not_say_its_own_host_is_where_it_was_asked(host):
-    cluster = Cluster([ONE], 5)
+    cluster = ClusterNodes([ONE], 5)
     cluster.learn(ONE, [[0, 9, [host, 7, b"id", []], [b"two", 8, b"id"]]])
-    assert cluster.owner == Node("one", 7)
-    assert cluster.nodes == [Node("one", 7), Node("two", 8), ONE]
-    cluster.doubt(Node("one", 7))
+    assert cluster.owner == ClusterNode("one", 7)
+    assert cluster.nodes == [ClusterNode("one", 7), ClusterNode("two", 8), ONE]
+    cluster.doubt(ClusterNode("one", 7))
     assert cluster.owner is None
-    assert cluster.nodes == [Node("two", 8), Node("one", 7), ONE]
+    assert cluster.nodes == [ClusterNode("two", 8), ClusterNode("one", 7), ONE]

@@ -7,23 +7,17 @@ import pytest
 import redis
 from kombu.exceptions import OperationalError
 
-from celery_affinity import (
-    Affinity,
-    Cohort,
-    Exclusive,
-    Merge,
-    OptionError,
-    PublishError,
-    Rate,
-    SettingError,
-    publish_many,
-)
-from celery_affinity.embedded.ports import free_port
-from celery_affinity.embedded.server import EmbeddedServer
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server import instance
-from celery_affinity.server.reader import Reader
-from celery_affinity.transport.reach import channel_of, connect, scheduler_of
+from celery_affinity.embedded.server import EmbeddedServer, free_port
+from celery_affinity.errors import OptionError, PublishError, SettingError
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.keys import Exclusive, Rate
+from celery_affinity.options.merge import Merge
+from celery_affinity.publishing.bulk import publish_many
+from celery_affinity.scheduler import server_info
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.cohorts import Cohort
+from celery_affinity.transport.app_api import channel_of, connect_app, scheduler_of
 from celery_affinity.transport.transport import Transport
 
 from ..support import since
@@ -318,9 +312,9 @@ def test_a_fleet_without_cohorts_refuses_a_process_with_some_until_the_map_is_ad
     app = make_app(ON_ONE_SERVER)
     with pytest.raises(SettingError, match=r"'no cohorts' \(revision 0\), got: 'eu=eu.\* ml=gpu\*'"):
         send(app, "gpu")
-    assert instance.adopt_cohorts(redis_client, Keys(), "eu=eu.* ml=gpu*") == 1
+    assert server_info.adopt_cohorts(redis_client, Keys(), "eu=eu.* ml=gpu*") == 1
     send(app, "gpu")
-    assert instance.adopt_cohorts(redis_client, Keys(), "") == 2
+    assert server_info.adopt_cohorts(redis_client, Keys(), "") == 2
     send(make_app(), "pdf")
     with pytest.raises(SettingError, match=r"'no cohorts' \(revision 2\)"):
         send(make_app(ON_ONE_SERVER), "gpu")
@@ -329,7 +323,7 @@ def test_a_fleet_without_cohorts_refuses_a_process_with_some_until_the_map_is_ad
 def test_who_uses_no_cohort_sends_the_commands_that_it_sent_before(make_app, valkey, redis_client):
     app = make_app()
     with scheduler_of(app) as scheduler, app.connection_or_acquire() as connection:
-        connect(connection)
+        connect_app(connection)
         channel = channel_of(connection, app.conf.broker_transport)
         assert channel.routes is None
         assert channel.scheduler_for("gpu") is channel.scheduler
@@ -347,7 +341,7 @@ def test_a_cohorts_url_may_have_a_provider_of_logins_of_its_own(make_app, other,
     app = make_app({"eu": Cohort(["eu.*"], url=url)})
     send(app, "eu.pdf")
     with app.connection_for_write() as connection:
-        connect(connection)
+        connect_app(connection)
         channel = channel_of(connection, app.conf.broker_transport)
         assert channel.scheduler_of("eu").client.execute_command("ACL", "WHOAMI") == b"of-eu"
         assert channel.scheduler_of_its_own("eu").client.execute_command("ACL", "WHOAMI") == b"of-eu"

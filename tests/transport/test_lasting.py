@@ -3,9 +3,9 @@
 import pytest
 import redis
 
-from celery_affinity.server import instance
-from celery_affinity.server.connections.in_flight import InFlight
-from celery_affinity.server.connections.kept import taken_from
+from celery_affinity.broker.client import take_connection
+from celery_affinity.broker.inflight import InFlightCommands
+from celery_affinity.scheduler import server_info
 from celery_affinity.transport.transport import Transport
 
 from ..support.apps import app_for
@@ -20,7 +20,7 @@ def channel(proxy, redis_client):
 
 
 def _blocking_pop(channel):
-    channel.client.connection = channel.client.connection or taken_from(channel.client.connection_pool)
+    channel.client.connection = channel.client.connection or take_connection(channel.client.connection_pool)
     channel.client.connection.send_command("ECHO", "x")
     return channel.client.parse_response(channel.client.connection, "ECHO")
 
@@ -52,7 +52,7 @@ def _arrows_of_a_worker(channel):
 
 def _in_flight(channel):
     in_flight = channel.in_flight_of_its_own()
-    assert isinstance(in_flight, InFlight)
+    assert isinstance(in_flight, InFlightCommands)
     in_flight.send([("ECHO", "x"), ("PING",)])
     return in_flight.receive()
 
@@ -103,7 +103,7 @@ def test_a_server_that_takes_no_writes_gets_the_number_of_the_schema_later(chann
     scheduler = channel.scheduler
     redis_client.delete(scheduler.keys.key("schema"))
     proxy.refused["SET"] = error
-    instance.check_schema(scheduler.client, scheduler.keys)
+    server_info.check_schema(scheduler.client, scheduler.keys)
     assert proxy.refused == {}
 
 

@@ -3,7 +3,7 @@
 import pytest
 from celery import Celery
 
-from celery_affinity.server.connections.kept import taken_from
+from celery_affinity.broker.client import take_connection
 from celery_affinity.transport.connections import REPLY_TIMEOUT_S
 
 
@@ -22,7 +22,7 @@ def test_the_longest_waits_are_ours_or_the_users_whatever_redis_py_says(channel)
     for client in clients:
         client.ping()
         pool = client.connection_pool
-        connection = taken_from(pool)
+        connection = take_connection(pool)
         found = (connection.socket_timeout, connection.socket_connect_timeout)
         pool.release(connection)
         assert found[1] == wanted[1]

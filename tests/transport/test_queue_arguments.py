@@ -4,11 +4,11 @@ import pytest
 from kombu import Queue
 from kombu.transport.base import RABBITMQ_QUEUE_ARGUMENTS
 
-from celery_affinity.client import of_app
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.server.reader import Reader
-from celery_affinity.transport import queue_arguments
+from celery_affinity.publishing import app_config
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.transport import channel
 
 from ..support.apps import APP
 from ..support.fleet import MixedFleet
@@ -27,8 +27,8 @@ WITHOUT_EFFECT = [
 @pytest.fixture
 def app(load_app, valkey, redis_client, monkeypatch):
     app = load_app(APP)
-    monkeypatch.setitem(of_app._SETTINGS, app, Settings(queues=["pdf*"]))
-    monkeypatch.setattr(queue_arguments, "_warned", set())
+    monkeypatch.setitem(app_config._SETTINGS, app, Settings(queues=["pdf*"]))
+    monkeypatch.setattr(channel, "_warned", set())
     queues = dict(app.amqp.queues)
     yield app
     app.amqp.queues.clear()
@@ -93,4 +93,4 @@ def test_queue_that_is_not_scheduled_expires_as_on_stock_celery(fleet, app, capl
 
 def test_every_queue_argument_of_kombu_is_handled():
     dropping = {RABBITMQ_QUEUE_ARGUMENTS[name][0] for name in RABBITMQ_QUEUE_ARGUMENTS} - {"x-max-priority"}
-    assert set(queue_arguments.INSTEAD) == dropping
+    assert set(channel.INSTEAD) == dropping

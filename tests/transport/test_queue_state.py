@@ -7,11 +7,11 @@ from celery import Celery
 from kombu import pools
 from kombu.exceptions import ChannelError
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import shared
-from celery_affinity.server.arguments import Joining
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.messages import JoinArguments
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
 
 #: State -> steps that bring a queue there, and the number of messages that kombu then reports.
 STATES = {
@@ -50,7 +50,7 @@ class Side:
         """Take and keep the only message, as a worker with one slot does."""
         if self.ours:
             scheduler = Scheduler(self.redis, Keys())
-            scheduler.join(Joining("worker", "worker", ["work"], 1, 0, "", []), shared(Settings()))
+            scheduler.join(JoinArguments("worker", "worker", ["work"], 1, 0, "", []), shared_settings(Settings()))
             assert self.redis.hlen(Keys().key("claims", "worker")) == 1
         else:
             with self.connection.channel() as reader:

@@ -6,11 +6,11 @@ import time
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity.client import of_app
-from celery_affinity.client.stamp import PROPERTY
 from celery_affinity.errors import OptionError
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
+from celery_affinity.publishing import app_config
+from celery_affinity.publishing.message import PROPERTY
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
 
 from ..support.apps import APP
 from ..support.fleet import PARTLY_SCHEDULED, POOLS_IN_TIME, MixedFleet, in_time
@@ -21,7 +21,7 @@ from ..support.processes import wait_until
 @pytest.fixture
 def fleet(valkey, redis_client, tmp_path, load_app, monkeypatch):
     app = load_app(APP)
-    monkeypatch.setitem(of_app._SETTINGS, app, Settings(queues=PARTLY_SCHEDULED["affinity_queues"]))
+    monkeypatch.setitem(app_config._SETTINGS, app, Settings(queues=PARTLY_SCHEDULED["affinity_queues"]))
     return MixedFleet(valkey, redis_client, tmp_path, app)
 
 

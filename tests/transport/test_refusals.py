@@ -6,7 +6,7 @@ import os
 import pytest
 
 from celery_affinity.errors import SettingError, TransportError
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP, app_for
 from ..support.processes import run_celery

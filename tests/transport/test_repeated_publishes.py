@@ -7,12 +7,13 @@ from celery import Celery
 from kombu import pools
 from kombu.exceptions import OperationalError
 
-from celery_affinity import PublishError, publish_many
-from celery_affinity.client.celery_methods import connections
-from celery_affinity.client.publishing_channel import PublishingChannel
-from celery_affinity.lua.ways import library
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.errors import PublishError
+from celery_affinity.lua.library import load_library
+from celery_affinity.publishing import celery_hooks
+from celery_affinity.publishing.bulk import publish_many
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
+from celery_affinity.transport.channel import PublishingChannel
 
 from ..support.apps import app_for
 from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES
@@ -32,7 +33,7 @@ def app(proxy, redis_client):
 
 @pytest.fixture
 def publish_command():
-    (_, name, *_) = library().by_function.command("publish", Keys().base, ())
+    (_, name, *_) = load_library().by_function.command("publish", Keys().base, ())
     return f"FCALL {name}"
 
 
@@ -102,7 +103,7 @@ def test_many_calls_that_are_published_together_outlast_them_too(app, proxy, pub
 def test_between_two_repeats_is_the_pause_that_the_policy_says(app, proxy, publish_command, monkeypatch):
     send(app)
     pauses = []
-    monkeypatch.setattr(connections, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(celery_hooks, "time", SimpleNamespace(sleep=pauses.append))
     proxy.refused[publish_command] = [LOST[0]] * 5
     policy = {"max_retries": None, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 0.8}
     send(app, retry_policy=policy)

@@ -13,10 +13,10 @@ from kombu import Connection, Queue
 from kombu.exceptions import OperationalError
 from redis.exceptions import NoScriptError
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 from celery_affinity.transport.channel import Channel
 
 from ..support import certificates

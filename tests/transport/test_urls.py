@@ -7,12 +7,12 @@ import redis
 from celery import Celery
 from kombu import Connection
 
-from celery_affinity import Cohort, TransportError
-from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.errors import TransportError
+from celery_affinity.settings.cohorts import Cohort
 from celery_affinity.transport import urls
 from celery_affinity.transport.channel import SentinelChannel
-from celery_affinity.transport.cluster import ClusterChannel
-from celery_affinity.transport.transport import Transport
+from celery_affinity.transport.transport import ClusterChannel, Transport
 
 from ..support import since
 from ..support.apps import app_for
@@ -111,7 +111,7 @@ def test_read_and_write_urls(valkey):
 
 def test_another_scheme_is_refused_without_its_password():
     with pytest.raises(TransportError) as refusal:
-        urls.parse("amqp://guest:secret@localhost//")
+        urls.parse_broker_url("amqp://guest:secret@localhost//")
     assert "redis://" in str(refusal.value)
     assert "secret" not in str(refusal.value)
 
@@ -244,7 +244,7 @@ def test_a_cluster_has_one_database():
     with pytest.raises(
         TransportError, match=r"must have no database, or 0, got: 'redis-cluster://:\*\*@one/1'"
     ) as refusal:
-        urls.parse("redis-cluster://:secret@one/1")
+        urls.parse_broker_url("redis-cluster://:secret@one/1")
     assert "namespace" in str(refusal.value)
 
 

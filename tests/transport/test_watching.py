@@ -5,7 +5,7 @@ import socket
 import pytest
 from kombu.asynchronous.hub import Hub
 
-from celery_affinity.transport.watching import WatchedOnce
+from celery_affinity.transport.transport import SingleWatch
 
 
 class CountingHub(Hub):
@@ -33,7 +33,7 @@ def ends():
 
 @pytest.fixture
 def watched(hub, ends):
-    return WatchedOnce(hub, lambda: ends)
+    return SingleWatch(hub, lambda: ends)
 
 
 def test_a_connection_is_added_once(hub, ends, watched):

@@ -3,9 +3,9 @@
 import pytest
 import redis
 
-from celery_affinity.embedded.ports import HOST
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.embedded.server import HOST
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 from celery_affinity.web import asgi
 
 from ..support.apps import app_for

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.observe import observer
+from celery_affinity.reports import flower
 from celery_affinity.web.broker import Broker
 
 from ..support.apps import app_for
@@ -27,7 +27,7 @@ def test_connections_go_where_those_of_the_app_go(app, monkeypatch):
     monkeypatch.setattr("kombu.Connection.ensure_connection", lambda connection, **_: connection)
     origin = app.connection_for_write()
     of_http = Broker(app)._pool().acquire()
-    of_flower = observer._with_patience(app.connection_for_write())
+    of_flower = flower._with_patience(app.connection_for_write())
     for connection in (of_http, of_flower):
         assert _scheme(connection) == _scheme(origin)
         assert connection.hostname == origin.hostname

@@ -2,7 +2,7 @@
 
 import pytest
 
-from celery_affinity.web.routes import many_jobs
+from celery_affinity.web import job_routes
 
 from ..support.messages import wire
 
@@ -48,13 +48,13 @@ def test_all_jobs_that_match_get_another_type_and_priority(customers, web):
 
 
 def test_a_request_acts_on_so_many_jobs_and_says_that_there_are_more(customers, web, monkeypatch):
-    monkeypatch.setattr(many_jobs, "_MOST", 3)
+    monkeypatch.setattr(job_routes, "_MOST_BULK_JOBS", 3)
     replies = [web("DELETE", "/api/jobs?type=pdf").json() for _ in range(3)]
     assert [(each["done"], each["more"]) for each in replies] == [(3, True), (3, True), (2, False)]
 
 
 def test_a_request_that_reads_too_much_says_what_narrows_it(customers, web, monkeypatch):
-    monkeypatch.setattr(many_jobs, "_MOST_PAGES", 0)
+    monkeypatch.setattr(job_routes, "_MOST_PAGES", 0)
     reply = web("DELETE", "/api/jobs?task=nobody.*")
     assert (reply.status_code, "name the type" in said(reply)) == (409, True)
 

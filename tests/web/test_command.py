@@ -12,7 +12,7 @@ import httpx
 import pytest
 import uvicorn
 
-from celery_affinity.web.serve import serve
+from celery_affinity.web.server import serve
 
 from ..support.apps import APP
 from ..support.command import affinity

@@ -7,8 +7,8 @@ import threading
 import pytest
 import uvicorn
 
-from celery_affinity.web import connection
-from celery_affinity.web.serve import serve
+from celery_affinity.web import server as server_module
+from celery_affinity.web.server import serve
 
 from ..support.processes import wait_until
 
@@ -24,8 +24,8 @@ WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 @pytest.fixture
 def connect(valkey, redis_client, app, monkeypatch):
     """Return a function that connects to a server in a thread, and sends bytes."""
-    monkeypatch.setattr(connection, "HEAD_S", HEAD_S)
-    monkeypatch.setattr("celery_affinity.web.serve._MOST_CONNECTIONS", MOST_CONNECTIONS + 1)
+    monkeypatch.setattr(server_module, "HEAD_S", HEAD_S)
+    monkeypatch.setattr("celery_affinity.web.server._MOST_CONNECTIONS", MOST_CONNECTIONS + 1)
     servers, ready, clients = [], queue.Queue(), []
     run = uvicorn.Server.run
     monkeypatch.setattr(uvicorn.Server, "run", lambda server, sockets: (servers.append(server), run(server, sockets)))

@@ -83,7 +83,7 @@ def check(reply, method):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr("celery_affinity.web.routes.workers._ANSWER_S", 0.01)
+    monkeypatch.setattr("celery_affinity.web.report_routes._ANSWER_S", 0.01)
 
 
 def test_any_path_and_query(fleet, web, quick):

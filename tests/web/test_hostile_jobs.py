@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kombu.utils.json import dumps
 
-from celery_affinity.observe import dead_letters
-from celery_affinity.remote import handing_out
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.replies import Claim
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.http_workers import handout
+from celery_affinity.reports import dead_letters
+from celery_affinity.scheduler.messages import Claim
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 from celery_affinity.web import asgi
 
 from ..support.apps import APP
@@ -104,7 +104,8 @@ def test_poll_dead_letters_jobs_without_strict_json_and_returns_the_others(web, 
             found += replies[-1]["jobs"]
     assert {each["task_id"] for each in found} == {f"good{number}" for number in range(len(HOSTILE))}
     letters = {
-        each.job_id: each.why for each in dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+        each.job_id: each.why
+        for each in dead_letters.find_letters(Reader(redis_client, Keys()), dead_letters.LetterFilter())
     }
     without = [name for number, name in enumerate(HOSTILE) if not letters.get(f"bad{number}")]
     assert not without
@@ -138,7 +139,7 @@ def test_every_message_becomes_strict_json_or_is_refused(message):
     app = SimpleNamespace(tasks={f"{APP}.tally": SimpleNamespace(acks_late=True)})
     claim = Claim("job", "1", "pdf", 0, 0, dumps(message).encode())
     try:
-        job = handing_out._job(None, app, claim, 0)
+        job = handout._job(None, app, claim, 0)
     except ValueError:
         return
     assert strict(json.dumps(job.__dict__)) is not None

@@ -10,27 +10,27 @@ from dataclasses import replace
 import pytest
 
 from celery_affinity.errors import SettingError
-from celery_affinity.lab import change_words, made_up, whatif
-from celery_affinity.lab import replay as replays
-from celery_affinity.lab.fleet import fleet as fleet_of
+from celery_affinity.lab import replay, synthetic_traces
+from celery_affinity.lab.changes import read_changes
+from celery_affinity.lab.scenario import fleet_of_members as fleet_of
 from celery_affinity.lab.scenario import scenario_of
 from celery_affinity.lab.trace import TracedWorker
-from celery_affinity.lab.trace_file import write
-from celery_affinity.observe.as_json import as_json
+from celery_affinity.lab.trace_file import write_trace
+from celery_affinity.reports.json import as_json
+from celery_affinity.web import lab_routes
 from celery_affinity.web import traces as rooms
-from celery_affinity.web.routes import lab
 
 ADDED = {"add": ["[ocr]:2"]}
 
 
 @pytest.fixture(scope="module")
 def made():
-    return replace(made_up.trace(300), recorded_at="2026-11-20T08:00:00+00:00")
+    return replace(synthetic_traces.make_trace(300), recorded_at="2026-11-20T08:00:00+00:00")
 
 
 @pytest.fixture
 def directory(made, tmp_path):
-    write(made, tmp_path / "night.jsonl")
+    write_trace(made, tmp_path / "night.jsonl")
     return tmp_path
 
 
@@ -55,7 +55,7 @@ def printed(found):
 
 
 def test_the_newest_trace_comes_first(web, directory, made):
-    write(made, directory / "later.jsonl")
+    write_trace(made, directory / "later.jsonl")
     os.utime(directory / "later.jsonl", (2_000_000_000, 2_000_000_000))
     (directory / "broken.csv").write_bytes(b"\xff{")
     os.utime(directory / "broken.csv", (1, 1))
@@ -70,7 +70,7 @@ def test_the_newest_trace_comes_first(web, directory, made):
 
 def test_a_replay_is_that_of_the_command(web, made):
     found = web.get("/api/lab/traces/night.jsonl/replay").json()
-    assert found["replay"] == printed(replays.replay(made))
+    assert found["replay"] == printed(replay.replay(made))
     assert (found["jobs"], found["recorded_at"], found["limits"]) == (300, made.recorded_at, {})
     assert {tuple(each["types"]): each["slots"] for each in found["fleet"]} == {
         ("pdf",): 6,
@@ -88,7 +88,7 @@ def test_what_if_is_that_of_the_command(web, made):
         "priority": {"xls": 9},
     }
     scenario = scenario_of(made)
-    changes = change_words.read(
+    changes = read_changes(
         scenario,
         settings=["limits.type:pdf=5", "age_weight=20"],
         add=["[ocr]:2"],
@@ -96,12 +96,12 @@ def test_what_if_is_that_of_the_command(web, made):
         rates=["pdf=1.5"],
         priorities=["xls=9"],
     )
-    assert ask(web, question).json() == printed(whatif.compared(*whatif.both(scenario, changes)))
+    assert ask(web, question).json() == printed(replay.compare_waits(*replay.schedule_both(scenario, changes)))
 
 
 def test_a_file_that_changed_is_read_again(web, directory):
     web.get("/api/lab/traces/night.jsonl/replay")
-    write(made_up.trace(20), directory / "night.jsonl")
+    write_trace(synthetic_traces.make_trace(20), directory / "night.jsonl")
     assert web.get("/api/lab/traces/night.jsonl/replay").json()["jobs"] == 20
     assert ask(web, ADDED).json()["before"]["all"]["jobs"] == 20
 
@@ -212,7 +212,7 @@ def test_a_computation_that_takes_too_long_ends(web, monkeypatch):
 
 
 def test_one_question_is_computed_at_a_time(web, monkeypatch):
-    there, most, answer = [], [], lab._answer
+    there, most, answer = [], [], lab_routes._answer
 
     def counted(*args):
         there.append(args)
@@ -221,7 +221,7 @@ def test_one_question_is_computed_at_a_time(web, monkeypatch):
         there.pop()
         return found
 
-    monkeypatch.setattr(lab, "_answer", counted)
+    monkeypatch.setattr(lab_routes, "_answer", counted)
 
     async def three():
         asked = (web.http.post("/api/lab/traces/night.jsonl/whatif", json=ADDED) for _ in range(3))
@@ -232,13 +232,13 @@ def test_one_question_is_computed_at_a_time(web, monkeypatch):
 
 
 def test_the_list_does_not_wait_for_a_computation(web, monkeypatch):
-    listed, answer = threading.Event(), lab._answer
+    listed, answer = threading.Event(), lab_routes._answer
 
     def late(*args):
         assert listed.wait(30)
         return answer(*args)
 
-    monkeypatch.setattr(lab, "_answer", late)
+    monkeypatch.setattr(lab_routes, "_answer", late)
 
     async def both():
         asked = asyncio.ensure_future(web.http.post("/api/lab/traces/night.jsonl/whatif", json=ADDED))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from schemathesis.core.failures import FailureGroup
 from schemathesis.specs.openapi import checks
 
-from celery_affinity.lab import made_up
-from celery_affinity.lab.trace_file import write
+from celery_affinity.lab import synthetic_traces
+from celery_affinity.lab.trace_file import write_trace
 
 from ..support import openapi
 from ..support.openapi import description, schema
@@ -38,7 +38,7 @@ THERE = {
 
 @pytest.fixture
 def fleet(fleet, monkeypatch):
-    monkeypatch.setattr("celery_affinity.web.routes.workers._ANSWER_S", 0.01)
+    monkeypatch.setattr("celery_affinity.web.report_routes._ANSWER_S", 0.01)
     fleet.join("worker", "pdf", "mail", slots=1)
     fleet.bury("buried", "mail")
     fleet.publish("done", "pdf")
@@ -70,7 +70,7 @@ def test_each_route_says_what_it_replies_and_that_errors_have_one_form(method, p
 
 @pytest.fixture
 def web(serve, tmp_path):
-    write(made_up.trace(50), tmp_path / "night.jsonl")
+    write_trace(synthetic_traces.make_trace(50), tmp_path / "night.jsonl")
     return serve(traces=tmp_path)
 
 

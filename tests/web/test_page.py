@@ -10,15 +10,15 @@ from dataclasses import replace
 import pytest
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.lab import made_up
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.lab import synthetic_traces
 from celery_affinity.lab.trace import TracedJob
-from celery_affinity.lab.trace_file import write
-from celery_affinity.rules.cohorts import as_map, map_of, shown
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.instance import check_schema
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.lab.trace_file import write_trace
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.scheduler.server_info import check_schema
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.cohorts import cohort_map, map_text, shown_cohorts
 from celery_affinity.web import page
 
 from ..support.apps import APP
@@ -323,7 +323,9 @@ def test_a_bounded_type_says_how_full_it_is_and_what_comes_then(valkey, browser,
 @in_a_browser
 def test_cohorts_are_named_one_that_is_down_is_said_and_a_worker_of_two_counts_once(valkey, browser, redis_client):
     cohorts = {"ml": {"types": ["gpu*"]}, "eu": {"types": ["eu.*"], "url": "redis://127.0.0.1:1/0"}}
-    check_schema(redis_client, Keys(), shown(map_of(as_map(cohorts))))  # as the fleet's first process does
+    check_schema(
+        redis_client, Keys(), shown_cohorts(map_text(cohort_map(cohorts)))
+    )  # as the fleet's first process does
     for cohort, type_ in (("default", "pdf"), ("ml", "gpu")):
         fleet = ScriptedFleet(Scheduler(redis_client, Keys(cohort=cohort)))
         fleet.join("both", type_)
@@ -389,9 +391,9 @@ def _publish(server, type_):
 
 @in_a_browser
 def test_a_slider_of_the_lab_shows_what_more_slots_and_a_limit_would_change(valkey, browser, tmp_path):
-    made = made_up.trace(300)
+    made = synthetic_traces.make_trace(300)
     waits = TracedJob("ghost", enqueued_us=made.length_us, since_us=made.length_us)
-    write(replace(made, jobs=(*made.jobs, waits)), tmp_path / "night.jsonl")
+    write_trace(replace(made, jobs=(*made.jobs, waits)), tmp_path / "night.jsonl")
     screen = Screen(browser, serve(valkey.url, "--traces", str(tmp_path)) + "#/lab", width=390, height=844)
     screen.sees("100.00 %: 300 of 300 claims are made again")
     screen.sees("1 job as the recording ended, 1 in the replay")

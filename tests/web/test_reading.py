@@ -4,14 +4,13 @@ import json
 
 import pytest
 
-from celery_affinity.client.of_app import settings_of
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.as_json import as_json
-from celery_affinity.observe.explain import explain
-from celery_affinity.observe.jobs import get
-from celery_affinity.observe.keyed import in_use
-from celery_affinity.observe.type_rules import pauses
-from celery_affinity.server import runtime_settings
+from celery_affinity.publishing.app_config import settings_of
+from celery_affinity.reports import dead_letters, key_usage
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.jobs import get_job
+from celery_affinity.reports.json import as_json
+from celery_affinity.reports.type_limits import pauses_in_force
+from celery_affinity.scheduler import runtime_settings
 
 from ..support.command import affinity
 from ..support.messages import wire
@@ -46,12 +45,12 @@ def test_http_and_commands_say_the_same(valkey, fleet, web, path, words):
 def test_http_says_what_the_reports_of_commands_say(fleet, web, app):
     scheduler, reader = fleet.scheduler, fleet.scheduler.reader
     reports = {
-        "/api/settings": runtime_settings.read(scheduler, settings_of(app)),
-        "/api/keys": in_use.find(reader, "*", 100),
-        "/api/keys/city:HH": in_use.show(reader, "city:HH"),
-        "/api/dead": dead_letters.find(reader, dead_letters.LetterFilter()),
-        "/api/pauses": pauses(reader),
-        "/api/jobs/task-two": get(reader, "task-two"),
+        "/api/settings": runtime_settings.read_settings(scheduler, settings_of(app)),
+        "/api/keys": key_usage.find_keys(reader, "*", 100),
+        "/api/keys/city:HH": key_usage.show_key(reader, "city:HH"),
+        "/api/dead": dead_letters.find_letters(reader, dead_letters.LetterFilter()),
+        "/api/pauses": pauses_in_force(reader),
+        "/api/jobs/task-two": get_job(reader, "task-two"),
     }
     for path, report in reports.items():
         assert without_times(web.get(path).json()) == without_times(json.loads(json.dumps(as_json(report)))), path

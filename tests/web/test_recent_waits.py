@@ -1,13 +1,13 @@
 """Waits of the last minutes, from metrics that only grow."""
 
-from celery_affinity.observe.type_metrics import TypeMetrics
-from celery_affinity.rules.metrics import times_of
-from celery_affinity.web.page.recent_waits import RecentWaits
+from celery_affinity.reports.type_metrics import TypeMetrics
+from celery_affinity.schema.histograms import histogram_of
+from celery_affinity.web.page.news import RecentWaits
 
 
 def pdf(waited=0, long=0, ran=0):
-    waits = times_of({"queued 03": str(waited), "queued 12": str(long)}, "queued")
-    return TypeMetrics("pdf", queued=waits, runs=times_of({"done 08": str(ran)}, "done"))
+    waits = histogram_of({"queued 03": str(waited), "queued 12": str(long)}, "queued")
+    return TypeMetrics("pdf", queued=waits, runs=histogram_of({"done 08": str(ran)}, "done"))
 
 
 def test_only_what_has_come_since_counts():

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from celery_affinity import recur
-from celery_affinity.observe.as_json import as_json
-from celery_affinity.observe.recurring import recurring_rows
-from celery_affinity.operate import values
-from celery_affinity.rules.settings import Settings
+from celery_affinity.admin import job_values
+from celery_affinity.reports.json import as_json
+from celery_affinity.reports.recurring import recurring_rows
+from celery_affinity.settings.table import Settings
+from celery_affinity.transport.app_api import recur
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_signature_of_a_call_is_for_who_sees_arguments(fleet, serve, app, mo
     recur("plan", app.tasks["reroute"].s("HH"), stale_after=300)
     tokens = {role * 4: role for role in ("read", "submit", "admin")}
     for to, sees in (("submit", ("submit", "admin")), ("nobody", ())):
-        monkeypatch.setattr(values, "settings_of", lambda _, to=to: Settings(show_values_to=to))
+        monkeypatch.setattr(job_values, "settings_of", lambda _, to=to: Settings(show_values_to=to))
         for role in tokens.values():
             (found,) = serve(tokens=tokens, token=role * 4).get("/api/recurring").json()
             assert (found["signature"] != "") == (role in sees)

@@ -9,16 +9,17 @@ import pytest
 from celery import chain, chord, states
 from kombu.exceptions import OperationalError
 
-from celery_affinity import Affinity, Merge
 from celery_affinity.check import check
-from celery_affinity.check.gather import gather
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.status import Report
-from celery_affinity.remote import ending, telling
-from celery_affinity.remote.outcome import Outcome
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.check.gather import gather_facts
+from celery_affinity.http_workers import job_end
+from celery_affinity.http_workers.job_end import Outcome
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.merge import Merge
+from celery_affinity.reports import dead_letters
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 from celery_affinity.web import asgi
 
 from ..support.apps import APP, app_for
@@ -195,9 +196,12 @@ def test_an_end_that_is_repeated_gets_the_same_reply_and_publishes_its_link_once
 
 def test_an_end_goes_on_where_a_process_that_died_has_stopped(node, send, app, monkeypatch, redis_client):
     """The process dies after callers were told, or after that was noted: the repeated request frees the slot."""
-    told, tell = [], telling.tell_caller
-    monkeypatch.setattr(telling, "tell_caller", lambda *_, **how: (told.append(how["is_stored"]), tell(*_, **how)))
-    for place in ("celery_affinity.remote.ending.Note.write", "celery_affinity.remote.ending._release"):
+    told, tell = [], job_end.report_to_caller
+    monkeypatch.setattr(job_end, "tell_caller", lambda *_, **how: (told.append(how["is_stored"]), tell(*_, **how)))
+    for place in (
+        "celery_affinity.http_workers.job_end.OutcomeNote.write",
+        "celery_affinity.http_workers.job_end._release",
+    ):
         result = send("late", "one", link=app.tasks[f"{APP}.late"].si("link"))
         job = node.job()
         with monkeypatch.context() as patched:
@@ -499,7 +503,7 @@ def celerys(redis_client):
 
 
 def findings(app):
-    return [each.what for each in check(gather(app, answers_within_s=0.1)) if each.id == "left-to-celery"]
+    return [each.what for each in check(gather_facts(app, answers_within_s=0.1)) if each.id == "left-to-celery"]
 
 
 @pytest.mark.parametrize(
@@ -612,7 +616,7 @@ def test_a_run_that_takes_all_its_calls_is_a_dead_letter(merging, redis_client):
     app, node = merging
     app.tasks["whole"].delay("HH", 1)
     assert node.jobs() == []
-    (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(Reader(redis_client, Keys()), dead_letters.LetterFilter())
     assert "keep='all', which is for workers in Python" in letter.why
 
 
@@ -623,7 +627,7 @@ def test_a_body_that_is_no_json_is_a_dead_letter_that_says_why(node, send, redis
     send("late", "one", serializer="pickle")
     send("late", "two")
     assert node.job()["args"] == ["two"]
-    (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(Reader(redis_client, Keys()), dead_letters.LetterFilter())
     assert "its body must be JSON" in letter.why
     assert redis_client.exists(Keys().key("message", letter.job_id)), "it can be replayed"
 
@@ -631,7 +635,7 @@ def test_a_body_that_is_no_json_is_a_dead_letter_that_says_why(node, send, redis
 def test_a_task_that_the_app_lacks_is_a_dead_letter_that_says_why(node, app, redis_client):
     app.send_task("elsewhere.render", ("one",), queue="pdf")
     assert node.jobs() == []
-    (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(Reader(redis_client, Keys()), dead_letters.LetterFilter())
     assert "NotRegistered: elsewhere.render" in letter.why
 
 
@@ -646,8 +650,8 @@ def test_a_result_backend_that_hangs_takes_one_thread_however_often_the_end_is_r
         told.append(job)
         goes_on.wait(30)
 
-    monkeypatch.setattr("celery_affinity.remote.ending.tell", hang)
-    hanging = threading.Thread(target=ending.end, args=_arguments(redis_client, result.app, job, node))
+    monkeypatch.setattr("celery_affinity.http_workers.job_end.tell", hang)
+    hanging = threading.Thread(target=job_end.end_job, args=_arguments(redis_client, result.app, job, node))
     hanging.start()
     wait_until(lambda: told, 10, "it hangs")
     for _ in range(3):
@@ -668,7 +672,7 @@ def _arguments(redis_client, app, job, node):
 def test_an_end_that_celery_cannot_tell_is_a_dead_letter(node, send, app, redis_client, monkeypatch):
     send()
     job = node.job()
-    monkeypatch.setattr("celery_affinity.remote.telling.tell_caller", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("celery_affinity.http_workers.job_end.tell_caller", lambda *_, **__: 1 / 0)
     assert node.end(job).json()["state"] == node.end(job).json()["state"] == "dead"
-    (letter,) = dead_letters.find(Reader(redis_client, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(Reader(redis_client, Keys()), dead_letters.LetterFilter())
     assert "ZeroDivisionError" in letter.why

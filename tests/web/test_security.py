@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from celery_affinity.errors import SettingError
-from celery_affinity.web.security import MOST_BYTES, Gate
-from celery_affinity.web.tokens import read_tokens
+from celery_affinity.web.auth import MOST_BYTES, AuthMiddleware, read_tokens
 
 TOKENS = {"r" * 16: "read", "s" * 16: "submit", "a" * 16: "admin"}
 ROLES = {role: token for token, role in TOKENS.items()}
@@ -76,7 +75,7 @@ def test_who_has_no_token_gets_no_answer(serve, header):
 def test_tokens_are_compared_with_all_that_are_known_in_constant_time(serve, monkeypatch):
     compared = []
     monkeypatch.setattr(
-        "celery_affinity.web.tokens.hmac.compare_digest", lambda one, other: compared.append(1) or one == other
+        "celery_affinity.web.auth.hmac.compare_digest", lambda one, other: compared.append(1) or one == other
     )
     assert serve(tokens=TOKENS, token=ROLES["read"]).get("/api/types").status_code == 200
     assert len(compared) == len(TOKENS)
@@ -175,7 +174,7 @@ def test_a_body_has_a_megabyte_at_most(web):
 
 
 def test_a_body_that_does_not_come_is_given_up(monkeypatch):
-    monkeypatch.setattr("celery_affinity.web.security.BODY_S", 0.05)
+    monkeypatch.setattr("celery_affinity.web.auth.BODY_S", 0.05)
 
     async def never():
         await asyncio.Event().wait()
@@ -190,7 +189,7 @@ def test_a_body_that_does_not_come_is_given_up(monkeypatch):
 
     headers = [(b"host", b"localhost"), (b"content-length", b"5")]
     scope = {"type": "http", "method": "POST", "path": "/api/jobs", "headers": headers, "client": ("127.0.0.1", 1)}
-    asyncio.run(Gate(inner, None, False, ())(scope, never, send))
+    asyncio.run(AuthMiddleware(inner, None, False, ())(scope, never, send))
     assert sent[0]["status"] == 408
 
 

@@ -6,11 +6,11 @@ import json
 import pytest
 import redis
 
-from celery_affinity.client import of_app
-from celery_affinity.operate.submit import ACCEPTED, Submission
-from celery_affinity.rules.settings import Settings
-from celery_affinity.server.idempotency import key_of
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.admin.submit import ACCEPTED, Submission
+from celery_affinity.publishing import app_config
+from celery_affinity.scheduler.idempotency import idempotency_key
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.settings.table import Settings
 
 from ..support.apps import APP, app_for
 
@@ -123,7 +123,7 @@ def test_two_servers_side_by_side_agree(fleet, serve):
 
 def test_a_request_is_known_for_the_time_of_the_setting(fleet, web, redis_client):
     post(web, 7, key="order")
-    assert 86_000 < redis_client.ttl(key_of(fleet.scheduler, "order")) <= 86_400
+    assert 86_000 < redis_client.ttl(idempotency_key(fleet.scheduler, "order")) <= 86_400
 
 
 def test_a_job_and_its_key_are_there_together_or_not_at_all(fleet, web, redis_client, monkeypatch):
@@ -137,7 +137,7 @@ def test_a_job_and_its_key_are_there_together_or_not_at_all(fleet, web, redis_cl
     monkeypatch.setattr(redis.client.Pipeline, "execute", breaks)
     assert post(web, 7, key="order").status_code == 503
     monkeypatch.undo()
-    assert not redis_client.exists(key_of(fleet.scheduler, "order"))
+    assert not redis_client.exists(idempotency_key(fleet.scheduler, "order"))
     web.run(asyncio.sleep(0.6))  # for so long the broker is not asked again
     assert post(web, 7, key="order").status_code == 201
 
@@ -255,7 +255,7 @@ def test_a_digest_is_of_what_is_asked_for_however_it_is_written():
 
 
 def test_a_full_queue_is_a_conflict_and_the_key_may_be_used_again(fleet, serve, app, monkeypatch):
-    monkeypatch.setitem(of_app._SETTINGS, app, Settings(max_pending={"pdf": 1}))
+    monkeypatch.setitem(app_config._SETTINGS, app, Settings(max_pending={"pdf": 1}))
     web = serve()
     assert post(web, 1).status_code == 201
     for key in (None, "mine"):

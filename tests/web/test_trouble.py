@@ -8,10 +8,10 @@ import pytest
 import redis
 from celery.signals import before_task_publish
 
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
 from celery_affinity.web import asgi, broker, site
-from celery_affinity.web.threads import BusyError, Threads
+from celery_affinity.web.broker import BusyError, RequestThreads
 
 from ..support.apps import APP, app_for
 from ..support.processes import wait_until
@@ -174,7 +174,7 @@ def test_who_waits_in_vain_is_answered_with_what_is(fleet, web):
 
 def test_work_that_hangs_is_given_up_and_does_not_use_up_other_threads(never):
     async def main():
-        threads = Threads("test", 2, 0.2)
+        threads = RequestThreads("test", 2, 0.2)
         with pytest.raises(BusyError):
             await threads.run(never.wait)
         assert await threads.run(lambda: 7) == 7
@@ -198,7 +198,7 @@ def test_threads_raise_what_their_work_raises():
         raise TimeoutError("of its own")
 
     async def main():
-        threads = Threads("test", 2, 5)
+        threads = RequestThreads("test", 2, 5)
         with pytest.raises(RuntimeError, match="SystemExit"):
             await threads.run(leaves)
         with pytest.raises(ValueError, match="no"):

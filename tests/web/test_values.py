@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from celery_affinity.cli import text_of_explain
-from celery_affinity.operate import backend, values
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.untrusted import MOST_NESTED
+from celery_affinity.admin import job_values
+from celery_affinity.cli import explain_text
+from celery_affinity.schema.untrusted import MOST_NESTED
+from celery_affinity.settings.table import Settings
 
 from ..support.apps import APP
 from ..support.openapi import description
@@ -24,7 +24,7 @@ SECRET = "s3cr3t-value"
 @pytest.fixture
 def shown_to(monkeypatch):
     def set_to(who):
-        monkeypatch.setattr(values, "settings_of", lambda _: Settings(show_values_to=who))
+        monkeypatch.setattr(job_values, "settings_of", lambda _: Settings(show_values_to=who))
 
     return set_to
 
@@ -125,7 +125,7 @@ def test_results_of_any_depth_get_a_reply_with_a_note(app, serve, caplog):
         found = reply.json().get("values", {})
         is_whole = found.get("result") == value and found["note"] is None
         is_noted = "nested more than 100 levels deep" in str(found.get("note")) and isinstance(found["result"], str)
-        words = text_of_explain.values(values.with_result(app, task_id, values.Values()))
+        words = explain_text.values_text(job_values.with_result(app, task_id, job_values.JobValues()))
         if reply.status_code != 200 or not (is_whole if depth <= MOST_NESTED else is_noted) or "result" not in words:
             wrong[kind, depth] = reply.status_code, reply.text[:200]
     assert not wrong
@@ -142,7 +142,7 @@ def test_errors_and_arguments_of_any_depth_get_a_reply(serve, monkeypatch):
             "no JSON": {"status": "SUCCESS", "result": {1, 2}},
             "itself": {"status": "SUCCESS", "result": loop},
         }.items():
-            monkeypatch.setattr(backend, "meta", lambda *_, meta=meta: meta)
+            monkeypatch.setattr(job_values, "result_meta", lambda *_, meta=meta: meta)
             for path in ("/api/jobs/deep?values=1", "/api/jobs/deep"):
                 reply = web.get(path)
                 if reply.status_code != 200:

@@ -15,7 +15,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..server.instructions.counter import build_of
+from ..scheduler.instructions.counter import build_of
 from ..support.interpreters import interpreter
 from ..support.pages import write_block
 
@@ -25,17 +25,17 @@ OUTPUT = ROOT / "build" / "matrix"
 #: Tests of the parts that a version can break: transport, workers in every pool, reconnects, control commands, ends,
 #: results of merged calls, keys, stops for a tenant, the web server, URLs.
 TESTS = (
-    "tests/server/test_arrows.py",
-    "tests/server/test_placing.py",
-    "tests/server/test_life_of_a_worker.py",
+    "tests/scheduler/test_arrows.py",
+    "tests/scheduler/test_placing.py",
+    "tests/scheduler/test_life_of_a_worker.py",
     "tests/transport/test_transport.py",
     "tests/transport/test_refusals.py",
     "tests/worker/test_worker.py",
     "tests/worker/test_pools.py",
     "tests/whole/test_blip.py",
     "tests/whole/test_zombie.py",
-    "tests/callers/test_announce.py",
-    "tests/callers/test_hanging_ends.py",
+    "tests/results/test_announce.py",
+    "tests/results/test_hanging_ends.py",
     "tests/worker/test_merged_run.py",
     "tests/worker/test_merge_scenarios.py",
     "tests/worker/test_recurring.py",
@@ -53,13 +53,13 @@ TESTS = (
     "tests/whole/test_parity.py",
     "tests/whole/test_ordinary_app.py",
     "tests/web/test_connection.py",
-    "tests/client/test_misspelt_configuration.py",
+    "tests/publishing/test_misspelt_configuration.py",
 )
 
 #: Tests of the parts that a server can break: scripts, the random walks, connections with TLS, workers in every pool,
 #: outages, keys, merged calls, results.
 TESTS_OF_A_SERVER = (
-    "tests/server",
+    "tests/scheduler",
     "tests/conformance",
     "tests/transport/test_transport.py",
     "tests/worker/test_worker.py",

@@ -18,10 +18,10 @@ from pathlib import Path
 import psutil
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.pages import FAULTS, write_block
 from ..support.processes import ROOT, Process, running_processes, start_worker

@@ -6,10 +6,10 @@ import time
 import pytest
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP, app_for
 from ..support.fleet import in_time

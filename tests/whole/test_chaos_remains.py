@@ -2,17 +2,17 @@
 
 import pytest
 
-from celery_affinity.rules.recurring_call import RecurringCall
-from celery_affinity.rules.redis_keys import KEYS, Keys
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.options.recurring import RecurringCall
+from celery_affinity.schema.keys import KEYS, Keys
 
-from ..support.clocked import ClockedScheduler
 from ..support.scripted_fleet import ScriptedFleet
 from .chaos import hints, remains
 
 
 @pytest.fixture
 def fleet(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def test_each_kind_of_key_may_stay_or_not():
@@ -30,7 +30,7 @@ def test_what_may_not_stay_is_found(redis_client, kind):
 
 
 def test_a_recurring_call_is_not_due_at_the_end_of_a_storm_and_goes_on_afterwards(fleet, redis_client):
-    fleet.scheduler.recur([RecurringCall("hh", "proj.plan", "route", "HH", 1_000_000)])
+    fleet.scheduler.declare_recurring([RecurringCall("hh", "proj.plan", "route", "HH", 1_000_000)])
     assert remains.suspend_recurring(redis_client) == ["hh"]
     assert remains.suspend_recurring(redis_client) == []
     fleet.scheduler.advance(5)

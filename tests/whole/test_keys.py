@@ -10,9 +10,9 @@ import pytest
 from celery import chain
 from celery.exceptions import TaskRevokedError, WorkerLostError
 
-from celery_affinity import Exclusive, Rate
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.options.keys import Exclusive, Rate
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.keys_left import keys_of_rules
 from ..support.processes import wait_until

@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 
-from celery_affinity.lua.library import ARROWS
+from celery_affinity.lua.library import FUNCTION_NAMES
 
 from ..support.processes import ROOT
 
@@ -26,7 +26,7 @@ def _measured(*words):
 
 def test_every_script_and_report_is_measured():
     measured = _measured("--jobs", "2000", "--rounds", "21")
-    assert measured.keys() >= {*ARROWS, "report: explain", "report: pending", "report: status"}
+    assert measured.keys() >= {*FUNCTION_NAMES, "report: explain", "report: pending", "report: status"}
     assert measured["a script that does nothing"][0] == "210", "calls, beside the rounds"
     assert not [what for what in measured if "key" in what], "a scale of one's own is measured alone"
 

@@ -12,10 +12,10 @@ import redis
 from celery import chain, chord, signature
 from kombu import Connection
 
-from celery_affinity.client.passed_on import inheriting
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.publishing.canvas import inheriting
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP, parity
 from ..support.command import affinity
@@ -163,5 +163,5 @@ def test_the_pages_commands_work_and_its_warning_is_ours(fleet):
         run = affinity(fleet.url, *shlex.split(line, comments=True))
         assert run.returncode == 0, run.stderr
     (warning,) = re.findall(r"^ *(No live worker serves type .*)$", PAGE, re.MULTILINE)
-    text = (ROOT / "celery_affinity/client/unserved_warning.py").read_text()
+    text = (ROOT / "celery_affinity/publishing/bulk.py").read_text()
     assert warning.replace("'pdf'", "%r") in text

@@ -29,7 +29,7 @@ Description-Content-Type: text/markdown
 # A [link](https://example.org), and [one](#here) within
 """
 
-TREE = {"celery_affinity/__init__.py": b"", "celery_affinity/lua/arrows/claim.lua": b"-- claim"}
+TREE = {"celery_affinity/__init__.py": b"", "celery_affinity/lua/functions/claim.lua": b"-- claim"}
 
 
 def test_the_links_of_the_readme_work_on_the_page_of_a_package_index():
@@ -49,7 +49,7 @@ def test_the_links_of_the_readme_work_on_the_page_of_a_package_index():
     ("found", "wrong"),
     [
         ({**TREE, "x-1.0.dist-info/METADATA": b""}, []),
-        ({"celery_affinity/__init__.py": b""}, ["celery_affinity/lua/arrows/claim.lua is missing"]),
+        ({"celery_affinity/__init__.py": b""}, ["celery_affinity/lua/functions/claim.lua is missing"]),
         ({**TREE, "celery_affinity/left.py": b""}, ["celery_affinity/left.py is not in the tree"]),
         ({**TREE, "celery_affinity/__init__.py": b"1"}, ["celery_affinity/__init__.py differs from the tree"]),
         ({**TREE, "tests/test_rules.py": b""}, ["tests/test_rules.py does not belong there"]),

@@ -5,13 +5,14 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
+from celery_affinity.embedded.server import EmbeddedServer
 
 from ..support.apps import APP
 from ..support.fleet import POOLS, Pools, closing, in_time
 from ..support.load import Load
 from ..support.processes import wait_until
-from .chaos.proxy import HOST, Proxy
+from ..support.serving_loop import HOST
+from .chaos.proxy import Proxy
 
 
 class Pair:

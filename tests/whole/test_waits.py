@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from celery_affinity.embedded import children
-from celery_affinity.guard import guard, guarded
-from celery_affinity.guard.guard import Guard, Kin
-from celery_affinity.guard.pulse import Pulse
-from celery_affinity.threads import repeating
-from celery_affinity.threads.repeating import Repeating
+from celery_affinity import background
+from celery_affinity.background import PeriodicThread
+from celery_affinity.embedded import server
+from celery_affinity.liveness import guard, guard_process
+from celery_affinity.liveness.guard import ForkMarker, Guard
+from celery_affinity.liveness.pulse import Pulse
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def let_go():
 
 
 def test_a_heartbeat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
-    monkeypatch.setattr(repeating, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(background, "_PATIENCE_S", 0.05)
     begun = threading.Event()
 
     def heartbeat():
         begun.set()
         let_go.wait(30)
 
-    hanging = Repeating("hanging", heartbeat, 60)
+    hanging = PeriodicThread("hanging", heartbeat, 60)
     hanging.start()
     hanging.wake()
     assert begun.wait(10)
@@ -39,14 +39,14 @@ def test_a_heartbeat_that_hangs_is_not_waited_for(let_go, monkeypatch, caplog):
 
 
 def test_the_log_says_whose_call_failed_and_the_calls_go_on(monkeypatch, caplog):
-    monkeypatch.setattr(repeating, "_PAUSE_AFTER_ERROR_S", 0.01)
+    monkeypatch.setattr(background, "_PAUSE_AFTER_ERROR_S", 0.01)
     called = threading.Semaphore(0)
 
     def tick():
         called.release()
         raise ValueError("no tick")
 
-    ticking = Repeating("affinity-dispatcher", tick, 60)
+    ticking = PeriodicThread("affinity-dispatcher", tick, 60)
     ticking.start()
     ticking.wake()
     assert called.acquire(timeout=10)
@@ -74,7 +74,7 @@ class Unkillable:
 @pytest.fixture
 def own_guard(monkeypatch):
     monkeypatch.setattr(guard, "_LEAVES_WITHIN_S", 0.05)
-    return Guard("worker", "worker@host", 5, pulse=Pulse(), kin=Kin(), ends_children=False)
+    return Guard("worker", "worker@host", 5, pulse=Pulse(), kin=ForkMarker(), ends_children=False)
 
 
 def test_a_guard_that_does_not_end_is_not_waited_for(own_guard, caplog):
@@ -102,11 +102,11 @@ def test_nor_is_who_sees_to_it(own_guard, let_go, monkeypatch, caplog):
 
 
 def test_a_child_that_does_not_end_is_not_waited_for(monkeypatch, caplog, tmp_path):
-    monkeypatch.setattr(children, "_ENDS_WITHIN_S", 0.05)
+    monkeypatch.setattr(server, "_ENDS_WITHIN_S", 0.05)
     with (tmp_path / "log").open("wb") as log:
-        process = children.start([sys.executable, "-c", "import time; time.sleep(600)"], log=log)
+        process = server.start_child([sys.executable, "-c", "import time; time.sleep(600)"], log=log)
     try:
-        children.reap(process)
+        server.reap_child(process)
         assert f"Not waiting for process {process.pid}" in caplog.text
     finally:
         process.kill()
@@ -118,4 +118,4 @@ def test_a_ps_that_does_not_answer_says_nothing(monkeypatch):
         raise subprocess.TimeoutExpired(command, timeout)
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert guarded._state_by_ps(1) == b""
+    assert guard_process._state_by_ps(1) == b""

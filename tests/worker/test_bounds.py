@@ -4,10 +4,10 @@ import pytest
 from celery import chain, chord
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity import QueueFull
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.errors import QueueFull
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.fleet import in_time, wait_for_state
 from ..support.processes import start_worker, wait_until

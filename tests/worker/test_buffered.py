@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import app_for, forget_connections
 from ..support.fleet import in_time

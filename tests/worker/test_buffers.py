@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pytest
 from celery.worker import state
 
-from celery_affinity.membership.held import UNSETTLED
-from celery_affinity.server.replies import Claim
-from celery_affinity.worker import strays
-from celery_affinity.worker.buffers import Buffers
+from celery_affinity.leases.held_claim import UNSETTLED
+from celery_affinity.scheduler.messages import Claim
+from celery_affinity.worker import request_end
+from celery_affinity.worker.buffers import StrategyBuffers
 
 from ..support.members import inbox_of, reporting_of
 
@@ -41,7 +41,7 @@ class Worker:
         """Pass a message to the strategy *handle*. Return the tag of the claim."""
         tag = self.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
         task = SimpleNamespace(name="task")
-        Buffers(self.consumer).noting(task, handle)(Message(self.reporting, tag))
+        StrategyBuffers(self.consumer).noting(task, handle)(Message(self.reporting, tag))
         return tag
 
     def bound(self, message, keeps_message=True):
@@ -61,7 +61,7 @@ def test_request_outside_of_celerys_collections_is_buffered(worker):
     assert worker.claims.buffered_count() == 1
     assert worker.claims.find(tag).is_buffered
     assert worker.kept[0].is_buffered
-    strays.Strays(worker.consumer, worker.reporting).free(loop_runs=True)
+    request_end.LeakedClaims(worker.consumer, worker.reporting).free(loop_runs=True)
     assert worker.claims.buffered_count() == 1
 
 
@@ -93,7 +93,7 @@ def test_request_in_celerys_collections_is_not_buffered(worker):
 def test_unreferenced_message_is_dropped(worker, caplog):
     tag = worker.receive(lambda message: worker.bound(message, keeps_message=False))
     assert worker.claims.buffered_count() == 1
-    strays.Strays(worker.consumer, worker.reporting).free(loop_runs=True)
+    request_end.LeakedClaims(worker.consumer, worker.reporting).free(loop_runs=True)
     assert worker.claims.settled_in_buffer() == {tag}
     assert worker.claims.end(tag).outcome == UNSETTLED
     assert "has dropped it" in caplog.text

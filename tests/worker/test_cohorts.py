@@ -9,9 +9,9 @@ import redis
 from celery import Celery
 
 from celery_affinity.embedded.server import EmbeddedServer
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 from tests.support.apps import APP
 from tests.support.fleet import in_time
 from tests.support.ledger import Ledger

@@ -12,9 +12,9 @@ import pytest
 from celery.concurrency.solo import TaskPool as SoloPool
 from celery.worker import state
 
-from celery_affinity.membership.held import ACKED
-from celery_affinity.server.replies import Claim
-from celery_affinity.worker.host import WorkerHost
+from celery_affinity.leases.held_claim import ACKED
+from celery_affinity.scheduler.messages import Claim
+from celery_affinity.worker.event_loop import CeleryWorkerLoop
 
 from ..support.apps import APP
 from ..support.members import Pool, reporting_of
@@ -114,7 +114,7 @@ def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app)
 def test_in_a_cold_shutdown_the_reply_to_an_early_ack_is_waited_for(monkeypatch, is_cold):
     """No event loop reads replies any more: without a wait nobody would see a refusal."""
     monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
-    host = WorkerHost(SimpleNamespace(hub=Mock()))
+    host = CeleryWorkerLoop(SimpleNamespace(hub=Mock()))
     host.loop = Mock(is_here=True)
     reporting = reporting_of(host=host, pool=Pool(blocks_the_loop=True))
     reporting.outbox.send_acks = sent = Mock(return_value=True)

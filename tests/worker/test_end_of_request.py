@@ -7,10 +7,8 @@ import pytest
 from celery.concurrency.base import BasePool, apply_target
 from celery.worker.request import create_request_cls
 
-from celery_affinity.membership.held import ACKED, RETURNED, UNSETTLED
-from celery_affinity.worker import runs
-from celery_affinity.worker.fleet_pool import derived
-from celery_affinity.worker.pools import still_has
+from celery_affinity.leases.held_claim import ACKED, RETURNED, UNSETTLED
+from celery_affinity.worker.pool import derive_pool, is_accepted_inline, still_has_job
 
 from ..support.members import Pool, reporting_of
 from ..support.requests import request_of
@@ -57,7 +55,7 @@ class Busy(BasePool):
 
 
 #: The same in a worker here.
-Late = derived(Busy)
+Late = derive_pool(Busy)
 
 
 def give(app, reporting, began, eventer=None, **options):
@@ -119,10 +117,10 @@ def test_what_a_green_pool_was_given_is_kept_when_the_worker_drains(app):
     reporting, pool = reporting_of(), Late()
     claimed, _ = request_of(app, reporting)
     assert claimed._apply_result is None
-    claimed.is_in_the_pool = runs.while_given
-    assert reporting.claims.renounce(Pool(has=lambda each: still_has(pool, each))) == []
+    claimed.is_in_the_pool = is_accepted_inline
+    assert reporting.claims.renounce(Pool(has=lambda each: still_has_job(pool, each))) == []
     claimed.is_in_the_pool = None  # a request that waits for its ETA, say
-    assert len(reporting.claims.renounce(Pool(has=lambda each: still_has(pool, each)))) == 1
+    assert len(reporting.claims.renounce(Pool(has=lambda each: still_has_job(pool, each)))) == 1
 
 
 @pytest.mark.parametrize("acks_late", [True, False])

@@ -6,11 +6,11 @@ from time import sleep
 
 import pytest
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.reports import dead_letters
+from celery_affinity.reports.explain import explain
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.fleet import POOLS, Pools, closing
@@ -98,7 +98,9 @@ def test_whatever_fails_after_a_tasks_body_frees_its_slot(tmp_path, valkey, redi
         wait_until(lambda: pools.all_slots_are_free() and not pools.claims(), 20, f"all end\n{pools.logs()}")
         wait_until(lambda: pools.ledger.starts() == runs, 10, f"each so often\n{pools.logs()}")
         assert "Connection to broker lost" not in pools.logs()
-        dead = dead_letters.find(Reader(pools.redis, Keys()), dead_letters.LetterFilter(task="*.no_*_for_the_result"))
+        dead = dead_letters.find_letters(
+            Reader(pools.redis, Keys()), dead_letters.LetterFilter(task="*.no_*_for_the_result")
+        )
         assert Counter((each.task.rpartition(".")[2], each.reason) for each in dead) == (
             {
                 ("no_memory_for_the_result", "max_deliveries"): 4,

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 from kombu.asynchronous.hub import Hub
 
-from celery_affinity.worker.event_loop import Loop
+from celery_affinity.worker.event_loop import EventLoop
 
 from ..support.in_flight import connections
 
@@ -19,7 +19,7 @@ class ByHand:
         self.hub = Hub()
         self.seen = []
         self.to_send = deque()
-        self.loop = Loop(self.hub, in_flight, on_tick=self._tick, on_reply=self._reply)
+        self.loop = EventLoop(self.hub, in_flight, on_tick=self._tick, on_reply=self._reply)
 
     def _tick(self):
         self.seen.append("tick")

@@ -6,10 +6,10 @@ import time
 import pytest
 from celery.exceptions import TaskRevokedError
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
-from ..support.clocked import ClockedScheduler
 from ..support.processes import wait_until, wait_until_it_listens
 from ..support.scripted_fleet import ScriptedFleet
 
@@ -18,7 +18,7 @@ HOUR_S = 3600
 
 @pytest.fixture
 def arrows(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 # -- the arrows
@@ -41,7 +41,7 @@ def test_a_claim_skips_what_has_expired_before_a_tick_has_seen_it(arrows):
     arrows.join("one", "pdf")
     assert arrows.jobs("one") == ["stays"]
     assert _have_ended(arrows)
-    told = [arrows.scheduler.announce("app", again_s=1) for _ in range(3)]
+    told = [arrows.scheduler.next_report("app", again_s=1) for _ in range(3)]
     assert {(each.job_id, each.how) for each in told} == {(f"expires{each}", "expired") for each in range(3)}
 
 

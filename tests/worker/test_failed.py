@@ -9,12 +9,12 @@ from celery.exceptions import NotRegistered, Reject
 from celery.utils.serialization import UnpickleableExceptionWrapper
 from celery.worker.request import Request
 
-from celery_affinity.callers.failure import words
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.protocol import MOST_WHY_BYTES
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports import dead_letters
+from celery_affinity.reports.explain import explain
+from celery_affinity.results.reporter import describe_error
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.constants import MOST_WHY_BYTES
+from celery_affinity.schema.keys import Keys
 
 from ..support.fleet import POOLS, Pools, closing
 from ..support.members import reporting_of
@@ -94,7 +94,8 @@ def test_each_end_is_called_what_it_was_and_says_why(tmp_path, valkey, redis_cli
             if "-retries-" in job or "-is_retried_" in job
         }
         dead = {
-            each.task_id: (each.reason, each.why) for each in dead_letters.find(reader, dead_letters.LetterFilter())
+            each.task_id: (each.reason, each.why)
+            for each in dead_letters.find_letters(reader, dead_letters.LetterFilter())
         }
     wrong = {job: (end, wanted[job]) for job, end in ended.items() if not _is_as(end, wanted[job])}
     assert wrong == {}
@@ -138,11 +139,11 @@ class RudeError(Exception):
     ],
 )
 def test_of_an_error_its_type_and_the_beginning_of_what_it_says_is_kept(error, kept):
-    assert words(error) == kept
+    assert describe_error(error) == kept
 
 
 def test_the_server_has_room_for_whatever_a_worker_says_of_an_error():
-    longest = words(type("\U0001f4a5" * 100, (Exception,), {})("\U0001f4a5" * 300))
+    longest = describe_error(type("\U0001f4a5" * 100, (Exception,), {})("\U0001f4a5" * 300))
     assert len(longest.encode()) <= MOST_WHY_BYTES
 
 

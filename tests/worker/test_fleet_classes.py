@@ -5,7 +5,8 @@ from celery.concurrency.base import BasePool
 from celery.concurrency.prefork import TaskPool
 from celery.worker.consumer import Consumer
 
-from celery_affinity.worker import fleet_consumer, fleet_pool
+from celery_affinity.worker import consumer
+from celery_affinity.worker.pool import derive_pool
 
 from ..support.apps import app_for
 from ..support.fleet import POOLS_IN_TIME
@@ -106,10 +107,10 @@ class Inline(BasePool):
 @pytest.mark.parametrize(
     ("derived", "own"),
     [
-        (fleet_consumer.derived, Consumer),
-        (fleet_consumer.derived, Own),
-        (fleet_pool.derived, OwnPool),
-        (fleet_pool.derived, Inline),
+        (consumer.derive_consumer, Consumer),
+        (consumer.derive_consumer, Own),
+        (derive_pool, OwnPool),
+        (derive_pool, Inline),
     ],
 )
 def test_a_class_has_the_name_of_a_users_own_and_is_derived_once(derived, own):

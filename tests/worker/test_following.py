@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celery_affinity.worker.following import Following
+from celery_affinity.worker.job_feed import JobFeed
 
 from ..support.from_outside import TEXTS
 
@@ -27,7 +27,7 @@ class Ahead:
 @given(st.lists(TEXTS | st.sampled_from(["tick", "back", "paused", "preempt", "5", "pdf", "*", "type:pdf", "key:k"])))
 def test_a_sign_is_one_or_is_logged(words):
     did = []
-    following = Following.__new__(Following)
+    following = JobFeed.__new__(JobFeed)
     recalled = SimpleNamespace(add=lambda what, fence: did.append((what, fence)))
     capacity = SimpleNamespace(types=("pdf",))
     following._members = SimpleNamespace(tick=lambda: did.append("tick"), recalled=recalled, capacity=capacity)

@@ -2,7 +2,7 @@
 
 import os
 
-from celery_affinity.worker.fleet_pool import FleetResults
+from celery_affinity.worker.pool import AffinityResults
 
 
 class Reader:
@@ -21,7 +21,7 @@ class Reader:
         on_state_change(os.read(fd, length))
 
 
-class Results(FleetResults, Reader):
+class Results(AffinityResults, Reader):
     """The same in a worker here."""
 
 

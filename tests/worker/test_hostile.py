@@ -8,10 +8,10 @@ import uuid
 
 import pytest
 
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports import dead_letters
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.broadcasts import TO_NOBODY, command, message
@@ -269,7 +269,7 @@ def test_no_message_of_a_stock_producer_ends_a_worker_or_holds_up_others(fleet, 
     fleet.redis.lpush("excel", wire("other"))
     wait_until(lambda: not fleet.redis.exists("pdf", "excel"), 60, "all is taken from the lists")
     fleet.works(worker)
-    found = dead_letters.find(fleet.reader, dead_letters.LetterFilter())
+    found = dead_letters.find_letters(fleet.reader, dead_letters.LetterFilter())
     kept = [fleet.redis.get(Keys().key("message", each.job_id)) for each in found if each.reason == "unreadable"]
     assert {b"garbage", b"\xff", wire(f"bad{HALF}").encode()[:40]} <= {each[:40] for each in kept}
     refused = {each.reason for each in found}

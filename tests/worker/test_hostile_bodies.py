@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports import dead_letters
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.from_outside import marked
@@ -87,7 +87,9 @@ def test_small_hostile_body_does_not_fill_a_workers_memory(worker, redis_client,
     reader = Reader(redis_client, Keys())
     wait_until(lambda: "behind" in ledger.ends(), 60, f"it runs\n{worker.log()}")
     wait_until(
-        lambda: len(dead_letters.find(reader, dead_letters.LetterFilter())) >= 4, 30, f"they are dead\n{worker.log()}"
+        lambda: len(dead_letters.find_letters(reader, dead_letters.LetterFilter())) >= 4,
+        30,
+        f"they are dead\n{worker.log()}",
     )
     wait_until(lambda: not redis_client.exists("pdf", "celery"), 20, "the lists are empty")
     assert peak_bytes(worker.pid) - before < 250_000_000

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kombu.utils.limits import TokenBucket
 
-from celery_affinity.membership.held import RETURNED, Held
-from celery_affinity.membership.recalled import Recalled
+from celery_affinity.leases.capacity import WithdrawnTypes
+from celery_affinity.leases.held_claim import RETURNED, HeldClaim
 from celery_affinity.worker.rate_limits import RateLimits
 
 from ..support.worker_alone import LimitingConsumer, Request, Worker
@@ -24,13 +24,13 @@ class Bucket:
         self.bucket = TokenBucket(rate)
         self.consumer = LimitingConsumer(self.bucket, starts=self.started.append)
         self.claims = {
-            tag: Held(tag, fence, "mail") for tag, fence in [("a", "9"), ("b", "11"), ("c", "10"), ("d", "8")]
+            tag: HeldClaim(tag, fence, "mail") for tag, fence in [("a", "9"), ("b", "11"), ("c", "10"), ("d", "8")]
         }
         members = SimpleNamespace(
             lend=self.lend,
             claims=SimpleNamespace(find=self.claims.get),
             give_back=self.give_back,
-            recalled=Recalled(),
+            recalled=WithdrawnTypes(),
         )
         following = SimpleNamespace(room=lambda: self.room)
         self.consumer.affinity_limits = RateLimits(self.consumer, members, following)

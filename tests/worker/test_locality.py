@@ -2,7 +2,7 @@
 
 import json
 
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.schema.keys import Keys
 
 from ..support.processes import wait_until
 

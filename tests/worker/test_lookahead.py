@@ -5,10 +5,10 @@ import signal
 
 import pytest
 
-from celery_affinity.rules.ahead import Ahead
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.policy.slot_math import PrefetchLimit
+from celery_affinity.schema.keys import Keys
 
-from ..support.clocked import ClockedScheduler
 from ..support.fleet import in_time
 from ..support.processes import wait_until
 from ..support.scripted_fleet import ScriptedFleet
@@ -16,7 +16,7 @@ from ..support.scripted_fleet import ScriptedFleet
 
 @pytest.fixture
 def arrows(redis_client):
-    return ScriptedFleet(ClockedScheduler(redis_client, Keys()))
+    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
 
 
 def start(fleet, name, *queues, ahead=8, **options):
@@ -76,12 +76,14 @@ def _holding_work(arrows, *types, may_hold):
     ],
 )
 def test_so_much_work_of_types_that_are_known_is_taken_ahead(arrows, work_us, costs, ahead):
-    got = _holding_work(arrows, "pdf", "pdf", "pdf", "excel", "pdf", may_hold=Ahead(work_us=work_us, costs=costs))
+    got = _holding_work(
+        arrows, "pdf", "pdf", "pdf", "excel", "pdf", may_hold=PrefetchLimit(work_us=work_us, costs=costs)
+    )
     assert [claim.job_id for claim in got] == ["1-pdf", *ahead]
 
 
 def test_who_holds_work_gives_way_to_a_job_on_demand(arrows):
-    may_hold = Ahead(work_us=20_000, costs={"pdf": 5_000})
+    may_hold = PrefetchLimit(work_us=20_000, costs={"pdf": 5_000})
     running, *ahead = _holding_work(arrows, *["pdf"] * 8, may_hold=may_hold)
     assert len(ahead) == 4
     arrows.publish("urgent", "excel", on_demand=True)

@@ -6,8 +6,8 @@ import re
 import pytest
 from kombu.utils.limits import TokenBucket
 
-from celery_affinity.membership.held import EXPIRED
-from celery_affinity.worker import following as following_module
+from celery_affinity.leases.held_claim import EXPIRED
+from celery_affinity.worker import job_feed as following_module
 
 from ..support.fleet import in_time
 from ..support.processes import wait_until

@@ -10,9 +10,9 @@ from celery.exceptions import WorkerShutdown
 from celery.worker import state
 from celery.worker.request import create_request_cls
 
-from celery_affinity.membership.held import REVOKED
-from celery_affinity.worker import following
-from celery_affinity.worker.host import WorkerHost
+from celery_affinity.leases.held_claim import REVOKED
+from celery_affinity.worker import job_feed
+from celery_affinity.worker.event_loop import CeleryWorkerLoop
 
 from ..support.fleet import in_time
 from ..support.members import Host, Pool, reporting_of
@@ -37,7 +37,7 @@ def one_of_two_has_ended(*, forks=True, in_flight="a connection", ahead=3):
 def written(monkeypatch):
     """The numbers of jobs that had started when the pool was told to write."""
     found = []
-    monkeypatch.setattr(following.pools, "writes_at_once", lambda pool, hub: found.append(pool.started()))
+    monkeypatch.setattr(job_feed.pools, "writes_at_once", lambda pool, hub: found.append(pool.started()))
     return found
 
 
@@ -101,7 +101,7 @@ def test_a_job_that_was_revoked_since_its_request_was_made_leaves_the_slot_to_th
 
 
 def test_who_stops_starts_nothing(monkeypatch):
-    host = WorkerHost(Mock())
+    host = CeleryWorkerLoop(Mock())
     host.following = Mock()
     host.start_next()
     monkeypatch.setattr(state, "should_stop", 0)  # the exit code of a stop in good order

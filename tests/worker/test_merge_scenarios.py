@@ -10,9 +10,9 @@ import pytest
 from celery import Celery, chain, chord, group
 from celery.exceptions import Reject, TaskRevokedError, TimeLimitExceeded
 
-from celery_affinity.observe import dead_letters
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports import dead_letters
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.fleet import POOLS_IN_TIME
 from ..support.merging import APP, SOON_S, Merging
@@ -118,7 +118,7 @@ def test_calls_that_come_back_too_often_are_one_dead_letter_and_fail(merging):
     for each in results:
         with pytest.raises(Reject, match="affinity_max_requeues"):
             each.get(timeout=SOON_S)
-    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
     assert letter.reason == "max_requeues"
 
 

@@ -7,11 +7,11 @@ import pytest
 from celery import Celery, chain, chord
 from celery.exceptions import InvalidTaskError, Reject, TaskRevokedError, TimeLimitExceeded, WorkerLostError
 
-from celery_affinity import jobs
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.admin.jobs import jobs
+from celery_affinity.reports import dead_letters
+from celery_affinity.reports.explain import explain
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 from celery_affinity.worker import merged_run
 
 from ..support.fleet import POOLS_IN_TIME, in_time
@@ -121,7 +121,7 @@ def test_a_task_that_is_run_here_runs_for_its_own_call(load_app, valkey, monkeyp
     monkeypatch.setenv("LEDGER", str(tmp_path / "ledger"))
     app = load_app(APP)
     for _ in range(2):
-        merged_run.install(app)
+        merged_run.install_merged_run(app)
     assert app.tasks["every"].apply((5,)).get() == 50
     assert app.tasks["fold"].apply(("HH", [1])).get() == app.tasks["fold"]("HH", [1]) == [1]
     assert app.tasks["first"].apply(("HH", 3)).get() == [3, 1, []]
@@ -153,7 +153,7 @@ def test_each_caller_of_a_run_that_failed_is_found_as_failed_with_the_reason(mer
     wait_until(lambda: {each.id for each in found.list("failed").jobs} == set(ids), SOON_S, f"{found.known_many(ids)}")
     assert {each.state for each in found.known_many(ids)} == {"failed"}
     assert all(each.why.startswith(error) for each in found.known_many(ids)), found.known_many(ids)
-    assert dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter()) == []
+    assert dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter()) == []
 
 
 @pytest.mark.whole
@@ -171,7 +171,7 @@ def test_a_run_that_failed_and_is_a_dead_letter_runs_again_for_all_callers(mergi
         with pytest.raises(ValueError, match="3"):
             each.get(timeout=SOON_S)
     wait_until(lambda: merging.runs("failed") == [[linked.id]], SOON_S, "its error is linked")
-    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
     assert (letter.reason, letter.why, letter.calls, letter.replayable) == (reason, "ValueError: 3", 4, True)
     found = jobs(merging.app)
     for each in results:
@@ -352,7 +352,7 @@ def test_a_run_that_is_rejected_for_good_is_the_failure_of_each_caller(merging):
     for each in results:
         with pytest.raises(Reject):
             each.get(timeout=SOON_S)
-    (letter,) = dead_letters.find(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
+    (letter,) = dead_letters.find_letters(Reader(merging.redis, Keys()), dead_letters.LetterFilter())
     assert (letter.reason, letter.why) == ("rejected", "Reject: HH")
     for each in results:
         job = jobs(merging.app).known(each.id)

@@ -6,15 +6,14 @@ from unittest.mock import Mock
 import pytest
 from celery.concurrency.thread import TaskPool
 
-from celery_affinity.worker.fleet_pool import derived
-from celery_affinity.worker.other_runs import OtherRuns
+from celery_affinity.worker.pool import OtherRuns, derive_pool
 
 from ..support.processes import wait_until
 
 
 @pytest.fixture
 def pool():
-    made = derived(TaskPool)(1)
+    made = derive_pool(TaskPool)(1)
     made.on_start()
     made.affinity_other_runs = OtherRuns(made, Mock())
     yield made

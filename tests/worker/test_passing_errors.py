@@ -7,7 +7,7 @@ import redis
 from celery.worker.consumer import Consumer
 from kombu.exceptions import OperationalError
 
-from celery_affinity.worker.fleet_consumer import derived
+from celery_affinity.worker.consumer import derive_consumer
 
 from ..support.apps import APP
 from ..support.fleet import POOLS_IN_TIME
@@ -60,6 +60,6 @@ def test_a_connection_that_is_cut_on_the_way_up_is_made_again_and_the_end_of_all
         def start(self, parent):
             raise OperationalError("Connection closed by server.")
 
-    blueprint = derived(type("Consumer", (Consumer,), {"Blueprint": Blueprint})).Blueprint()
+    blueprint = derive_consumer(type("Consumer", (Consumer,), {"Blueprint": Blueprint})).Blueprint()
     with pytest.raises(raised, match="closed by server"):
         blueprint.start(SimpleNamespace(connection=object() if is_connected else None))

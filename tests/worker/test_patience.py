@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports.explain import explain
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.merging import APP, SOON_S, Merging
 

@@ -6,8 +6,8 @@ import signal
 import psutil
 import pytest
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.fleet import in_time
 from ..support.processes import wait_until

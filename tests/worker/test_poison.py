@@ -10,11 +10,11 @@ import pytest
 from kombu.exceptions import OperationalError
 from kombu.utils.json import dumps
 
-from celery_affinity.observe import dead_letters
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports import dead_letters
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.fleet import in_time
@@ -56,7 +56,10 @@ class Fleet:
         self.app.send_task(f"{APP}.pdf", (job,), **{"affinity": "pdf", **options})
 
     def dead(self):
-        return {letter.job_id: letter.reason for letter in dead_letters.find(self.reader, dead_letters.LetterFilter())}
+        return {
+            letter.job_id: letter.reason
+            for letter in dead_letters.find_letters(self.reader, dead_letters.LetterFilter())
+        }
 
     def works(self, job):
         """Wait until a good job has run, and every slot is free again."""

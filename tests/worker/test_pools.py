@@ -12,15 +12,14 @@ from celery.concurrency.asynpool import ResultHandler
 from celery.concurrency.prefork import TaskPool
 from kombu.asynchronous import Hub, get_event_loop, set_event_loop
 
-from celery_affinity.worker.fleet_pool import FleetProcesses, FleetResults, derived
-from celery_affinity.worker.pools import writes_at_once
+from celery_affinity.worker.pool import AffinityProcesses, AffinityResults, derive_pool, writes_immediately
 
 from ..support.processes import wait_until
 
 _file_numbers = count()
 
 #: Celery's processes of a prefork pool, as a worker here has them.
-Processes = derived(TaskPool).Pool
+Processes = derive_pool(TaskPool).Pool
 
 
 @pytest.fixture
@@ -48,7 +47,7 @@ def test_a_worker_goes_on_beside_a_process_whose_end_was_noticed_and_that_is_sti
         os.close(process._sentinel_poll)
 
 
-class Results(FleetResults, ResultHandler):
+class Results(AffinityResults, ResultHandler):
     """The part of a prefork pool that reads results."""
 
     def __init__(self, fd):
@@ -117,11 +116,11 @@ class OldCelerys(Celerys):
         self._busy_workers.clear()
 
 
-class PreforkPool(FleetProcesses, Celerys):
+class PreforkPool(AffinityProcesses, Celerys):
     """The same in a worker here."""
 
 
-class OldPreforkPool(FleetProcesses, OldCelerys):
+class OldPreforkPool(AffinityProcesses, OldCelerys):
     """The same in a worker here."""
 
 
@@ -227,7 +226,7 @@ def test_what_no_idle_process_takes_the_loop_writes_in_that_iteration(hub, asynp
     assert not writable(), "it looks at the beginning of an iteration"
     with monkeypatch.context() as patch:
         patch.setattr(asynpool._pool[0], "is_alive", lambda: False)
-        assert not writes_at_once(SimpleNamespace(_pool=asynpool), hub)
+        assert not writes_immediately(SimpleNamespace(_pool=asynpool), hub)
     assert writable()
     _iterate_until(hub, given.ready)
 
@@ -237,7 +236,7 @@ def test_what_is_given_at_the_end_of_a_job_is_written_to_its_process_before_the_
 
     def next_one(_):
         given.append(asynpool.apply_async(_note, (tmp_path / "ran", "second")))
-        assert writes_at_once(SimpleNamespace(_pool=asynpool), hub)
+        assert writes_immediately(SimpleNamespace(_pool=asynpool), hub)
         given.append(given[0]._write_to)
 
     _iterate_until(hub, lambda: asynpool._all_inqueues)
@@ -253,15 +252,15 @@ def test_no_job_is_written_to_a_process_that_is_busy_or_dead(hub, asynpool):
     (process,) = asynpool._pool
     given = asynpool.apply_async(os.getpid)
     asynpool._busy_workers.add(process.inqW_fd)
-    assert not writes_at_once(SimpleNamespace(_pool=asynpool), hub)
+    assert not writes_immediately(SimpleNamespace(_pool=asynpool), hub)
     assert given._write_to is None
     asynpool._busy_workers.clear()
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: not process.is_alive(), 5, "it is dead")
-    assert not writes_at_once(SimpleNamespace(_pool=asynpool), hub)
+    assert not writes_immediately(SimpleNamespace(_pool=asynpool), hub)
     assert given._write_to is None
 
 
 def test_other_pools_have_nothing_to_write():
-    assert writes_at_once(SimpleNamespace(), None)
-    assert writes_at_once(SimpleNamespace(_pool=SimpleNamespace()), None)
+    assert writes_immediately(SimpleNamespace(), None)
+    assert writes_immediately(SimpleNamespace(_pool=SimpleNamespace()), None)

@@ -6,11 +6,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from celery_affinity.membership.held import ACKED, Held, tag_of
-from celery_affinity.rules.protocol import PREEMPTED
-from celery_affinity.worker import preempted
-from celery_affinity.worker.preempted import MOST_MARKED, Marks
-from celery_affinity.worker.slots import PoolSlots
+from celery_affinity.leases.held_claim import ACKED, HeldClaim, delivery_tag
+from celery_affinity.schema.constants import PREEMPTED
+from celery_affinity.worker import preemption
+from celery_affinity.worker.pool import PoolSlots
+from celery_affinity.worker.preemption import MOST_MARKED, PreemptionMarks
 
 from ..support.worker_alone import Worker
 
@@ -19,8 +19,8 @@ FENCE = "7"
 
 @pytest.fixture
 def marks(monkeypatch):
-    marks = Marks()
-    monkeypatch.setattr(preempted, "MARKS", marks)
+    marks = PreemptionMarks()
+    monkeypatch.setattr(preemption, "MARKS", marks)
     return marks
 
 
@@ -96,7 +96,7 @@ def test_a_job_that_waits_for_a_rate_limit_goes_back_at_once(worker):
     worker.following.receive(claim)
     worker.iterate()
     worker.following.obey(["preempt", claim.job_id, claim.fence, "5000"])
-    assert worker.claims.given_up() == {tag_of(claim.job_id, claim.fence)}
+    assert worker.claims.given_up() == {delivery_tag(claim.job_id, claim.fence)}
     worker.members._heartbeats.wake.assert_called()
 
 
@@ -126,7 +126,7 @@ def test_the_memory_of_marks_has_room_again_when_claims_have_ended(marks):
 
 
 def test_a_stopped_claim_tells_for_how_long_it_had_its_slot():
-    held = Held("job", FENCE, "pdf", slot_since_s=10.0, ended_s=51.5, outcome=PREEMPTED, why="")
+    held = HeldClaim("job", FENCE, "pdf", slot_since_s=10.0, ended_s=51.5, outcome=PREEMPTED, why="")
     assert held.told == "preempted 41500000"
     assert held.run is None
 
@@ -142,4 +142,4 @@ def test_a_pool_without_force_names_the_tasks_that_ask_fifty_at_most():
 
 
 def test_outside_of_a_task_nobody_is_asked_to_stop():
-    assert preempted.preempted() is False
+    assert preemption.preempted() is False

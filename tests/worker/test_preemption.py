@@ -8,9 +8,9 @@ import signal
 import pytest
 from celery import chord
 
-from celery_affinity import Affinity, Tenant
-from celery_affinity.rules.tenants import encoded
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.settings.tenants import Tenant, encoded_tenants
 
 from ..support.fleet import in_time
 from ..support.preempting import KEYS, Victim
@@ -220,7 +220,7 @@ def test_a_tenant_below_its_minimum_gets_a_slot_and_the_job_that_is_stopped_for_
     victims = [call("counts") for _ in range(2)]
     for victim in victims:
         victim.wait_for_run(1)
-    quotas = encoded({"beta": Tenant(min=1)})
+    quotas = encoded_tenants({"beta": Tenant(min=1)})
     Scheduler(redis_client, KEYS).configure(
         {"tenants": quotas, "preemption_delay_us": "100000", "preemption_grace_us": f"{LONG_MS}000"}
     )

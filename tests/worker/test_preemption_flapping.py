@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from celery import chord
 
-from celery_affinity import Tenant
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.tenants import encoded
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.tenants import Tenant, encoded_tenants
 
 from ..support.processes import start_worker, wait_until
 from ..support.worker_processes import pool_of
@@ -148,7 +147,9 @@ def test_nothing_is_lost_stolen_or_stopped_for_nothing(valkey, redis_client, led
     alone += [tasks["ignores" if number % 3 else "obliges"].delay(400) for number in range(14)]
     for _ in range(4):
         since = time.time()
-        scheduler.configure({"tenants": encoded({"batch": Tenant(min=LEAST), "urgent": Tenant(min=SLOTS - LEAST)})})
+        scheduler.configure(
+            {"tenants": encoded_tenants({"batch": Tenant(min=LEAST), "urgent": Tenant(min=SLOTS - LEAST)})}
+        )
         while time.time() < since + ON_S:
             urgent += [tasks["urgent"].delay() for _ in range(3)]
             time.sleep(0.2)
@@ -156,7 +157,7 @@ def test_nothing_is_lost_stolen_or_stopped_for_nothing(valkey, redis_client, led
                 killed = kill_one_in_its_grace(workers, ledger, since)
                 if killed:
                     start("four", "prefork", 3)
-        scheduler.configure({"tenants": encoded({"batch": Tenant(min=LEAST)})})
+        scheduler.configure({"tenants": encoded_tenants({"batch": Tenant(min=LEAST)})})
         needs.append((since, time.time()))
         time.sleep(OFF_S)
     assert killed, "a worker died in a grace"

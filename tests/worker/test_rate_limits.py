@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.transport.reach import explain
+from celery_affinity.schema.keys import Keys
+from celery_affinity.transport.app_api import explain
 
 from ..support import since
 from ..support.apps import APP, app_for

@@ -8,8 +8,8 @@ import pytest
 from kombu.utils import functional
 from kombu.utils.functional import retry_over_time
 
-from celery_affinity.worker import reconnecting
-from celery_affinity.worker.pools import let_pauses_yield
+from celery_affinity.worker import consumer
+from celery_affinity.worker.pool import let_pauses_yield
 
 
 class Server:
@@ -45,15 +45,15 @@ def reconnect(server, monkeypatch, returns):
         said.append(pause_s)
         waited.append(0.0)
 
-    monkeypatch.setattr(reconnecting, "sleep", sleeping)
-    monkeypatch.setattr(reconnecting, "monotonic", lambda: now.s)
+    monkeypatch.setattr(consumer, "sleep", sleeping)
+    monkeypatch.setattr(consumer, "monotonic", lambda: now.s)
 
     def connect(conn):
         return conn.ensure_connection(said_and_tried, 100)
 
     reporting = Mock()
     type(reporting).returns = PropertyMock(side_effect=lambda: returns(now.s))
-    reconnects = reconnecting.Reconnecting(SimpleNamespace(pool=None), Mock(reporting=reporting))
+    reconnects = consumer.ReconnectingConsumer(SimpleNamespace(pool=None), Mock(reporting=reporting))
     assert reconnects.connected(server, connect) is server
     return [round(each) for each in waited], said
 

@@ -3,10 +3,10 @@
 import pytest
 from celery.app.task import Context
 
-from celery_affinity.client.stamp import PROPERTY
-from celery_affinity.membership.held import tag_of
-from celery_affinity.transport.consumed import PREEMPTIONS
-from celery_affinity.worker.request_affinity import RequestAffinity, affinity_in
+from celery_affinity.leases.held_claim import delivery_tag
+from celery_affinity.publishing.message import PROPERTY
+from celery_affinity.transport.inbox import PREEMPTIONS
+from celery_affinity.worker.task_context import RequestAffinity, affinity_in
 
 from ..support.fleet import POOLS
 from ..support.processes import start_worker
@@ -36,7 +36,7 @@ def test_a_task_that_is_called_directly_has_no_claim(look):
 
 
 def test_what_a_message_says_of_its_claim():
-    tag = tag_of("an-id!", "42")
+    tag = delivery_tag("an-id!", "42")
     rate = {"rules": "key=rate%3Aacme rate=100/60000000"}
     assert affinity_in({"delivery_tag": tag, PROPERTY: rate}) == RequestAffinity(42, "rate:acme")
     assert affinity_in({"delivery_tag": tag}) == RequestAffinity(42, None)

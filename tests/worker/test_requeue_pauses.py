@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from celery_affinity.observe.explain import explain
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports.explain import explain
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from ..support.fleet import in_time
 from ..support.processes import wait_until

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from celery_affinity.server.replies import Claim
-from celery_affinity.worker import strays
+from celery_affinity.scheduler.messages import Claim
+from celery_affinity.worker import request_end
 
 from ..support.members import reporting_of
 from ..support.requests import held
@@ -37,7 +37,7 @@ class Requested:
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(s=0.0)
-    monkeypatch.setattr(strays, "monotonic", lambda: now.s)
+    monkeypatch.setattr(request_end, "monotonic", lambda: now.s)
     return now
 
 
@@ -55,7 +55,7 @@ def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock)
         held(claims, fence, each)
     reporting.lookahead.add(Claim("job-8", "8", "pdf", 0, 0, b""), held(claims, 8))
     forgotten = held(claims, 9)
-    found = strays.Strays(Consumer([waiting], [limited]), reporting)
+    found = request_end.LeakedClaims(Consumer([waiting], [limited]), reporting)
     for clock.s in (0.0, 10.0, 29.0):
         assert found.free(loop_runs=True) is not None, "it looks again soon"
     assert not ended.has_ended
@@ -71,7 +71,7 @@ def test_nothing_is_a_stray_while_the_event_loop_stands_still(clock):
     claims = reporting.claims
     ended = Requested("ended")
     held(claims, 1, ended)
-    found = strays.Strays(Consumer(), reporting)
+    found = request_end.LeakedClaims(Consumer(), reporting)
     found.free(loop_runs=True)
     clock.s = 40.0
     found.free(loop_runs=False)

@@ -11,11 +11,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from celery_affinity import publish_many
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.publishing.bulk import publish_many
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
 
 from ..support.apps import APP
 from ..support.fleet import POOLS_IN_TIME, in_time

@@ -9,8 +9,8 @@ import pytest
 from billiard.exceptions import WorkerLostError
 from celery.worker import state
 
-from celery_affinity.server.replies import Claim
-from celery_affinity.worker.host import WorkerHost
+from celery_affinity.scheduler.messages import Claim
+from celery_affinity.worker.event_loop import CeleryWorkerLoop
 
 from ..support import since
 from ..support.fleet import in_time
@@ -119,7 +119,7 @@ def test_a_cold_shutdown_gives_back_what_runs_and_says_how_much(fleet):
 def test_what_a_cold_shutdown_ends_is_left_to_be_counted(monkeypatch, is_cold):
     """Before the worker stops, the pool may notice killed processes, and the server may answer."""
     monkeypatch.setattr(state, "should_terminate", 1 if is_cold else None)
-    host = WorkerHost(SimpleNamespace(hub=Mock()))
+    host = CeleryWorkerLoop(SimpleNamespace(hub=Mock()))
     host.loop = Mock(is_here=True)
     reporting = reporting_of(host=host)
     reporting.outbox.send = told = Mock()

@@ -25,7 +25,7 @@ function call.begin(base)
         key.begin(base)
     end
     local time = redis.call("TIME")
-    use.last_s = time[1]
+    last_use.last_s = time[1]
     if second ~= time[1] then
         second, second_us = time[1], time[1] * 1000000
     end

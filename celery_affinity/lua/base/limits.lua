@@ -1,5 +1,5 @@
 -- limits: what the setting `limits` says: words "pattern=number", "rate:pattern=N/US" for keys, in the order in which
--- they count, and "type:T=number" for types, all percent-encoded (rules/keyed/key_limits.py). A `text` may be nil.
+-- they count, and "type:T=number" for types, all percent-encoded (settings/limits.py). A `text` may be nil.
 local OF_A_TYPE = "%f[^%s%z]type%%3A(%S+)=(%d+)"
 
 -- RETURNS an iterator over the types that have a limit, and their limits, texts.

@@ -21,11 +21,11 @@ function settings_in_force.read()
     return settings
 end
 
-local meanings, by_words = kept.cache(), kept.cache() -- of texts with a time, and of texts without
+local meanings, by_words = memo.cache(), memo.cache() -- of texts with a time, and of texts without
 
 -- RETURNS the settings that words say, by name; those of no text have their defaults.
 local function read_words(text)
-    local found, words = { standings = kept.cache() }, string.gmatch(text, "%S+")
+    local found, words = { standings = memo.cache() }, string.gmatch(text, "%S+")
     for _, name in ipairs(defaults.FOR_A_CLAIM) do
         local word, default = words(), defaults.OF[name]
         found[name] = type(default) == "string" and word or tonumber(word) or default
@@ -37,7 +37,7 @@ end
 -- RETURNS what field `for_claims` says: texts that differ in their time alone say the same.
 local function meaning_of(text)
     local words = string.match(text, "^(.*) %d+$") or text
-    return by_words.of[words] or kept.keep(by_words, words, read_words(words))
+    return by_words.of[words] or memo.keep(by_words, words, read_words(words))
 end
 
 -- RETURNS the settings by which a claim chooses that has a choice of jobs: a table for many calls, which also keeps
@@ -46,7 +46,7 @@ end
 -- the same settings.
 function settings_in_force.for_a_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""
-    return meanings.of[text] or kept.keep(meanings, text, meaning_of(text)), text
+    return meanings.of[text] or memo.keep(meanings, text, meaning_of(text)), text
 end
 
 -- RETURNS that text, of the settings as they are now. `last`: the text so far, false or nil for none. The last word is
@@ -54,7 +54,7 @@ end
 function settings_in_force.words_for_claims(last)
     local words = {}
     for i, value in ipairs(redis.call("HMGET", key.settings, unpack(defaults.FOR_A_CLAIM))) do
-        words[i] = value and spoiled.is_word(value) and value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
+        words[i] = value and corrupt.is_word(value) and value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
     end
     local before = tonumber(string.match(last or "", " (%d+)$")) or 0
     before = before < MOST_EXACT and before or 0
@@ -63,7 +63,7 @@ function settings_in_force.words_for_claims(last)
 end
 
 -- Writes a setting; nil is its default. The limits of keys have a revision of their own: with each change of these, all
--- keys for which jobs wait are renewed (`recheck` in keyed.lua).
+-- keys for which jobs wait are renewed (`recheck` in gate.lua).
 local function put(name, value)
     if hooks.setting_changes(name, value) then
         redis.call("HINCRBY", key.settings, "limits_revision", 1)

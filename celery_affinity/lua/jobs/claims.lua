@@ -39,7 +39,7 @@ local function is_nothing(id)
     if hooks.of(id).STANDS_FOR_CALLS or redis.call("EXISTS", key.message(id)) == 1 then
         return false
     end
-    spoiled.record("job " .. id .. ", of which only its place in a lane was left, and no message: it is removed")
+    corrupt.record("job " .. id .. ", of which only its place in a lane was left, and no message: it is removed")
     return true
 end
 
@@ -94,7 +94,7 @@ function claims.payload_again(id)
     local fence, type, deliveries, enqueued, expires, is_moved, lane, preemptions, requeues =
         unpack(redis.call("HMGET", key.job(id), "fence", "type", "deliveries", "enqueued",
             "expires", "moved", "lane", "preemptions", "requeues"))
-    if not (fence and string.find(fence, "^%d+$") and spoiled.can_wait(type, lane, enqueued, deliveries)) then
+    if not (fence and string.find(fence, "^%d+$") and corrupt.can_wait(type, lane, enqueued, deliveries)) then
         return nil
     end
     local run
@@ -143,7 +143,7 @@ function claims.remove(worker, id, fence)
     end
     if fields == ALL then
         known.type, known.stamps, known.expires, known.name = row[6], row[7], row[8], row[10]
-        known.has_more = has_more or hooks.by_mark[marks.of(id)] ~= nil -- of one that merges, another may be the task's
+        known.has_more = has_more or hooks.by_mark[id_suffix.of(id)] ~= nil -- of one that merges, another may be the task's
         hooks.free(id, known.type, row[9], known.rules, known.name)
     end
     return known

@@ -25,7 +25,7 @@ function ends.on_worker(id, known, state, why, is_untold)
     end
     local keep_s = known.keep_s or ENDED_KEPT_S
     if known.has_more then
-        find_by.forget(id, known.task, known.stamps, known.expires, keep_s)
+        job_index.forget(id, known.task, known.stamps, known.expires, keep_s)
     elseif known.task and known.task ~= "" then
         redis.call("EXPIRE", key.task(known.task), keep_s)
     end
@@ -57,7 +57,7 @@ function ends.record(id, how)
     redis.call("ZADD", key.untold, call.now, id)
     local stamps, expires, type = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "type"))
     ends.count(type, how)
-    find_by.fade(id, stamps, expires)
+    job_index.fade(id, stamps, expires)
 end
 
 -- Adds 1 to the counter of such ends, and to the metrics of `type` while a live worker serves the type.
@@ -76,7 +76,7 @@ function ends.waiting(id, how)
         hooks.leave(id, type, lane)
     elseif state == "scheduled" then
         redis.call("ZREM", key.scheduled, id)
-        if has_place and marks.has_key(id) then
+        if has_place and id_suffix.has_key(id) then
             hooks.leave(id, type, lane) -- its key may be kept for it
         end
     elseif state ~= "merged" or not hooks.of(id).let_go(id, how) then
@@ -93,16 +93,16 @@ function ends.meanwhile(id)
     if expires and (tonumber(expires) or math.huge) <= call.now_us then
         return "expired"
     end
-    return find_by.is_revoked(task or "", stamps, enqueued) and "revoked" or nil
+    return job_index.is_revoked(task or "", stamps, enqueued) and "revoked" or nil
 end
 
 -- The caller of job `id`, which ended without its worker's release, knows how: deletes the message. For a while the job
 -- is found by its task alone.
-function ends.told(id)
+function ends.mark_reported(id)
     redis.call("UNLINK", key.message(id))
     local keep_us = tonumber(redis.call("HGET", key.settings, "keep_us")) or 0
     local seconds = math.max(protocol.ENDED_KEPT_S, math.floor(keep_us / 1000000))
-    find_by.remove(id, seconds)
+    job_index.remove(id, seconds)
     ends.remember(id, key.job(id), seconds > protocol.ENDED_KEPT_S and seconds)
 end
 
@@ -118,7 +118,7 @@ function ends.trim(settings)
     if #gone < over then
         gone = redis.call("ZRANGE", key.ended, 0, over - 1)
         for _, id in ipairs(gone) do
-            find_by.remove(id, protocol.ENDED_KEPT_S)
+            job_index.remove(id, protocol.ENDED_KEPT_S)
             redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
         end
     end

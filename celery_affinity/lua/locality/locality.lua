@@ -26,7 +26,7 @@ end
 
 -- RETURNS the hint of job `id`, as its row says; nil if somebody deleted the row.
 function locality.hint_of(id)
-    return rule_texts.hint(redis.call("HGET", key.job(id), "rules") or nil)
+    return rules_codec.hint(redis.call("HGET", key.job(id), "rules") or nil)
 end
 
 -- Writes the heads of jobs of `type` into `field`.
@@ -66,7 +66,7 @@ function locality.leave(id, type, lane, job)
     local after, next_enqueued
     if all then
         after, next_enqueued = lanes.pop(job, before, job.near_place, key.near_lane(hint, type, lane))
-        best_heads.popped(field, job.near_place, lane, before, after, next_enqueued, near.settings)
+        head_cache.popped(field, job.near_place, lane, before, after, next_enqueued, near.settings)
     else
         after = lanes.without(id, locality.place_of(hint, type), lane, before)
     end
@@ -84,7 +84,7 @@ end
 -- `worker` ended a job with `rules` well: the hint of the job becomes its latest one. A worker with MOST_HINTS
 -- forgets its oldest. Counts whether the worker held the hint before.
 function locality.record(worker, rules)
-    local hint = rule_texts.hint(rules or nil)
+    local hint = rules_codec.hint(rules or nil)
     if not hint then
         return
     end
@@ -110,14 +110,14 @@ function hooks.worker_goes(worker)
     redis.call("UNLINK", key.hints(worker))
 end
 
-local meanings = kept.cache()
+local meanings = memo.cache()
 
 -- RETURNS the hints that the worker of `view` holds, a list that nobody changes; nil for none.
 function locality.of(view)
     local hints = not call.has_new_hints and view.hints
     if not hints then
         local text = redis.call("HGET", key.worker(view.worker), "hints") or ""
-        hints = meanings.of[text] or kept.keep(meanings, text, workers.split(text))
+        hints = meanings.of[text] or memo.keep(meanings, text, workers.split(text))
     end
     return #hints > 0 and hints or nil
 end
@@ -128,11 +128,11 @@ function locality.holders(id)
     return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MOST_HOLDERS - 1, "REV") or {}
 end
 
-local known_fields = kept.cache() -- type -> those of the hints that were looked for last
+local known_fields = memo.cache() -- type -> those of the hints that were looked for last
 
 -- RETURNS the fields of jobs of `type` with one of `hints`, a list that nobody changes.
 local function fields_of(hints, type)
-    local fields = known_fields.of[type] or kept.keep(known_fields, type, {})
+    local fields = known_fields.of[type] or memo.keep(known_fields, type, {})
     if fields.hints ~= hints then
         fields = { hints = hints }
         for nth, hint in ipairs(hints) do
@@ -146,7 +146,7 @@ end
 -- RETURNS a table for what a claim learns of the jobs with a hint that its worker holds; nil if there is no bonus, the
 -- slots of `view` are not those of one worker, or the worker holds no hint. hints: of the worker. heads: type -> the
 -- near heads of each hint. best: type -> the best of these jobs, as `best_of` returns it. bytes: bytes of heads that
--- the claim may still compare anew. `which_job.rarity` takes the table as a choice.
+-- the claim may still compare anew. `job_choice.rarity` takes the table as a choice.
 function hooks.near(types, view, preferred)
     local hints = preferred.bonus > 0 and view.worker and locality.of(view)
     return hints and {
@@ -175,7 +175,7 @@ local function best_of(near, type)
         near.heads[type] = all
     end
     local nth, place, points
-    nth, place, points, near.bytes = best_heads.first_of(fields, all, near.settings, near.bytes)
+    nth, place, points, near.bytes = head_cache.first_of(fields, all, near.settings, near.bytes)
     return nth and { nth = nth, heads = all[nth], place = place, points = points }
 end
 
@@ -194,10 +194,10 @@ local function best_near(near, waiting)
             end
             local points = found and found.points
             if found and #types > 1 and (not best or points + near.settings.most_rarity >= most) then
-                points = points + which_job.rarity(near, nth)
+                points = points + job_choice.rarity(near, nth)
             end
             if found and (not best or points > most or (points == most
-                and best_heads.is_older(found.heads, found.place, best.heads, best.place))) then
+                and head_cache.is_older(found.heads, found.place, best.heads, best.place))) then
                 best, most, its_type = found, points, type
             end
         end
@@ -207,10 +207,10 @@ end
 
 -- RETURNS the points of `job`, without rarity if all jobs are of one type.
 local function points_of(near, job)
-    local points = best_heads.points(job.lane, job.enqueued, near.settings)
+    local points = head_cache.points(job.lane, job.enqueued, near.settings)
     for nth, type in ipairs(near.types) do
         if type == job.type and #near.types > 1 then
-            return points + which_job.rarity(near, nth)
+            return points + job_choice.rarity(near, nth)
         end
     end
     return points
@@ -222,7 +222,7 @@ end
 -- deleted that other job from its lane.
 function hooks.nearer(waiting, job)
     local near = call.near
-    if marks.has_hint(job.id) and is_near(near, job) then
+    if id_suffix.has_hint(job.id) and is_near(near, job) then
         return job
     end
     near.settings = near.settings or settings_in_force.for_a_claim()
@@ -238,7 +238,7 @@ function hooks.nearer(waiting, job)
     end
     other.place, other.hint, other.near, other.near_place = nil, near.hints[best.nth], best.nth, best.place
     if other.lane ~= job.lane or other.type ~= job.type then -- else it is none of the heads
-        candidates.find_place(waiting, other)
+        queue_heads.find_place(waiting, other)
     end
     return other
 end

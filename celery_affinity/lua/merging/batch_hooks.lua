@@ -3,11 +3,11 @@
 batches.MARK, batches.STANDS_FOR_CALLS = protocol.BATCH, true
 
 function batches.waits(id, type)
-    callers.count_waiting(type, callers.beyond_one(id))
+    batch_calls.count_waiting(type, batch_calls.beyond_one(id))
 end
 
 function batches.leaves(id, type)
-    callers.count_waiting(type, -callers.beyond_one(id))
+    batch_calls.count_waiting(type, -batch_calls.beyond_one(id))
 end
 
 function batches.waits_again(id)
@@ -23,20 +23,20 @@ local function first_call(batch)
     for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
         local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
         local has_expired = (tonumber(expires) or math.huge) <= call.now_us
-        if task or not callers.is_nothing(id, batch) then
+        if task or not batch_calls.is_nothing(id, batch) then
             if not has_expired or nth > protocol.MOST_MOVES then
                 redis.call("HSET", key.job(batch), "size", redis.call("ZCARD", key.callers(batch)), "primary", id,
                     "task", task or "")
                 return id, expires
             end
-            callers.remove(id, batch)
+            batch_calls.remove(id, batch)
             ends.record(id, "expired")
         end
     end
     if redis.call("EXISTS", key.callers(batch)) == 1 then
         return first_call(batch) -- the first ones were no calls
     end
-    callers.vanish(batch)
+    batch_calls.vanish(batch)
     return nil
 end
 
@@ -45,7 +45,7 @@ end
 -- has expired.
 -- RETURNS the call, and when it expires; nil if no call is left: then the batch is gone.
 function batches.choose(batch, type)
-    callers.count_waiting(type, -callers.beyond_one(batch))
+    batch_calls.count_waiting(type, -batch_calls.beyond_one(batch))
     return first_call(batch)
 end
 
@@ -56,7 +56,7 @@ end
 
 function batches.counts_as(id, type, do_some_recur)
     local calls = math.min(redis.call("ZCARD", key.callers(id)), protocol.MOST_FORGOTTEN)
-    return calls * protocol.KEYED_COUNTS_AS + merging.counts_as(id, type, do_some_recur)
+    return calls * protocol.KEYED_COUNTS_AS + merge.counts_as(id, type, do_some_recur)
 end
 
 function batches.has_callers(id)

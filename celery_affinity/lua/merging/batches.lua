@@ -5,7 +5,7 @@
 -- RETURNS whether `fence` lets a process tell the calls of a batch their result: the number of the worker's claim; ""
 -- for a batch that is untold.
 function batches.is_its_own(batch, fence)
-    if marks.of(batch) ~= protocol.BATCH then
+    if id_suffix.of(batch) ~= protocol.BATCH then
         return false
     elseif fence == "" then
         return redis.call("ZSCORE", key.untold, batch) ~= false
@@ -16,12 +16,12 @@ end
 
 -- Ends a call of `batch` whose caller knows the result, or is told by the worker.
 function batches.end_caller(id, batch, state, why)
-    callers.remove(id, batch)
+    batch_calls.remove(id, batch)
     redis.call("HSET", key.job(id), "state", state, "ended", call.now)
     if why ~= "" then
         redis.call("HSET", key.job(id), "why", why)
     end
-    ends.told(id)
+    ends.mark_reported(id)
 end
 
 -- Has the calls of a batch wait again that its run did not end; others do not join them. RETURNS the batch's type.
@@ -30,7 +30,7 @@ local function go_on(batch, known)
         unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued", "rank"))
     redis.call("HDEL", key.job(batch), "worker", "fence", "by", "started", "primary", "acked")
     redis.call("HSET", key.job(batch), "state", "pending", "task", "")
-    callers.close(batch, type, known.rules, known.name)
+    batch_calls.close(batch, type, known.rules, known.name)
     hooks.wait(batch, type, lane, lanes.order(enqueued, rank))
     return type
 end
@@ -97,19 +97,19 @@ function batches.meanwhile(batch, is_acked)
     redis.call("HDEL", key.job(batch), "primary")
     local ended = primary and ends.meanwhile(primary)
     if ended then
-        callers.remove(primary, batch)
+        batch_calls.remove(primary, batch)
         ends.record(primary, ended)
     end
     if redis.call("EXISTS", key.callers(batch)) == 1 then
         return nil
     end
-    callers.vanish(batch)
+    batch_calls.vanish(batch)
     return "gone"
 end
 
 -- A batch becomes a dead letter: all its callers are to be told, but for one whom the worker tells.
-function batches.bury(batch, reason, row)
-    callers.close(batch, row.type, row.rules, row.name)
+function batches.dead_letter(batch, reason, row)
+    batch_calls.close(batch, row.type, row.rules, row.name)
     local primary, type = unpack(redis.call("HMGET", key.job(batch), "primary", "type"))
     if not type then
         batches.make_again(batch)
@@ -135,11 +135,11 @@ function batches.make_again(batch)
     for _, id in ipairs(is_there and redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES - 1) or {}) do
         local row = redis.pcall("HMGET", key.job(id), "type", "lane", "enqueued", "name", "rules")
         local type, lane, enqueued, name, rules = unpack(row)
-        if not row.err and spoiled.can_wait(type, lane, enqueued, "0") then
+        if not row.err and corrupt.can_wait(type, lane, enqueued, "0") then
             redis.call("HDEL", key.job(batch), "primary", "worker", "fence", "by", "started", "acked", "bytes",
                 "deliveries", "rank")
             local calls = redis.call("ZCARD", key.callers(batch))
-            merging.write_batch(batch, type, lane, enqueued, name, rules, calls)
+            merge.write_batch(batch, type, lane, enqueued, name, rules, calls)
             return type, lane, enqueued
         end
     end
@@ -152,7 +152,7 @@ function batches.forget_some(batch, most)
     for _, its_calls in ipairs({ key.told_callers(batch), key.callers(batch) }) do
         local ids = redis.call("ZRANGE", its_calls, 0, most - 1)
         for _, id in ipairs(ids) do
-            find_by.remove(id, 0)
+            job_index.remove(id, 0)
             redis.call("UNLINK", key.job(id), key.message(id))
         end
         redis.call("ZREMRANGEBYRANK", its_calls, 0, #ids - 1)
@@ -182,7 +182,7 @@ function batches.wait_again(batch, most)
     for nth = 1, #ids, 2 do
         local id = ids[nth]
         local stamps, expires, claimed = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "claimed"))
-        find_by.fade(id, stamps, expires)
+        job_index.fade(id, stamps, expires)
         redis.call("HDEL", key.job(id), "stamps", "expires", "moved", claimed == "" and "claimed" or "expires")
         after = ids[nth + 1]
     end

@@ -1,15 +1,15 @@
--- merging: hooks of the rule (`no_rule`): what the arrows do with a call that merges beside what they do with all jobs.
-merging.MARK = protocol.MERGES
+-- merge: hooks of the rule (`no_rule`): what the arrows do with a call that merges beside what they do with all jobs.
+merge.MARK = protocol.MERGES
 
-function merging.joins(job)
-    local batch, open = merging.to_join(job.type, job.rules, job.task_name, #job.message)
+function merge.joins(job)
+    local batch, open = merge.to_join(job.type, job.rules, job.task_name, #job.message)
     return batch and { batch = batch, open = open }
 end
 
--- The usual bounds are not written; and of a call that joins the rules only if `merging.says_rules`.
-function merging.fields(job, joined)
+-- The usual bounds are not written; and of a call that joins the rules only if `merge.says_rules`.
+function merge.fields(job, joined)
     local fields = joined and { "into", joined.batch } or { "bytes", #job.message }
-    if not joined or merging.says_rules(job.id, joined.open.calls + 1) then
+    if not joined or merge.says_rules(job.id, joined.open.calls + 1) then
         fields[#fields + 1] = "rules"
         fields[#fields + 1] = string.gsub(job.rules, protocol.USUAL_BOUNDS .. "%f[%D]", "", 1)
     end
@@ -17,19 +17,19 @@ function merging.fields(job, joined)
 end
 
 -- A retry is as old as its first try among the calls of a run.
-function merging.is_retried(job)
+function merge.is_retried(job)
     local first = redis.call("ZRANGE", key.jobs_of_task(job.task_id), 0, 0)[1] or job.id
-    redis.call("HSET", key.job(job.id), "again", (callers.published_us(first)))
+    redis.call("HSET", key.job(job.id), "again", (batch_calls.published_us(first)))
 end
 
 -- A retry puts no recurring call off.
-function merging.enters(job, lane, due, joined, is_again)
+function merge.enters(job, lane, due, joined, is_again)
     local id, type, name, bytes = job.id, job.type, job.task_name, #job.message
     local is_patient
     if joined then
-        merging.join(id, type, lane, due, name, bytes, joined.batch, joined.open, true)
+        merge.join(id, type, lane, due, name, bytes, joined.batch, joined.open, true)
     else
-        is_patient = merging.open(id, type, lane, due, job.rules, name, bytes)
+        is_patient = merge.open(id, type, lane, due, job.rules, name, bytes)
     end
     if not is_again then
         recurring.match(type, job.rules, name, job.task_id, job.recurring)
@@ -37,18 +37,18 @@ function merging.enters(job, lane, due, joined, is_again)
     return joined and "merged" or is_patient and "patient" or nil
 end
 
-function merging.is_due(id, type, lane, enqueued)
+function merge.is_due(id, type, lane, enqueued)
     local its_rules, name, its_bytes, task, is_again, fired =
         unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes", "task", "again", "recurring"))
     local bytes, is_patient = tonumber(its_bytes) or 0, false
-    local batch, row = merging.to_join(type, its_rules, name, bytes)
+    local batch, row = merge.to_join(type, its_rules, name, bytes)
     if batch then
-        merging.join(id, type, lane, enqueued, name, bytes, batch, row)
+        merge.join(id, type, lane, enqueued, name, bytes, batch, row)
         redis.call("ZREM", key.scheduled, id)
     else
-        is_patient = merging.open(id, type, lane, enqueued, its_rules, name, bytes)
+        is_patient = merge.open(id, type, lane, enqueued, its_rules, name, bytes)
     end
-    if batch and marks.has_key(id) then
+    if batch and id_suffix.has_key(id) then
         hooks.leave(id, type, lane) -- its key may be kept for it
     end
     if not is_again then
@@ -57,47 +57,47 @@ function merging.is_due(id, type, lane, enqueued)
     return batch or is_patient
 end
 
-function merging.adds_none(job, enqueued, opened)
-    return merging.will_join(job, opened)
-        or patience.of_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message)
+function merge.adds_none(job, enqueued, opened)
+    return merge.will_join(job, opened)
+        or merge_window.of_first(lanes.name(job.mode, job.priority), enqueued, job.rules, #job.message)
 end
 
-function merging.in_its_stead(id, into)
+function merge.representative(id, into)
     return into or id
 end
 
-function merging.has_ended(id, known, state)
-    callers.close(id, known.type, known.rules, known.name)
+function merge.has_ended(id, known, state)
+    batch_calls.close(id, known.type, known.rules, known.name)
     if state == "done" and not known.is_doubtful then
         recurring.run(known.type, known.rules, known.name, id, known.ran or id, known.task)
     end
 end
 
-function merging.ends_unrun(id)
+function merge.ends_unrun(id)
     local state, type, its_rules, name, enqueued, patient, rank =
         unpack(redis.call("HMGET", key.job(id), "state", "type", "rules", "name", "enqueued", "patient", "rank"))
-    callers.close(id, type, its_rules, name)
+    batch_calls.close(id, type, its_rules, name)
     if state == "pending" or state == "claimed" or (state == "scheduled" and (patient or rank)) then
         recurring.take_back(type, its_rules, name, enqueued)
     end
 end
 
 -- No further calls join a call or batch that has already run.
-function merging.is_paused(id)
-    callers.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
+function merge.is_paused(id)
+    batch_calls.close(id, unpack(redis.call("HMGET", key.job(id), "type", "rules", "name")))
 end
 
-function merging.let_go(id, how)
-    return callers.let_go(id, how)
+function merge.let_go(id, how)
+    return batch_calls.let_go(id, how)
 end
 
-function merging.bury(id, _, row)
-    callers.close(id, row.type, row.rules, row.name)
+function merge.dead_letter(id, _, row)
+    batch_calls.close(id, row.type, row.rules, row.name)
     return false
 end
 
 -- RETURNS as how many jobs the recurring calls count that a job has put off.
-function merging.counts_as(id, type, do_some_recur)
+function merge.counts_as(id, type, do_some_recur)
     if not do_some_recur then
         return 0
     end
@@ -105,18 +105,18 @@ function merging.counts_as(id, type, do_some_recur)
     return texts.number_of_words(recurring.names_of(type, its_rules, name))
 end
 
-function merging.is_purged(id, type)
+function merge.is_purged(id, type)
     local state, its_rules, name, enqueued, patient, rank =
         unpack(redis.call("HMGET", key.job(id), "state", "rules", "name", "enqueued", "patient", "rank"))
-    callers.close(id, type, its_rules, name)
+    batch_calls.close(id, type, its_rules, name)
     if state == "pending" or patient or rank then
         recurring.take_back(type, its_rules, name, enqueued)
     end
     if state ~= "scheduled" then
-        callers.count_waiting(type, -callers.beyond_one(id))
+        batch_calls.count_waiting(type, -batch_calls.beyond_one(id))
     end
-    come_back.forget(id)
+    requeue.delete(id)
 end
 
 -- A batch ends, is purged and pauses like a call.
-batches.has_ended, batches.is_purged, batches.is_paused = merging.has_ended, merging.is_purged, merging.is_paused
+batches.has_ended, batches.is_purged, batches.is_paused = merge.has_ended, merge.is_purged, merge.is_paused

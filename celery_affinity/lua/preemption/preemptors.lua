@@ -9,7 +9,7 @@ end } -- a view of the slots after a stop
 -- types that the call has found out: type -> false if not, since a slot that fits the type is free, or a pause or a
 -- limit holds back the type; else a table, whose kept_back is what `reserves.among` returned, nil without reserves.
 local function types_of_call(types, settings)
-    local known = key_rows.of_call()
+    local known = key_state.cache()
     known.needs = known.needs or { types = {}, wanted = {} }
     local unknown = {}
     for _, type in ipairs(types) do
@@ -41,9 +41,9 @@ end
 -- RETURNS the sub-lanes of a tenant whose job that goes first is in need, the one with the oldest such job first.
 local function needy_sublanes(its_key, since, settings)
     local found = {}
-    for _, sublane in pairs(key_rows.read(its_key).sublanes) do
+    for _, sublane in pairs(key_state.read(its_key).sublanes) do
         local id = sublane.standing
-        local enqueued = sublane.is_first and id ~= "" and key_rows.enqueued_of(its_key, sublane, id)
+        local enqueued = sublane.is_first and id ~= "" and key_state.enqueued_of(its_key, sublane, id)
         if enqueued and tonumber(enqueued) <= tonumber(since)
             and is_needed(sublane.type, sublane.lane, enqueued, id, settings) then
             found[#found + 1] = { type = sublane.type, lane = sublane.lane, enqueued = enqueued, id = id }
@@ -57,11 +57,11 @@ end
 -- number: of its jobs that have waited `since` then, µs; and how many slots it lacks. Worked out once in a call.
 function preemptors.wanted(its_key, since, settings)
     types_of_call({}, settings)
-    local kept_wanted = key_rows.of_call().needs.wanted
+    local kept_wanted = key_state.cache().needs.wanted
     if not kept_wanted[its_key] then
         local list, by_type = {}, {}
-        local its = key_rows.read(its_key)
-        local missing = math.max(0, tenants.quota_of(its.tenant).min - key_rows.held(its_key, its))
+        local its = key_state.read(its_key)
+        local missing = math.max(0, tenants.quota_of(its.tenant).min - key_state.held(its_key, its))
         for _, each in ipairs(missing > 0 and needy_sublanes(its_key, since, settings) or {}) do
             local number = redis.call("ZCOUNT", key.sublane(its_key, each.type, each.lane), "-inf", since)
             if not by_type[each.type] then
@@ -112,7 +112,7 @@ function preemptors.find(since, settings)
         if #found == protocol.MOST_PREEMPTORS or nth > protocol.MOST_FIRST_JOBS then
             break
         end
-        local its_keys = key_rows.keys_of(job.id)
+        local its_keys = key_state.keys_of(job.id)
         local last = its_keys[#its_keys]
         if last and tenants.is_one(last.key) and not is_known[last.key] then
             found[#found + 1], is_known[last.key] = last.key, true

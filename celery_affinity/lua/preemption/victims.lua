@@ -2,14 +2,14 @@
 -- (`preemptible=True`), run on a worker that can stop it, and be of a tenant that stays at its minimum or above after
 -- this stop and all that are under way. The job of the lowest priority is stopped first, queued before on demand, then
 -- the job that started last. A job that has not started is not stopped: that would free no slot. Jobs that its worker
--- holds ahead of its slots go back when a job is stopped there (`vacating.order`).
+-- holds ahead of its slots go back when a job is stopped there (`stop_orders.order`).
 -- After a stop, the jobs that start on the same worker are exempt until the stop is `preemption_exempt` old. A job that
 -- was stopped before is exempt for `preemption_exempt` from each further start, and for good once it was stopped
 -- `preemption_max` times.
 
 -- RETURNS the key of the tenant of a job; "" if somebody deleted it.
 function victims.key_of(id)
-    local its_keys = key_rows.keys_of(id)
+    local its_keys = key_state.keys_of(id)
     local last = its_keys[#its_keys]
     return last and last.key or ""
 end
@@ -37,7 +37,7 @@ local function spare_of(stops)
     local tenants_with_some = last_of(key.giving, protocol.MOST_GIVING_LOOKED_AT)
     for i = 1, #tenants_with_some, 2 do
         local its_key = tenants_with_some[i]
-        local left = key_rows.held(its_key, key_rows.read(its_key)) - (stops.lost[its_key] or 0)
+        local left = key_state.held(its_key, key_state.read(its_key)) - (stops.lost[its_key] or 0)
             - tenants.quota_of(tenants.name_of(its_key)).min
         if left > 0 and number < protocol.MOST_GIVING then
             spare[its_key], number = left, number + 1
@@ -155,7 +155,7 @@ local function frees(each, type, stops, settings)
 end
 
 -- RETURNS the job to be stopped next for a slot that serves `type`; nil if there is none. types, number_ahead: of its
--- worker; the number is 0 for the next job of the same worker. `stops`: as `vacating.review`
+-- worker; the number is 0 for the next job of the same worker. `stops`: as `stop_orders.review`
 -- returns it, with what is read here once in a call.
 function victims.next_of(stops, type, settings)
     if not stops.spare then

@@ -51,7 +51,7 @@ end
 -- `name`: what the row of the job says.
 -- Cost: one command; none for a job without a merge key.
 function recurring.names_of(type, rules, name)
-    local merge_key = type and rule_texts.merge_key(rules)
+    local merge_key = type and rules_codec.merge_key(rules)
     return merge_key and redis.call("HGET", key.recurs, recurring.place(type, merge_key, name or "")) or nil
 end
 

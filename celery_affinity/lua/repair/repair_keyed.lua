@@ -5,61 +5,61 @@
 -- RETURNS what the row of job `id` says of its keys and its place; nil if the row has no key. `waits`: whether the job
 -- waits there.
 local function row_of(id)
-    if not marks.has_key(id) then
+    if not id_suffix.has_key(id) then
         return nil
     end
     local rules, state, type, lane, enqueued, name, worker, rank =
-        derived.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker", "rank")
-    local its_keys = rule_texts.keys(rules)
+        rebuild.fields(key.job(id), "rules", "state", "type", "lane", "enqueued", "name", "worker", "rank")
+    local its_keys = rules_codec.keys(rules)
     return its_keys[1] and {
         keys = its_keys, state = state, type = type, lane = lane, enqueued = lanes.order(enqueued, rank),
         task = "=" .. (name or ""), worker = worker or "",
-        waits = state == "pending" and type and lanes.is_one(lane) and derived.whole(enqueued),
+        waits = state == "pending" and type and lanes.is_one(lane) and rebuild.whole(enqueued),
     }
 end
 
--- RETURNS a sub-lane, a table, as the hash of its key says it (`key_rows.sublane_of`).
+-- RETURNS a sub-lane, a table, as the hash of its key says it (`key_state.sublane_of`).
 function repair_keyed.written(its_key, type, lane)
-    return key_rows.sublane_of(type, lane, derived.fields(key.of_key(its_key), type .. " " .. lane))
+    return key_state.sublane_of(type, lane, rebuild.fields(key.of_key(its_key), type .. " " .. lane))
 end
 
 -- RETURNS how many of its keys job `id`, which waits as its `row` says, stands for: all if it is in its lane, else
 -- those before the last one that it waits for.
 local function stands_for(id, row)
-    if derived.score(key.lane(row.type, row.lane), id) then
+    if rebuild.score(key.lane(row.type, row.lane), id) then
         return #row.keys
     end
     for nth = #row.keys, 2, -1 do
-        if derived.score(key.sublane(row.keys[nth].key, row.type, row.lane), id) then
+        if rebuild.score(key.sublane(row.keys[nth].key, row.type, row.lane), id) then
             return nth - 1
         end
     end
     return 0
 end
 
--- RETURNS the entry that says what the task of `row` stated of a key, as arguments of `derived.one`.
+-- RETURNS the entry that says what the task of `row` stated of a key, as arguments of `rebuild.one`.
 local function stated_entry(row, stated)
-    return { "hash", key.of_key(stated.key), row.task, derived.any_or(stated.states) }
+    return { "hash", key.of_key(stated.key), row.task, rebuild.any_or(stated.states) }
 end
 
--- RETURNS entries that follow from `row` of job `id`, which waits, as arguments of `derived.one`. `number`: how many of
+-- RETURNS entries that follow from `row` of job `id`, which waits, as arguments of `rebuild.one`. `number`: how many of
 -- its keys it stands for.
 local function follows_waiting(id, row, number)
     local where, is_kept = row.type .. " " .. row.lane, number < #row.keys
     local entries = {
         { "zset", key.kept_back(row.type, row.lane), id, is_kept and row.enqueued },
-        { "hash", key.kept_lanes, where, derived.any_or(is_kept and "1") },
+        { "hash", key.kept_lanes, where, rebuild.any_or(is_kept and "1") },
     }
     for nth, stated in ipairs(row.keys) do
         local waits = nth <= number + 1
         entries[#entries + 1] = { "zset", key.sublane(stated.key, row.type, row.lane), id, waits and row.enqueued }
-        local is_stated = key_rows.is_stated(stated)
+        local is_stated = key_state.is_stated(stated)
         entries[#entries + 1] = is_stated and stated_entry(row, stated) or nil
         local written = stated.tenant and number == #row.keys and repair_keyed.written(stated.key, row.type, row.lane)
         if written and written.standing == id and written.turn then
             entries[#entries + 1] = {
                 "zset", key.turns(row.type, row.lane, written.turn), row.enqueued .. " " .. id, function(found)
-                    return derived.number(found) or "0" -- none is too high
+                    return rebuild.number(found) or "0" -- none is too high
                 end,
             }
         end
@@ -68,28 +68,28 @@ local function follows_waiting(id, row, number)
             entries[#entries + 1] = { "hash", key.of_key(stated.key), "coming", "1" }
         end
         entries[#entries + 1] =
-            waits and { "zset", key.waiting_keys, stated.key, derived.any_or(keyed.revision()) } or nil
+            waits and { "zset", key.waiting_keys, stated.key, rebuild.any_or(gate.revision()) } or nil
     end
     return entries
 end
 
--- RETURNS entries that follow from `row` of job `id`, as arguments of `derived.one`.
+-- RETURNS entries that follow from `row` of job `id`, as arguments of `rebuild.one`.
 local function follows(id, row, number)
     if row.waits then
         return follows_waiting(id, row, number)
     end
     local entries = {}
-    local fence = row.state == "claimed" and derived.whole(derived.fields(key.claims(row.worker), id))
+    local fence = row.state == "claimed" and rebuild.whole(rebuild.fields(key.claims(row.worker), id))
     for _, stated in ipairs(row.state == "claimed" and row.keys or {}) do
         if not string.find(stated.states, "/", 1, true) then -- a rate is held by nobody
-            local is_stated = fence and key_rows.is_stated(stated)
+            local is_stated = fence and key_state.is_stated(stated)
             entries[#entries + 1] = is_stated and stated_entry(row, stated) or nil
             entries[#entries + 1] = { "zset", key.held(stated.key), id, fence }
         end
         if stated.is_preemptible then
             entries[#entries + 1] = { "zset", key.preemptible(stated.key), id, fence }
             entries[#entries + 1] = { "zset", key.giving, stated.key, function()
-                return preemption.number_of(stated.key) -- once it is known whether this job is one more
+                return evictions.number_of(stated.key) -- once it is known whether this job is one more
             end }
         end
     end
@@ -110,27 +110,27 @@ end
 -- whether it differed.
 local function fix_written(its_key, type, lane, standing)
     local sublane, name, is_bounded = key.sublane(its_key, type, lane), type .. " " .. lane, false
-    if derived.fields(key.of_key(its_key), "+" .. name) then
+    if rebuild.fields(key.of_key(its_key), "+" .. name) then
         standing = nil -- others that are still to be kept back are in the lane as well
     end
-    local differs = derived.one("hash", key.of_key(its_key), name, function(found)
+    local differs = rebuild.one("hash", key.of_key(its_key), name, function(found)
         local first, enqueued
-        if derived.exists(sublane, "zset") then
+        if rebuild.exists(sublane, "zset") then
             local found_there = call.found and redis.call("ZRANGE", sublane, 0, 0, "WITHSCORES")
-            first, enqueued = unpack(found_there or spoiled.first_of(sublane, 1))
+            first, enqueued = unpack(found_there or corrupt.first_of(sublane, 1))
         end
         if unbounded.is_one(found) and standing ~= false then
             return first and found
         end
         is_bounded = first and tenants.is_one(its_key) and (not found or unbounded.is_one(found))
-        local written = key_rows.sublane_of(type, lane, found)
+        local written = key_state.sublane_of(type, lane, found)
         if standing and standing ~= written.standing then
             written = { standing = standing }
         end
         local job = written.standing
         local is_good = job and redis.call("ZSCORE", sublane, job) and stands(job, its_key, type, lane)
         return first and enqueued .. " " .. first
-            .. key_rows.standing_text(is_good and job or "", written.is_first, written.turn)
+            .. key_state.standing_text(is_good and job or "", written.is_first, written.turn)
     end)
     if is_bounded and not call.found then
         redis.call("HSET", key.of_key(its_key), "+" .. name, redis.call("ZCARD", sublane))
@@ -140,22 +140,22 @@ end
 
 -- Fixes the fields of a key: limits by task, times by type, a turn, a retry, and the names of sub-lanes.
 local function fix_fields(its_key)
-    derived.all("hash", key.of_key(its_key), function(value, name)
+    rebuild.all("hash", key.of_key(its_key), function(value, name)
         local kind = string.sub(name, 1, 1)
         local is_good
         if kind == "=" then
             is_good = string.find(value, "^[1-9]%d*$") or string.find(value, "^[1-9]%d*/[1-9]%d*$")
         elseif kind == "@" or kind == "+" then
-            is_good = derived.whole(value)
+            is_good = rebuild.whole(value)
         elseif name == "turn" then
             local began, until_us = string.match(value, "^%S+ (%d+) (%d+)$")
-            is_good = derived.whole(began) and derived.whole(until_us)
+            is_good = rebuild.whole(began) and rebuild.whole(until_us)
         elseif name == "coming" then
-            is_good = derived.exists(key.coming(its_key), "zset")
+            is_good = rebuild.exists(key.coming(its_key), "zset")
         elseif name == "retry" then
             local row = row_of(value)
-            is_good = row and key_rows.has(value, its_key)
-                and (row.state == "pending" or derived.score(key.scheduled, value))
+            is_good = row and key_state.has(value, its_key)
+                and (row.state == "pending" or rebuild.score(key.scheduled, value))
         else
             is_good = lanes.is_one(string.match(name, "^%S+ (%S+)$"))
         end
@@ -168,7 +168,7 @@ local function renew_soon(its_key)
     if not call.found then
         fix_fields(its_key)
         unbounded.doubt(its_key)
-        key_rows.of_call().known[its_key] = nil
+        key_state.cache().known[its_key] = nil
         redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
     end
 end
@@ -182,9 +182,9 @@ function repair_keyed.fix_job(id, place)
     for _, entry in ipairs(entries) do
         belongs = belongs or entry[2] == place
     end
-    local differ = derived.each(entries)
+    local differ = rebuild.each(entries)
     if not belongs then
-        differ = derived.one("zset", place, id, nil) or differ
+        differ = rebuild.one("zset", place, id, nil) or differ
     end
     for nth, stated in ipairs(row and row.waits and row.keys or {}) do
         if nth <= number + 1 then
@@ -199,17 +199,17 @@ end
 
 -- Fixes jobs with keys that are in `place`: a lane, or the jobs that keys keep out of it.
 function repair_keyed.fix_place(place, type, lane)
-    derived.with_some_of(place, function(id, time)
+    rebuild.with_some_of(place, function(id, time)
         if place == key.lane(type, lane) then
             if repair_locality.fix_job(id, type, lane, time) then
                 return true
             end
-            return marks.has_key(id) and (repair_keyed.fix_job(id))
+            return id_suffix.has_key(id) and (repair_keyed.fix_job(id))
         end
         local differ, row = repair_keyed.fix_job(id, place)
-        if not row and not call.found and spoiled.is_word(id) then
-            hooks.enters_lane(id, type, lane, derived.whole(time) or call.now)
-            lanes.add(id, type, lane, derived.whole(time) or call.now) -- it goes the way of a job without rules
+        if not row and not call.found and corrupt.is_word(id) then
+            hooks.enters_lane(id, type, lane, rebuild.whole(time) or call.now)
+            lanes.add(id, type, lane, rebuild.whole(time) or call.now) -- it goes the way of a job without rules
         end
         return differ
     end)
@@ -219,11 +219,11 @@ end
 -- limits that was last applied to the key; another one than now's is for a tick.
 local function renew(its_key, agreed)
     local due_us = tonumber(redis.call("ZSCORE", key.due_keys, its_key) or nil)
-    if call.found or agreed ~= keyed.revision() or (due_us and due_us <= call.now_us) then
+    if call.found or agreed ~= gate.revision() or (due_us and due_us <= call.now_us) then
         return
     end
-    key_rows.of_call().known[its_key] = nil
-    local its, is_awaited = key_rows.read(its_key), due_us and due_us < 2e18
+    key_state.cache().known[its_key] = nil
+    local its, is_awaited = key_state.read(its_key), due_us and due_us < 2e18
     for _, sublane in pairs(its.sublanes) do
         is_awaited = is_awaited or sublane.standing ~= ""
     end
@@ -231,16 +231,16 @@ local function renew(its_key, agreed)
         -- The clock was set back. A tick ends such a turn; but it would come only when the turn was to be over.
         redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
     elseif not is_awaited or string.find(its_key, protocol.RATE_PREFIX, 1, true) ~= 1 then
-        keyed.renew(its_key) -- the time alone changes a rate: a tick renews that, if it is to come to the key
+        gate.reevaluate(its_key) -- the time alone changes a rate: a tick renews that, if it is to come to the key
     end
 end
 
 -- Fixes the time at which a rate limit is fully available again, if no rate limit can have set it. The period of the
 -- jobs that wait now is no bound: a job with another period may have started before.
 local function fix_rate(its_key)
-    local _, period_us = key_room.rate_of(its_key, key_rows.read(its_key).stated)
+    local _, period_us = capacity.rate_of(its_key, key_state.read(its_key).stated)
     if period_us then
-        derived.one("zset", key.rates, its_key, function(found)
+        rebuild.one("zset", key.rates, its_key, function(found)
             local longest_us = math.max(period_us, protocol.LONGEST_RATE_PERIOD_US)
             local is_late = found and tonumber(found) > call.now_us + longest_us
             return is_late and call.text(call.now_us + period_us) or found
@@ -251,15 +251,15 @@ end
 -- Fixes the last job of an unbounded sub-lane: if somebody deleted the lane, the heads alone may be there again.
 local function fix_last(its_key, type, lane)
     local sublane = key.sublane(its_key, type, lane)
-    local words = derived.fields(key.of_key(its_key), type .. " " .. lane)
-    if unbounded.is_one(words) and derived.exists(sublane, "zset") then
+    local words = rebuild.fields(key.of_key(its_key), type .. " " .. lane)
+    if unbounded.is_one(words) and rebuild.exists(sublane, "zset") then
         repair_keyed.fix_job(redis.call("ZRANGE", sublane, -1, -1)[1], sublane)
     end
 end
 
 -- Quarantines the hash of a key that a tick is to look at, if it is no hash.
 function repair_keyed.fix_hash(its_key)
-    derived.exists(key.of_key(its_key), "hash")
+    rebuild.exists(key.of_key(its_key), "hash")
 end
 
 -- Fixes a key for which jobs wait.
@@ -269,8 +269,8 @@ function repair_keyed.fix(its_key, agreed)
         local type, lane = string.match(name, "^([^+%s]%S*) (%S+)$")
         if type then
             local sublane = key.sublane(its_key, type, lane)
-            derived.exists(key.lane(type, lane), "zset")
-            derived.with_some_of(sublane, function(id)
+            rebuild.exists(key.lane(type, lane), "zset")
+            rebuild.with_some_of(sublane, function(id)
                 return (repair_keyed.fix_job(id, sublane))
             end)
             fix_last(its_key, type, lane)
@@ -278,16 +278,16 @@ function repair_keyed.fix(its_key, agreed)
         end
     end
     for _, place in ipairs({ key.held(its_key), key.coming(its_key), key.preemptible(its_key) }) do
-        derived.with_some_of(place, function(id)
+        rebuild.with_some_of(place, function(id)
             return (repair_keyed.fix_job(id, place))
         end)
     end
-    local is_good = derived.whole(agreed) and tonumber(agreed) <= tonumber(keyed.revision())
-    derived.entry("zset", key.waiting_keys, its_key, agreed, is_good and agreed or 0) -- the next tick renews it
+    local is_good = rebuild.whole(agreed) and tonumber(agreed) <= tonumber(gate.revision())
+    rebuild.entry("zset", key.waiting_keys, its_key, agreed, is_good and agreed or 0) -- the next tick renews it
     fix_rate(its_key)
     renew(its_key, agreed)
     if tenants.is_one(its_key) then
-        derived.one("zset", key.giving, its_key, preemption.number_of(its_key))
+        rebuild.one("zset", key.giving, its_key, evictions.number_of(its_key))
         repair_minimums.fix_tenant(its_key)
     end
 end

@@ -3,7 +3,7 @@
 
 -- RETURNS whether job `id` goes first, as the sub-lane of its tenant says.
 local function goes_first(id, type, lane)
-    local its_keys = rule_texts.keys(derived.fields(key.job(id), "rules") or nil)
+    local its_keys = rules_codec.keys(rebuild.fields(key.job(id), "rules") or nil)
     local tenant = its_keys[#its_keys]
     local written = tenant and repair_keyed.written(tenant.key, type, lane)
     return written and written.is_first and written.standing == id
@@ -12,7 +12,7 @@ end
 -- Fixes the first lanes of a type, and their heads.
 function repair_minimums.fix(type)
     for _, lane in ipairs(lanes.NAMES) do
-        derived.keep(key.first_lane(type, lane), function(id)
+        rebuild.keep(key.first_lane(type, lane), function(id)
             return goes_first(id, type, lane)
         end)
     end
@@ -21,11 +21,11 @@ end
 
 -- Fixes the first lanes of a tenant, which are of the sub-lanes that say so.
 function repair_minimums.fix_tenant(its_key)
-    for _, sublane in pairs(key_rows.read(its_key).sublanes) do
+    for _, sublane in pairs(key_state.read(its_key).sublanes) do
         local type, lane, id = sublane.type, sublane.lane, sublane.standing
         local differ = sublane.is_first and id ~= ""
-            and derived.one("zset", key.first_lane(type, lane), id, key_rows.enqueued_of(its_key, sublane, id))
-        if differ or (sublane.is_first and not lanes.place(derived.fields(key.first_heads, type) or "", lane)) then
+            and rebuild.one("zset", key.first_lane(type, lane), id, key_state.enqueued_of(its_key, sublane, id))
+        if differ or (sublane.is_first and not lanes.place(rebuild.fields(key.first_heads, type) or "", lane)) then
             repair_types.fix_heads(key.first_heads, type, minimums.place_of(type))
         end
     end

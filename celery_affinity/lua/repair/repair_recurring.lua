@@ -3,13 +3,13 @@
 -- RETURNS what calls match that put a recurring call off, as key `recurs` has it; nil if the call is none: its row does
 -- not say, or says no interval, or nothing is left to be called.
 local function place_of(name)
-    if not derived.exists(key.recurring_call(name), "hash") or not derived.exists(key.signature(name), "string") then
+    if not rebuild.exists(key.recurring_call(name), "hash") or not rebuild.exists(key.signature(name), "string") then
         return nil
     end
     local type, merge_key, task, stale, since =
         unpack(redis.call("HMGET", key.recurring_call(name), "type", "merge", "task", "stale", "since"))
     local is_good = type and string.find(type, "^%S+$") and merge_key and string.find(merge_key, "^%S+$")
-        and derived.whole(stale) and tonumber(stale) > 0 and (since == "enqueue" or since == "end")
+        and rebuild.whole(stale) and tonumber(stale) > 0 and (since == "enqueue" or since == "end")
     return is_good and recurring.place(type, merge_key, task) or nil
 end
 
@@ -17,16 +17,16 @@ end
 function repair_recurring.fix(name)
     local place = place_of(name)
     if not place then
-        derived.one("zset", key.recurring, name, nil)
+        rebuild.one("zset", key.recurring, name, nil)
         if redis.call("EXISTS", key.recurring_call(name), key.signature(name)) > 0
-            and derived.found("recurring call " .. name) then
+            and rebuild.found("recurring call " .. name) then
             redis.call("UNLINK", key.recurring_call(name), key.signature(name))
         end
         return nil
     end
     local stale, due, is_suspended = unpack(redis.call("HMGET", key.recurring_call(name), "stale", "due", "suspended"))
-    local its_due = derived.whole(due) and tonumber(due) < 2e18 and due or call.text(call.now_us + tonumber(stale))
-    derived.each({
+    local its_due = rebuild.whole(due) and tonumber(due) < 2e18 and due or call.text(call.now_us + tonumber(stale))
+    rebuild.each({
         { "hash", key.recurring_call(name), "due", its_due },
         { "zset", key.recurring, name, function(found)
             local time = tonumber(found)
@@ -45,7 +45,7 @@ end
 
 -- Fixes what puts recurring calls off that calls at `place` match, and these recurring calls.
 function repair_recurring.fix_place(place)
-    derived.one("hash", key.recurs, place, function(names)
+    rebuild.one("hash", key.recurs, place, function(names)
         local left = {}
         for _, name in ipairs(workers.split(names)) do
             left[#left + 1] = repair_recurring.fix(name) == place and name or nil

@@ -24,9 +24,9 @@ local function setting(value, name)
     elseif type(defaults.OF[name]) == "string" then
         return WORDS[value] and value
     elseif COUNTS[name] then
-        return derived.whole(value)
+        return rebuild.whole(value)
     end
-    local number = derived.number(value)
+    local number = rebuild.number(value)
     local may_be_negative = string.find(name, "^placement_%l+_weight$")
     return number and (may_be_negative or tonumber(number) >= 0) and number or nil
 end
@@ -35,8 +35,8 @@ end
 -- with the time of this repair is added, and remains until an operator changes or resets the setting (`check` reports
 -- the field).
 local function fix_values()
-    local conf, damaged = derived.table_of(key.conf), {}
-    derived.all("hash", key.settings, function(value, name)
+    local conf, damaged = rebuild.table_of(key.conf), {}
+    rebuild.all("hash", key.settings, function(value, name)
         local found = setting(value, name)
         if not found and not COUNTS[name] then
             damaged[#damaged + 1] = name
@@ -56,15 +56,15 @@ end
 -- its last word, the time of the last change; so does that of shares.
 local function fix_settings()
     fix_values()
-    derived.one("hash", key.settings, "for_claims", function(found)
+    rebuild.one("hash", key.settings, "for_claims", function(found)
         local words = settings_in_force.words_for_claims(found)
         local has_changed = found or redis.call("EXISTS", key.capacity) == 1
             or redis.call("HEXISTS", key.settings, "priority_reversed") == 1
         local is_same = string.match(found or "", "^(.*) %d+$") == string.match(words, "^(.*) %d+$")
         return has_changed and not is_same and words or found
     end)
-    derived.one("hash", key.settings, "has_pauses", derived.exists(key.pauses, "hash") and 1)
-    if derived.one("hash", key.settings, "shares", tenants.words_of_shares()) and not call.found then
+    rebuild.one("hash", key.settings, "has_pauses", rebuild.exists(key.pauses, "hash") and 1)
+    if rebuild.one("hash", key.settings, "shares", tenants.words_of_shares()) and not call.found then
         redis.call("HINCRBY", key.settings, "limits_revision", 1) -- a tick renews all tenants
     end
 end
@@ -84,7 +84,7 @@ local function fix_type_rules()
             pauses[type], wanted[type] = true, true
         end
     end
-    derived.all("hash", key.type_rules, function(words, type)
+    rebuild.all("hash", key.type_rules, function(words, type)
         if type == "!" then
             is_counting = is_counting or (reserve or "") ~= (words or "")
             return string.find(reserve or "", "%S") and reserve
@@ -92,23 +92,23 @@ local function fix_type_rules()
         if type == placement.FIELD then
             return placement.words()
         elseif type == minimums.ANY then
-            return derived.exists(key.first_heads, "hash") and 1
+            return rebuild.exists(key.first_heads, "hash") and 1
         end
-        local rule = type_rules.read(words)
-        local was_closed = type_rules.is_closed(rule)
+        local rule = type_limits.read(words)
+        local was_closed = type_limits.is_closed(rule)
         if rule.limit ~= limit_of[type] then
             rule.limit, rule.is_full, rule.is_being_counted = limit_of[type], false, limit_of[type] ~= nil
         end
         rule.is_paused = pauses[type]
         is_counting = is_counting or rule.is_being_counted
-        if was_closed and not type_rules.is_closed(rule) then
+        if was_closed and not type_limits.is_closed(rule) then
             call.to_fill[type] = true
         end
-        local its_words = type_rules.in_words(rule)
+        local its_words = type_limits.in_words(rule)
         return its_words ~= "" and its_words
     end, wanted)
-    derived.one("hash", key.heads, "!", type_rules.word())
-    derived.one("string", key.recount, nil, derived.any_or(is_counting and "0"))
+    rebuild.one("hash", key.heads, "!", type_limits.word())
+    rebuild.one("string", key.recount, nil, rebuild.any_or(is_counting and "0"))
 end
 
 -- Indexes by time -> the fields of a job's row that may have the time; none: an entry without a time is deleted.
@@ -119,19 +119,19 @@ local INDEXES = {
 local function fix_indexes()
     for name, fields in pairs(INDEXES) do
         local entries = redis.call("ZRANGEBYSCORE", key[name], "(2e18", "+inf", "WITHSCORES", "LIMIT", 0, MOST_TIMES)
-        derived.some("zset", key[name], entries, function(_, id)
+        rebuild.some("zset", key[name], entries, function(_, id)
             if #fields == 0 then
                 return nil
             end
-            local time, otherwise, or_else = derived.fields(key.job(id), unpack(fields))
-            return derived.whole(time) or derived.whole(otherwise) or derived.whole(or_else) or call.now
+            local time, otherwise, or_else = rebuild.fields(key.job(id), unpack(fields))
+            return rebuild.whole(time) or rebuild.whole(otherwise) or rebuild.whole(or_else) or call.now
         end)
     end
 end
 
 -- Hashes of which each value says by itself whether it is one: what it should be, from value and field.
 local VALUES = {
-    counters = derived.whole, durations = derived.number, batched = derived.whole,
+    counters = rebuild.whole, durations = rebuild.number, batched = rebuild.whole,
     kept_lanes = function(_, place)
         return string.find(place, "^%S+ %l+%.%d%d?$") and "1"
     end,
@@ -141,13 +141,13 @@ local VALUES = {
 function repair_single_keys.fix()
     for _, kind in ipairs(protocol.KINDS) do
         if not kind.of_each then
-            derived.exists(key.base .. kind.name, kind.kind)
+            rebuild.exists(key.base .. kind.name, kind.kind)
         end
     end
     for name, should in pairs(VALUES) do
-        derived.all("hash", key[name], should)
+        rebuild.all("hash", key[name], should)
     end
-    derived.one("string", key.claim_number, nil, derived.whole)
+    rebuild.one("string", key.claim_number, nil, rebuild.whole)
     fix_settings()
     fix_type_rules()
     fix_indexes()

@@ -8,28 +8,28 @@ local function put_back_what_waits(type)
             redis.call("HSET", key.job(id), "state", "pending", "lane", its_lane, "enqueued", its_enqueued)
         end
         local state, of_type, lane, enqueued, deliveries =
-            derived.fields(key.job(id), "state", "type", "lane", "enqueued", "deliveries")
-        if state == "pending" and of_type == type and spoiled.can_wait(type, lane, enqueued, deliveries) then
-            derived.one("zset", key.lane(type, lane), id, derived.any_or(its_enqueued))
+            rebuild.fields(key.job(id), "state", "type", "lane", "enqueued", "deliveries")
+        if state == "pending" and of_type == type and corrupt.can_wait(type, lane, enqueued, deliveries) then
+            rebuild.one("zset", key.lane(type, lane), id, rebuild.any_or(its_enqueued))
         end
     end
 end
 
 -- Frees claims that a limit or a reserve of the type counts, and that are none.
 local function fix_limited(type)
-    for _, id in ipairs(derived.members(key.limited(type), MOST_LIMITED)) do
-        if derived.fields(key.job(id), "limited") ~= "1"
-            and derived.found("job " .. id .. ", counted by the limit of type " .. type) then
-            type_rules.free(type, id)
+    for _, id in ipairs(rebuild.members(key.limited(type), MOST_LIMITED)) do
+        if rebuild.fields(key.job(id), "limited") ~= "1"
+            and rebuild.found("job " .. id .. ", counted by the limit of type " .. type) then
+            type_limits.free(type, id)
         end
     end
 end
 
 -- Has the metrics of a type have field `published` if live workers serve the type, and only then: a publish goes by it.
 function repair_types.fix_published(type)
-    local now, before = derived.fields(key.metrics(type), "published", "published before")
-    local is_served = derived.fields(key.capacity, type)
-    if (is_served and before or not is_served and now) and derived.found("published jobs of type " .. type) then
+    local now, before = rebuild.fields(key.metrics(type), "published", "published before")
+    local is_served = rebuild.fields(key.capacity, type)
+    if (is_served and before or not is_served and now) and rebuild.found("published jobs of type " .. type) then
         redis.call("EXPIRE", key.metrics(type), protocol.METRICS_KEPT_S) -- as without workers
         workers.note_served(type, is_served)
     end
@@ -39,13 +39,13 @@ end
 local function head_of(type, lane)
     local name = key.lane(type, lane)
     local id, time = unpack(redis.call("ZRANGE", name, 0, 0, "WITHSCORES"))
-    if not id or spoiled.is_entry(id, time) then
+    if not id or corrupt.is_entry(id, time) then
         return id and lane .. " " .. time .. " " .. id or ""
     elseif call.found then
-        derived.found(id .. " of " .. name .. ", which is no job that waits since " .. time)
+        rebuild.found(id .. " of " .. name .. ", which is no job that waits since " .. time)
         return ""
     end
-    id, time = unpack(spoiled.first_of(name, 1))
+    id, time = unpack(corrupt.first_of(name, 1))
     return id and lane .. " " .. time .. " " .. id or ""
 end
 
@@ -53,7 +53,7 @@ end
 -- (`minimums`) and near lanes (`locality`) one that no job has. `names`: of the lanes; nil for all. RETURNS whether the
 -- heads differed.
 function repair_types.fix_heads(name, field, type, names)
-    return derived.one("hash", name, field, function(found)
+    return rebuild.one("hash", name, field, function(found)
         local heads, expected = {}, {}
         for _, lane in ipairs(names or lanes.NAMES) do
             local head = head_of(type, lane)
@@ -82,17 +82,17 @@ local function fix_waiting_calls(type, places)
     end
     for _, place in ipairs(places) do
         for _, id in ipairs(redis.call("ZRANGE", place, 0, -1)) do
-            local is_batch = marks.of(id) == protocol.BATCH and derived.exists(key.callers(id), "zset")
-            calls = calls + (is_batch and callers.beyond_one(id) or 0)
+            local is_batch = id_suffix.of(id) == protocol.BATCH and rebuild.exists(key.callers(id), "zset")
+            calls = calls + (is_batch and batch_calls.beyond_one(id) or 0)
         end
     end
-    derived.one("hash", key.waiting_calls, type, calls > 0 and calls)
+    rebuild.one("hash", key.waiting_calls, type, calls > 0 and calls)
 end
 
 -- Fixes what follows from the lanes of a type; if `thorough`, also the first jobs of its lanes: of each lane as many as
 -- a call moves, if there are few lanes.
 local function fix_type(type, thorough)
-    derived.all("hash", key.metrics(type), derived.whole)
+    rebuild.all("hash", key.metrics(type), rebuild.whole)
     repair_types.fix_published(type)
     fix_limited(type)
     put_back_what_waits(type)
@@ -100,22 +100,22 @@ local function fix_type(type, thorough)
     for nth, lane in ipairs(names) do
         fields[nth] = type .. " " .. lane
         for _, place in ipairs({ key.lane(type, lane), key.kept_back(type, lane) }) do
-            if derived.exists(place, "zset") then
+            if rebuild.exists(place, "zset") then
                 places[#places + 1] = place
                 repair_keyed.fix_place(place, type, lane)
             end
         end
     end
     for _, lane in ipairs(thorough and names or {}) do -- these are written without a look at what they hold
-        derived.exists(key.first_lane(type, lane), "zset")
-        derived.exists(key.turns(type, lane, tenants.shares() or ""), "zset")
+        rebuild.exists(key.first_lane(type, lane), "zset")
+        rebuild.exists(key.turns(type, lane, tenants.shares() or ""), "zset")
     end
     for _, place in ipairs(thorough and places or {}) do
-        repair_jobs.fix_all(derived.members(place, math.max(1, math.floor(3 * protocol.MOST_MOVES / #places))))
+        repair_jobs.fix_all(rebuild.members(place, math.max(1, math.floor(3 * protocol.MOST_MOVES / #places))))
     end
     for nth, found in ipairs(redis.call("HMGET", key.kept_lanes, unpack(fields))) do
         local is_kept = redis.call("EXISTS", key.kept_back(type, names[nth])) == 1
-        derived.entry("hash", key.kept_lanes, fields[nth], found, is_kept and found)
+        rebuild.entry("hash", key.kept_lanes, fields[nth], found, is_kept and found)
     end
     repair_types.fix_heads(key.heads, type, type)
     fix_waiting_calls(type, places)
@@ -130,8 +130,8 @@ function repair_types.fix(field, found_in, thorough)
     local type = string.match(field, "^%S+") or ""
     if field == "!" then
         return -- that of `heads` says whether there are rules
-    elseif not job_check.is_type(type) or type ~= field and found_in ~= "kept_lanes" then
-        derived.one("hash", key[found_in], field, nil)
+    elseif not validate.is_type(type) or type ~= field and found_in ~= "kept_lanes" then
+        rebuild.one("hash", key[found_in], field, nil)
         return
     end
     for _, name in ipairs(HASHES) do

@@ -6,13 +6,13 @@ local DIGITS = 16 -- length of a profile, a prefix of the hash of its types (`Jo
 -- RETURNS a worker's row, its types, what it keeps of ended jobs, and its hints; nil if the row is gone or spoiled: it
 -- is set aside then, and the worker joins again.
 local function row_of(worker)
-    local row = derived.exists(key.worker(worker), "hash") and free_slots.row(worker, "types", "keeps", "hints") or nil
-    if row and derived.whole(row[free_slots.SLOTS]) and derived.whole(row[free_slots.OTHER])
+    local row = rebuild.exists(key.worker(worker), "hash") and free_slots.row(worker, "types", "keeps", "hints") or nil
+    if row and rebuild.whole(row[free_slots.SLOTS]) and rebuild.whole(row[free_slots.OTHER])
         and row[free_slots.ACCEPTING] and row[TYPES]
         and row[free_slots.PROFILE] == string.sub(redis.sha1hex(row[TYPES]), 1, DIGITS) then
         return row
     elseif row and row[free_slots.ACCEPTING] ~= "0" then -- one whose jobs are being recovered goes without
-        derived.set_aside(key.worker(worker))
+        rebuild.set_aside(key.worker(worker))
     end
     return nil
 end
@@ -21,19 +21,19 @@ end
 -- something: then its jobs come back once it has been silent for too long. RETURNS whether anything differed; its row,
 -- nil if it has none; the number of its free slots; and whether it is known still.
 local function fix_worker(worker)
-    local holds, row = derived.exists(key.claims(worker), "hash"), row_of(worker)
+    local holds, row = rebuild.exists(key.claims(worker), "hash"), row_of(worker)
     if not row then
-        derived.one("zset", key.heartbeats, worker, holds and derived.any_time)
-        derived.one("zset", key.joined, worker, holds and derived.any_time)
+        rebuild.one("zset", key.heartbeats, worker, holds and rebuild.any_time)
+        rebuild.one("zset", key.joined, worker, holds and rebuild.any_time)
         return true, nil, 0, holds
     end
     local profile, left = free_slots.count(worker, row)
-    return derived.each({
+    return rebuild.each({
         { "hash", key.worker(worker), "free", left },
         { "hash", key.worker(worker), "terms", free_slots.terms_of(row) },
-        { "zset", key.heartbeats, worker, derived.any_time },
-        { "zset", key.joined, worker, derived.any_time },
-        { "zset", key.free(profile), worker, left > 0 and derived.any_time },
+        { "zset", key.heartbeats, worker, rebuild.any_time },
+        { "zset", key.joined, worker, rebuild.any_time },
+        { "zset", key.free(profile), worker, left > 0 and rebuild.any_time },
         { "hash", key.profiles, profile, row[TYPES] },
     }), row, left, true
 end
@@ -41,15 +41,15 @@ end
 -- RETURNS whether the sums agree with each other. To count all workers would take too long while, as mostly, nothing is
 -- wrong.
 local function do_agree()
-    local members, slots = derived.table_of(key.members), derived.table_of(key.slots)
+    local members, slots = rebuild.table_of(key.members), rebuild.table_of(key.slots)
     local number, slots_left = redis.call("ZCARD", key.joined), 0
     local workers_left = number
     for _, its_slots in ipairs(redis.call("HVALS", key.capacity)) do
         slots_left = slots_left + (tonumber(its_slots) or 0 / 0) -- what is no number equals no sum
     end
-    for profile, types in pairs(derived.table_of(key.profiles)) do
-        workers_left = workers_left - (derived.whole(members[profile]) or 0 / 0)
-        slots_left = slots_left - (derived.whole(slots[profile]) or 0 / 0) * texts.number_of_words(types)
+    for profile, types in pairs(rebuild.table_of(key.profiles)) do
+        workers_left = workers_left - (rebuild.whole(members[profile]) or 0 / 0)
+        slots_left = slots_left - (rebuild.whole(slots[profile]) or 0 / 0) * texts.number_of_words(types)
         members[profile] = nil
     end
     return workers_left == 0 and slots_left == 0 and not next(members) and redis.call("ZCARD", key.heartbeats) == number
@@ -86,7 +86,7 @@ local function add_worker(sums, worker, row, left)
         set("hash", name, member, (sums[name][2][member] or 0) + number)
     end
     set("hash", key.profiles, profile, row[TYPES])
-    set("zset", key.free(profile), worker, left > 0 and derived.any_time)
+    set("zset", key.free(profile), worker, left > 0 and rebuild.any_time)
     add(key.members, profile, 1)
     add(key.slots, profile, slots)
     add(key.free_slots, profile, left)
@@ -114,12 +114,12 @@ local function fix_sums()
             end
         end
     end
-    derived.all("hash", key.names, function(worker)
+    rebuild.all("hash", key.names, function(worker)
         return is_known[worker] and worker
     end)
     for name, sum in pairs(sums) do
         local kind, entries = unpack(sum)
-        derived.all(kind, name, function(found, member)
+        rebuild.all(kind, name, function(found, member)
             local should = entries[member]
             if should == 0 and (name == key.capacity or name == key.free_slots and not found) then
                 return nil -- a type without slots is left out, and a profile without free slots may be
@@ -147,10 +147,10 @@ end
 -- Fixes the sums if those of a profile do not agree.
 function repair_workers.fix_profile(profile)
     local types = workers.split(redis.call("HGET", key.profiles, profile) or "")
-    local free = derived.whole(redis.call("HGET", key.free_slots, profile) or "0")
-    local is_good = free and derived.exists(key.free(profile), "zset") == (tonumber(free) > 0)
+    local free = rebuild.whole(redis.call("HGET", key.free_slots, profile) or "0")
+    local is_good = free and rebuild.exists(key.free(profile), "zset") == (tonumber(free) > 0)
     for _, type in ipairs(types) do
-        is_good = is_good and derived.exists(key.serving(type), "zset")
+        is_good = is_good and rebuild.exists(key.serving(type), "zset")
             and tonumber(redis.call("ZSCORE", key.serving(type), profile) or 0) == #types
     end
     if not is_good and not call.found then -- a repair that changes nothing has said all of it
@@ -163,18 +163,18 @@ end
 local function fix_claim(worker, id, fence)
     repair_jobs.fix_batch(id)
     local holder, its_fence, type, lane, is_limited =
-        derived.fields(key.job(id), "worker", "fence", "type", "lane", "limited")
+        rebuild.fields(key.job(id), "worker", "fence", "type", "lane", "limited")
     if holder == nil then
         return -- the release of the job finds nothing to end
-    elseif holder and holder ~= worker and its_fence and derived.fields(key.claims(holder), id) == its_fence then
-        derived.one("hash", key.claims(worker), id, nil)
+    elseif holder and holder ~= worker and its_fence and rebuild.fields(key.claims(holder), id) == its_fence then
+        rebuild.one("hash", key.claims(worker), id, nil)
         return
     end
-    derived.each({
+    rebuild.each({
         { "hash", key.job(id), "worker", worker },
         { "hash", key.job(id), "fence", fence },
         { "hash", key.job(id), "state", "claimed" },
-        { "hash", key.job(id), "claimed", derived.any_time },
+        { "hash", key.job(id), "claimed", rebuild.any_time },
         is_limited and type and lanes.is_one(lane)
             and { "zset", key.limited(type), id, lanes.number(lane) },
     })
@@ -183,24 +183,24 @@ end
 
 -- Fixes a worker, its claims, and the counter of fencing numbers; the jobs that it holds as well, if `thorough`.
 function repair_workers.fix(worker, _, thorough)
-    derived.exists(key.inbox(worker), "list")
-    derived.exists(key.nudges(worker), "list")
-    local claimed = derived.exists(key.claims(worker), "hash") and redis.call("HGETALL", key.claims(worker)) or {}
+    rebuild.exists(key.inbox(worker), "list")
+    rebuild.exists(key.nudges(worker), "list")
+    local claimed = rebuild.exists(key.claims(worker), "hash") and redis.call("HGETALL", key.claims(worker)) or {}
     local greatest = 0
     for i = 1, #claimed, 2 do
-        greatest = math.max(greatest, tonumber(derived.whole(claimed[i + 1])) or 0)
+        greatest = math.max(greatest, tonumber(rebuild.whole(claimed[i + 1])) or 0)
         if thorough then
             repair_jobs.fix(claimed[i])
         end
         fix_claim(worker, claimed[i], claimed[i + 1])
     end
-    derived.one("string", key.fence, nil, function(found)
-        if not found and greatest == 0 or derived.whole(found) and tonumber(found) >= greatest then
+    rebuild.one("string", key.fence, nil, function(found)
+        if not found and greatest == 0 or rebuild.whole(found) and tonumber(found) >= greatest then
             return found
         end
         return call.now_us / 1000 -- greater than any: nobody is given a thousand jobs each second since 1970
     end)
-    if derived.fields(key.worker(worker), "accepting") then
+    if rebuild.fields(key.worker(worker), "accepting") then
         repair_locality.fix_worker(worker)
     end
     if fix_worker(worker) and not call.found then

@@ -41,12 +41,12 @@ function type_changes.change(before, now)
     local types = differing(old, new)
     local rules, was_closed, is_any_new, counted = {}, {}, false, 0
     for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
-        local type, rule = types[nth], type_rules.read(words)
-        rules[type], was_closed[type] = rule, type_rules.is_closed(rule)
+        local type, rule = types[nth], type_limits.read(words)
+        rules[type], was_closed[type] = rule, type_limits.is_closed(rule)
         is_any_new = set_limit(type, rule, new[type], counted < protocol.MOST_FILLED) or is_any_new
         counted = counted + (rule.is_being_counted and 0 or 1)
     end
-    type_rules.write_all(rules, was_closed)
+    type_limits.write_all(rules, was_closed)
     if is_any_new then
         redis.call("SET", key.recount, 0)
     elseif #types > 0 then
@@ -70,20 +70,20 @@ function type_changes.reserve(before, now)
     end
     if string.find(now or "", "%S") then
         redis.call("HSET", key.type_rules, "!", now)
-        type_rules.say_in_heads()
+        type_limits.say_in_heads()
         redis.call("SET", key.recount, 0)
     elseif redis.call("HDEL", key.type_rules, "!") == 1 then
-        type_rules.say_in_heads()
+        type_limits.say_in_heads()
     end
     fill_all()
 end
 
 -- Pauses `type`, or "*" for all types, or ends its pause.
 function type_changes.pause(type, is_paused)
-    local rule = type_rules.read(redis.call("HGET", key.type_rules, type))
-    local was_closed = type_rules.is_closed(rule)
+    local rule = type_limits.read(redis.call("HGET", key.type_rules, type))
+    local was_closed = type_limits.is_closed(rule)
     rule.is_paused = is_paused
-    type_rules.write(type, rule, was_closed)
+    type_limits.write(type, rule, was_closed)
     if type == "*" and not is_paused then
         fill_all()
     end
@@ -96,10 +96,10 @@ local function count_claim(id, rules, text)
     if not type or not lanes.is_one(lane) or (is_limited and redis.call("ZSCORE", key.limited(type), id)) then
         return false
     end
-    rules[type] = rules[type] or type_rules.read(redis.call("HGET", key.type_rules, type))
+    rules[type] = rules[type] or type_limits.read(redis.call("HGET", key.type_rules, type))
     local counts = rules[type].limit or reserves.covers(reserves.concerning(text, type), lane)
     if counts then
-        type_rules.count(type, id, lane)
+        type_limits.count(type, id, lane)
     end
     return counts
 end
@@ -149,13 +149,13 @@ local function open_counted(place)
     end
     local rules, was_closed = {}, {}
     for nth, words in ipairs(#types > 0 and lanes.fields(key.type_rules, types) or {}) do
-        local type, rule = types[nth], type_rules.read(words)
+        local type, rule = types[nth], type_limits.read(words)
         if rule.is_being_counted then
             rule.is_being_counted, rule.is_full = false, redis.call("ZCARD", key.limited(type)) >= (rule.limit or 0)
             rules[type], was_closed[type] = rule, true
         end
     end
-    type_rules.write_all(rules, was_closed)
+    type_limits.write_all(rules, was_closed)
     return place
 end
 

@@ -11,11 +11,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from ..described import replies, text
-from ..replies import RefusedError, error, reply
-from ..security import ROLE
-from ..site import Site
-from ..values import why_hidden
+from ..auth import ROLE
+from ..replies import RefusedError, error_reply, json_reply, reply_responses, text_response
+from ..site import Site, values_hidden_reason
 from .news import MOST_VIEWERS, News
 
 _FILES = Path(__file__).with_name("files")
@@ -34,7 +32,7 @@ _EVENTS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 @dataclass(frozen=True)
-class Me:
+class CurrentUser:
     """The name of the *app*, and the *role* of the request: "read", "submit" or "admin".
 
     *sees_values*: whether the request may ask for arguments, results and tracebacks.
@@ -45,7 +43,7 @@ class Me:
     sees_values: bool
 
 
-def add(api: APIRouter, site: Site) -> None:
+def add_page_routes(api: APIRouter, site: Site) -> None:
     """Add the page (``/``, ``/page/...``: files) and its events (``/api/events``) to *api*."""
     news = News(site)
     files = {path.relative_to(_FILES).as_posix(): path for path in _FILES.rglob("*") if path.suffix in _TYPES}
@@ -64,15 +62,19 @@ def add(api: APIRouter, site: Site) -> None:
             raise RefusedError(404, f"the page has no file {name[:300]!r}")
         return _file(files[name])
 
-    @api.get("/api/me", summary="The app, and the rights of the request", responses=replies(Me))
+    @api.get("/api/me", summary="The app, and the rights of the request", responses=reply_responses(CurrentUser))
     async def me(request: Request) -> Response:
-        return reply(Me(site.app.main or "", request.scope[ROLE], why_hidden(site, request) is None))
+        return json_reply(
+            CurrentUser(site.app.main or "", request.scope[ROLE], values_hidden_reason(site, request) is None)
+        )
 
     @api.get(
         "/api/events",
         summary="The state of the fleet as server-sent events, every 2 s",
         response_class=Response,
-        responses=text(_EVENT_STREAM, "`history` first, then `news`, or `down` while the broker does not answer."),
+        responses=text_response(
+            _EVENT_STREAM, "`history` first, then `news`, or `down` while the broker does not answer."
+        ),
     )
     async def events() -> Response:
         return _Stream(news)
@@ -90,7 +92,7 @@ class _Stream(StreamingResponse):
             if is_admitted:
                 await super().__call__(scope, receive, send)
             else:
-                await error(503, f"{MOST_VIEWERS} viewers look already")(scope, receive, send)
+                await error_reply(503, f"{MOST_VIEWERS} viewers look already")(scope, receive, send)
 
 
 def _file(path: Path) -> Response:

@@ -1,4 +1,6 @@
-"""News of the fleet: read once, whatever the number of viewers, and kept for a quarter of an hour.
+"""How long jobs waited and ran lately: what metrics that only grow have grown by since a few minutes ago.
+
+News of the fleet: read once, whatever the number of viewers, and kept for a quarter of an hour.
 
 The broker is asked every 2 s while somebody looks, and every 10 s else, so that a page that is opened has a past. A
 viewer that is slow gets the newest news next, and misses those between.
@@ -8,22 +10,61 @@ import asyncio
 import json
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from ...clock import SECOND_US
 from ...log_limit import limited_logger
-from ...observe import cohorts
-from ...observe.as_json import as_json
-from ...observe.status import Report, Status
-from ...observe.type_metrics import metrics_of
-from ...rules.bounds import Bound
-from ...rules.stock_lists import StockLists
-from ...server.fleet import Asked, WholeFleet
-from ...server.scheduler import Scheduler
+from ...reports import cohorts
+from ...reports.json import as_json
+from ...reports.status import Report, Status
+from ...reports.type_metrics import TypeMetrics, metrics_of
+from ...scheduler.cohorts import CohortAnswers, Cohorts
+from ...scheduler.scheduler import Scheduler
+from ...schema.bounds import Bound
+from ...schema.histograms import TimeHistogram
+from ...schema.keys import StockLists
 from ..site import Site
-from .recent_waits import RecentWaits
+
+#: Shortest time, s, between two looks that are kept: each has a few hundred numbers a type.
+_BETWEEN_S = 10.0
+
+
+class RecentWaits:
+    """The times of the last *kept_s* seconds, or since the first look."""
+
+    def __init__(self, kept_s: float) -> None:
+        self._kept_s = kept_s
+        self._looks: deque[tuple[float, dict[str, TypeMetrics]]] = deque()
+
+    def add(self, at_s: float, metrics: Iterable[TypeMetrics]) -> dict[str, Any]:
+        """Add a look. Return the seconds that are compared, and a row for each type and mode: halves and 95 %."""
+        now = {each.type: each for each in metrics}
+        while len(self._looks) > 1 and at_s - self._looks[1][0] >= self._kept_s:
+            self._looks.popleft()
+        since_s, before = self._looks[0] if self._looks else (at_s, now)
+        rows = [
+            row for each in now.values() for row in _rows(each.since(before.get(each.type, TypeMetrics(each.type))))
+        ]
+        if not self._looks or at_s - self._looks[-1][0] >= _BETWEEN_S:
+            self._looks.append((at_s, now))
+        return {"seconds": at_s - since_s, "rows": rows}
+
+
+def _rows(grown: TypeMetrics) -> list[dict[str, Any]]:
+    found = []
+    if grown.runs.number:
+        found.append({"type": grown.type, "what": "run", **_shares(grown.runs)})
+    for what, times in (("queued", grown.queued), ("on_demand", grown.on_demand)):
+        if times.number:
+            found.append({"type": grown.type, "what": what, **_shares(times)})
+    return found
+
+
+def _shares(times: TimeHistogram) -> dict[str, Any]:
+    return {"jobs": times.number, "p50_s": times.quantile(0.5), "p95_s": times.quantile(0.95)}
+
 
 logger = limited_logger(__name__)
 
@@ -155,10 +196,10 @@ def _event(name: str, data: str) -> str:
     return f"event: {name}\ndata: {safe}\n\n"
 
 
-def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound], lists: StockLists) -> dict[str, Any]:
+def _snapshot(fleet: Cohorts, bounds: Mapping[str, int | Bound], lists: StockLists) -> dict[str, Any]:
     asked = fleet.each(lambda scheduler: Report(scheduler.reader, bounds).status())
-    status = cohorts.with_unserved_lists(fleet, cohorts.one_status(asked), lists)
-    upcoming, _ = cohorts.next_jobs(fleet, None, _NEXT)
+    status = cohorts.with_unserved_lists(fleet, cohorts.merge_status(asked), lists)
+    upcoming, _ = cohorts.next_jobs_of_all(fleet, None, _NEXT)
     now_s = fleet.main.reader.now_us() / SECOND_US
     sample = _sample(status, now_s)
     metrics = fleet.each(
@@ -168,14 +209,14 @@ def _snapshot(fleet: WholeFleet, bounds: Mapping[str, int | Bound], lists: Stock
         "status": as_json(status),
         "cohorts": [_of_cohort(name, asked) for name in fleet.names] if fleet.is_split else [],
         "next": as_json(upcoming),
-        "claimed": as_json(cohorts.held(fleet, _CLAIMED)),
+        "claimed": as_json(cohorts.held_keys(fleet, _CLAIMED)),
         "now_s": now_s,
         "sample": sample,
         "metrics": [each for its in metrics.answers.values() for each in its],
     }
 
 
-def _of_cohort(name: str, asked: Asked[Status]) -> dict[str, Any]:
+def _of_cohort(name: str, asked: CohortAnswers[Status]) -> dict[str, Any]:
     """Return the counts of a cohort; *down*: the error, if there are none."""
     its = asked.answers.get(name)
     if its is None:
@@ -192,7 +233,7 @@ def _of_cohort(name: str, asked: Asked[Status]) -> dict[str, Any]:
     }
 
 
-def _is_of(type_: str, scheduler: Scheduler, fleet: WholeFleet) -> bool:
+def _is_of(type_: str, scheduler: Scheduler, fleet: Cohorts) -> bool:
     return not fleet.is_split or fleet.cohort_of(type_) == scheduler.keys.cohort
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.guard.program import _KILL_S
-from celery_affinity.rules.protocol import TICK_US
-from celery_affinity.rules.settings import Settings
+from celery_affinity.liveness.guard_process import _KILL_S
+from celery_affinity.schema.constants import TICK_US
+from celery_affinity.settings.table import Settings
 
 from .drawing import WIDTH, Drawing
 

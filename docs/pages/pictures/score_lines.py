@@ -1,7 +1,7 @@
 """The score lines of the scheduling page, from the code that computes scores."""
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.rules.score import Weights, score
+from celery_affinity.policy.score import Weights, score
 
 from .drawing import WIDTH, Drawing
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.rules.score import Weights, score
-from celery_affinity.rules.slot import FreeWorker, choose
+from celery_affinity.policy.placement import FreeWorker, choose_worker
+from celery_affinity.policy.score import Weights, score
 
 from .drawing import WIDTH, Drawing
 
@@ -86,7 +86,7 @@ def waits(type_: str, choose_worker: Choose) -> list[float]:
 
 
 def draw() -> str:
-    stock, ours = (sum(waits("excel", each)) for each in (longest_waiting, choose))
+    stock, ours = (sum(waits("excel", each)) for each in (longest_waiting, choose_worker))
     drawing = Drawing(
         2 * PANEL + 36,
         "A specialist and a versatile worker",
@@ -95,7 +95,7 @@ def draw() -> str:
         f"jobs wait {ours:g} s.",
     )
     _panel(drawing, 0, "Stock Celery: the worker that asked first", runs(longest_waiting))
-    _panel(drawing, PANEL, "celery_affinity: the most specialised worker that is free", runs(choose))
+    _panel(drawing, PANEL, "celery_affinity: the most specialised worker that is free", runs(choose_worker))
     for second in range(0, LAST_S + 1, 5):
         drawing.text(x(second), 2 * PANEL + 18, f"{second} s", "small fill-soft", "middle")
     return drawing.svg()

@@ -20,8 +20,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from time import monotonic
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.lua.library import assembled
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.lua.library import assemble
 
 from ...support.pages import FAULTS, write_block
 from ...support.processes import ROOT
@@ -59,7 +59,7 @@ def sample(mutants: Sequence[Mutant], number: int, seed: str) -> list[Mutant]:
 
 def digest_of(mutant: Mutant) -> str:
     """Return what stands for the whole library with *mutant*, but for spaces and comments in other places."""
-    text = " ".join(assembled({mutant.file: mutant.applied(texts()[mutant.file])}).split())
+    text = " ".join(assemble({mutant.file: mutant.applied(texts()[mutant.file])}).split())
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

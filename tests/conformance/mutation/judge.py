@@ -17,9 +17,8 @@ from typing import NamedTuple
 import pytest
 import redis
 
-from celery_affinity.embedded import EmbeddedServer
-from celery_affinity.lua.library import assembled
-from celery_affinity.lua.ways import made_of
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.lua.library import assemble, library_of
 
 from ...support.processes import ROOT
 from ..wire import walked
@@ -39,7 +38,7 @@ _OPTIONS = f"-x -q -k valkey --tb=no -rfE -p no:cacheprovider -p pytest_timeout 
 
 #: Tests that run if nothing else finds a mutant: those of the server that do not take long.
 _LONG = ("spoiled", "costs", "costs_of_rules", "instructions")
-OTHERS = ("tests/server", *(f"--ignore=tests/server/test_{name}.py" for name in _LONG))
+OTHERS = ("tests/scheduler", *(f"--ignore=tests/scheduler/test_{name}.py" for name in _LONG))
 
 _MODULE = re.compile(r"-- (\w+): ")
 _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -103,7 +102,7 @@ class Tree:
 def verdict_on(mutant: Mutant, replay: Replay, tree: Tree, others: Sequence[str] = OTHERS) -> Verdict:
     """Return the verdict on *mutant* of *replay*, of its module's tests in *tree*, and of the *others* there."""
     source = mutant.applied(texts()[mutant.file])
-    text = assembled({mutant.file: source})
+    text = assemble({mutant.file: source})
     if not _loads(text, replay):
         return Verdict(UNLOADED)
     instead = {mutant.file: source}
@@ -117,7 +116,7 @@ def _loads(text: str, replay: Replay) -> bool:
         client.flushall()
         client.function_flush()
         try:
-            client.function_load(made_of(text).functions)
+            client.function_load(library_of(text).functions)
         except redis.ResponseError:
             return False
     return True

@@ -1,9 +1,9 @@
 """A batch that a worker held: what becomes of its calls when the run ends, or the batch goes back or dies."""
 
-from celery_affinity.rules import marks
-from celery_affinity.rules.protocol import BATCH_SIZE, LARGEST_BATCH_COUNTED
+from celery_affinity.schema import job_record
+from celery_affinity.schema.constants import BATCH_SIZE, LARGEST_BATCH_COUNTED
 
-from . import callers, come_back, ends, find_by, hooks, recurring
+from . import batch_calls, ends, hooks, job_index, recurring, requeue
 from .model import Cohort, Job, State
 
 # -- A batch that a worker held: what becomes of its calls.
@@ -14,15 +14,15 @@ def is_its_own(cohort: Cohort, batch: Job, fence: int | None) -> bool:
 
     None: whoever tells ends that no worker tells.
     """
-    if not marks.is_batch(batch.id):
+    if not job_record.is_batch(batch.id):
         return False
     return batch.id in cohort.untold if fence is None else batch.state == "claimed" and batch.fence == fence
 
 
 def end_caller(cohort: Cohort, caller: Job, state: State, why: str, now_us: int) -> None:
     """Record how a call ended whose caller knows, or is told by the worker."""
-    callers.remove(cohort, caller)
-    find_by.remove(cohort, caller, keeps_last=True)
+    batch_calls.remove(cohort, caller)
+    job_index.remove(cohort, caller, keeps_last=True)
     caller.state, caller.why, caller.ended_us, caller.message = state, why, now_us, None
     ends.remember(cohort, caller, ends.keep_s(cohort), now_us)
 
@@ -33,14 +33,14 @@ def meanwhile(cohort: Cohort, batch: Job, now_us: int) -> bool:
     batch.primary = None
     ended = ends.meanwhile(cohort, primary, now_us)
     if ended:
-        callers.remove(cohort, primary)
+        batch_calls.remove(cohort, primary)
         ends.record(cohort, primary, ended, now_us)
     if not batch.callers:
-        callers.vanish(cohort, batch, now_us)
+        batch_calls.vanish(cohort, batch, now_us)
     return bool(batch.callers)
 
 
-def bury(cohort: Cohort, batch: Job, reason: str, now_us: int) -> None:
+def dead_letter(cohort: Cohort, batch: Job, reason: str, now_us: int) -> None:
     """*batch* is dead: all of its callers are to be told, but for the one whom the worker tells."""
     if reason in ("rejected", "failed"):
         primary = batch.primary or ""
@@ -54,7 +54,7 @@ def forget_some(cohort: Cohort, batch: Job, most: int, now_us: int) -> bool:
     """Delete *most* calls of a *batch* that goes. Return whether that was all; if not, the others go later."""
     calls = {**batch.told_callers, **batch.callers}
     for job_id in [*calls][:most]:
-        find_by.remove(cohort, cohort.jobs.pop(job_id), keeps_last=False)
+        job_index.remove(cohort, cohort.jobs.pop(job_id), keeps_last=False)
         del calls[job_id]
     if calls:
         batch.callers, batch.told_callers = {}, calls
@@ -70,7 +70,7 @@ def wait_again(cohort: Cohort, batch: Job) -> None:
     batch.task_id = ""
     for job_id in batch.callers:
         caller = cohort.jobs[job_id]
-        find_by.fade(cohort, caller)
+        job_index.fade(cohort, caller)
         caller.expires_us, caller.stamps, caller.is_moved = None, (), False
 
 
@@ -97,7 +97,7 @@ def release(cohort: Cohort, batch: Job, how: str, why: str, now_us: int) -> set[
         if batch.callers:
             cohort.untold[batch.id] = now_us
         return set()
-    return come_back.put(cohort, batch, now_us, how=how if how in come_back.WAYS else "returned", why=why)
+    return requeue.requeue(cohort, batch, now_us, how=how if how in requeue.WAYS else "returned", why=why)
 
 
 def _count(cohort: Cohort, batch: Job) -> None:
@@ -114,8 +114,8 @@ def _count(cohort: Cohort, batch: Job) -> None:
 
 def _go_on(cohort: Cohort, batch: Job, now_us: int) -> set[str]:
     """Have the other calls wait again; others do not join them."""
-    come_back.drop(cohort, batch, now_us)
-    callers.close(cohort, batch)
+    requeue.remove_claim(cohort, batch, now_us)
+    batch_calls.close(cohort, batch)
     batch.primary, batch.task_id, batch.acked = None, "", False
     batch.state = "pending"
     hooks.wait(cohort, batch, now_us)

@@ -1,8 +1,8 @@
 """Claims: a job held by a worker's slot, with a fencing number that grows at each delivery."""
 
-from celery_affinity.rules import marks
+from celery_affinity.schema import job_record
 
-from . import ends, hooks, merging, placing
+from . import ends, hooks, matching, merging
 from .model import Cohort, Delivery, Job, Worker
 
 
@@ -17,7 +17,7 @@ def payload(cohort: Cohort, job: Job) -> Delivery:
 
 def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | None:
     """Give a job to *worker*; one that has expired ends instead, and nobody gets it."""
-    if marks.is_batch(job.id) and merging.choose(cohort, job, now_us) is None:
+    if job_record.is_batch(job.id) and merging.choose(cohort, job, now_us) is None:
         hooks.leave(cohort, job, now_us)
         return None
     cohort.fence += 1
@@ -29,7 +29,7 @@ def grant(cohort: Cohort, job: Job, worker: Worker, now_us: int) -> Delivery | N
     job.state, job.worker, job.fence = "claimed", worker.id, cohort.fence
     worker.claims[job.id] = cohort.fence
     hooks.hold(cohort, job, now_us)
-    placing.recount(worker, now_us)
+    matching.recount(worker, now_us)
     return payload(cohort, job)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from celery_affinity.clock import SECOND_US
-from celery_affinity.rules import marks
-from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_TRIMMED, MOST_WHY_BYTES
+from celery_affinity.schema import job_record
+from celery_affinity.schema.constants import ENDED_KEPT_S, MOST_TRIMMED, MOST_WHY_BYTES
 
-from . import callers, find_by, hooks, recurring
+from . import batch_calls, hooks, job_index, recurring
 from .model import Cohort, Job, Outcome, State
 
 # -- A job ends without a worker that could say so: revoked or expired while it waited. `announce` has its caller
@@ -26,14 +26,14 @@ def record(cohort: Cohort, job: Job, how: How, now_us: int) -> None:
     cohort.counters[how] += 1
     if cohort.capacity(job.type):
         cohort.metrics[job.type][how] += 1
-    find_by.fade(cohort, job)
-    callers.close(cohort, job)
+    job_index.fade(cohort, job)
+    batch_calls.close(cohort, job)
 
 
 def waiting(cohort: Cohort, job: Job, how: How, now_us: int) -> bool:
     """End a job if it waits; a claimed one is its worker's. Return whether it did."""
     if job.state == "merged":
-        is_let_go = callers.let_go(cohort, job, how, now_us)
+        is_let_go = batch_calls.let_go(cohort, job, how, now_us)
         if is_let_go:
             record(cohort, job, how, now_us)
         return is_let_go
@@ -48,13 +48,13 @@ def meanwhile(cohort: Cohort, job: Job, now_us: int) -> How | None:
     """Return how a job that comes back from its worker has ended meanwhile; None if it may wait again."""
     if job.has_expired(now_us):
         return "expired"
-    return "revoked" if find_by.is_revoked(cohort, job.task_id, job.stamps, job.enqueued_us) else None
+    return "revoked" if job_index.is_revoked(cohort, job.task_id, job.stamps, job.enqueued_us) else None
 
 
-def told(cohort: Cohort, job: Job, now_us: int) -> None:
+def mark_reported(cohort: Cohort, job: Job, now_us: int) -> None:
     """The caller of *job* knows: keep only what is known of the job."""
     job.message = None
-    find_by.remove(cohort, job, keeps_last=True)
+    job_index.remove(cohort, job, keeps_last=True)
     remember(cohort, job, keep_s(cohort), now_us)
 
 
@@ -67,8 +67,8 @@ def on_worker(cohort: Cohort, job: Job, state: State, why: str, now_us: int) -> 
     keep_s = cohort.workers[job.worker].keep_s
     del cohort.workers[job.worker].claims[job.id]
     hooks.free(cohort, job, now_us)
-    find_by.remove(cohort, job, keeps_last=True)
-    callers.close(cohort, job)
+    job_index.remove(cohort, job, keeps_last=True)
+    batch_calls.close(cohort, job)
     job.state, job.why, job.ended_us, job.message = state, why, now_us, None
     remember(cohort, job, keep_s, now_us)
 
@@ -103,7 +103,7 @@ def keep_s(cohort: Cohort) -> int:
 def remember(cohort: Cohort, job: Job, seconds: int, now_us: int) -> None:
     """Have *job*, which has ended, be known for *seconds*. A batch is not in the index: its calls are."""
     job.keep_s, job.forgotten_us = seconds, now_us + seconds * SECOND_US
-    if seconds > ENDED_KEPT_S and not marks.is_batch(job.id):
+    if seconds > ENDED_KEPT_S and not job_record.is_batch(job.id):
         cohort.ended[job.id] = now_us
 
 

@@ -7,11 +7,11 @@ the job, and the time; `enter` also gets whether the job was published just now.
 from collections.abc import Callable, Iterable
 from types import ModuleType
 
-from . import keyed, type_rules
+from . import keys, type_limits
 from .model import Cohort, Job
 
 #: The rules, in the order in which a job meets them. What a claim holds is freed in the reverse order.
-RULES: tuple[ModuleType, ...] = (keyed, type_rules)
+RULES: tuple[ModuleType, ...] = (keys, type_limits)
 
 
 def wait(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> None:

@@ -2,23 +2,23 @@
 
 import math
 
-from celery_affinity.rules import marks
-from celery_affinity.rules.protocol import MOST_HINTS
-from celery_affinity.rules.rule_texts import hint_in
-from celery_affinity.rules.score import MICRO
-from celery_affinity.rules.shared_settings import complete
+from celery_affinity.policy.score import MICRO
+from celery_affinity.schema import job_record
+from celery_affinity.schema.constants import MOST_HINTS
+from celery_affinity.schema.rules_codec import hint_in
+from celery_affinity.settings.wire import complete_settings
 
 from .model import Cohort, Job, Worker
 
 
 def hint_of(job: Job) -> str:
     """Return the hint of *job*; "" for none."""
-    return hint_in(job.rules) if marks.has_hint(job.id) else ""
+    return hint_in(job.rules) if job_record.has_hint(job.id) else ""
 
 
 def bonus(cohort: Cohort) -> int:
     """Return the bonus of a job whose hint the worker holds, micro-points; 0 while tenants go by shares."""
-    settings = complete(cohort.settings.values)
+    settings = complete_settings(cohort.settings.values)
     return 0 if settings["tenant_turns"] == "share" else math.floor(float(settings["locality_bonus"]) * MICRO)
 
 

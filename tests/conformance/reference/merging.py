@@ -1,10 +1,10 @@
 """Calls that merge: which batch a call joins, and which call of a batch is run."""
 
-from celery_affinity.rules import marks
-from celery_affinity.rules.protocol import MOST_MOVES
-from celery_affinity.rules.rule_texts import StatedMerge, hint_in, merge_in, parts_of
+from celery_affinity.schema import job_record
+from celery_affinity.schema.constants import MOST_MOVES
+from celery_affinity.schema.rules_codec import StatedMerge, hint_in, merge_in, split_rules
 
-from . import callers, ends, hooks, patience
+from . import batch_calls, ends, hooks, merge_window
 from .model import Cohort, Job
 
 # -- Calls of one task with one merge key that wait together are one run. The second makes a batch of the two. The
@@ -24,14 +24,14 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
         return False
     other = _open(cohort, job, merge)
     if other is None:
-        before = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))
+        before = cohort.jobs.get(cohort.merging.get(batch_calls.place(job), ""))
         if before is not None:
-            patience.finish(cohort, before)
-        cohort.merging[callers.place(job)] = job.id
-        patience.begin(cohort, job, merge, now_us)
+            merge_window.finish(cohort, before)
+        cohort.merging[batch_calls.place(job)] = job.id
+        merge_window.begin(cohort, job, merge, now_us)
         return False
     job.state = "merged"
-    batch = other if marks.is_batch(other.id) else _batch_of(cohort, other, now_us)
+    batch = other if job_record.is_batch(other.id) else _batch_of(cohort, other, now_us)
     assert batch.calls is not None
     assert batch.bytes is not None
     batch.calls += 1
@@ -41,7 +41,7 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
     enqueued_us = min(batch.enqueued_us, job.enqueued_us)
     if batch.state == "scheduled":
         batch.on_demand, batch.priority, batch.enqueued_us = on_demand, priority, enqueued_us
-        patience.go_on(cohort, batch, merge, now_us)
+        merge_window.go_on(cohort, batch, merge, now_us)
     elif (on_demand, priority, enqueued_us) != (batch.on_demand, batch.priority, batch.enqueued_us):
         batch.state = "merged"  # in no place
         hooks.leave(cohort, batch, now_us)
@@ -53,33 +53,33 @@ def enter(cohort: Cohort, job: Job, now_us: int) -> bool:
 
 def _add(call: Job, batch: Job, number: int) -> None:
     call.into, call.bytes = batch.id, None
-    call.has_rules_of_its_own = number <= MOST_MOVES or bool(parts_of(call.rules)[1] or hint_in(call.rules))
+    call.has_rules_of_its_own = number <= MOST_MOVES or bool(split_rules(call.rules)[1] or hint_in(call.rules))
     batch.callers[call.id] = number
 
 
 def open_if_none_is(cohort: Cohort, batch: Job) -> None:
     """Let further calls join *batch*, unless they have something else to join."""
-    other = cohort.jobs.get(cohort.merging.get(callers.place(batch), ""))
+    other = cohort.jobs.get(cohort.merging.get(batch_calls.place(batch), ""))
     if other is None or other.state not in ("pending", "scheduled") or other.deliveries:
-        cohort.merging[callers.place(batch)] = batch.id
+        cohort.merging[batch_calls.place(batch)] = batch.id
 
 
 def _open(cohort: Cohort, job: Job, merge: StatedMerge) -> Job | None:
     """Return the call, or the batch, that *job* is to join; None if none is open, or has room."""
-    other = cohort.jobs.get(cohort.merging.get(callers.place(job), ""))
+    other = cohort.jobs.get(cohort.merging.get(batch_calls.place(job), ""))
     if other is None or other.state not in ("pending", "scheduled") or other.deliveries:
         return None
     bytes_in_all = (other.bytes or 0) + (job.bytes or 0)
     if (other.calls or 1) >= merge.most or bytes_in_all > merge.most_bytes:
         return None
-    is_free = marks.is_batch(other.id) or marks.batch_of(other.id) not in cohort.jobs
+    is_free = job_record.is_batch(other.id) or job_record.batch_of(other.id) not in cohort.jobs
     return other if is_free else None
 
 
 def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
     """Return a new batch, which waits instead of *first*, its first call."""
     batch = Job(
-        id=marks.batch_of(first.id),
+        id=job_record.batch_of(first.id),
         type=first.type,
         on_demand=first.on_demand,
         priority=first.priority,
@@ -97,7 +97,7 @@ def _batch_of(cohort: Cohort, first: Job, now_us: int) -> Job:
     _add(first, batch, 1)
     hooks.leave(cohort, first, now_us)
     cohort.jobs[batch.id] = batch
-    cohort.merging[callers.place(batch)] = batch.id
+    cohort.merging[batch_calls.place(batch)] = batch.id
     if batch.state == "pending":
         hooks.wait(cohort, batch, now_us)
     return batch
@@ -115,10 +115,10 @@ def choose(cohort: Cohort, batch: Job, now_us: int) -> Job | None:
         caller = cohort.jobs[job_id]
         if not caller.has_expired(now_us):
             break
-        callers.remove(cohort, caller)
+        batch_calls.remove(cohort, caller)
         ends.record(cohort, caller, "expired", now_us)
     if not batch.callers:
-        callers.vanish(cohort, batch, now_us)
+        batch_calls.vanish(cohort, batch, now_us)
         return None
     primary = cohort.jobs[next(iter(batch.callers))]
     batch.primary, batch.task_id, batch.size = primary.id, primary.task_id, len(batch.callers)

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from celery_affinity.rules.protocol import ENDED_KEPT_S, MOST_BYTES, PREEMPT_SIGN
-from celery_affinity.rules.recurring_call import RecurringCall
-from celery_affinity.rules.rule_texts import StatedRate
+from celery_affinity.options.recurring import RecurringCall
+from celery_affinity.schema.constants import ENDED_KEPT_S, MOST_BYTES, PREEMPT_SIGN
+from celery_affinity.schema.rules_codec import StatedRate
 
 from .settings_in_force import InForce
 

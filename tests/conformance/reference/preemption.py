@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from celery_affinity.rules.encoding import decode, encode
-from celery_affinity.rules.protocol import (
+from celery_affinity.policy.placement import free_slots
+from celery_affinity.schema.constants import (
     ANSWERED_WITHIN_US,
     FORCE,
     LONGEST_RUN_US,
@@ -19,11 +19,12 @@ from celery_affinity.rules.protocol import (
     MOST_VICTIMS,
     TENANT_PREFIX,
 )
-from celery_affinity.rules.rule_texts import is_preemptible
-from celery_affinity.rules.slot import free_slots
-from celery_affinity.rules.tenants import min_of
+from celery_affinity.schema.rules_codec import is_preemptible
+from celery_affinity.schema.values import decode_part, encode_part
+from celery_affinity.settings.tenants import minimum_of
 
-from . import keyed, lookahead, placing, type_rules
+from . import keys as keys_module
+from . import matching, prefetch, type_limits
 from .model import Cohort, Job, Stop, Worker
 
 # -- The end of a claim that might be stopped, or was.
@@ -46,7 +47,7 @@ def stopped(cohort: Cohort, job: Job, worker: Worker, stop: Stop | None, ran: st
     ran_us = min(int(ran), LONGEST_RUN_US) if ran.isascii() and ran.isdecimal() else 0
     job.preemptions += 1
     job.preempted_us, job.preempted_on, job.preempted_ran_us = now_us, worker.name, ran_us
-    job.preempted_for = decode(stop.key.removeprefix(TENANT_PREFIX))
+    job.preempted_for = decode_part(stop.key.removeprefix(TENANT_PREFIX))
     cohort.counters["preempted"] += 1
     cohort.counters["preempted_us"] += ran_us
     since_us = now_us - int(cohort.settings.get("preemption_exempt_us"))
@@ -71,7 +72,7 @@ class _Stops:
         self.needed.update([(key, ""), (key, type_)])
 
 
-def have_some_stopped(cohort: Cohort, now_us: int) -> None:
+def order_evictions(cohort: Cohort, now_us: int) -> None:
     """See to the stops that are under way, and order others for tenants that need slots which nobody has free."""
     if not cohort.vacating and not cohort.first_keys:
         return
@@ -94,7 +95,7 @@ def have_some_stopped(cohort: Cohort, now_us: int) -> None:
                 worker = cohort.workers[victim.worker or ""]
                 if _number_ahead(worker) and worker.id not in asked:
                     asked.add(worker.id)
-                    lookahead.ask_back(worker, _number_ahead(worker), worker.types)
+                    prefetch.ask_back(worker, _number_ahead(worker), worker.types)
                 stops.add(key, type_)
                 giving[tenant_of(victim)] -= 1
                 candidates.remove(victim)
@@ -140,9 +141,9 @@ def review(cohort: Cohort, since_us: int, now_us: int) -> _Stops:
 def find(cohort: Cohort, since_us: int, now_us: int) -> list[str]:
     """Return the keys of tenants in need, the one whose job has waited longest first."""
     of_lane: dict[tuple[str, bool, int], list[Job]] = {}
-    standing = keyed.standing(cohort, cohort.types())
+    standing = keys_module.standing(cohort, cohort.types())
     for job in sorted(standing, key=_age):
-        if keyed.goes_first(cohort, job) and job.order_us <= since_us:
+        if keys_module.goes_first(cohort, job) and job.order_us <= since_us:
             of_lane.setdefault((job.type, job.on_demand, job.priority), []).append(job)
     some = [*of_lane.values()][:MOST_FIRST_LANES]
     found = [job for jobs in some if _is_needed(cohort, jobs[0], now_us) for job in jobs[:MOST_PREEMPTORS]]
@@ -152,11 +153,11 @@ def find(cohort: Cohort, since_us: int, now_us: int) -> list[str]:
 
 def _wanted(cohort: Cohort, key: str, since_us: int, now_us: int) -> tuple[dict[str, int], int]:
     """Return how many jobs of each type the tenant *key* needs slots for, and how many slots it lacks."""
-    missing = max(0, _min_of(cohort, key) - len(keyed.holders(cohort, key)))
+    missing = max(0, _min_of(cohort, key) - len(keys_module.holders(cohort, key)))
     if not missing or key not in cohort.first_keys:
         return {}, missing
-    standing, of_lane = keyed.standing_ids(cohort), dict[tuple[str, bool, int], list[Job]]()
-    for job in sorted(keyed.waiting(cohort, key), key=_age):
+    standing, of_lane = keys_module.standing_ids(cohort), dict[tuple[str, bool, int], list[Job]]()
+    for job in sorted(keys_module.waiting(cohort, key), key=_age):
         of_lane.setdefault((job.type, job.on_demand, job.priority), []).append(job)
     first = [(job, jobs) for jobs in of_lane.values() for job in jobs if job.id in standing]
     number: Counter[str] = Counter()
@@ -168,8 +169,8 @@ def _wanted(cohort: Cohort, key: str, since_us: int, now_us: int) -> tuple[dict[
 
 def _is_needed(cohort: Cohort, job: Job, now_us: int) -> bool:
     """Return whether *job* would start if one slot came free that fits it, and none is free."""
-    is_open = type_rules.open(cohort, job.type) and not placing.free_for(cohort, job.type)
-    return is_open and type_rules.may_start(cohort, job, now_us, free=1)
+    is_open = type_limits.open(cohort, job.type) and not matching.free_for(cohort, job.type)
+    return is_open and type_limits.may_start(cohort, job, now_us, free=1)
 
 
 # -- Which job is stopped.
@@ -177,14 +178,14 @@ def _is_needed(cohort: Cohort, job: Job, now_us: int) -> bool:
 
 def tenant_of(job: Job) -> str:
     """Return the key of the tenant of *job*: its last one."""
-    return keyed.keys_of(job)[-1].key
+    return keys_module.keys_of(job)[-1].key
 
 
 def _giving(cohort: Cohort, stops: _Stops) -> dict[str, int]:
     """Return how many jobs may be stopped of each tenant that is above its minimum, whatever is under way."""
     stoppable = Counter(tenant_of(job) for job in _claimed(cohort) if is_preemptible(job.rules))
     keys = sorted(stoppable, key=lambda key: (stoppable[key], key), reverse=True)[:MOST_GIVING_LOOKED_AT]
-    spare = {key: len(keyed.holders(cohort, key)) - stops.lost[key] - _min_of(cohort, key) for key in keys}
+    spare = {key: len(keys_module.holders(cohort, key)) - stops.lost[key] - _min_of(cohort, key) for key in keys}
     return dict([(key, number) for key, number in spare.items() if number > 0][:MOST_GIVING])
 
 
@@ -225,7 +226,7 @@ def _frees(cohort: Cohort, job: Job, type_: str, now_us: int) -> bool:
         return False
     if sum(cohort.jobs[each].started_us is None for each in worker.claims) < _number_ahead(worker):
         return False  # it has fewer slots than running jobs
-    if worker.stops != FORCE and encode(job.task_name) not in worker.stops.split():
+    if worker.stops != FORCE and encode_part(job.task_name) not in worker.stops.split():
         return False
     since_us = now_us - int(cohort.settings.get("preemption_exempt_us"))
     return not any(since_us < at_us <= (job.started_us or 0) for at_us in worker.preempted_us)
@@ -240,7 +241,7 @@ def _claimed(cohort: Cohort) -> list[Job]:
 
 
 def _min_of(cohort: Cohort, key: str) -> int:
-    return min_of(key, cohort.settings.values.get("tenants", ""))
+    return minimum_of(key, cohort.settings.values.get("tenants", ""))
 
 
 def _age(job: Job) -> tuple[int, str]:

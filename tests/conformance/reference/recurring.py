@@ -1,6 +1,6 @@
 """Recurring calls: what puts them off, and their times after a clock was set back."""
 
-from celery_affinity.rules.rule_texts import merge_in
+from celery_affinity.schema.rules_codec import merge_in
 
 from .model import Cohort, Job, Recurring
 

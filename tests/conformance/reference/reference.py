@@ -12,7 +12,7 @@ Every arrow that adds a job or a slot ends with `fill`, the one place where a jo
 after a room of ``lua`` or one of its files, and a function after its twin there; `arrows` has files by subject.
 """
 
-from .arrows import fleet, operating, publishing, recurring, telling, ticking, working
+from .functions import fleet, operating, publishing, recurring, telling, ticking, working
 from .model import Cohort
 
 
@@ -32,7 +32,7 @@ class Reference(Cohort):
     # A worker comes, lives, goes,
     join = fleet.join
     sync = fleet.sync
-    count = fleet.count
+    add_metrics = fleet.add_metrics
     heartbeat = fleet.heartbeat
     leave = fleet.leave
     # or is dead.
@@ -42,20 +42,20 @@ class Reference(Cohort):
     # A job ends without a worker, and its caller is told.
     revoke = operating.revoke
     revoke_stamped = operating.revoke_stamped
-    callers = telling.callers
-    part = telling.part
-    shared = telling.shared
-    announce = telling.announce
-    told = telling.told
+    batch_calls = telling.batch_calls
+    split_batch = telling.split_batch
+    ack_batch_reports = telling.ack_batch_reports
+    next_report = telling.next_report
+    ack_report = telling.ack_report
     leave_to_others = telling.leave_to_others
 
     # A call recurs.
-    recur = recurring.recur
-    due = recurring.due
-    leave_due = recurring.leave_due
-    fire = recurring.fire
-    stop = recurring.stop
-    suspend = recurring.suspend
+    declare_recurring = recurring.declare_recurring
+    due_recurring = recurring.due_recurring
+    decline_recurring = recurring.decline_recurring
+    fire_recurring = recurring.fire_recurring
+    remove_recurring = recurring.remove_recurring
+    pause_recurring = recurring.pause_recurring
 
     # A person asks for it.
     purge = operating.purge

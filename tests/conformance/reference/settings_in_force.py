@@ -6,11 +6,11 @@ value changes. Settings go by their name in Redis, as in `shared_settings`.
 
 from collections.abc import Mapping
 
-from celery_affinity.rules.score import Weights
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import DEFAULTS, FOR_A_CLAIM, shared, weights
+from celery_affinity.policy.score import Weights
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import DEFAULTS, FOR_A_CLAIM, shared_settings, weights_of
 
-_DEFAULTS = shared(Settings())
+_DEFAULTS = shared_settings(Settings())
 
 
 class InForce:
@@ -40,7 +40,7 @@ class InForce:
 
     @property
     def weights(self) -> Weights:
-        return weights(self.values)
+        return weights_of(self.values)
 
     def adopt(self, app: str, given: Mapping[str, str]) -> list[str]:
         """Adopt what the app.conf of *app* says. Return the settings that another app, or version of it, had otherwise.

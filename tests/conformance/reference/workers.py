@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from celery_affinity.rules.protocol import GIVEN_UP_US, TICKED_LATELY_US, TICKERS
-from celery_affinity.rules.slot import free_slots
+from celery_affinity.policy.placement import free_slots
+from celery_affinity.schema.constants import GIVEN_UP_US, TICKED_LATELY_US, TICKERS
 
-from . import come_back, ends, placing, type_rules
+from . import ends, matching, requeue, type_limits
 from .model import Cohort, Worker
 
 # -- Who is alive, with which types and how many slots.
@@ -14,13 +14,13 @@ from .model import Cohort, Worker
 def close(worker: Worker, now_us: int) -> None:
     """Place no job on *worker* from here on; what it holds it keeps."""
     worker.accepting = False
-    placing.recount(worker, now_us)
+    matching.recount(worker, now_us)
 
 
 def stall(worker: Worker, now_us: int) -> None:
     """Place no job on *worker* until its event loop runs again."""
     worker.stalled = True
-    placing.recount(worker, now_us)
+    matching.recount(worker, now_us)
 
 
 def say_what_is_kept(cohort: Cohort, worker: Worker) -> None:
@@ -33,7 +33,7 @@ def detach(cohort: Cohort, gone: Worker) -> None:
 
     Shares of fewer live slots are smaller reserves.
     """
-    if gone.slots and type_rules.in_force(cohort):
+    if gone.slots and type_limits.in_force(cohort):
         cohort.to_fill |= gone.types
     others = [each for each in cohort.workers.values() if each is not gone]
     if gone.types in {each.types for each in others}:
@@ -93,7 +93,7 @@ def take_back(cohort: Cohort, worker: Worker, most: int, types: set[str], now_us
     if beyond > 0:
         claimed.sort(key=lambda job_id: -worker.claims[job_id])
     for nth, job_id in enumerate(claimed[:most]):
-        types |= come_back.put(cohort, cohort.jobs[job_id], now_us, how="unsettled" if nth >= beyond else "returned")
+        types |= requeue.requeue(cohort, cohort.jobs[job_id], now_us, how="unsettled" if nth >= beyond else "returned")
     if len(claimed) > most:
         return TakenBack(most, 0)
     remove(cohort, worker)

@@ -10,8 +10,8 @@ import socket
 from functools import wraps
 from itertools import count
 
-from celery_affinity.membership.reporting import Reporting
-from celery_affinity.worker.end_of_task import EndOfTask
+from celery_affinity.leases.outbox import EndReporter
+from celery_affinity.worker.request_end import EndOfTask
 
 from .typed import app, early, late  # noqa: F401  # they are part of it
 
@@ -21,7 +21,7 @@ what, _, when = os.environ["FAULT"].partition(" ")
 SPARED = 2
 _numbers = count(1)
 _kept = []
-_on_accepted, _ack_now = EndOfTask.on_accepted, Reporting.ack_now
+_on_accepted, _ack_now = EndOfTask.on_accepted, EndReporter.ack_now
 
 
 def _strike():
@@ -30,7 +30,7 @@ def _strike():
 
 @wraps(_on_accepted)
 def on_accepted(self, *args):
-    Reporting.is_spared = next(_numbers) <= SPARED
+    EndReporter.is_spared = next(_numbers) <= SPARED
     return _on_accepted(self, *args)
 
 
@@ -55,4 +55,4 @@ def ack_now(self):
         _strike()
 
 
-EndOfTask.on_accepted, Reporting.ack_now = on_accepted, ack_now
+EndOfTask.on_accepted, EndReporter.ack_now = on_accepted, ack_now

@@ -15,14 +15,14 @@ from celery.worker.request import create_request_cls
 from celery.worker.state import task_reserved
 from celery.worker.strategy import hybrid_to_proto2
 
-from celery_affinity.worker import strays
+from celery_affinity.worker import request_end
 
 from . import new_app
 
 app = new_app("buffering", task_default_queue="pdf")
 OPTIONS = json.loads(os.environ.get("OPTIONS", "{}"))
 
-strays.NOWHERE_FOR_S = float(os.environ.get("NOWHERE_FOR_S", "30"))
+request_end.NOWHERE_FOR_S = float(os.environ.get("NOWHERE_FOR_S", "30"))
 
 
 def note(event, jobs):

@@ -12,7 +12,7 @@ from celery.backends.redis import RedisBackend
 from celery.exceptions import Reject, WorkerShutdown
 from celery.signals import task_failure, task_postrun, task_prerun, task_received, task_success
 
-from celery_affinity.worker import end_of_task, strays
+from celery_affinity.worker import request_end
 
 from .typed import app, early, late, note  # noqa: F401  # they are part of it
 
@@ -126,8 +126,8 @@ def _exit(sender=None, **_):
 
 
 if os.environ.get("NOBODY_NOTICES") == "1":
-    strays.NOWHERE_FOR_S = 2.0
-    _ending = end_of_task._ending_on_success
+    request_end.NOWHERE_FOR_S = 2.0
+    _ending = request_end._ending_on_success
 
     def _ending_unless_lost(generated):
         on_success = _ending(generated)
@@ -138,4 +138,4 @@ if os.environ.get("NOBODY_NOTICES") == "1":
 
         return ending
 
-    end_of_task._ending_on_success = _ending_unless_lost
+    request_end._ending_on_success = _ending_unless_lost

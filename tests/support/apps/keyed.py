@@ -2,7 +2,8 @@
 
 import time
 
-from celery_affinity import Affinity, Exclusive
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.keys import Exclusive
 
 from . import new_app
 

@@ -8,8 +8,10 @@ from functools import partial
 from celery import signals
 from celery.exceptions import Ignore, Reject
 
-from celery_affinity import Affinity, Merge, NotMerged
-from celery_affinity.worker import broker_of_run
+from celery_affinity.errors import NotMerged
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.merge import Merge
+from celery_affinity.worker import merged_run
 
 from . import new_app
 
@@ -19,7 +21,7 @@ app = new_app(
     affinity_heartbeat_interval=1.0,
     result_chord_retry_interval=0.1,
 )
-broker_of_run._PATIENCE_S = float(os.environ.get("PATIENCE_S", broker_of_run._PATIENCE_S))
+merged_run._PATIENCE_S = float(os.environ.get("PATIENCE_S", merged_run._PATIENCE_S))
 
 
 def union(a, b):

@@ -3,22 +3,25 @@
 import signal
 import sys
 
-from celery_affinity.callers.announcer import Announcer
-from celery_affinity.callers.teller import Teller
 from celery_affinity.dispatcher.dispatcher import Dispatcher
 from celery_affinity.dispatcher.ingest import Ingest
-from celery_affinity.dispatcher.recurring_calls import RecurringCalls
+from celery_affinity.dispatcher.recurring import RecurringCalls
+from celery_affinity.results.reporter import ResultReporter
+from celery_affinity.results.unrun_jobs import UnrunJobReporter
 
 TYPES = ("pdf", "excel", "index", "mail", "image")
 
 
 def main(first, step, jobs):
-    from .typed import app, tally  # not above: the tests import TYPES without a broker
+    from .typed import (
+        app,
+        tally,  # not above: the tests import TYPES without a broker
+    )
 
     with app.connection_for_write() as connection:
-        teller = Teller(app, "publisher", lambda: None)
+        teller = ResultReporter(app, "publisher", lambda: None)
         dispatcher = Dispatcher(
-            connection.default_channel.scheduler, Announcer(teller), Ingest(app), RecurringCalls(app, teller)
+            connection.default_channel.scheduler, UnrunJobReporter(teller), Ingest(app), RecurringCalls(app, teller)
         )
         dispatcher.start()
         for job in range(first, jobs, step):

@@ -6,7 +6,8 @@ import time
 
 from celery.exceptions import Ignore
 
-from celery_affinity import Affinity, Merge
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.merge import Merge
 
 from . import new_app
 

@@ -2,7 +2,8 @@
 
 import time
 
-from celery_affinity import Affinity, Tenant
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.settings.tenants import Tenant
 
 from . import new_app
 

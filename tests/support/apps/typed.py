@@ -12,8 +12,9 @@ from celery.exceptions import Ignore, Reject
 from celery.signals import worker_process_init
 from celery.worker.control import control_command
 
-from celery_affinity import Affinity, Preempted
-from celery_affinity.server.connections.kept import taken_from
+from celery_affinity.broker.client import take_connection
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.worker.preemption import Preempted
 
 from . import new_app
 from .wrong_clock import set_off_by
@@ -113,7 +114,7 @@ def hold_the_interpreter(self, job, seconds=0.0):
 def keep_the_server(job, seconds=0.0):
     """Have the server answer nobody for *seconds*, beyond the end of this task."""
     note("start", job)
-    connection = taken_from(app.connection_for_write().default_channel.client.connection_pool)
+    connection = take_connection(app.connection_for_write().default_channel.client.connection_pool)
     connection.send_command("EVAL", _BUSY, 0, seconds)
     time.sleep(seconds / 10)
 

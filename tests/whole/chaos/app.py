@@ -18,13 +18,16 @@ from celery.backends.redis import RedisBackend
 from celery.exceptions import Retry
 from celery.signals import after_task_publish, before_task_publish, task_failure, worker_init, worker_ready
 
-from celery_affinity import Affinity, Exclusive, Merge, Preempted, Rate, Tenant, preempted
-from celery_affinity.client.first_try import rules_in
-from celery_affinity.client.stamp import PROPERTY, job_id, moment
-from celery_affinity.rules.encoding import decode
-from celery_affinity.rules.keyed.key_rules import tenant_in
-from celery_affinity.rules.marks import key_mark
-from celery_affinity.rules.rule_texts import keys_in
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.keys import Exclusive, Rate, tenant_in
+from celery_affinity.options.merge import Merge
+from celery_affinity.publishing.message import PROPERTY, job_id, parse_time
+from celery_affinity.publishing.option_sources import rules_in
+from celery_affinity.schema.job_record import key_suffix
+from celery_affinity.schema.rules_codec import keys_in
+from celery_affinity.schema.values import decode_part
+from celery_affinity.settings.tenants import Tenant
+from celery_affinity.worker.preemption import Preempted, preempted
 
 from .hints import without_mark
 from .ledger import Ledger
@@ -152,7 +155,7 @@ def _note_intended(headers=None, properties=None, routing_key="", body=None, **_
         facts["token"] = body[0][1]
     for name, header in (("due", "eta"), ("expires", "expires")):
         if headers[header]:
-            facts[name] = _monotonic(moment(headers[header], app))
+            facts[name] = _monotonic(parse_time(headers[header], app))
     ledger.note("call" if is_call else "intended", job, **facts)  # threads share the other name
 
 
@@ -176,12 +179,12 @@ def _note_failed(sender=None, exception=None, **_):
 
 def _job_of(request) -> str:
     job, _, _ = request.properties["delivery_tag"].rpartition(":")
-    return without_mark(job.removesuffix(key_mark(job)))  # a publish does not know here whether there will be one
+    return without_mark(job.removesuffix(key_suffix(job)))  # a publish does not know here whether there will be one
 
 
 def _keys_of(left) -> str:
     """Return the keys of a job, by what its message says."""
-    return " ".join(decode(each.key) for each in keys_in(rules_in(left) or ""))
+    return " ".join(decode_part(each.key) for each in keys_in(rules_in(left) or ""))
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from math import inf
 
-from celery_affinity.rules import tenants
-from celery_affinity.rules.keyed.key_limits import typed
+from celery_affinity.settings import tenants
+from celery_affinity.settings.limits import typed_limits
 
 from .app import BLOCK_S, HEARTBEAT_S, REPLY_TIMEOUT_S, WORKER_TIMEOUT_S
 from .facts import Change, Job, MergedCall, Pause, Run, Unstored, Window
@@ -265,8 +265,8 @@ class Book:
 
     def _on_limits(self, event: Event) -> None:
         self.faults["limit"] += 1
-        quotas = tenants.typed(event.facts.get("tenants", "none")) or {}
-        limits = {**(typed(event.subject) or {}), **highest(event.facts.get("reserve", "none"))}
+        quotas = tenants.typed_tenants(event.facts.get("tenants", "none")) or {}
+        limits = {**(typed_limits(event.subject) or {}), **highest(event.facts.get("reserve", "none"))}
         limits |= {f"tenant:{name}": quota.max for name, quota in quotas.items() if quota.max is not None}
         began, before, after = float(event.facts["began"]), int(event.facts["before"]), int(event.facts["fence"])
         minima = {name: quota.min for name, quota in quotas.items()}

@@ -10,9 +10,9 @@ from time import monotonic, sleep
 
 import redis
 
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.reader import Reader
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.keys import Keys
 
 from .app import WORKER_TIMEOUT_S
 from .fleet import MEMBERS, Fleet

@@ -6,9 +6,9 @@ import random
 
 import redis
 
-from celery_affinity.rules.known_marks import HINTED
-from celery_affinity.rules.protocol import MOST_HINTS
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.schema.constants import MOST_HINTS
+from celery_affinity.schema.keys import Keys
+from celery_affinity.schema.rules_codec import HINTED
 
 #: Share, %, of jobs with a hint; their hints: more than a worker holds.
 WITH_A_HINT = 20

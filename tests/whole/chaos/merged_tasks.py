@@ -13,8 +13,10 @@ from typing import NamedTuple
 
 from celery.backends.redis import RedisBackend
 
-from celery_affinity import Affinity, Exclusive, Merge
-from celery_affinity.callers import sharing
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.keys import Exclusive
+from celery_affinity.options.merge import Merge
+from celery_affinity.results import merged
 
 from . import app as app_module
 from .app import _backend, _noted, app, ledger
@@ -95,7 +97,7 @@ def _stores_result(self, *args, **kwargs):
 
 if "LEDGER" in os.environ:  # a process of a storm, not one that judges it
     RedisBackend.mark_as_done, RedisBackend.store_result = _marks_as_done, _stores_result
-    sharing.LOST_AFTER_S = LOST_AFTER_S
+    merged.LOST_AFTER_S = LOST_AFTER_S
 
 # -- tasks
 

@@ -12,8 +12,8 @@ from random import Random
 
 import redis
 
-from celery_affinity.rules.cohorts import DEFAULT
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.cohorts import DEFAULT
 
 from ...support.processes import WorkerProcess, start_worker, wait_until
 from . import remains

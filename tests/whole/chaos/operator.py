@@ -9,14 +9,13 @@ from typing import TypeVar
 
 import redis
 
-from celery_affinity import Exclusive
-from celery_affinity.client.of_app import settings_of
-from celery_affinity.observe.type_rules import Kind, address, pauses
-from celery_affinity.rules import tenants
-from celery_affinity.rules.keyed import key_limits
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server import runtime_settings
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.options.keys import Exclusive
+from celery_affinity.publishing.app_config import settings_of
+from celery_affinity.reports.type_limits import pause_address, pauses_in_force
+from celery_affinity.scheduler import runtime_settings
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys, Kind
+from celery_affinity.settings import limits, tenants
 
 from .app import RULES, TENANTS, TYPES, app, quota_of
 from .hints import PREFERENCES
@@ -59,7 +58,7 @@ class Operator:
         That call only looks at a pause with an end of its own, and notes until when it was surely in force. The call
         does not wait for a server that is away, and raises a redis error.
         """
-        what, began = address(kind, name), monotonic()
+        what, began = pause_address(kind, name), monotonic()
         self._has_changed = True
         self._ask(lambda scheduler: scheduler.pause(what, for_s=for_s, why="chaos"))
         self._until[what] = began + for_s if for_s is not None else float("inf")
@@ -67,7 +66,7 @@ class Operator:
         return lambda: self._end(what)
 
     def is_paused(self, kind: Kind, name: str) -> bool:
-        return address(kind, name) in self._until
+        return pause_address(kind, name) in self._until
 
     def _end(self, what: str) -> None:
         until, fence = self._until[what], self._fence(within_s=0)
@@ -104,26 +103,26 @@ class Operator:
     def prefer(self, settings: dict[str, str]) -> None:
         """Change how workers and hints are preferred."""
         self._has_changed = True
-        self._ask(lambda scheduler: runtime_settings.change(scheduler, settings_of(app), settings))
+        self._ask(lambda scheduler: runtime_settings.change_settings(scheduler, settings_of(app), settings))
 
     def calm(self) -> None:
         """End the pauses of which the server has forgotten the end, and reset all settings."""
         if not self._has_changed:
             return
-        for each in self._ask(lambda scheduler: pauses(scheduler.reader)):
-            self._ask(lambda scheduler, each=each: scheduler.resume(address(each.kind, each.name)))
+        for each in self._ask(lambda scheduler: pauses_in_force(scheduler.reader)):
+            self._ask(lambda scheduler, each=each: scheduler.resume(pause_address(each.kind, each.name)))
         self._limits, self._reserves, self._quotas = {}, {}, dict(TENANTS)
         self._write()
         names = ["limits", "reserve", "tenants", *PREFERENCES]
-        self._ask(lambda scheduler: runtime_settings.reset(scheduler, settings_of(app), names))
+        self._ask(lambda scheduler: runtime_settings.reset_settings(scheduler, settings_of(app), names))
         self._has_changed = False
 
     def _write(self) -> None:
-        before, began, text = self._fence(), monotonic(), key_limits.shown(self._limits)
+        before, began, text = self._fence(), monotonic(), limits.shown_limits(self._limits)
         reserve = " ".join(f"{name}={amount}" for name, amount in self._reserves.items()) or "none"
-        quotas = tenants.shown({name: quota_of(most) for name, most in self._quotas.items()})
+        quotas = tenants.shown_tenants({name: quota_of(most) for name, most in self._quotas.items()})
         typed = {"limits": text, "reserve": reserve, "tenants": quotas}
-        self._ask(lambda scheduler: runtime_settings.change(scheduler, settings_of(app), typed))
+        self._ask(lambda scheduler: runtime_settings.change_settings(scheduler, settings_of(app), typed))
         facts = {"reserve": reserve, "tenants": quotas, "began": began, "before": before}
         self._ledger.note("limits", text, **facts, fence=self._fence())
 

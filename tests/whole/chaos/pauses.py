@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from celery_affinity.rules.encoding import decode
+from celery_affinity.schema.values import decode_part
 
 from .book import Book
 from .facts import Job, Pause, Run
@@ -31,4 +31,4 @@ def _is_forgotten(pause: Pause, book: Book) -> bool:
 
 def _concerns(pause: Pause, job: Job, run: Run) -> bool:
     kind, _, name = pause.what.partition(":")
-    return pause.what == "*" or decode(name) in (run.keys if kind == "key" else [job.type])
+    return pause.what == "*" or decode_part(name) in (run.keys if kind == "key" else [job.type])

@@ -9,14 +9,14 @@ from typing import Any
 
 import redis
 
-from celery_affinity.observe.recurring import recurring_rows
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.known_marks import HINTED, MERGES
-from celery_affinity.rules.marks import is_batch, key_mark
-from celery_affinity.rules.protocol import ENDED_KEPT_S
-from celery_affinity.rules.redis_keys import KEYS, Keys
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.reports.recurring import recurring_rows
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.constants import ENDED_KEPT_S
+from celery_affinity.schema.job_record import is_batch, key_suffix
+from celery_affinity.schema.keys import KEYS, Keys
+from celery_affinity.schema.rules_codec import HINTED, MERGES
 
 from . import hints
 
@@ -98,7 +98,7 @@ def suspend_recurring(client: redis.Redis) -> list[str]:
     """Suspend the recurring calls that are in force, so that what is left is none of theirs. Return their names."""
     scheduler = Scheduler(client, Keys())
     names = [each.name for each in recurring_rows(scheduler.reader) if not each.is_suspended]
-    return [name for name in names if scheduler.suspend(name, True)]
+    return [name for name in names if scheduler.pause_recurring(name, True)]
 
 
 def resume_recurring(client: redis.Redis, names: Iterable[str]) -> None:
@@ -262,7 +262,7 @@ def _is_task_of_nothing(client: redis.Redis, name: str, remains: Remains) -> boo
 
 def _id(job: str) -> str:
     """Return the id of a job as the ledger has it."""
-    return job if is_batch(job) else job.removesuffix(key_mark(job)).removesuffix(MERGES).removesuffix(HINTED)
+    return job if is_batch(job) else job.removesuffix(key_suffix(job)).removesuffix(MERGES).removesuffix(HINTED)
 
 
 def _text(row: dict[bytes, bytes]) -> dict[str, str]:

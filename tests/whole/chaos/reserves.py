@@ -1,6 +1,6 @@
 """Reserves as limits: a job of a class starts only if at most so many of the slots that fit have jobs then."""
 
-from celery_affinity.rules.reserves import Reserve, parsed
+from celery_affinity.settings.reserves import Reserve, parse_reserves
 
 from .fleet import MEMBERS
 
@@ -18,7 +18,7 @@ def highest(text: str) -> dict[str, int]:
     """
     return {
         f"reserve:{each.pattern}:{each.of_class}": SLOTS_OF[each.pattern] - each.slots(SLOTS_OF[each.pattern])
-        for each in parsed(text)
+        for each in parse_reserves(text)
     }
 
 
@@ -29,5 +29,5 @@ def serves(member: str | None, type_: str) -> bool:
 
 def of_name(name: str) -> Reserve:
     """Return the reserve of which `highest` has the *name*."""
-    (reserve,) = parsed(f"{name.removeprefix('reserve:')}=1")
+    (reserve,) = parse_reserves(f"{name.removeprefix('reserve:')}=1")
     return reserve

@@ -12,8 +12,7 @@ from time import monotonic, sleep
 
 import redis
 
-from celery_affinity.embedded.ports import HOST
-from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.embedded.server import HOST, EmbeddedServer
 
 from ...support.processes import wait_until
 from .ledger import Ledger

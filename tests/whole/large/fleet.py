@@ -7,22 +7,21 @@ from collections import Counter
 from itertools import count
 from typing import NamedTuple
 
-from celery_affinity.lua.library import ARROWS, arrow
-from celery_affinity.observe.claim_order import order_now, upcoming
-from celery_affinity.observe.explain import explain
-from celery_affinity.observe.status import Report
-from celery_affinity.rules.marks import marked
-from celery_affinity.rules.metrics import field, sum_field
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.protocol import LARGEST_BUCKET, MOST_HINTS, MOST_METRICS, MOST_RECORDED
-from celery_affinity.rules.recurring_call import RecurringCall
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.rules.settings import Settings
-from celery_affinity.rules.shared_settings import complete, shared
-from celery_affinity.server import recordings
-from celery_affinity.server.arguments import ClaimReport, End, Joining, TypeSums
-from celery_affinity.server.reader import Reader
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.lua.library import FUNCTION_NAMES, server_function
+from celery_affinity.options.recurring import RecurringCall
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.queue_order import current_order, upcoming_jobs
+from celery_affinity.reports.status import Report
+from celery_affinity.scheduler import recordings
+from celery_affinity.scheduler.messages import ClaimReport, EndArguments, JoinArguments, TypeMetricsDelta
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.constants import LARGEST_BUCKET, MOST_HINTS, MOST_METRICS, MOST_RECORDED
+from celery_affinity.schema.histograms import sum_field, wait_field
+from celery_affinity.schema.job_record import NewJob, with_suffix
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import complete_settings, shared_settings
 
 #: Time of a call, µs, from which on the server notes it. Not 0: each command of a script would be noted as well, which
 #: slows the server down.
@@ -78,7 +77,7 @@ class LargeFleet:
         self.random = random.Random(seed)
         self.sequence = 0
         self._numbers, self._pages = count(), count(1)
-        self.took_ms = {name: [] for name in ARROWS}
+        self.took_ms = {name: [] for name in FUNCTION_NAMES}
         if tenants:
             quotas = {"tenants": f"*=max:none,min:{minimum}"} if minimum else {"tenant_turns": "share"}
             self.scheduler.configure(quotas)
@@ -92,14 +91,14 @@ class LargeFleet:
         for first in range(since, jobs, BATCH):
             with self.client.pipeline(transaction=False) as pipe:
                 for number in range(first, min(first + BATCH, jobs)):
-                    pipe.execute_command(*self.scheduler.command((arrow("publish"), self._job(number))))
+                    pipe.execute_command(*self.scheduler.command((server_function("publish"), self._job(number))))
                 pipe.execute()
 
     def _job(self, number, delay_us=0):
         type_ = self.random.choice(self.types)
         rules, priority, on_demand = self.shape(type_)
         return NewJob(
-            marked(f"job{number}", rules),
+            with_suffix(f"job{number}", rules),
             type_,
             "x" * 700,  # size of Celery's message of a small task
             on_demand=on_demand,
@@ -126,7 +125,7 @@ class LargeFleet:
             self.scheduler.configure({"limits": " ".join(f"type%3A{type_}={limit}" for type_ in self.types)})
 
     def join(self, worker, types, slots):
-        self.scheduler.join(Joining(worker, f"{worker}@host", types, slots), shared(Settings()))
+        self.scheduler.join(JoinArguments(worker, f"{worker}@host", types, slots), shared_settings(Settings()))
 
     def crowd(self, workers):
         """Have many small workers join, and each heartbeat once; with hints, each ends some jobs."""
@@ -173,8 +172,8 @@ class LargeFleet:
         self.merge(300)
         self.recur(2_000)
         self.scheduler.revoke([f"task-{number}" for number in range(100)], [], keep_s=60)
-        while ending := self.scheduler.announce("large", again_s=60):
-            self.scheduler.told([ending.job_id])
+        while ending := self.scheduler.next_report("large", again_s=60):
+            self.scheduler.ack_report([ending.job_id])
         self.scheduler.configure({"age_weight": "16"})
         self.scheduler.pause("type:nothing")
         self.scheduler.resume("type:nothing")
@@ -190,15 +189,15 @@ class LargeFleet:
 
     def count(self, worker):
         """Have a worker hand over as many sums as one call takes."""
-        grown = {field("done", bucket): 1 for bucket in range(LARGEST_BUCKET)} | {sum_field("done"): 1_000}
+        grown = {wait_field("done", bucket): 1 for bucket in range(LARGEST_BUCKET)} | {sum_field("done"): 1_000}
         types = self.served[: MOST_METRICS // len(grown) + 1]
-        self.scheduler.count(
-            worker, next(self._pages), [TypeSums(each, grown, 1, 1_000, "11968 0 1") for each in types]
+        self.scheduler.add_metrics(
+            worker, next(self._pages), [TypeMetricsDelta(each, grown, 1, 1_000, "11968 0 1") for each in types]
         )
 
     def record(self, worker):
         """Have a worker hand over as many claims as one call takes."""
-        recordings.begin(self.scheduler, "large", for_s=60, kept_s=0)
+        recordings.begin_recording(self.scheduler, "large", for_s=60, kept_s=0)
         claims = [
             (job_id, fence, ("type", "", "done"), 1, 1, 1, 1, 1, 0, 0)
             for job_id, fence in self.claims(worker)[:MOST_RECORDED]
@@ -211,14 +210,14 @@ class LargeFleet:
         self.join("merger", ["merging"], 1)
         rules = "merge=k most=1000 bytes=1000000"
         for number in range(calls):
-            job_id = marked(f"call{number}", rules)
+            job_id = with_suffix(f"call{number}", rules)
             self.scheduler.publish(NewJob(job_id, "merging", "x" * 700, task_id=f"call-{number}", rules=rules))
         self.scheduler.resume("type:merging")
         ((batch, fence),) = self.claims("merger")
         after = 0
         while after is not None:
-            page = self.scheduler.callers(batch, fence=fence, after=after)
-            self.scheduler.shared(batch, [each.job_id for each in page.callers], fence=fence)
+            page = self.scheduler.batch_calls(batch, fence=fence, after=after)
+            self.scheduler.ack_batch_reports(batch, [each.job_id for each in page.callers], fence=fence)
             after = page.after
         self.release("merger")
         self.part(calls)
@@ -230,38 +229,40 @@ class LargeFleet:
             RecurringCall(f"recurring{number}", "task", "recurring", f"k{number // 10}", 1_000_000, signature="x" * 700)
             for number in range(calls)
         ]
-        self.scheduler.recur(entries, app="large")
+        self.scheduler.declare_recurring(entries, app="large")
         for number in range(0, calls // 10, 2):
             rules = f"merge=k{number} most=1000 bytes=1000000"
-            self.scheduler.publish(NewJob(marked(f"r{number}", rules), "recurring", "x", task_name="task", rules=rules))
+            self.scheduler.publish(
+                NewJob(with_suffix(f"r{number}", rules), "recurring", "x", task_name="task", rules=rules)
+            )
         time.sleep(1)  # the server's own clock is to say that they are due
         made = 0
-        while due := self.scheduler.due("large", again_s=60):
+        while due := self.scheduler.due_recurring("large", again_s=60):
             if made < 100:
-                self.scheduler.fire(due.name, due.due, NewJob(f"made{made}", "recurring", "x"))
+                self.scheduler.fire_recurring(due.name, due.due, NewJob(f"made{made}", "recurring", "x"))
             else:
-                self.scheduler.leave_due("another", due.name)
+                self.scheduler.decline_recurring("another", due.name)
                 break
             made += 1
         for name in ("recurring0", "recurring1"):
-            self.scheduler.suspend(name, True)
+            self.scheduler.pause_recurring(name, True)
         self.scheduler.tick()
-        self.scheduler.recur([], app="large")
+        self.scheduler.declare_recurring([], app="large")
         self.scheduler.purge("recurring")
 
     def part(self, calls):
         """Have as many calls be two runs: the first one cannot take the others."""
         self.scheduler.pause("type:merging")
         rules = "merge=k most=1000 bytes=1000000"
-        ids = [marked(f"parted{number}", rules) for number in range(calls)]
+        ids = [with_suffix(f"parted{number}", rules) for number in range(calls)]
         for job_id in ids:
             self.scheduler.publish(NewJob(job_id, "merging", "x" * 700, task_id=job_id, rules=rules))
         self.scheduler.resume("type:merging")
         ((batch, fence),) = self.claims("merger")
-        self.scheduler.part(batch, ids[1:], fence=fence)
+        self.scheduler.split_batch(batch, ids[1:], fence=fence)
         for _ in range(2):
             ((batch, fence),) = self.claims("merger")
-            self.scheduler.shared(batch, ids, fence=fence)
+            self.scheduler.ack_batch_reports(batch, ids, fence=fence)
             self.release("merger")
 
     def claims(self, worker):
@@ -274,14 +275,14 @@ class LargeFleet:
         self.scheduler.tell_ends(
             worker,
             acks=ended,
-            ends=[End(*each, "acked") for each in ended],
+            ends=[EndArguments(*each, "acked") for each in ended],
             sequence=self.sequence,
             inline=True,
         )
 
     def bury(self, ids):
         self.sequence += 1
-        ends = [End(*each, "rejected") for each in self.claims("versatile") if each[0] in ids]
+        ends = [EndArguments(*each, "rejected") for each in self.claims("versatile") if each[0] in ids]
         self.scheduler.tell_ends("versatile", acks=[], ends=ends, sequence=self.sequence, inline=True)
 
     def sync(self, worker):
@@ -291,7 +292,7 @@ class LargeFleet:
     def publish_later(self, number):
         for _ in range(number):
             self.sequence += 1
-            self.scheduler._run(arrow("publish"), self._job(f"-later{self.sequence}", delay_us=1))
+            self.scheduler._run(server_function("publish"), self._job(f"-later{self.sequence}", delay_us=1))
 
     def ingest(self, number):
         """Move messages of stock Celery, of the size of a small task's."""
@@ -341,13 +342,13 @@ class LargeFleet:
     def report_times(self):
         """Return the times of reports."""
         tasks = [key.decode().rpartition(":")[2] for key in self.pending_tasks(200)]
-        now_us, settings = self.reader.now_us(), complete(self.reader.hash("settings"))
-        order = order_now(self.reader, None, now_us, settings)
+        now_us, settings = self.reader.now_us(), complete_settings(self.reader.hash("settings"))
+        order = current_order(self.reader, None, now_us, settings)
         often = 20 if len(self.types) <= 1000 else 1
         return {
             "explain": _times([_ms(lambda task=task: explain(self.reader, task)) for task in tasks]),
             "pending": _times(
-                [_ms(lambda: upcoming(self.reader, order, self.reader.lanes(), 20)) for _ in range(often)]
+                [_ms(lambda: upcoming_jobs(self.reader, order, self.reader.lanes(), 20)) for _ in range(often)]
             ),
             "status": _times([_ms(lambda: Report(self.reader).status()) for _ in range(often)]),
         }

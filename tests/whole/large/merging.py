@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import redis
 
-from celery_affinity.lua.library import arrow
-from celery_affinity.rules.marks import marked
-from celery_affinity.rules.new_job import NewJob
-from celery_affinity.rules.redis_keys import Keys
-from celery_affinity.server.arguments import End
-from celery_affinity.server.scheduler import Scheduler
+from celery_affinity.lua.library import server_function
+from celery_affinity.scheduler.messages import EndArguments
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.job_record import NewJob, with_suffix
+from celery_affinity.schema.keys import Keys
 
 from .fleet import BATCH, LargeFleet
 
@@ -52,12 +51,12 @@ class Kind(NamedTuple):
         for begin in range(first, first + count, BATCH):
             with self.client.pipeline(transaction=False) as pipe:
                 for number in range(begin, min(begin + BATCH, first + count)):
-                    pipe.execute_command(*scheduler.command((arrow("publish"), self._job(number))))
+                    pipe.execute_command(*scheduler.command((server_function("publish"), self._job(number))))
                 pipe.execute()
 
     def _job(self, number):
         rules = self.rules(number)
-        job_id = marked(f"job{number}", rules)
+        job_id = with_suffix(f"job{number}", rules)
         message = "x" * _BYTES
         return NewJob(job_id, "type0", message, task_id=f"task-{number}", task_name="proj.plan", rules=rules).arguments
 
@@ -177,18 +176,18 @@ class _Worker:
         """Run all that waits, and return the number of calls of each run, all of which are told."""
         scheduler, found = self._fleet.scheduler, []
         while self._held:
-            page = scheduler.callers(self._held, fence=self._fence)
+            page = scheduler.batch_calls(self._held, fence=self._fence)
             found.append(1)
             while page and page.callers:
-                scheduler.shared(self._held, [each.job_id for each in page.callers], fence=self._fence)
+                scheduler.ack_batch_reports(self._held, [each.job_id for each in page.callers], fence=self._fence)
                 found[-1] += len(page.callers)
-                page = scheduler.callers(self._held, fence=self._fence)
+                page = scheduler.batch_calls(self._held, fence=self._fence)
             self._next()
         return found
 
     def _next(self):
         self._sequence += 1
-        ended = End(self._held, self._fence, "acked")
+        ended = EndArguments(self._held, self._fence, "acked")
         scheduler = self._fleet.scheduler
         claims = scheduler.tell_ends("measured", acks=[], ends=[ended], sequence=self._sequence, inline=True)
         self._held, self._fence = (claims[0].job_id, claims[0].fence) if claims else ("", "")

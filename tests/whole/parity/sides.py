@@ -10,7 +10,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from celery_affinity.embedded import EmbeddedCluster, EmbeddedServer
+from celery_affinity.embedded.cluster import EmbeddedCluster
+from celery_affinity.embedded.server import EmbeddedServer
 
 from ...support.ledger import whole_lines
 

@@ -6,7 +6,8 @@ import time
 import redis
 from celery import Celery
 
-from celery_affinity import Affinity, Merge
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.merge import Merge
 
 app = Celery("shop", broker=os.environ["BROKER_URL"], backend=os.environ["BROKER_URL"])
 app.conf.broker_transport = "celery_affinity:Transport"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import redis
 
-from celery_affinity.rules.redis_keys import Keys
+from celery_affinity.schema.keys import Keys
 
 from ...support.processes import Process, wait_until
 from .releases import Release, copy_app

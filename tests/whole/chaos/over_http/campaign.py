@@ -14,7 +14,7 @@ from time import monotonic, sleep
 from celery import chord
 from celery.result import AsyncResult
 
-from celery_affinity.embedded.ports import HeldPort
+from celery_affinity.embedded.server import HeldPort
 
 from ....support.processes import ROOT, Process, session_of, start_worker, wait_until
 from .. import remains

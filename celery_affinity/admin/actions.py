@@ -1,0 +1,218 @@
+"""Give jobs that wait another type, priority or mode, and say what came of it.
+
+Which workers can end a task that runs: not those whose pool runs tasks in threads, or in the worker itself.
+
+The filters that lists of jobs, and what acts on all jobs that match, have in common: as somebody gives them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from celery import Celery
+from kombu import Connection
+
+from ..clock import SECOND_US
+from ..errors import OptionError, refuse
+from ..options.affinity import check_on_demand, check_priority
+from ..options.key_templates import Arguments, CallArguments, TemplateField, arguments_read_by, parse_template
+from ..options.type_names import ACCEPTED, did_you_mean, is_type_name
+from ..policy.score import Weights
+from ..publishing.app_config import settings_of
+from ..publishing.message import decode_message
+from ..publishing.message_body import decode_body
+from ..publishing.option_resolution import arguments_in
+from ..reports.job_lists import JobFilter
+from ..reports.jobs import settings_command
+from ..scheduler.messages import JobState
+from ..scheduler.reader import Reader
+from ..scheduler.scheduler import Scheduler
+from ..schema.untrusted import is_too_deep
+from ..schema.values import SECONDS_OR_0, decode_part, is_readable, matches, without_mark
+
+
+@dataclass(frozen=True)
+class MoveTarget:
+    """New type, priority and mode of jobs; None: unchanged. *priority*: 0..10, 10 highest.
+
+    Raises OptionError for a value that is not accepted, or if all three are None.
+    """
+
+    type: str | None = None
+    priority: int | None = None
+    on_demand: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.type is None and self.priority is None and self.on_demand is None:
+            raise OptionError("give the jobs a new type, priority or mode")
+        if self.type is not None and not is_type_name(self.type):
+            raise refuse("type", ACCEPTED, self.type)
+        if self.priority is not None:
+            check_priority(self.priority)
+        if self.on_demand is not None:
+            check_on_demand(self.on_demand)
+
+    def __str__(self) -> str:
+        words = [f"type {self.type!r}"] if self.type is not None else []
+        words += [f"priority {self.priority}"] if self.priority is not None else []
+        words += [("on demand" if self.on_demand else "queued")] if self.on_demand is not None else []
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class MoveResult:
+    """What came of a move. *found*: each job as it was before. *warning*: what may be wrong with the type; or None."""
+
+    found: list[JobState]
+    warning: str | None
+
+
+def move_job(app: Celery, scheduler: Scheduler, job_ids: Sequence[str], wish: MoveTarget) -> MoveResult:
+    """Have those of *job_ids* that wait be as *wish* says, with the time at which they were enqueued.
+
+    Raises OptionError for a type that *app* does not schedule.
+    """
+    if wish.type is not None and not settings_of(app).schedules(wish.type):
+        raise refuse("type", "the name of a queue that is scheduled (affinity_queues)", wish.type)
+    check_target_cohort(app, wish, [scheduler.keys.cohort])
+    priority = None if wish.priority is None else _as_scripts_count(scheduler, int(wish.priority))
+    moved = scheduler.move(job_ids, type_=wish.type, on_demand=wish.on_demand, priority=priority)
+    warning = None
+    if wish.type is not None and not moved.served and any(each.waits for each in moved.found):
+        served = {decode_part(without_mark(type_)) for type_ in scheduler.reader.capacity()}
+        warning = f"no live worker serves type {wish.type!r}{did_you_mean(wish.type, served)}"
+    return MoveResult(moved.found, warning)
+
+
+def check_target_cohort(app: Celery, wish: MoveTarget | None, names: Iterable[str]) -> None:
+    """Raise OptionError if the type that jobs of the cohorts *names* are to have is in another cohort."""
+    settings = settings_of(app)
+    if wish is None or wish.type is None or not settings.cohorts:
+        return
+    others = [name for name in names if name != settings.cohort_of(wish.type)]
+    if others:
+        where = settings.cohort_of(wish.type)
+        raise OptionError(
+            f"type must be one of cohort {others[0]!r}, in which the jobs are, got: {wish.type!r} of cohort {where!r}"
+        )
+
+
+def _as_scripts_count(scheduler: Scheduler, priority: int) -> int:
+    """Return *priority*, which has 10 as the highest, as the arrows count it at the moment."""
+    is_reversed, _ = scheduler.reader.ask_one(*settings_command(scheduler.reader))
+    return Weights(priority_reversed=is_reversed == b"1").read(priority)
+
+
+#: Pools without a way to end a task, by the names that workers give them.
+_CANNOT = {"celery.concurrency.thread:TaskPool": "threads", "celery.concurrency.solo:TaskPool": "solo"}
+
+#: Time, s, for which workers are waited for. One whose pool is solo does not answer while a task runs.
+_ANSWER_S = 1.0
+
+
+def can_terminate_error(
+    app: Celery, workers: Iterable[str | None], connection: Connection | None = None
+) -> dict[str, str | None]:
+    """Return, for each of *workers* (node names) that answers, its pool if that cannot end a task; else None."""
+    names = sorted({name for name in workers if name})
+    if not names:
+        return {}
+    inspect = app.control.inspect(destination=names, timeout=_ANSWER_S, connection=connection)
+    found: dict[str, str | None] = {}
+    for name, stats in (inspect.stats() or {}).items():
+        pool = stats.get("pool") if isinstance(stats, dict) else None
+        implementation = pool.get("implementation") if isinstance(pool, dict) else None
+        if isinstance(implementation, str):
+            found[name] = _CANNOT.get(implementation)
+    return found
+
+
+_OF_CALL = CallArguments()
+
+
+@dataclass(frozen=True)
+class JobFilters:
+    """Filters of jobs: a job must match all that are given.
+
+    *state*, *type*, *task*, *stamp*, *key*: as in `Filter`. *older_than_s*, *newer_than_s*: only jobs that were
+    enqueued at least, or at most, so many seconds ago. *argument*: "name=value", the name as in the template of a key
+    (``customer``, or ``args[0]`` by position), the value as ``str`` writes it; ``*`` in it stands for anything.
+    """
+
+    state: str | None = None
+    type: str | None = None
+    task: str | None = None
+    stamp: str | None = None
+    key: str | None = None
+    older_than_s: float | None = None
+    newer_than_s: float | None = None
+    argument: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self == JobFilters()
+
+    def of(self, app: Celery, reader: Reader) -> JobFilter:
+        """Return the filter of lists, as of now. *app*: has the tasks, and so the names of arguments.
+
+        Raises OptionError.
+        """
+        older_s, newer_s = _age("older_than", self.older_than_s), _age("newer_than", self.newer_than_s)
+        if older_s is not None and newer_s is not None and newer_s <= older_s:
+            raise refuse("newer_than", f"a longer time than older_than ({older_s:g} s)", newer_s)
+        now_s = 0.0 if older_s is newer_s is None else reader.now_us() / SECOND_US
+        return JobFilter(
+            state=self.state,
+            type=self.type,
+            task=self.task,
+            stamp=self.stamp,
+            key=self.key,
+            before_s=None if older_s is None else now_s - older_s,
+            since_s=None if newer_s is None else now_s - newer_s,
+            holds=None if self.argument is None else ArgumentFilter(app, self.argument),
+        )
+
+
+def _age(name: str, given_s: float | None) -> float | None:
+    accepted = None if given_s is None else SECONDS_OR_0(given_s)
+    if accepted is not None:
+        raise refuse(name, accepted, given_s)
+    return given_s
+
+
+class ArgumentFilter:
+    """Whether a message has an argument: *said* is its name and value. Raises OptionError for what is neither.
+
+    A message whose arguments cannot be read, because they are not JSON or are very large, has none.
+    """
+
+    def __init__(self, app: Celery, said: str) -> None:
+        name, equals, value = said.partition("=")
+        if not (equals and name and is_readable(said)):
+            raise refuse("argument", "a name and a value, name=value, such as customer=17 or args[0]=17", said)
+        self._field = _field(name)
+        self._value = value
+        self._app = app
+
+    def __call__(self, task_name: str, message: bytes) -> bool:
+        """Return whether *message*, a call of the task, has the argument with the value."""
+        try:
+            args, kwargs = arguments_in(task_name, decode_body(decode_message(message)))
+            value = self._arguments(task_name).value(self._field, args, kwargs)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return False
+        return not is_too_deep(value) and matches(self._value, str(value))
+
+    def _arguments(self, task_name: str) -> Arguments:
+        task: Any = self._app.tasks.get(task_name)
+        return _OF_CALL if task is None else arguments_read_by(task.run)
+
+
+def _field(name: str) -> TemplateField:
+    try:
+        (field,) = parse_template("argument", "{" + name + "}")
+    except ValueError:
+        field = name
+    if not isinstance(field, TemplateField) or field.is_task:
+        raise OptionError(f"argument must begin with the name of an argument or args[0], then =, got: {name[:100]!r}")
+    return field

@@ -1,0 +1,210 @@
+"""Call a task for somebody who has not its code: checked, published once however often it is asked for.
+
+Celery makes the message, as for any call, so that routes, defaults and handlers of signals count. It is not sent by
+Celery, but by the scheduler itself, which knows a repeated call.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import QueueNotFound
+from kombu import Connection
+from kombu.exceptions import EncodeError
+
+from ..errors import OptionError, refuse
+from ..options import type_names
+from ..options.call_options import OPTIONS, is_short_text
+from ..options.key_templates import derived_id, derived_task_id
+from ..options.type_names import is_type_name
+from ..publishing.app_config import settings_of
+from ..publishing.message import PROPERTY, encode_job
+from ..publishing.publish_call import Capture
+from ..scheduler import idempotency
+from ..scheduler.cohorts import Cohorts
+from ..scheduler.idempotency import MadeJob
+from ..scheduler.scheduler import Scheduler
+from ..schema.job_record import NewJob
+from ..schema.values import SECONDS_OR_0
+from .jobs import Reach
+
+#: Number of characters of the longest Idempotency-Key.
+LONGEST_NAME = 255
+
+#: What `apply_async` raises for arguments and options that it does not take.
+_BAD_CALL = (TypeError, ValueError, OverflowError, EncodeError, QueueNotFound)
+
+
+class IdempotencyKeyReusedError(OptionError):
+    """The Idempotency-Key was used for another request."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A call that is asked for. *options*: those of `ACCEPTED`. *name*: the Idempotency-Key; None without one."""
+
+    task: str
+    args: list[Any] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        name = self.name
+        if name is not None and not (0 < len(name) <= LONGEST_NAME and name.isascii() and name.isprintable()):
+            accepted = f"a text of up to {LONGEST_NAME} printable characters in ASCII"
+            raise refuse("Idempotency-Key", accepted, name[:100])
+        for option, value in self.options.items():
+            if option not in ACCEPTED:
+                raise OptionError(f"options must be of {', '.join(ACCEPTED)}, got: {option[:100]!r}")
+            words, is_good = ACCEPTED[option]
+            if value is not None and not is_good(value):
+                raise refuse(option, words, value)
+
+    @property
+    def digest(self) -> str:
+        """A hash of what is asked for."""
+        asked = json.dumps([self.task, self.args, self.kwargs, self.options], sort_keys=True)
+        return hashlib.sha256(asked.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class SubmittedIds:
+    """The ids of a call: all tries to publish it have the same ones."""
+
+    task_id: str
+    publish_id: str
+
+    @classmethod
+    def of(cls, name: str | None) -> "SubmittedIds":
+        """Return the ids of the request that its client calls *name*; new ones for None."""
+        if name is None:
+            return cls(str(uuid.uuid4()), uuid.uuid4().hex)
+        return cls(derived_task_id(f"idempotency {name}"), derived_id(f"idempotency {name}, published"))
+
+
+def submit_task(
+    app: Celery,
+    request: Submission,
+    ids: SubmittedIds,
+    reach: Reach,
+    connect: Callable[[], AbstractContextManager[Connection]],
+) -> tuple[str, bool]:
+    """Publish *request*. Return its task id, and whether it is new: not a repetition.
+
+    *reach*, *connect*: the ways to the scheduler, and to kombu. Raises OptionError for a bad call; UsedBeforeError.
+    """
+    if request.name is not None:
+        with reach() as fleet:
+            before = _made(fleet, request.name)
+        if before is not None:
+            return _repeated(request, before)
+    with connect() as connection:
+        jobs = _jobs(app, request, ids, connection)
+    if not jobs:
+        return ids.task_id, True  # to a queue that is not scheduled
+    with reach() as fleet:
+        return fleet.ask(fleet.cohort_of(jobs[0].type), lambda one: _publish(one, app, request, ids, jobs))
+
+
+def _made(fleet: Cohorts, name: str) -> MadeJob | None:
+    """Return what was made of an Idempotency-Key, in any cohort: another request of that name may go elsewhere."""
+    asked = fleet.each(lambda scheduler: idempotency.made_jobs(scheduler, name))
+    return next((made for made in asked.answers.values() if made is not None), None)
+
+
+def _publish(
+    scheduler: Scheduler, app: Celery, request: Submission, ids: SubmittedIds, jobs: list[NewJob]
+) -> tuple[str, bool]:
+    if request.name is None:
+        for published, job in zip(scheduler.publish(*jobs), jobs, strict=True):
+            published.check(job)
+        return ids.task_id, True
+    made = MadeJob(request.digest, ids.task_id)
+    before = idempotency.publish_once(scheduler, request.name, made, jobs, settings_of(app).idempotency)
+    return (ids.task_id, True) if before is None else _repeated(request, before)
+
+
+def _repeated(request: Submission, before: MadeJob) -> tuple[str, bool]:
+    if before.digest != request.digest:
+        raise IdempotencyKeyReusedError(
+            f"Idempotency-Key {request.name!r} was used for another request, of task {before.task_id}"
+        )
+    return before.task_id, False
+
+
+def _jobs(app: Celery, request: Submission, ids: SubmittedIds, connection: Connection) -> list[NewJob]:
+    """Return the jobs of the message that Celery makes of *request*; none if Celery has sent it."""
+    if app.conf.task_always_eager:
+        raise OptionError("task_always_eager runs tasks where they are called: nothing can be submitted")
+    task, capture = app.tasks[request.task], Capture()
+    options = {name: value for name, value in request.options.items() if value is not None}
+    try:
+        if request.name is not None:
+            _check_scheduled(app, task, request, options)
+        task.apply_async(
+            tuple(request.args),
+            request.kwargs,
+            task_id=ids.task_id,
+            producer=app.amqp.Producer(connection, auto_declare=False),
+            retry=False,
+            add_to_parent=False,
+            serializer="json",
+            **options,
+            **{PROPERTY: capture},
+        )
+    except OptionError:
+        raise
+    except _BAD_CALL as exc:
+        raise OptionError(f"task {request.task} cannot be called with these arguments: {str(exc)[:500]}") from exc
+    return [encode_job(each.queue, each.message, replace(each.stamp, publish_id=ids.publish_id)) for each in capture]
+
+
+def _check_scheduled(app: Celery, task: Any, request: Submission, options: Mapping[str, Any]) -> None:
+    routed = app.amqp.router.route(
+        {**task._get_exec_options(), **options}, task.name, request.args, request.kwargs, task
+    )
+    queue = str(getattr(routed.get("queue"), "name", None) or "")
+    if not settings_of(app).schedules(queue):
+        raise OptionError(
+            f"an Idempotency-Key needs a queue that is scheduled (affinity_queues): queue {queue!r} is kombu's own"
+        )
+
+
+def _seconds(value: object) -> bool:
+    return SECONDS_OR_0(value) is None
+
+
+def _moment(value: object) -> bool:
+    try:
+        return isinstance(value, str) and datetime.fromisoformat(value).year < 9000
+    except ValueError:
+        return False
+
+
+def _either(*tests: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: any(test(value) for test in tests)
+
+
+_TIME = str(SECONDS_OR_0(None))
+_ISO = "a time as ISO 8601 has it"
+
+#: Options that a request may have: what each accepts, in words, and a test of that. Those of ours are in
+#: `rules.call_options`.
+ACCEPTED: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "queue": (type_names.ACCEPTED, is_type_name),
+    **{name: (option.accepted_in_json, option.in_json) for name, option in OPTIONS.items() if option.in_json},
+    "countdown": (_TIME, _seconds),
+    "eta": (_ISO, _moment),
+    "expires": (f"{_TIME}, or {_ISO}", _either(_seconds, _moment)),
+    "ignore_result": ("true or false", lambda value: isinstance(value, bool)),
+    "time_limit": (_TIME, _seconds),
+    "soft_time_limit": (_TIME, _seconds),
+    "shadow": ("a text of up to 1,000 characters", is_short_text),
+}

@@ -1,0 +1,127 @@
+"""Commands that are sent and not answered yet: an event loop goes on meanwhile, and reads the reply when it comes."""
+
+import socket as sockets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import redis
+
+from .client import AnyConnection, Reply, has_readable_data, reauthenticate, take_connection
+
+
+class InFlightCommands:
+    """One exchange with the server at a time, on a connection from *pool*.
+
+    Every failure closes the connection, so that no late reply is taken for a reply of the next exchange.
+    """
+
+    def __init__(self, pool: redis.ConnectionPool) -> None:
+        self._pool: Any = pool
+        self._connection: AnyConnection = None
+        self._due = 0
+        self._sent_s = 0.0
+        self._has_answered = False
+        #: Callback that runs when there is a new connection.
+        self.on_open: Callable[[], object] = lambda: None
+        #: Callback that runs before the connection is closed: its file descriptor may be another's a moment later.
+        self.on_close: Callable[[], object] = lambda: None
+
+    @property
+    def socket(self) -> sockets.socket | None:
+        """The socket, which gets readable with a reply or the end of the connection; None: there is no connection."""
+        found: sockets.socket | None = self._connection and self._connection._sock
+        return found
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._due > 0
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether a reply, or the end of the connection, can be read."""
+        return self._connection is not None and self._has_input
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the server has answered on this connection, and has not closed it since, as far as this end knows."""
+        return self._has_answered and (self.is_under_way or not self.is_readable)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether no reply has come within `socket_timeout`. A reply that nobody had time to read is not late."""
+        return self._is_overdue and not self._has_input
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a reply has come, and nobody has read it within `socket_timeout` of the command."""
+        return self._is_overdue and self._has_input
+
+    @property
+    def _has_input(self) -> bool:
+        # redis-py closes a connection whose end it finds while it looks, and would open it again for the next look.
+        return self.socket is None or has_readable_data(self._connection)
+
+    @property
+    def _is_overdue(self) -> bool:
+        return self.is_under_way and time.monotonic() - self._sent_s >= self._connection.socket_timeout
+
+    def send(self, commands: Sequence[Sequence[object]]) -> None:
+        """Send *commands*, giving up an exchange that is under way. Raises a redis error if there is no connection."""
+        if self.is_under_way:
+            self.close()
+        self.go_on(commands)
+
+    def go_on(self, commands: Sequence[Sequence[object]]) -> None:
+        """Send more commands of the exchange: the server is at work on the first ones meanwhile."""
+        try:
+            if self._connection is None:
+                self._connection = take_connection(self._pool)
+                self.on_open()
+            elif not self.is_under_way:
+                reauthenticate(self._connection)
+            first, *further = commands  # most often there is one
+            connection = self._connection
+            packed = connection.pack_commands(commands) if further else connection.pack_command(*first)
+            # redis-py's own PING, after an idle time, would take the first reply that is due for its own.
+            connection.send_packed_command(packed, check_health=not self.is_under_way)
+        except BaseException:
+            self.close()
+            raise
+        self._due, self._sent_s = self._due + len(commands), time.monotonic()
+
+    def receive(self, most: int | None = None) -> list[Reply]:
+        """Wait for the replies, or for the first *most* of them. Return the replies.
+
+        Raises the first error among the replies, or that of the connection.
+        """
+        count = self._due if most is None else min(most, self._due)
+        try:
+            if count and self.socket is None:
+                raise redis.ConnectionError("the server closed the connection before it replied")
+            replies = [self._connection.read_response() for _ in range(count)]
+        except BaseException:
+            self.close()
+            raise
+        self._due -= count
+        self._has_answered = self._has_answered or count > 0
+        return replies
+
+    def give_back(self) -> None:
+        """Let others have the connection until the next exchange. An exchange that is under way is given up."""
+        if self.is_under_way:
+            self.close()
+        elif self._connection is not None:
+            connection, self._connection, self._has_answered = self._connection, None, False
+            self._pool.release(connection)
+
+    def close(self) -> None:
+        """Close the connection, giving up an exchange that is under way."""
+        connection, self._connection, self._due = self._connection, None, 0
+        self._has_answered = False
+        if connection is not None:
+            self.on_close()
+            try:
+                connection.disconnect()
+            finally:
+                self._pool.release(connection)

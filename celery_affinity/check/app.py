@@ -1,0 +1,687 @@
+"""Gather the types and the priorities that an app declares: in its tasks, its settings and its ``beat_schedule``.
+
+Gather the facts for the checks from an app: its settings and its tasks. Neither server nor workers are asked.
+
+Rules about the app alone: its settings, options and tasks.
+"""
+
+import difflib
+import fnmatch
+import re
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+from celery import Celery
+from kombu.transport import resolve_transport
+from kombu.utils.url import url_to_parts
+from redis.utils import HIREDIS_AVAILABLE
+
+from ..errors import AffinityError, OptionError
+from ..options.affinity import affinity_of, as_affinity, clamp_priority
+from ..options.did_you_mean import closest_names
+from ..options.key_templates import pattern_of
+from ..options.keys import Rule
+from ..policy.slot_math import most_buffered
+from ..publishing import recurring, validation
+from ..publishing.app_config import (
+    gathers_messages,
+    has_own_strategy,
+    rules_by_name,
+    settings_of,
+    type_by_name,
+    uses_affinity_transport,
+)
+from ..publishing.option_checks import (
+    options_in_annotations,
+    options_in_beat_schedule,
+    options_in_routes,
+    priorities_in,
+)
+from ..publishing.validation import AppComplaint, app_complaints, complaints_in
+from ..schema.keys import Keys
+from ..settings import limits, reserves
+from ..settings.table import PREFIX, Settings
+from ..transport import urls
+from ..transport.channel import Channel, SentinelChannel
+from ..transport.transport import Transport
+from ..versions import versions
+from .cohorts import shared_keys
+from .facts import AppFacts, BackendFacts, Facts, StatedName
+from .finding import Finding, join_names, with_full_stop
+from .tenants import preemptible, without_tenant
+
+
+def tasks_by_type(declared: Iterable[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    found: dict[str, dict[str, None]] = {}
+    for type_, who in declared:
+        found.setdefault(type_, {})[who] = None
+    yield from ((type_, tuple(who)) for type_, who in sorted(found.items()))
+
+
+def declared_types(app: Celery, own: Settings, refused: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield types with their declarations: tasks, routes, patterns, beat_schedule entries. Errors go to *refused*."""
+    for name, task in sorted(app.tasks.items()):
+        if not name.startswith("celery."):
+            type_ = _type_of_task(app, own, name, task, refused)
+            if type_:
+                yield type_, f"task {name}"
+    for pattern, type_ in own.task_types.items():
+        yield type_, f"affinity_task_types {pattern!r}"
+    for where, options in _given_options(app):
+        type_ = _type_of_options(options)
+        if type_:
+            yield type_, where
+
+
+def _type_of_task(app: Celery, own: Settings, name: str, task: Any, refused: list[str]) -> str | None:
+    """Return the type of a call without options. Whatever may name the type is asked in the order of publishing."""
+    given = {name: value for name, value in task._get_exec_options().items() if value is not None}
+    try:
+        options = app.amqp.router.route(given, name, (), {}, task)
+    except Exception:  # a router of the user's may look at arguments, or want a queue that is not declared
+        options = {}
+    try:
+        affinities = [as_affinity(options.get("affinity")), affinity_of(task)]
+    except AffinityError as exc:
+        refused.append(f"task {name}: {exc}")
+        return None
+    types = [*(each.type for each in affinities), type_by_name(name, own), _name_of(options.get("queue"))]
+    return next((type_ for type_ in types if type_), None)
+
+
+def _given_options(app: Celery) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the options in task_routes and in beat_schedule entries, each with its place."""
+    yield from options_in_routes(app.conf)
+    yield from options_in_beat_schedule(app.conf)
+
+
+def _type_of_options(options: Mapping[str, Any]) -> str | None:
+    try:
+        return as_affinity(options.get("affinity")).type or _name_of(options.get("queue"))
+    except AffinityError:  # reported by `wrong_in_app`
+        return None
+
+
+def _name_of(queue: Any) -> str | None:
+    return queue if isinstance(queue, str) else getattr(queue, "name", None)
+
+
+def stated_priorities(app: Celery) -> Iterator[str]:
+    """Yield the places that use Celery's own priority, not that of `Affinity`."""
+    if app.conf.task_default_priority is not None:
+        yield "task_default_priority"
+    for name, task in sorted(app.tasks.items()):
+        if getattr(task, "priority", None) not in (None, app.conf.task_default_priority):
+            yield f"task {name}"
+    for where, options in _given_options(app):
+        if options.get("priority") is not None:
+            yield where
+
+
+def priorities_out_of_range(app: Celery) -> Iterator[str]:
+    """Yield a description of each priority outside of 0 to 10 in an app with this transport."""
+    default = app.conf.task_default_priority
+    places = [("task_default_priority", {"priority": default}), *options_in_annotations(app.conf), *_given_options(app)]
+    for name, task in sorted(app.tasks.items()):
+        own = {each: getattr(task, each, None) for each in ("priority", "affinity")}
+        places.append((f"task {name}", {each: value for each, value in own.items() if value != default}))
+    for where, options in places:
+        for priority in priorities_in(options):
+            if clamp_priority(priority) != priority:
+                yield f"{where}: priority {priority} counts as {clamp_priority(priority)}"
+
+
+#: Options that kombu's connection and transport read by themselves.
+_OPTIONS_OF_CONNECTIONS = (
+    "callback",
+    "connect_retries_timeout",
+    "errback",
+    "interval_max",
+    "interval_start",
+    "interval_step",
+    "max_retries",
+    "polling_interval",
+)
+
+#: Base classes of tasks that refuse a second call, so that there are no calls to merge.
+_OF_OTHERS = {"celery_singleton.Singleton", "celery_once.QueueOnce"}
+
+#: A line of Celery's error about settings with old and new names.
+_RENAME = re.compile(r"^(\w+) +-> (\w+)$", re.MULTILINE)
+
+#: Settings that have no effect here -> their defaults. Celery 5.5 has the first one alone.
+_PREFETCH = {"worker_prefetch_multiplier": 4, "worker_disable_prefetch": False}
+
+
+def gather_app(app: Celery) -> AppFacts:
+    """Return the facts of *app*, after importing its tasks' modules."""
+    try:
+        list(app.conf.keys())  # which reads them
+    except Exception as exc:  # any: a module of settings is the user's, and Celery refuses names that it cannot mix
+        return AppFacts(
+            name=app.main or "", broker="unknown", conf_refused=str(exc), renames=dict(_RENAME.findall(str(exc)))
+        )
+    not_imported = _import_tasks(app)
+    refused: list[str] = []
+    own = _settings(app, refused)
+    url = str(app.conf.broker_write_url)
+    broker, url_refused = _parse(url)
+    use_ssl = app.conf.broker_use_ssl
+    given_ssl = use_ssl if isinstance(use_ssl, Mapping) else {}
+    wrong, wrong_entries = _wrong_options(app, own)
+    refused.extend(str(each) for each in wrong if not each.misspelt)
+    declared = dict(tasks_by_type(each for each in declared_types(app, own, refused) if own.schedules(each[0])))
+    return AppFacts(
+        name=app.main or "",
+        broker=urls.mask_url(url),
+        transport=repr(app.conf.broker_transport),
+        transport_is_ours=uses_affinity_transport(app.conf.broker_transport),
+        transport_fails=_wrong_with_transport(app.conf.broker_transport),
+        keys_refused=_wrong_with_keys(app.conf.broker_transport_options or {}),
+        url_refused=url_refused,
+        refused=tuple(dict.fromkeys(refused)),
+        misspelt=tuple(dict.fromkeys(str(each) for each in (*wrong, *wrong_entries) if each.misspelt)),
+        not_sent=tuple(str(each) for each in wrong_entries if not each.misspelt),
+        not_imported=not_imported,
+        options=tuple(app.conf.broker_transport_options or ()),
+        known_options=(
+            *Channel.from_transport_options,
+            *SentinelChannel.from_transport_options,
+            *_OPTIONS_OF_CONNECTIONS,
+        ),
+        schedules_all="*" in own.queues,
+        priority_order_is_set=any(key.lower().endswith(PREFIX + "priority_order") for key in app.conf.keys()),  # noqa: SIM118  # Celery's conf iterates over other keys
+        priorities=tuple(stated_priorities(app)),
+        out_of_range=tuple(dict.fromkeys(priorities_out_of_range(app))) if "*" in own.queues else (),
+        void=dict(_void(app)),
+        small_batches=dict(_small_batches(app)),
+        cancels_on_connection_loss=bool(app.conf.worker_cancel_long_running_tasks_on_connection_loss),
+        guard=own.guard,
+        tls_unverified=broker is not None
+        and broker.scheme in urls.TLS
+        and _is_none({**broker.ssl, **given_ssl}.get("ssl_cert_reqs")),
+        cluster=broker is not None and broker.scheme in urls.CLUSTER,
+        ingests=own.ingest,
+        results_on_a_node=_is_on_a_node(app.conf.result_backend, url),
+        backend=_backend(app, broker),
+        declared=declared,
+        versions=versions(),
+        hiredis=bool(HIREDIS_AVAILABLE),
+        merges_twice=dict(_merges_twice(app, own)),
+        preemptible=dict(preemptible(app, own)),
+        shared_keys=dict(shared_keys(app, own)),
+        no_tenant=tuple(without_tenant(app, own)),
+        bounds=tuple(own.max_pending),
+        reserves=tuple(reserves.typed_reserves(own.reserve) or {} if isinstance(own.reserve, str) else own.reserve),
+        limits=tuple(limits.typed_limits(own.limits) or {} if isinstance(own.limits, str) else own.limits),
+        key_patterns=_key_patterns(app, own),
+        no_tasks=tuple(_no_tasks(app, own)),
+        hinted=tuple(_hinted(app, own)),
+        not_recurring=tuple(_not_recurring(app)) if not refused and not not_imported else (),
+    )
+
+
+def _import_tasks(app: Celery) -> str | None:
+    """Import the modules that a worker would import. Return the error, or None."""
+    try:
+        app.loader.import_default_modules()
+        validation.finalize_anyway(app)
+    except Exception as exc:  # any: these are modules of the user's
+        return f"{type(exc).__name__}: {exc}"
+    return None
+
+
+def _settings(app: Celery, refused: list[str]) -> Settings:
+    try:
+        return settings_of(app)
+    except AffinityError as exc:
+        refused.append(str(exc))
+        return Settings()
+
+
+def _not_recurring(app: Celery) -> Iterator[str]:
+    for name, found in recurring.calls_in_conf(app):
+        if isinstance(found, OptionError):
+            yield f"{PREFIX}recurring[{name!r}]: {found}"
+
+
+def _wrong_options(app: Celery, own: Settings) -> tuple[list[AppComplaint], list[AppComplaint]]:
+    """Return the errors in options of tasks, routes and annotations, and the errors in beat_schedule entries."""
+    scheduled = "*" in own.queues
+    entries = (
+        complaints_in(where, options, scheduled=scheduled) for where, options in options_in_beat_schedule(app.conf)
+    )
+    return list(app_complaints(app)), list(chain.from_iterable(entries))
+
+
+def _void(app: Celery) -> Iterator[tuple[str, object]]:
+    """Yield the changed prefetch settings, except the setting that limits the buffers of custom strategies."""
+    has_buffers = any(map(has_own_strategy, app.tasks.values()))
+    for name, default in _PREFETCH.items():
+        said = app.conf.get(name, default)
+        if said != default and not (has_buffers and name == "worker_prefetch_multiplier"):
+            yield name, said
+
+
+def _small_batches(app: Celery) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield tasks whose batches exceed a worker's buffers, with the batch size and the maximum buffer size."""
+    most = most_buffered(app.conf.worker_prefetch_multiplier, app.conf.worker_concurrency or 1)
+    for name, task in sorted(app.tasks.items()):
+        if gathers_messages(task) > most:
+            yield name, (gathers_messages(task), most)
+
+
+def _wrong_with_transport(name: object) -> str | None:
+    """Return the reason why *name* leads to no transport, or to a wrong one although it looks like ours; else None."""
+    try:
+        found = resolve_transport(name)
+    except Exception as exc:  # any: an import may raise it
+        return f"{type(exc).__name__}: {exc}"
+    if not uses_affinity_transport(name):
+        return None
+    is_one = isinstance(found, type) and issubclass(found, Transport)
+    return None if is_one else f"the name leads to {found!r}"
+
+
+def _wrong_with_keys(options: Mapping[str, Any]) -> str | None:
+    try:
+        Keys.of_options(options)
+    except AffinityError as exc:
+        return str(exc)
+    return None
+
+
+def _parse(url: str) -> tuple[urls.BrokerURL | None, str | None]:
+    try:
+        parsed = [urls.parse_broker_url(part) for part in url.split(";")]
+    except AffinityError as exc:
+        return None, str(exc)
+    return parsed[0], None
+
+
+def _is_none(requirement: object) -> bool:
+    """Return whether *requirement* says ``ssl.CERT_NONE``, in any of its spellings."""
+    return requirement == ssl.CERT_NONE or requirement in ("none", "CERT_NONE")
+
+
+# -- names of tasks, and keys
+
+
+def _no_tasks(app: Celery, own: Settings) -> Iterator[StatedName]:
+    """Yield names and patterns of tasks in settings that no task of *app* has. An app without tasks is a producer."""
+    tasks = [name for name in app.tasks if not name.startswith("celery.")]
+    if not tasks:
+        return
+    for setting, names in (("affinity_task_types", own.task_types), ("affinity_task_rules", own.task_rules)):
+        for pattern in names:
+            if not any(fnmatch.fnmatchcase(name, pattern) for name in tasks):
+                yield StatedName(f"{setting}[{pattern!r}]", closest_names(pattern, tasks))
+    for of_options in (options_in_routes, options_in_annotations):
+        everywhere = {where for where, _ in of_options(app.conf)}
+        somewhere = {where for name in app.tasks for where, _ in of_options(app.conf, name)}
+        for where in sorted(everywhere - somewhere):
+            yield StatedName(where, closest_names(where.split("'")[1] if "'" in where else where, tasks))
+
+
+def _key_patterns(app: Celery, own: Settings) -> tuple[str, ...] | None:
+    """Return the patterns of the keys that rules of tasks make; None if a function makes some."""
+    found: dict[str, None] = {}
+    for name, rule in _rules(app, own):
+        if not isinstance(rule.key, str):
+            return None
+        found[rule.prefix + pattern_of(rule.option, rule.key, name)] = None
+    return tuple(found)
+
+
+def _rules(app: Celery, own: Settings) -> Iterator[tuple[str, Rule]]:
+    """Yield the rules by key of tasks, and those that names of tasks have, each with that name."""
+    for name, task in sorted(app.tasks.items()):
+        with suppress(AffinityError):  # `gather_types` says it
+            for rule in affinity_of(task).keys:
+                yield name, rule
+    yield from ((pattern, rule) for pattern, named in own.task_rules.items() for rule in named.keys)
+
+
+def _hinted(app: Celery, own: Settings) -> Iterator[str]:
+    """Yield the tasks that say a hint of locality, and the names of tasks that do."""
+    for name, task in sorted(app.tasks.items()):
+        with suppress(AffinityError):  # `gather_types` says it
+            if affinity_of(task).locality:
+                yield f"task {name}"
+    yield from (f"affinity_task_rules[{name!r}]" for name, named in own.task_rules.items() if named.locality)
+
+
+# -- classes of other packages
+
+
+def _merges_twice(app: Celery, own: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the tasks that merge, and whose calls a class of another package keeps from it, each with that class."""
+    for name, task in sorted(app.tasks.items()):
+        with suppress(AffinityError):  # `gather_types` says it
+            if affinity_of(task).merge or rules_by_name(name, own).merge:
+                yield from ((name, found) for found in map(_named, type(task).__mro__) if found in _OF_OTHERS)
+
+
+def _named(cls: type) -> str:
+    """Return the name of a class, and the first part of its module: packages move classes between their modules."""
+    return f"{cls.__module__.partition('.')[0]}.{cls.__qualname__}"
+
+
+# -- results
+
+
+def _backend(app: Celery, broker: urls.BrokerURL | None) -> BackendFacts | None:
+    """Return the result backend if it is on the broker's server, else None."""
+    url = app.conf.result_backend
+    place = _place(str(app.conf.broker_write_url))
+    if broker is None or place is None or not isinstance(url, str) or _place(url) != place:
+        return None
+    expires = app.conf.result_expires
+    seconds = expires.total_seconds() if isinstance(expires, timedelta) else expires
+    return BackendFacts(urls.mask_url(url), float(seconds) if seconds else None)
+
+
+def _is_on_a_node(backend: object, broker: str) -> bool:
+    """Return whether the URL *backend* names one node of a cluster: Celery would keep all results on that node.
+
+    The node may be one of the cluster in *broker*, the broker's URL, or of another cluster.
+    """
+    if not isinstance(backend, str) or "://" not in backend:
+        return False
+    nodes = {_place(re.sub(r"^\w+[+-]cluster:", "redis:", each)) for each in broker.split(";") if "cluster://" in each}
+    scheme = backend.partition("://")[0]  # of several nodes; kombu reads one
+    return scheme.endswith("+cluster") or (not scheme.endswith("-cluster") and _place(backend) in nodes)
+
+
+def _place(url: str) -> tuple[str, int] | str | None:
+    """Return the server of a Redis URL, as host and port or as a path; None for another URL."""
+    parts = url_to_parts(re.sub(r"^valkey(s?):", r"redis\1:", url.partition(";")[0]))
+    if parts.scheme in ("socket", "redis+socket"):
+        return str(parts.path).strip("/")
+    if parts.scheme not in ("redis", "rediss", "sentinel"):
+        return None
+    host = parts.hostname or "localhost"
+    default = 26379 if parts.scheme == "sentinel" else 6379
+    return "localhost" if host in ("127.0.0.1", "::1") else host, int(parts.port or default)
+
+
+#: Options of the broker's transport that stock Celery reads on Redis, and that mean nothing for jobs here.
+VOID_OPTIONS = (
+    "ack_emulation",
+    "priority_steps",
+    "queue_order_strategy",
+    "retry_policy",
+    "sep",
+    "unacked_index_key",
+    "unacked_key",
+    "unacked_mutex_expire",
+    "unacked_mutex_key",
+    "unacked_restore_interval",
+    "unacked_restore_limit",
+    "unacked_restore_throttle",
+    "visibility_timeout",
+)
+
+
+def settings_names(facts: Facts) -> Iterator[Finding]:
+    if facts.app.renames:
+        yield Finding(
+            "settings-names",
+            f"app.conf mixes old and new names of settings, which Celery refuses: {join_names(facts.app.renames, 20)}. No "
+            "worker starts, and every call fails. Nothing else was checked.",
+            f"Rename {join_names((f'{old} to {new}' for old, new in facts.app.renames.items()), 20)}.",
+        )
+    elif facts.app.conf_refused:
+        yield Finding(
+            "settings-names",
+            f"Celery cannot read the settings of this app: {with_full_stop(' '.join(facts.app.conf_refused.split()))} No worker "
+            "starts, and every call fails. Nothing else was checked.",
+            "Correct the settings, or the module that has them.",
+        )
+
+
+def no_tasks(facts: Facts) -> Iterator[Finding]:
+    for name in facts.app.no_tasks:
+        if name.meant is not None:
+            yield Finding(
+                "task-misspelt",
+                f"{name.where} matches no task of this app: it has no effect; did you mean {name.meant!r}?",
+                "Write the name of the task as the worker's banner shows it, or remove the entry.",
+            )
+        else:
+            yield Finding(
+                "task-of-no-name",
+                f"{name.where} matches no task of this app: it has an effect only on calls by name of tasks elsewhere.",
+                "Remove it, unless this app makes such calls.",
+            )
+
+
+def transport(facts: Facts) -> Iterator[Finding]:
+    if facts.app.transport_fails:
+        yield Finding(
+            "transport",
+            f"broker_transport is {facts.app.transport}, which is not a transport: {with_full_stop(facts.app.transport_fails)} "
+            "Every call fails, and no worker starts.",
+            'Set app.conf.broker_transport = "celery_affinity:Transport", with a capital T.',
+        )
+    elif not facts.app.transport_is_ours:
+        yield Finding(
+            "transport",
+            f"broker_transport is {facts.app.transport}: this app publishes and works with stock Celery's transport, "
+            "and celery_affinity has no effect.",
+            'Set app.conf.broker_transport = "celery_affinity:Transport" where the app is made, for producers and '
+            "workers alike.",
+        )
+
+
+def broker_url(facts: Facts) -> Iterator[Finding]:
+    if facts.app.url_refused:
+        yield Finding(
+            "broker-url",
+            f"The broker's URL does not reach this transport: {with_full_stop(facts.app.url_refused)}",
+            "Write redis://, rediss://, sentinel://, redis-cluster:// or socket:///path/to/redis.sock.",
+        )
+
+
+def settings(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.refused:
+        yield Finding(
+            "settings", with_full_stop(words), "Correct it: workers refuse to start, and calls fail, with it."
+        )
+
+
+def misspelt_options(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.misspelt:
+        yield Finding(
+            "option-misspelt",
+            words,
+            "Correct it: calls with a misspelt option fail, so that no option is lost silently.",
+        )
+
+
+def not_sent(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.not_sent:
+        yield Finding(
+            "not-sent",
+            with_full_stop(words),
+            "Correct it: celery beat cannot send this entry, and logs an error each time that it is due.",
+        )
+
+
+def not_recurring(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.not_recurring:
+        yield Finding(
+            "not-recurring", with_full_stop(words), "Correct it: this call is never made, and workers log an error."
+        )
+
+
+def keys(facts: Facts) -> Iterator[Finding]:
+    if facts.app.keys_refused:
+        yield Finding(
+            "settings",
+            f"broker_transport_options: {with_full_stop(facts.app.keys_refused)}",
+            "Correct it: every call fails, and no worker starts. Server and fleet were not checked.",
+        )
+
+
+def imports(facts: Facts) -> Iterator[Finding]:
+    if facts.app.not_imported:
+        yield Finding(
+            "imports",
+            f"The modules of the app's tasks cannot be imported: {with_full_stop(facts.app.not_imported)}",
+            "Correct it: no worker would start. The options of the tasks were not checked.",
+        )
+
+
+def unknown_option(facts: Facts) -> Iterator[Finding]:
+    known = {*facts.app.known_options, *VOID_OPTIONS}
+    for option in sorted(set(facts.app.options) - known):
+        close = difflib.get_close_matches(option, known, n=1, cutoff=0.8)
+        if close:
+            yield Finding(
+                "unknown-option",
+                f"broker_transport_options has {option!r}, which no transport reads.",
+                f"Did you mean {close[0]!r}?",
+            )
+
+
+def void_options(facts: Facts) -> Iterator[Finding]:
+    void = sorted(set(facts.app.options) & set(VOID_OPTIONS))
+    if void and facts.app.schedules_all:
+        yield Finding(
+            "void-options",
+            f"broker_transport_options has options without effect on scheduled jobs: {join_names(void, 20)}.",
+            "Remove them once no worker and no producer uses stock Celery's transport: no job runs again because of a "
+            "timeout, and only the score decides which job is next.",
+        )
+
+
+def priority_order(facts: Facts) -> Iterator[Finding]:
+    options = [name for name in ("priority_steps", "queue_order_strategy") if name in facts.app.options]
+    users = [*facts.app.priorities, *(f"broker_transport_options {name}" for name in options)]
+    if users and not facts.app.priority_order_is_set:
+        yield Finding(
+            "priority-order",
+            f"This app uses Celery's priorities ({join_names(users)}) and does not say which priority is the highest: "
+            "on stock Redis 0 is, here 10 is.",
+            'Set affinity_priority_order: "lower-first" if the app was written for stock Redis, else "higher-first".',
+        )
+
+
+def priority_range(facts: Facts) -> Iterator[Finding]:
+    for words in facts.app.out_of_range:
+        yield Finding("priority-range", with_full_stop(words), "Write a priority from 0 to 10.")
+
+
+def prefetch(facts: Facts) -> Iterator[Finding]:
+    if facts.app.void and facts.app.schedules_all:
+        given = join_names(f"{name} = {value!r}" for name, value in facts.app.void.items())
+        yield Finding(
+            "prefetch",
+            f"{given}: without effect. A job is claimed only for a free slot, so nothing is prefetched.",
+            "Remove it.",
+        )
+
+
+def cancel_on_loss(facts: Facts) -> Iterator[Finding]:
+    if facts.app.cancels_on_connection_loss:
+        yield Finding(
+            "cancel-on-loss",
+            "worker_cancel_long_running_tasks_on_connection_loss is on: each lost connection cancels running tasks "
+            "with acks_late, which would otherwise go on and be acked after the reconnect.",
+            "Set it to False.",
+        )
+
+
+def tls(facts: Facts) -> Iterator[Finding]:
+    if facts.app.tls_unverified:
+        yield Finding(
+            "tls-unverified",
+            f"The certificate of {facts.app.broker} is not verified: a third party can read and write jobs.",
+            "Remove ssl_cert_reqs from the URL and from broker_use_ssl, or give ssl_ca_certs.",
+        )
+
+
+def results_never_expire(facts: Facts) -> Iterator[Finding]:
+    backend = facts.app.backend
+    if backend is not None and not backend.expires_s:
+        yield Finding(
+            "results-never-expire",
+            "result_expires keeps results for ever, and the results are on the broker's server: once it is full, "
+            "publishing fails.",
+            "Set result_expires, set ignore_result on tasks whose results are not read, or give results a server of "
+            "their own.",
+        )
+
+
+def results_share_memory(facts: Facts) -> Iterator[Finding]:
+    backend, server = facts.app.backend, facts.server
+    if backend is None or server is None or not server.maxmemory:
+        return
+    dropped = server.policy.startswith("volatile")
+    then = f"with {server.policy} results are then dropped" if dropped else "publishing then fails"
+    yield Finding(
+        "results-share-memory",
+        f"Results are on the broker's server, and its maxmemory counts both: {then}.",
+        "Watch its memory, shorten result_expires, or give results a server of their own.",
+    )
+
+
+def merges_twice(facts: Facts) -> Iterator[Finding]:
+    for task, base in facts.app.merges_twice.items():
+        yield Finding(
+            "merges-twice",
+            f"Task {task} says merge, and its base class {base} refuses, or drops, a call while a like one waits or "
+            "runs: none is left to merge.",
+            "Take the base class away.",
+        )
+
+
+def small_batches(facts: Facts) -> Iterator[Finding]:
+    for task, (gathered, most) in facts.app.small_batches.items():
+        yield Finding(
+            "batches-small",
+            f"Task {task} gathers {gathered:,} calls (flush_every), but a worker keeps at most {most:,} calls in "
+            "buffers: a batch has no more, and runs when flush_interval is over.",
+            f"Set worker_prefetch_multiplier so that its product with the concurrency is {gathered:,} or more; or use "
+            "merge, whose calls wait in Redis.",
+        )
+
+
+def hiredis(facts: Facts) -> Iterator[Finding]:
+    if not facts.app.hiredis:
+        yield Finding(
+            "hiredis",
+            "hiredis is not installed: redis-py parses replies in Python, which is slower.",
+            "pip install 'hiredis>=3', for workers and producers.",
+        )
+
+
+RULES = (
+    settings_names,
+    transport,
+    broker_url,
+    settings,
+    misspelt_options,
+    not_sent,
+    not_recurring,
+    no_tasks,
+    keys,
+    imports,
+    unknown_option,
+    void_options,
+    priority_order,
+    priority_range,
+    prefetch,
+    cancel_on_loss,
+    tls,
+    results_never_expire,
+    results_share_memory,
+    merges_twice,
+    small_batches,
+    hiredis,
+)

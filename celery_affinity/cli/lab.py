@@ -1,0 +1,342 @@
+"""``celery -A proj affinity lab ...``: record a fleet, schedule the record again, ask "what if".
+
+A new command is a row of `_MODULES`, which names the module that has it.
+
+What the commands of the lab share: the trace, the engine, a bar that shows progress, and errors in a line.
+
+``celery affinity lab advise``: the smallest fleet, and the settings, that reach targets of waits.
+
+``celery affinity lab optimum``: how far a schedule is from what a clairvoyant scheduler could reach.
+
+``celery -A proj affinity lab record``: write a trace of what the fleet does.
+
+``celery affinity lab replay``: the recorded arrivals and durations are scheduled again.
+
+``celery affinity lab whatif``: a record is scheduled with other slots, settings, rates or priorities.
+"""
+
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+import click
+from celery.bin.base import CeleryCommand, handle_preload_options
+
+from ..clock import SECOND_US
+from ..errors import AffinityError, SettingError
+from ..lab import advise as advisor
+from ..lab import list_schedules, plot, trace_file, waits
+from ..lab.changes import read_changes
+from ..lab.recorder import Recorder
+from ..lab.replay import ENGINES, Engine, compare_waits, record_of, replay_scenario, run_engine, schedule_both
+from ..lab.scenario import scenario_of
+from ..lab.targets import parse_target
+from ..lab.trace import OUTCOMES, PENDING, Trace
+from ..lab.trace_file import read_trace
+from ..publishing.app_config import settings_of
+from ..schema.keys import COHORT
+from ..schema.values import MOST_COUNT
+from ..settings.cohorts import DEFAULT
+from ..versions import install_with
+from . import lab_text
+from .framework import AS_JSON, check_app_conf, parse_seconds, print_json, scheduler_of_context, show_report
+from .render import duration_text, pluralize, wrap_paragraph
+
+
+@click.group()
+def lab() -> None:
+    """Record what the fleet does, schedule the record again, and ask what more slots or other settings would change."""
+
+
+TRACE = click.argument("trace", type=click.Path(dir_okay=False, path_type=Path))
+
+ENGINE = click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default="auto",
+    show_default=True,
+    help="twin: fast, for most rules; judge: the library on a server of its own, for all; auto: the twin if it can.",
+)
+
+#: The beginning of a series of random numbers.
+SEED = click.IntRange(0, MOST_COUNT)
+
+#: A bar is drawn again after so many steps.
+_STEPS = 1_000
+
+
+def open_trace(path: Path) -> Trace:
+    """Return the trace in a file. Raises AffinityError for a file that has none, or one without jobs."""
+    if not path.exists():
+        raise AffinityError(
+            f"TRACE must be a file that `celery affinity lab record` wrote, but there is no {str(path)!r}"
+        )
+    found = read_trace(path)
+    if not found.jobs:
+        raise AffinityError(f"{path} has no jobs: a fleet without work was recorded")
+    return found
+
+
+def show_progress(count: int, label: str, *, update_every: int = _STEPS) -> AbstractContextManager[Iterable[object]]:
+    """Return a bar of *count* steps on stderr, which only a terminal shows."""
+    return click.progressbar(
+        range(count), label=label, file=sys.stderr, hidden=not sys.stderr.isatty(), update_min_steps=update_every
+    )
+
+
+@contextmanager
+def print_error_and_exit() -> Iterator[None]:
+    """End the command with a line that says what is wrong."""
+    try:
+        yield
+    except (AffinityError, OSError) as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+@lab.command(cls=CeleryCommand)
+@TRACE
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    required=True,
+    metavar="WHOSE:pN<TIME",
+    help="'pdf:p95<5s': 95 % of pdf jobs wait less than 5 s. Also on-demand, queued, all; times in ms, s, m or h.",
+)
+@click.option(
+    "--simulations",
+    type=click.IntRange(30, 10_000),
+    default=advisor.MOST_SIMULATIONS,
+    show_default=True,
+    help="Most schedules that are made: each takes as long as a replay.",
+)
+@click.option(
+    "--seed", default=1, show_default=True, type=SEED, help="Draws the days over which the range of a wait is taken."
+)
+@ENGINE
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def advise(
+    _: click.Context,
+    trace: Path,
+    targets: tuple[str, ...],
+    simulations: int,
+    seed: int,
+    engine: Engine,
+    as_json: bool,
+) -> None:
+    """Find the fewest slots, and the settings, with which the jobs of TRACE would have reached all targets.
+
+    --target may be given several times. What is found was scheduled, and reaches the targets. (3 s..6 s) is the range
+    over ten days that are made of the parts of TRACE.
+    """
+    with print_error_and_exit():
+        scenario = scenario_of(open_trace(trace))
+        types = {each.type for each in scenario.arrivals}
+        asked = [parse_target(each, types) for each in targets]
+        with show_progress(simulations, "simulating", update_every=1) as steps:
+            found = advisor.advise(
+                scenario,
+                asked,
+                lambda changed: run_engine(changed, engine).schedule,
+                most_simulations=simulations,
+                seed=seed,
+                progress=steps,
+            )
+    show_report(found, lab_text.advise_text, json=as_json)
+
+
+@lab.command(cls=CeleryCommand)
+@TRACE
+@click.option(
+    "--weights",
+    type=click.Choice([*list_schedules.WEIGHTS]),
+    default="equal",
+    show_default=True,
+    help="What a second of waiting counts: the same for all jobs, or priority + 1, and 4 more on demand.",
+)
+@click.option(
+    "--bins",
+    type=click.IntRange(16, 16_384),
+    default=8_192,
+    show_default=True,
+    help="Most steps of time of the lower bound: more make it closer, and take longer. A long trace gets fewer.",
+)
+@ENGINE
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def optimum(_: click.Context, trace: Path, weights: str, bins: int, engine: Engine, as_json: bool) -> None:
+    """Compare the waits in TRACE with what a scheduler could reach that knew all jobs and how long they take.
+
+    Nobody knows the best schedule of many jobs. So there are two bounds: the best one that was found waits at most the
+    upper bound, and no schedule waits less than the lower bound.
+    """
+    with print_error_and_exit():
+        found = open_trace(trace)
+        try:
+            # scipy and numpy are in the extra [lab]
+            from ..lab.optimum import optimum as compared
+            from ..lab.optimum import steps_in
+        except ModuleNotFoundError as exc:
+            raise AffinityError(f"{exc.name} is missing: {install_with('lab')}") from exc
+        with show_progress(len(found.jobs), "replaying") as steps:
+            replayed, _engine = run_engine(scenario_of(found), engine, steps)
+        try:
+            with show_progress(steps_in(len(found.jobs), bins), "bounding", update_every=1) as steps:
+                report = compared(found, replayed, list_schedules.WEIGHTS[weights], bins=bins, progress=steps)
+        except ValueError as exc:
+            raise AffinityError(str(exc)) from exc
+    show_report(report, lab_text.optimum_text, json=as_json)
+
+
+@lab.command(cls=CeleryCommand)
+@click.option("--for", "for_s", callback=parse_seconds, help="Time to record, such as 90s, 10m or 1h.")
+@click.option(
+    "--output",
+    default="trace.jsonl",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write: JSON Lines, or CSV if its name ends in .csv.",
+)
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def record(ctx: click.Context, for_s: float | None, output: Path, as_json: bool) -> None:
+    """Record what the fleet does into a trace, from now on; without --for, fetch what affinity_record has recorded.
+
+    A trace has times, types and workers, hashes instead of keys and tenants, and no arguments. Ctrl-C ends a recording
+    early, and the trace so far is written.
+    """
+    if not output.absolute().parent.is_dir():
+        raise click.BadParameter(f"a file in a folder that exists, got: {str(output)!r}", param_hint="--output")
+    check_app_conf(ctx.obj.app)
+    with suppress(SettingError):  # said by whoever reads the settings next
+        if (others := settings_of(ctx.obj.app).cohorts) and ctx.meta.get(COHORT) is None:
+            names = ", ".join([DEFAULT, *others])
+            raise click.UsageError(f"a trace is of one cohort: name it before the command, --cohort, one of {names}")
+    with scheduler_of_context(ctx) as scheduler:
+        recorder = Recorder(scheduler, warn=_warn)
+        trace = recorder.fetch() if for_s is None else _recorded(recorder, for_s)
+        if not trace.jobs:
+            raise click.ClickException("no job was there meanwhile: nothing is written")
+        trace_file.write_trace(trace, output)
+        recorder.forget()
+    if as_json:
+        print_json({"output": str(output), **trace_facts(trace)})
+    else:
+        click.echo(trace_text(trace, output))
+
+
+def _recorded(recorder: Recorder, for_s: float) -> Trace:
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    with click.progressbar(length=round(for_s), label="recording", file=sys.stderr) as bar:
+
+        def progress(passed_s: float) -> None:
+            bar.update(min(round(passed_s), round(for_s)) - bar.pos)
+
+        return recorder.record(for_s, progress)
+
+
+def _warn(text: str) -> None:
+    click.echo(f"warning: {text}", err=True)
+
+
+def trace_facts(trace: Trace) -> dict[str, object]:
+    """Return the length of a trace, s, and how many jobs, workers, types and ends it has, for ``--json``."""
+    outcomes = Counter(job.outcome for job in trace.jobs)
+    return {
+        "length_s": trace.length_us / SECOND_US,
+        "jobs": len(trace.jobs),
+        "workers": len({worker.name for worker in trace.workers}),
+        "types": len({job.type for job in trace.jobs}),
+        "outcomes": {outcome: outcomes[outcome] for outcome in OUTCOMES if outcomes[outcome]},
+        "lost": trace.lost,
+    }
+
+
+def trace_text(trace: Trace, output: Path) -> str:
+    """Return what was written, in words."""
+    said = trace_facts(trace)
+    claims = len(trace.jobs) - sum(job.outcome == PENDING for job in trace.jobs)
+    workers = pluralize(len({worker.name for worker in trace.workers}), "worker")
+    return wrap_paragraph(
+        [
+            ("trace", str(output)),
+            ("length", duration_text(trace.length_us / SECOND_US)),
+            ("jobs", f"{pluralize(claims, 'claim')}, {len(trace.jobs) - claims} that waited at the end"),
+            ("fleet", f"{workers}, {pluralize(int(str(said['types'])), 'type')} of jobs"),
+        ]
+    )
+
+
+@lab.command(cls=CeleryCommand)
+@TRACE
+@ENGINE
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def replay(_: click.Context, trace: Path, engine: Engine, as_json: bool) -> None:
+    """Schedule the jobs of TRACE again, and compare that with what was recorded.
+
+    Fidelity is the share of claims that are made again, on workers of the recorded types and in the recorded order. If
+    it is high, `lab whatif` can be trusted for this fleet.
+    """
+    with print_error_and_exit():
+        record = record_of(open_trace(trace))
+        with show_progress(len(record.schedule.scenario.arrivals), "replaying") as steps:
+            report = replay_scenario(record, engine, steps)
+    show_report(report, lab_text.replay_text, json=as_json)
+
+
+@lab.command(cls=CeleryCommand)
+@TRACE
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="age_weight=32, or limits.type:pdf=5.")
+@click.option("--add", multiple=True, metavar="[TYPES]:SLOTS", help="A further worker, such as '[pdf,xls]:2'.")
+@click.option("--remove", multiple=True, metavar="WORKER", help="A worker of the trace that is not there.")
+@click.option("--rate", "rates", multiple=True, metavar="TYPE=FACTOR", help="So many times the jobs, such as pdf=1.5.")
+@click.option("--priority", "priorities", multiple=True, metavar="TYPE=N", help="The priority of all jobs of a type.")
+@click.option(
+    "--seed", default=1, show_default=True, type=SEED, help="Chooses the jobs that --rate repeats, or leaves out."
+)
+@click.option("--plot", "plot_to", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of waits (SVG).")
+@ENGINE
+@AS_JSON
+@click.pass_context
+@handle_preload_options
+def whatif(
+    _: click.Context,
+    trace: Path,
+    settings: tuple[str, ...],
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    rates: tuple[str, ...],
+    priorities: tuple[str, ...],
+    seed: int,
+    plot_to: Path | None,
+    engine: Engine,
+    as_json: bool,
+) -> None:
+    """Schedule the jobs of TRACE as they came, and once more with changes: who would wait less, and who longer.
+
+    Each option may be given several times. Both schedules are the engine's: what was recorded is what `lab replay`
+    compares with.
+    """
+    if not any((settings, add, remove, rates, priorities)):
+        raise click.UsageError("give some of --set, --add, --remove, --rate and --priority")
+    with print_error_and_exit():
+        scenario = scenario_of(open_trace(trace))
+        changes = read_changes(
+            scenario, settings=settings, add=add, remove=remove, rates=rates, priorities=priorities, seed=seed
+        )
+        with show_progress(2 * len(scenario.arrivals), "scheduling") as steps:
+            before, after, chosen = schedule_both(scenario, changes, engine, steps)
+        if plot_to is not None:
+            words = " ".join((*settings, *add, *(f"without {name}" for name in remove), *rates, *priorities))
+            curves = waits.waits_by_job(before).values(), waits.waits_by_job(after).values()
+            plot_to.write_text(plot.waits_svg(*curves, f"waits with {words}"), encoding="utf-8")
+    show_report(compare_waits(before, after, chosen), lab_text.whatif_text, json=as_json)

@@ -1,0 +1,465 @@
+"""``celery -A proj affinity dispatcher``: run a dispatcher that no worker embeds.
+
+``celery -A proj affinity web``: the HTTP interface.
+
+``celery -A proj affinity metrics``: metrics for Prometheus, from a process of their own or once.
+
+``celery -A proj affinity up``: a server, the HTTP interface and a worker in one command, for the first minutes.
+"""
+
+import inspect
+import json
+import os
+import shlex
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+import click
+from celery import Celery
+from celery.bin.base import LOG_LEVEL, CeleryCommand, CommaSeparatedList, handle_preload_options
+from celery.concurrency import get_implementation
+from celery.utils.nodenames import default_nodename, host_format
+from celery.worker import state
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from ..background import PeriodicThread
+from ..check.app import gather_app
+from ..dispatcher.dispatcher import SHORT_PAUSE_S, Dispatcher
+from ..dispatcher.ingest import Ingest
+from ..dispatcher.recurring import RecurringCalls
+from ..embedded.server import EmbeddedServer
+from ..errors import AffinityError
+from ..log_limit import limited_logger
+from ..publishing.app_config import settings_of, uses_affinity_transport
+from ..reports import cohorts
+from ..reports.flower import FleetObserver
+from ..reports.metrics import CONTENT_TYPE, metrics_text
+from ..results import chords
+from ..results.reporter import ResultReporter
+from ..results.unrun_jobs import UnrunJobReporter
+from ..scheduler.scheduler import Scheduler
+from ..settings.cohorts import DEFAULT
+from ..transport.app_api import channel_on, fleet_on
+from ..versions import install_with
+from .framework import RETRY_S, check_app_conf, cohorts_of_context, connection_of_context, scheduler_of_context
+
+logger = limited_logger(__name__)
+
+
+@click.command(cls=CeleryCommand)
+@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
+@click.pass_context
+@handle_preload_options
+def dispatcher(ctx: click.Context, loglevel: int) -> None:
+    """Run a dispatcher without a worker, for fleets that scale to zero workers. Ctrl-C or SIGTERM ends it."""
+    ended = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: ended.set())
+    app = ctx.obj.app
+    check_app_conf(app)
+    app.log.setup_logging_subsystem(loglevel=loglevel)
+    app.loader.import_default_modules()  # the dispatcher tells the ends of these tasks
+    chords.install_chord_parts()
+    try:
+        settings_of(app)  # checked now, since every tick asks for the settings
+    except AffinityError as exc:
+        raise click.ClickException(str(exc)) from exc
+    hostname = f"dispatcher@{gethostname()}"
+    with (
+        scheduler_of_context(ctx, patient_until=ended) as scheduler,
+        app.connection_for_write() as connection,
+        app.connection_for_write() as broker,
+    ):
+        events = app.events.Dispatcher(connection, hostname=hostname, enabled=bool(app.conf.worker_send_task_events))
+        teller = ResultReporter(app, hostname, lambda: events)
+        default = _CohortDispatcher(app, teller, scheduler.keys.cohort, lambda: scheduler)
+        default.open()
+        names = list(settings_of(app).cohorts) if scheduler.keys.cohort == DEFAULT else []
+        others = []
+        if names:
+            channel = channel_on(broker, app.conf.broker_transport)
+            channel.scheduler.load()
+            others = [_CohortDispatcher(app, teller, name, partial(channel.scheduler_of, name)) for name in names]
+        for other in others:
+            other.begin()
+        click.echo(f"dispatcher ready on {app.connection_for_write().as_uri()}")
+        ended.wait()
+        for running in (default, *others):
+            running.stop()
+
+
+class _CohortDispatcher:
+    """The dispatcher of one cohort, in a thread of its own. *reach* returns its scheduler, once the server answers."""
+
+    def __init__(self, app: Celery, teller: ResultReporter, cohort: str, reach: Callable[[], Scheduler]) -> None:
+        self._app, self._teller, self._reach = app, teller, reach
+        self._cohort = cohort
+        self._loop: Dispatcher | None = None
+        self._opening = PeriodicThread(f"affinity-opens-{cohort}", self._try, RETRY_S)
+        self._is_opening = False
+
+    def begin(self) -> None:
+        """Start when the server answers, and return at once: a cohort that is down holds up no other."""
+        self._is_opening = True
+        self._opening.start()
+        self._opening.wake()
+
+    def open(self) -> None:
+        """Start. Raises the errors of a server that does not answer."""
+        scheduler = self._reach()
+        scheduler.load()
+        app, teller = self._app, self._teller
+        self._loop = Dispatcher(
+            scheduler, UnrunJobReporter(teller), Ingest(app), RecurringCalls(app, teller), pause_s=SHORT_PAUSE_S
+        )
+        self._loop.start()
+
+    def _try(self) -> None:
+        if self._loop is not None:
+            return
+        try:
+            self.open()
+        except (RedisError, OperationalError, OSError) as exc:
+            logger.warning("The server of cohort %r does not answer the dispatcher: %s", self._cohort, exc)
+
+    def stop(self) -> None:
+        if self._is_opening:
+            self._opening.stop()
+        if self._loop is not None:
+            self._loop.stop()
+
+
+@click.command(cls=CeleryCommand)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    default=5556,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="File with one line for each token: role (read, submit, admin or worker), a space, and the token.",
+)
+@click.option("--read-only", is_flag=True, help="Allow no changes.")
+@click.option(
+    "--allow",
+    multiple=True,
+    default=["*"],
+    metavar="PATTERN",
+    help="Tasks that can be submitted; * stands for anything. Can be repeated.",
+)
+@click.option(
+    "--name", "names", multiple=True, metavar="HOST", help="Name by which clients reach this host. Can be repeated."
+)
+@click.option(
+    "--traces",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Directory with traces that `lab record` wrote: the page shows them, and what other slots would change.",
+)
+@click.pass_context
+@handle_preload_options
+def web(
+    ctx: click.Context,
+    host: str,
+    port: int,
+    token_file: str | None,
+    read_only: bool,
+    allow: tuple[str, ...],
+    names: tuple[str, ...],
+    traces: str | None,
+) -> None:
+    """Serve jobs, types and workers over HTTP: needs the extra `web`.
+
+    Without tokens, only clients on this machine get an answer, and they may do everything.
+    """
+    try:
+        from ..web.server import serve  # not at the top: other commands do without the extra
+    except ImportError as exc:
+        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
+    check_app_conf(ctx.obj.app)
+    try:
+        serve(
+            ctx.obj.app,
+            host=host,
+            port=port,
+            token_file=token_file,
+            read_only=read_only,
+            allow=allow,
+            names=names,
+            traces=traces,
+            on_ready=lambda url: click.echo(f"web ready on {url}"),
+        )
+    except AffinityError as exc:
+        raise click.ClickException(str(exc)) from exc
+    except OSError as exc:
+        raise click.ClickException(f"cannot listen at {host}:{port}: {exc.strerror or exc}") from exc
+
+
+#: Maximum number of simultaneous connections (one thread per connection), bytes per request, and seconds per request.
+_MOST_CONNECTIONS, _MOST_BYTES, _REQUEST_S = 50, 65_536, 10
+
+
+@click.command(cls=CeleryCommand)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on. Clients need no login.")
+@click.option(
+    "--port",
+    default=9810,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option("--once", is_flag=True, help="Print the metrics and exit.")
+@click.pass_context
+@handle_preload_options
+def metrics(ctx: click.Context, host: str, port: int, once: bool) -> None:
+    """Serve metrics for Prometheus at /metrics. Ctrl-C or SIGTERM ends it.
+
+    The metrics are the same as those of `celery affinity web` and Flower. They contain no names of tasks, keys or jobs.
+    """
+    if once:
+        with cohorts_of_context(ctx) as fleet:
+            click.echo(metrics_text(cohorts.metrics_of_all(fleet)), nl=False)
+        return
+    ended = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: ended.set())
+    with connection_of_context(ctx) as connection:
+        observer = FleetObserver(connection, fleet_on, "celery affinity metrics")
+        try:
+            server = _Server((host, port), _handler(observer))
+        except OSError as exc:
+            raise click.ClickException(f"cannot listen at {host}:{port}: {exc.strerror or exc}") from exc
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        click.echo(f"metrics ready on http://{host}:{server.server_address[1]}/metrics")
+        ended.wait()
+        server.shutdown()
+        server.server_close()
+        observer.close()
+
+
+class _Server(ThreadingHTTPServer):
+    """A server that closes connections beyond _MOST_CONNECTIONS."""
+
+    daemon_threads = True
+    request_queue_size = _MOST_CONNECTIONS
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._open: set[Any] = set()
+        super().__init__(address, handler)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        is_accepted = len(self._open) < _MOST_CONNECTIONS
+        if is_accepted:
+            self._open.add(request)
+        return is_accepted
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self._open.discard(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that closes its connection is not an error
+            super().handle_error(request, client_address)
+
+
+class _Request:
+    """A reader for one request that stops after _MOST_BYTES. The headers cut off are not needed."""
+
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file, self._left = file, _MOST_BYTES
+
+    def readline(self, size: int = -1) -> bytes:
+        line = self._file.readline(min(size, self._left) if size >= 0 else self._left)
+        self._left -= len(line)
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _handler(observer: FleetObserver) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _REQUEST_S  # per read: a silent client occupies a thread no longer
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile = _Request(self.rfile)  # type: ignore[assignment]  # it has the methods that http.server calls
+            self._end = threading.Timer(_REQUEST_S, self._close)  # for a client that sends single bytes
+            self._end.daemon = True
+            self._end.start()
+
+        def _close(self) -> None:
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RD)
+
+        def finish(self) -> None:
+            self._end.cancel()
+            super().finish()
+
+        def do_GET(self) -> None:  # the name is http.server's
+            path = self.path.partition("?")[0]
+            if path not in ("/", "/metrics"):
+                self.send_error(404, "there is /metrics")
+                return
+            body = metrics_text(observer.read_now()).encode(errors="replace")
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # the name is http.server's
+            """Say nothing: Prometheus asks every few seconds."""
+
+    return Handler
+
+
+#: Longest wait, s, until the HTTP interface listens.
+_LISTENS_WITHIN_S = 15.0
+
+
+@click.command(cls=CeleryCommand)
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), help="Directory in which to keep the data."
+)
+@click.option(
+    "--port",
+    default=5556,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Port of the page; 0 takes a free one.",
+)
+@click.option("--queues", "-Q", type=CommaSeparatedList(), help="Types that the worker serves.  [default: all]")
+@click.option(
+    "--concurrency", "-c", default=4, show_default=True, type=click.IntRange(1, 1000), help="Threads of the worker."
+)
+@click.option("--loglevel", "-l", default="WARNING", show_default=True, type=LOG_LEVEL, help="Lowest level to log.")
+@click.pass_context
+@handle_preload_options
+def up(
+    ctx: click.Context, directory: Path | None, port: int, queues: list[str] | None, concurrency: int, loglevel: str
+) -> None:
+    """Try an app without a server of your own: run a server, the page and a worker. Not for production.
+
+    Needs the extras `embedded` and `web`. Ctrl-C or SIGTERM ends all three. Without --dir, the data are
+    deleted.
+    """
+    app: Celery = ctx.obj.app
+    if not uses_affinity_transport(app.conf.broker_transport):
+        raise click.ClickException('app.conf.broker_transport must be "celery_affinity:Transport"')
+    try:
+        with _server(directory) as server:
+            _use(server.url)
+            types = queues or sorted({app.conf.task_default_queue, *gather_app(app).declared})
+            url = _serve(app, port)
+            click.echo(_welcome(app, url, server.url, types, directory))
+            ctx.exit(_work(app, types, concurrency, loglevel))
+    except AffinityError as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+@contextmanager
+def _server(directory: Path | None) -> Iterator[EmbeddedServer]:
+    options = () if directory is None else ("--appendonly", "yes")
+    with EmbeddedServer(directory=None if directory is None else directory.resolve(), options=options) as server:
+        yield server
+
+
+def _use(url: str) -> None:
+    """Have the app use the server at *url*, as broker and for results, whatever its app.conf says."""
+    os.environ["CELERY_BROKER_URL"] = os.environ["CELERY_RESULT_BACKEND"] = url  # win over app.conf
+    for name in ("CELERY_BROKER_READ_URL", "CELERY_BROKER_WRITE_URL"):
+        os.environ[name] = url
+
+
+def _serve(app: Celery, port: int) -> str:
+    """Serve the HTTP interface from a thread. Return its URL."""
+    try:
+        from ..web.server import serve  # not at the top: other commands do without the extra
+    except ImportError as exc:
+        raise click.ClickException(f"{exc}: {install_with('web')}") from exc
+    ready, found, failed = threading.Event(), list[str](), list[BaseException]()
+
+    def run() -> None:
+        try:
+            serve(
+                app,
+                host="127.0.0.1",
+                port=port,
+                token_file=None,
+                read_only=False,
+                allow=["*"],
+                names=[],
+                on_ready=on_ready,
+            )
+        except BaseException as exc:
+            failed.append(exc)
+            ready.set()
+
+    def on_ready(url: str) -> None:
+        found.append(url)
+        ready.set()
+
+    threading.Thread(target=run, name="affinity-web", daemon=True).start()
+    ready.wait(_LISTENS_WITHIN_S)
+    if not found:
+        why = str(failed[0]) if failed else "no answer"
+        raise click.ClickException(f"cannot listen at 127.0.0.1:{port}: {why}; --port takes another one, 0 a free one")
+    return found[0]
+
+
+def _work(app: Celery, types: list[str], concurrency: int, loglevel: str) -> int:
+    """Run a worker until a signal ends it. Return its exit code: 0 as well after Ctrl-C, for which Celery has 1."""
+    worker = app.Worker(
+        hostname=host_format(default_nodename("up@%h")),
+        pool_cls=get_implementation("threads"),
+        concurrency=concurrency,
+        loglevel=loglevel,
+        queues=types,
+        quiet=True,
+        without_gossip=True,
+        without_mingle=True,
+    )
+    worker.start()
+    ended_as_asked = state.should_stop is not None and not state.should_terminate
+    return 0 if ended_as_asked else int(worker.exitcode or 0)
+
+
+def _welcome(app: Celery, url: str, server: str, types: list[str], directory: Path | None) -> str:
+    kept = "and nothing is kept" if directory is None else f"the data are in {directory}"
+    return (
+        f"up: the page is at {url}, the server at {server}; one worker serves {', '.join(types)}\n\n"
+        f"Submit a job:\n\n  {_first_call(app, url)}\n\n"
+        f"Ctrl-C ends all of it, {kept}. This is for the first minutes, not for production: there, run a server of\n"
+        "your own, and `celery worker` and `celery affinity web` as processes; not a line of the app has to change."
+    )
+
+
+def _first_call(app: Celery, url: str) -> str:
+    names = sorted(name for name in app.tasks if not name.startswith("celery."))
+    name = names[0] if names else "your.task"
+    call = {"task": name, "args": _arguments(app.tasks.get(name))}
+    return f"curl {url}/api/jobs -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(call))}"
+
+
+def _arguments(task: Any) -> list[str]:
+    """Return a text for each argument that a call of *task* must have: the argument's name."""
+    if task is None:
+        return []
+    needed = inspect.signature(task.run).parameters.values()
+    return [each.name for each in needed if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]

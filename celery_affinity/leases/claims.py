@@ -1,0 +1,454 @@
+"""The claims of a worker, and the acks and ends still to be told: three tables behind one lock. No method waits.
+
+Tasks end in the event loop, in pool threads or in the middle of a shutdown; here their ends are only written down.
+`outbox` sends them, and `reporting` says when and from which thread. The lock is reentrant, as others of a worker:
+Celery does a cold shutdown in a signal's handler, which may interrupt the thread that has the lock.
+"""
+
+# Longer than 300 lines: all that reads or changes the three tables, since one lock guards them.
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+
+from ..clock import SECOND_US
+from ..log_limit import limited_logger
+from ..scheduler.messages import Claim, ClaimReport
+from .claim_log import ClaimLog
+from .held_claim import ACKED, FAILED, RETURNED, UNSETTLED, WAITS_AGAIN, HeldClaim, PoolPort, TaskRequest, delivery_tag
+from .job_metrics import MetricDeltas
+from .lease import Lease, ServerClock
+
+logger = limited_logger(__name__)
+
+
+class ClaimTable:
+    """The claims of *worker*, by delivery tag. *inbox*: the key of the list in which claims arrive.
+
+    *lower_first*: whether the app counts 0 as its highest priority.
+    """
+
+    def __init__(self, worker: str, inbox: str, lease: Lease, *, lower_first: bool = False) -> None:
+        self.worker = worker
+        self.inbox = inbox
+        self.lease = lease
+        self.clock = ServerClock()
+        self.sums = MetricDeltas()
+        self.records = ClaimLog(self.clock, lower_first)
+        self._lock = threading.RLock()
+        self._held: dict[str, HeldClaim] = {}
+        self._acks: dict[str, HeldClaim] = {}
+        self._ends: dict[str, HeldClaim] = {}
+        self._given_up: set[str] = set()
+        self._ending: set[str] = set()
+        #: Claims whose messages are in the buffers of custom strategies, and buffered claims settled but not yet ended.
+        self._buffered: set[str] = set()
+        self._settled_in_buffer: set[str] = set()
+        self._refused: set[str] = set()
+        self._refused_up_to = 0
+        self._closed = False
+        #: Whether claims that still arrive are to be given back.
+        self.drained = False
+
+    # -- the life of one claim
+
+    def hold(self, claim: Claim) -> str | None:
+        """Hold a claim that arrived. Return its delivery tag, or None if the job must not run here (any more)."""
+        tag = delivery_tag(claim.job_id, claim.fence)
+        with self._lock:
+            if self._closed or tag in self._refused or tag in self._held or int(claim.fence) <= self._refused_up_to:
+                return None
+            waited_us = max(0, self.clock.now_us() - claim.enqueued_us)
+            self._held[tag] = HeldClaim(
+                claim.job_id, claim.fence, claim.type, claim.expires_us, waited_us, enqueued_us=claim.enqueued_us
+            )
+        return tag
+
+    def count_wait(self, tag: str, *, on_demand: bool, priority: object = None) -> None:
+        """Count how long the job of a claim has waited, since it is handed to its consumer now, and so has a slot.
+
+        *on_demand*, *priority*: as its message says.
+        """
+        held = self._held.get(tag)
+        if held is not None:
+            held.on_demand, held.priority = on_demand, priority
+            held.slot_since_s = time.monotonic()
+            here_us = round(
+                (held.slot_since_s - held.held_since_s) * SECOND_US
+            )  # with lookahead, it came some time ago
+            self.sums.waited(held.type, on_demand, held.waited_us + here_us)
+
+    def bind(self, tag: str, request: TaskRequest) -> None:
+        """Say that *request* runs the claim: from here on the claim ends when the request does."""
+        with self._lock:
+            if tag in self._held:
+                self._held[tag].request = request
+
+    def unbind(self, tag: str) -> None:
+        """Take the request from the claim again: its job waits for a slot, and may be given back."""
+        with self._lock:
+            if tag in self._held:
+                self._held[tag].request = None
+
+    def buffer(self, tag: str, request: TaskRequest) -> None:
+        """Record that the task's strategy buffers a claim's message. The claim occupies no slot until `take_back`.
+
+        *request* represents the message. The claim ends after the strategy has acked or rejected the message;
+        `settled_in_buffer` explains the order.
+        """
+        with self._lock:
+            held = self._held.get(tag)
+            if held is None or any(tag in tags for tags in (self._ends, self._given_up, self._settled_in_buffer)):
+                return
+            held.request, held.is_buffered = request, True
+            self._acks.pop(tag, None)
+            if held.outcome == UNSETTLED:
+                self._buffered.add(tag)
+            else:
+                self._note_settled(tag, held)
+
+    def take_back(self, tag: str, request: TaskRequest) -> None:
+        """Record that *request* of a buffered claim starts normally, so the claim occupies a slot again."""
+        with self._lock:
+            if tag in self._buffered:
+                self._buffered.discard(tag)
+                self._held[tag].request, self._held[tag].is_buffered = request, False
+
+    def _note_settled(self, tag: str, held: HeldClaim) -> None:
+        self._buffered.discard(tag)
+        self._settled_in_buffer.add(tag)
+        if held.outcome == ACKED:
+            self._acks[tag] = held
+
+    def drop_from_buffer(self, tag: str) -> None:
+        """Record that the strategy dropped a claim's message without acking or rejecting it.
+
+        The job is requeued. This counts as a delivery unless the worker is stopping, because the job may have killed
+        the process of its batch.
+        """
+        with self._lock:
+            if tag in self._buffered:
+                held = self._held[tag]
+                held.outcome = RETURNED if self._closed else UNSETTLED
+                self._note_settled(tag, held)
+
+    @property
+    def has_settled_in_buffer(self) -> bool:
+        return bool(self._settled_in_buffer)
+
+    def settled_in_buffer(self) -> frozenset[str]:
+        """Return the claims to `end` after the next sync.
+
+        The sync reports that these claims no longer lend a slot. If their ends were reported first, the server would
+        place jobs on slots that do not exist.
+        """
+        with self._lock:
+            return frozenset(self._settled_in_buffer)
+
+    def settle(self, tag: str, outcome: str, why: str = "") -> bool:
+        """Record what became of the message. Return whether there is something new to tell the server.
+
+        Without a request (the task is unknown, say) the claim ends here; *why* is the error then, in words.
+        """
+        with self._lock:
+            held = self._held.get(tag)
+            if held is None or held.outcome != UNSETTLED or tag in self._settled_in_buffer:
+                return False
+            held.outcome = outcome
+            if tag in self._buffered:
+                self._note_settled(tag, held)
+            elif held.request is None:
+                held.how, held.why = FAILED if why else "", why
+                held.ended_s = time.monotonic()
+                self._ends[tag] = held
+            elif outcome == ACKED and not held.is_ending:
+                self._acks[tag] = held
+            else:
+                return False  # told with the end, which is near
+        return True
+
+    def has_run(self, tag: str) -> None:
+        """Say that the task of a claim has ended: `end` has to follow."""
+        held = self._held.get(tag)
+        if held is not None:
+            held.is_ending = True
+
+    def frees(self, tag: str) -> bool:
+        """Say that the slot of a claim is free, whose end is near: its task has ended. Return False if it was before.
+
+        `end` has to follow.
+        """
+        with self._lock:
+            if tag not in self._held or tag in self._ends or tag in self._given_up:
+                return False
+            self._ending.add(tag)
+        return True
+
+    def end(self, tag: str, how: str = "", why: str = "") -> HeldClaim | None:
+        """Record that the slot of a claim is free; *how* and *why*: see `Held`. Return the claim, the first time."""
+        with self._lock:
+            self._ending.discard(tag)
+            self._unbuffer(tag)
+            held = self._held.get(tag)
+            if held is None or tag in self._ends:
+                return None
+            held.how, held.why, held.ended_s = how, why, time.monotonic()
+            self._ends[tag] = held
+            self._acks.pop(tag, None)  # told with the end
+        return held
+
+    def may_start(self, tag: str) -> bool:
+        """Return whether the task of a claim may start.
+
+        If not, the claim is the worker's no more, or the job is given back with its age intact: after a long silence
+        nobody here can say whose job that is.
+        """
+        with self._lock:
+            held = self._held.get(tag)
+            if held is None or tag in self._given_up or tag in self._ends:
+                return False
+            if held.void:
+                del self._held[tag]
+                return False
+            if self.lease.holds or (held.outcome == ACKED and tag not in self._acks):
+                return True  # the server knows the ack, so nobody else runs the job
+            held.outcome = RETURNED
+            self._ends[tag] = held
+            self._acks.pop(tag, None)
+        return False
+
+    def start(self, tag: str) -> HeldClaim | None:
+        """Record that the task of a claim has started. Return the claim, if it is held."""
+        held = self._held.get(tag)
+        if held is not None:
+            held.started_s = time.monotonic()
+        return held
+
+    # -- what there is to tell
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._acks or self._ends)
+
+    @property
+    def has_acks(self) -> bool:
+        return bool(self._acks)
+
+    def news(self, most: int) -> tuple[dict[str, HeldClaim], dict[str, HeldClaim]]:
+        """Return *most* acks and ends at most. The acks are news no more; the ends stay news until `forget`."""
+        with self._lock:
+            ends = dict(islice(self._ends.items(), most))
+            return self._pop_acks(most), ends
+
+    def pop_acks(self, most: int) -> dict[str, HeldClaim]:
+        """Return the first *most* acks, which are news no more."""
+        with self._lock:
+            return self._pop_acks(most)
+
+    def _pop_acks(self, most: int) -> dict[str, HeldClaim]:
+        acks = dict(islice(self._acks.items(), most))
+        for tag in acks:
+            del self._acks[tag]
+        return acks
+
+    def ack_again(self, acks: Mapping[str, HeldClaim]) -> None:
+        """Have *acks* sent again, except those of claims that have ended: the end says the outcome too."""
+        with self._lock:
+            self._acks.update((tag, held) for tag, held in acks.items() if tag in self._held and tag not in self._ends)
+
+    def forget(self, ends: Mapping[str, HeldClaim], brought: Sequence[Claim] = ()) -> int:
+        """Drop the claims whose *ends* the server knows. Return how many of their jobs are pending again.
+
+        *brought*: the claims that the call which told the ends has made, and brought.
+        """
+        for held in ends.values():
+            if held.run is not None:
+                self.sums.ran(held.type, *held.run)
+        self.records.ended(ends.values(), brought)
+        with self._lock:
+            for tag in ends:
+                self._held.pop(tag, None)
+                self._ends.pop(tag, None)
+                self._given_up.discard(tag)
+            return sum(held.outcome in WAITS_AGAIN and not held.void for held in ends.values())
+
+    # -- what is held
+
+    def find(self, tag: str) -> HeldClaim | None:
+        """Return a claim that is held."""
+        return self._held.get(tag)
+
+    def left_us(self, tag: str) -> int | None:
+        """Return the time until a claim expires, µs, by the server's clock; None for a claim that never expires.
+
+        None as well if another worker may have the job by now: that worker says whether the job has expired.
+        """
+        held = self._held.get(tag)
+        if held is None or held.expires_us is None or held.void or not self.lease.holds:
+            return None
+        return held.expires_us - self.clock.now_us()
+
+    def is_void(self, tag: str) -> bool:
+        """Return whether a claim is known to be the worker's no more."""
+        held = self._held.get(tag)
+        return held is not None and held.void
+
+    def held(self) -> list[HeldClaim]:
+        """Return every claim that is held."""
+        with self._lock:
+            return list(self._held.values())
+
+    def running(self) -> list[ClaimReport]:
+        """Return every claim that is held, with the time since its task started: -1 µs before the start."""
+        now_s = time.monotonic()
+        return [
+            ClaimReport(*held.number, -1 if held.started_s is None else round((now_s - held.started_s) * SECOND_US))
+            for held in self.held()
+        ]
+
+    def unended(self) -> list[tuple[str, HeldClaim]]:
+        """Return the tags and claims that have not ended, are not about to end, and have not been given up."""
+        with self._lock:
+            ended = (self._ends, self._given_up, self._settled_in_buffer)
+            return [(tag, held) for tag, held in self._held.items() if not any(tag in tags for tags in ended)]
+
+    def unfinished(self) -> int:
+        """Return the number of claims that need a slot: claims not ended, buffered or given up."""
+        with self._lock:
+            without_slot = self._given_up, self._ending, self._buffered, self._settled_in_buffer
+            others = set().union(*without_slot) - self._ends.keys() if any(without_slot) else ()
+            return len(self._held) - len(self._ends) - len(others)
+
+    def buffered_count(self) -> int:
+        """Return the number of buffered claims. The worker reports that many additional slots to the server."""
+        return len(self._buffered)
+
+    def buffered_types(self) -> frozenset[str]:
+        """Return the types of the buffered claims."""
+        with self._lock:
+            return frozenset(self._held[tag].type for tag in self._buffered)
+
+    def unsettled_count(self) -> int:
+        """Return how many claims have been neither acked nor rejected."""
+        with self._lock:
+            return sum(held.outcome == UNSETTLED and not held.void for held in self._held.values())
+
+    def void_count(self) -> int:
+        """Return how many claims are the worker's no more: each still takes a slot while its task runs."""
+        with self._lock:
+            return sum(held.void for held in self._held.values())
+
+    # -- what the server says of them
+
+    def refuse(self, numbers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Never run these claims, should they still arrive. Return those that are not held, and can be given back."""
+        with self._lock:
+            unknown = [number for number in numbers if delivery_tag(*number) not in self._held]
+            self._refused.update(delivery_tag(*number) for number in unknown)
+        return unknown
+
+    def void(self, numbers: Iterable[tuple[str, str]]) -> list[HeldClaim]:
+        """Mark these claims as no longer the worker's. Return those that were not marked before."""
+        gone = set(numbers)
+        return self._void(lambda held: held.number in gone)
+
+    def void_up_to(self, fence: int) -> list[HeldClaim]:
+        """Like `void`, for all fencing numbers up to *fence*. Claims with such numbers that come later are refused."""
+        self._refused_up_to = fence
+        return self._void(lambda held: int(held.fence) <= fence)
+
+    def _void(self, is_gone: Callable[[HeldClaim], bool]) -> list[HeldClaim]:
+        with self._lock:
+            # A claim that has ended is left alone: its end is being told, perhaps at this moment, in another thread.
+            fresh = [
+                held for tag, held in self._held.items() if tag not in self._ends and is_gone(held) and not held.void
+            ]
+            for held in fresh:
+                held.void = True
+        self.records.gone(fresh)
+        for held in fresh:
+            logger.warning("%s is no longer this worker's: any further work on it here does not count", held.in_words)
+        return fresh
+
+    # -- what goes back
+
+    def give_back_unstarted(self) -> bool:
+        """Give back the jobs without a request, while the event loop stands still. Return whether there were any."""
+        with self._lock:
+            unstarted = {
+                tag: held
+                for tag, held in self._held.items()
+                if held.request is None and held.outcome == UNSETTLED and not held.void
+            }
+            for held in unstarted.values():
+                held.outcome = RETURNED
+            self._ends.update(unstarted)
+        return bool(unstarted)
+
+    def give_up(self, tags: Iterable[str]) -> None:
+        """Record that these claims will not start. They stay held until `let_go`."""
+        with self._lock:
+            self._given_up.update(tag for tag in tags if tag in self._held)
+
+    def given_up(self) -> frozenset[str]:
+        """Return the delivery tags of the claims that were given up and are still held, for `let_go`."""
+        with self._lock:
+            return frozenset(self._given_up)
+
+    def let_go(self, given_up: frozenset[str]) -> list[tuple[str, str]]:
+        """Drop claims that were given up. Return their job ids and fencing numbers."""
+        with self._lock:
+            tags = (self._given_up & given_up) - self._ends.keys()
+            self._given_up -= tags
+            return self._drop(tags)
+
+    def renounce(self, pool: PoolPort) -> list[tuple[str, str]]:
+        """Drop the claims whose request *pool* does not have. Return their job ids and fencing numbers.
+
+        Once the worker stops, an acked claim stays held: the server may not know the ack yet, and would have the job
+        run again, which is lost when the worker leaves.
+        """
+        with self._lock:
+            tags = [tag for tag in self._dropped(pool) if not (self._closed and self._held[tag].outcome == ACKED)]
+            self._given_up.difference_update(tags)
+            return self._drop(tags)
+
+    def _unbuffer(self, tag: str) -> None:
+        if self._buffered or self._settled_in_buffer:
+            self._buffered.discard(tag)
+            self._settled_in_buffer.discard(tag)
+
+    def _drop(self, tags: Iterable[str]) -> list[tuple[str, str]]:
+        dropped = []
+        for tag in tags:
+            dropped.append(self._held.pop(tag))
+            self._unbuffer(tag)
+        self.records.gone(held for held in dropped if not held.void)
+        return [held.number for held in dropped]
+
+    def drain(self, pool: PoolPort) -> list[HeldClaim]:
+        """Give up claims whose request *pool* does not have, and return them. Claims that still arrive go back."""
+        self.drained = True
+        with self._lock:
+            tags = [tag for tag in self._dropped(pool) if tag not in self._given_up]
+            self._given_up.update(tags)
+            return [self._held[tag] for tag in tags]
+
+    def _dropped(self, pool: PoolPort) -> list[str]:
+        ended = (self._ends, self._settled_in_buffer)
+        return [
+            tag
+            for tag, held in self._held.items()
+            if not any(tag in tags for tags in ended) and not pool.still_has(held.request)
+        ]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the worker drains for good: it stops."""
+        return self._closed
+
+    def close(self) -> None:
+        """Hold no further claim: the worker stops."""
+        with self._lock:
+            self._closed = True

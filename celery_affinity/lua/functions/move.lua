@@ -1,0 +1,59 @@
+-- move: jobs that wait get another type, mode or priority, because a person asked for it, and keep their enqueue times.
+-- The worker that gets a job learns of the change with it (`claims.payload`), so that a retry keeps the change, too.
+-- RETURNS {unfilled, served, found, calls, ...}; unfilled: as `fill` returns it. served 0: no live worker serves the
+-- type. Each job adds found and calls: the state of the job, or of the batch that it was merged into: what was pending
+-- or scheduled has been moved; "" for a job that is not known. calls: those of the batch; 1 for a job.
+-- Cost: O(log n) for each job, at most MOST_MOVES jobs in one call, by the caller; and that of `fill`.
+
+function functions.move(ARGV)
+    local new_type = ARGV[1] -- encoded; "" for the one that it has
+    local new_mode = ARGV[2] -- "queued" or "demand"; "" likewise
+    local new_priority = ARGV[3] -- 0 to 10; "" likewise
+    -- ARGV[4..]: job ids
+
+    -- RETURNS the lane of a job that was in `lane`.
+    local function lane_instead_of(lane)
+        local mode, priority = string.match(lane, "^(%l+)%.(%d+)$")
+        return lanes.name(new_mode ~= "" and new_mode or mode, new_priority ~= "" and new_priority or priority)
+    end
+
+    -- Moves job `id` if it waits. RETURNS its state, and its type if it is pending.
+    local function move(id)
+        local state, type, lane, enqueued, deliveries, patient, rules, name, rank = unpack(redis.call("HMGET",
+            key.job(id), "state", "type", "lane", "enqueued", "deliveries", "patient", "rules", "name", "rank"))
+        if state ~= "pending" and state ~= "scheduled" then
+            return state
+        elseif not (corrupt.is_word(id) and corrupt.can_wait(type, lane, enqueued, deliveries)) then
+            return nil
+        end
+        local its_type, its_lane = new_type ~= "" and new_type or type, lane_instead_of(lane)
+        if its_type == type and its_lane == lane then
+            return state
+        end
+        if state == "pending" then
+            hooks.leave(id, type, lane)
+        end
+        redis.call("HSET", key.job(id), "type", its_type, "lane", its_lane, "moved", 1)
+        redis.call("HSETNX", key.job(id), "claimed", "") -- see `claims.grant`
+        if state == "pending" then
+            hooks.wait(id, its_type, its_lane, lanes.order(enqueued, rank))
+        end
+        local row = { state = state, type = type, rules = rules, name = name, patient = patient }
+        hooks.of(id).is_moved(id, row, its_type, its_lane)
+        return state, state == "pending" and its_type or nil
+    end
+
+    local types, found = {}, {}
+    for i = 4, #ARGV do
+        local state, into = unpack(redis.call("HMGET", key.job(ARGV[i]), "state", "into"))
+        local id = state == "merged" and hooks.of(ARGV[i]).representative(ARGV[i], into) or ARGV[i]
+        local run_state, type = move(id)
+        types[#types + 1] = type
+        found[#found + 1] = run_state or ""
+        found[#found + 1] = hooks.of(id).number_of_calls(id)
+    end
+    local is_served = new_type == "" or redis.call("HEXISTS", key.capacity, new_type) == 1
+        or redis.call("HEXISTS", key.capacity, protocol.WITHDRAWN .. new_type) == 1
+    local unfilled = fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1]
+    return { unfilled, is_served and 1 or 0, unpack(found) }
+end

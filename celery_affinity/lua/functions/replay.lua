@@ -1,0 +1,37 @@
+-- replay: dead -> pending, because a person asked for it. Jobs wait as if they were published now: without their
+-- deliveries, and without the stamps and the expiry that would end them. A job whose message is gone stays dead.
+-- RETURNS {unfilled, left, replayed id, ...}; unfilled: as `fill` returns it. left: number of ids, the last ones, with
+-- which the caller is to go on.
+-- Cost: at most MOST_MOVES jobs in one call, by the caller, and MOST_SHARED calls of batches.
+function functions.replay(ARGV)
+    -- ARGV[1..]: job ids
+    local types, replayed = {}, {}
+    local calls_left, left = protocol.MOST_SHARED, 0
+    for nth, id in ipairs(ARGV) do
+        local state, type, lane, stamps, expires, reason =
+            unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires", "reason"))
+        local rule = hooks.of(id)
+        local is_ready = state == "dead" and reason ~= "deleted" and corrupt.is_word(id)
+            and corrupt.can_wait(type, lane, call.now, "0")
+        if is_ready then
+            local are_all, number = rule.wait_again(id, calls_left)
+            calls_left = calls_left - number
+            if not are_all then
+                left = #ARGV - nth + 1
+                break
+            end
+        end
+        if is_ready and (rule.STANDS_FOR_CALLS or redis.call("EXISTS", key.message(id)) == 1) then
+            redis.call("ZREM", key.dead, id)
+            redis.call("ZREM", key.untold, id)
+            job_index.fade(id, stamps, expires)
+            redis.call("HDEL", key.job(id), "reason", "why", "ended", "acked", "left", "tries", "expires",
+                "stamps", "deliveries", "requeues", "pauses", "rank")
+            redis.call("HSET", key.job(id), "state", "pending", "enqueued", call.now)
+            hooks.wait(id, type, lane, call.now)
+            types[#types + 1] = type
+            replayed[#replayed + 1] = id
+        end
+    end
+    return { fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1], left, unpack(replayed) }
+end

@@ -1,0 +1,177 @@
+-- requeue: handles a job that leaves its slot unfinished: the job is requeued, ends, or is dead-lettered. After a
+-- requeue by its task, and after a run ended by a time limit or the loss of its pool process, the job first pauses: it
+-- is scheduled until the end of the pause (field `rank`), which then is its position in its lane.
+local FIRST_PAUSE_US = 1000000
+local MOST_DOUBLED = 20 -- times: 12 days
+
+-- Values of `how` (see `put`) that count as a delivery.
+local COUNTS_AS_DELIVERY = { unsettled = true, aborted = true }
+
+-- Removes a claim. The caller recounts the worker's free slots afterwards, once for all claims that it removed.
+function requeue.remove_claim(worker, id)
+    redis.call("HDEL", key.claims(worker), id)
+    redis.call("HDEL", key.job(id), "worker", "fence", "by", "started") -- "claimed" stays, and says that it was
+    local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
+    hooks.free(id, type, is_limited, rules, name)
+end
+
+-- Counts a pause of a job that is in no lane and no slot. Returns the length of the pause in µs: 0, 1, 2, 4, 8 s and
+-- so on, up to `requeue_delay_max_us`.
+local function next_pause(id, settings)
+    local number = texts.count(redis.call("HGET", key.job(id), "pauses")) + 1
+    redis.call("HSET", key.job(id), "pauses", number)
+    if number == 1 then
+        return 0
+    end
+    return math.min(FIRST_PAUSE_US * 2 ^ math.min(number - 2, MOST_DOUBLED), settings.requeue_delay_max_us)
+end
+
+-- Counts a requeue of a job. Returns true if the job may run again.
+local function may_requeue(id, settings)
+    local number = texts.count(redis.call("HGET", key.job(id), "requeues")) + 1
+    redis.call("HSET", key.job(id), "requeues", number)
+    return number <= settings.max_requeues
+end
+
+-- Starts the pause of a job of `type` that is in no lane and no slot. If the length of the pause is 0, returns the time
+-- that orders the job in its lane, and the caller must queue the job. Otherwise returns nil.
+local function pause(id, type, settings)
+    local pause_us = next_pause(id, settings)
+    local rank = call.text(call.now_us + pause_us)
+    redis.call("HSET", key.job(id), "state", pause_us > 0 and "scheduled" or "pending", "rank", rank)
+    if pause_us > 0 then
+        redis.call("ZADD", key.scheduled, rank, id)
+    end
+    hooks.pauses(id, type)
+    if pause_us > 0 then
+        workers.tick_in_time(pause_us, key.scheduled, id)
+        return nil
+    end
+    return rank
+end
+
+-- Reclaims a job from its worker. A revoked or expired job ends. An acked job is lost, because Celery runs it at most
+-- once. A job with too many deliveries or requeues is dead-lettered. Any other job is requeued at its place in its
+-- lane, or pauses first. `why`: as in `requeue.dead_letter`. `how`:
+--   "returned": counts nothing.
+--   "unsettled": counts a delivery, as after the death of the worker.
+--   "aborted": counts a delivery; the job pauses first.
+--   "requeued": counts a requeue; the job pauses first.
+-- Returns the type if the job is pending again, or nil.
+function requeue.requeue(worker, id, how, settings, why)
+    local type, lane, enqueued, acked, deliveries, rank =
+        unpack(redis.call("HMGET", key.job(id), "type", "lane", "enqueued", "acked", "deliveries", "rank"))
+    local rule = hooks.of(id)
+    requeue.remove_claim(worker, id)
+    if not (corrupt.is_word(id) and corrupt.can_wait(type, lane, enqueued, deliveries)) then
+        return requeue.quarantine(id, "claims:" .. worker, settings)
+    end
+    local ended = rule.meanwhile(id, acked == "1")
+    if acked == "1" and ended ~= "revoked" then
+        requeue.dead_letter(id, "lost", settings)
+        return nil
+    elseif ended == "gone" then
+        return nil
+    elseif ended then
+        ends.record(id, ended)
+        return nil
+    elseif COUNTS_AS_DELIVERY[how]
+        and redis.call("HINCRBY", key.job(id), "deliveries", 1) >= settings.max_deliveries then
+        requeue.dead_letter(id, "max_deliveries", settings, why)
+        return nil
+    elseif how == "requeued" and not may_requeue(id, settings) then
+        requeue.dead_letter(id, "max_requeues", settings, why)
+        return nil
+    end
+    rule.waits_again(id)
+    local since = lanes.order(enqueued, rank)
+    if how == "aborted" or how == "requeued" then
+        since = pause(id, type, settings)
+        if not since then
+            return nil
+        end
+    else
+        redis.call("HSET", key.job(id), "state", "pending")
+    end
+    hooks.wait(id, type, lane, since)
+    return type
+end
+
+-- Deletes a job that is in no lane and has no slot. Of a batch, `most` calls at once, MOST_FORGOTTEN if nil; the others
+-- go with the batch, some with each call of `told`.
+function requeue.delete(id, most)
+    redis.call("ZREM", key.dead, id)
+    redis.call("ZREM", key.untold, id)
+    if not hooks.of(id).forget_some(id, most or protocol.MOST_FORGOTTEN) then
+        return
+    end
+    job_index.remove(id, 0)
+    redis.call("UNLINK", key.job(id), key.message(id))
+end
+
+-- Deletes the oldest dead letters above `dead_max`, MOST_MOVES at most. One whose caller is still to be told is no dead
+-- letter any more, and `told` deletes it.
+local function trim_dead(dead_max)
+    local over = redis.call("ZCARD", key.dead) - dead_max
+    if over > 0 then
+        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, protocol.MOST_MOVES) - 1)) do
+            if redis.call("ZSCORE", key.untold, id) then
+                redis.call("ZREM", key.dead, id)
+            else
+                requeue.delete(id)
+            end
+        end
+    end
+end
+
+-- Makes a job a dead letter. Its worker tells the caller of a job that was rejected or failed, and nobody knows the
+-- caller of an unreadable one; other callers are told by a process that asks (`announce`). `why`: what the worker said
+-- of the error, in words; nil or "" for nothing.
+function requeue.dead_letter(id, reason, settings, why)
+    local now = call.now
+    redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
+    if why and why ~= "" then
+        redis.call("HSET", key.job(id), "why", why)
+    end
+    redis.call("ZADD", key.dead, now, id)
+    local type, rules, name = unpack(redis.call("HMGET", key.job(id), "type", "rules", "name"))
+    ends.count(reason ~= "failed" and type, reason) -- for its type the worker counts one that failed
+    local has_seen_to_callers = hooks.of(id).dead_letter(id, reason, { type = type, rules = rules, name = name })
+    if dead_reasons.ARE_ANNOUNCED[reason] and not has_seen_to_callers then
+        redis.call("ZADD", key.untold, now, id)
+    end
+    trim_dead(settings.dead_max)
+end
+
+-- The caller of a job that was untold knows how it ended; of a batch, all callers do. `most`: as in `requeue.delete`.
+function requeue.mark_reported(id, most)
+    redis.call("ZREM", key.untold, id)
+    redis.call("HDEL", key.job(id), "left", "tries")
+    if redis.call("HGET", key.job(id), "state") ~= "dead" then
+        ends.mark_reported(id)
+    elseif not redis.call("ZSCORE", key.dead, id) then
+        requeue.delete(id, most) -- `trim_dead` left that to do
+    end
+end
+
+-- Handles a job in no lane and no slot that cannot be queued, because its hash was deleted or is corrupt. A job with a
+-- message is dead-lettered. A batch is requeued with its calls. Returns the type of a requeued batch, or nil.
+function requeue.quarantine(id, where, settings)
+    corrupt.record("job " .. id .. ", found in " .. where)
+    local its_type, lane, enqueued = hooks.of(id).make_again(id)
+    if its_type then
+        redis.call("HSET", key.job(id), "state", "pending")
+        hooks.wait(id, its_type, lane, enqueued)
+        return its_type
+    end
+    if redis.call("EXISTS", key.message(id)) == 0 then
+        redis.call("UNLINK", key.job(id))
+        return nil
+    end
+    local type, task, name = unpack(redis.call("HMGET", key.job(id), "type", "task", "name"))
+    redis.call("HSET", key.job(id), "type", type or "unknown", "lane", "queued.0", "enqueued", call.now,
+        "task", task or "", "name", name or "")
+    redis.call("HDEL", key.job(id), "acked", "expires", "deliveries")
+    requeue.dead_letter(id, "unreadable", settings)
+    return nil
+end

@@ -1,0 +1,151 @@
+"""Keys of several cohorts are refused: each cohort counts by itself, so a limit of 1 would let one job run in each.
+
+What the app declares is known: each task's type and the templates, or functions, that make its keys. A key that calls
+alone say is known if it is a task's. The rest is found by `check`, among the keys that are in use.
+
+Merges are not among them: merged calls have one type, and so one cohort.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from celery import Celery
+
+from ..errors import AffinityError, OptionError
+from ..options.affinity import affinity_of, as_affinity
+from ..options.key_templates import KeyFunction, pattern_of
+from ..options.keys import Rule, TenantKey, ValueRule, as_tenant
+from ..options.merge import Merge
+from ..schema import values
+from ..schema.rules_codec import keys_in, texts_of_keys
+from ..schema.values import decode_part
+from ..settings import tenants
+from ..settings.table import Settings
+from .app_config import rules_by_name, settings_of, tasks_of, type_by_name
+from .option_checks import options_in_routes
+from .option_resolution import KeyResolver
+
+#: What makes keys that may be the same, each with the prefix of its kind: the pattern of a template; or a function.
+Source = str | tuple[str, KeyFunction]
+
+
+class KeyUse(NamedTuple):
+    """A *task* of a *type*, in a *cohort*, whose jobs have a key by their *option*."""
+
+    option: str
+    task: str
+    type: str
+    cohort: str
+
+
+#: app -> number of its tasks, and the uses of each source by the tasks that declare a type.
+_USES: "WeakKeyDictionary[Celery, tuple[int, Mapping[Source, Sequence[KeyUse]]]]" = WeakKeyDictionary()
+
+
+def check_key_cohorts(app: Celery, task_name: str, type_: str, maker: KeyResolver) -> None:
+    """Raise OptionError if the job of a call has a key that tasks of another cohort have as well."""
+    settings, uses = settings_of(app), _uses(app)
+    cohort = settings.cohort_of(type_)
+    for option, source in _sources(task_name, maker.parts, settings):
+        for other in uses.get(source, ()):
+            if other.cohort != cohort:
+                raise OptionError(_words(source, KeyUse(option, task_name, type_, cohort), other))
+
+
+def keys_in_several_cohorts(app: Celery) -> Iterator[tuple[str, Sequence[KeyUse]]]:
+    """Yield, in words, each template or function that makes keys of several cohorts, with the tasks that declare it."""
+    for source, uses in _uses(app).items():
+        if len({use.cohort for use in uses}) > 1:
+            yield _shown(source), uses
+
+
+def _uses(app: Celery) -> Mapping[Source, Sequence[KeyUse]]:
+    tasks = tasks_of(app)
+    number, found = _USES.get(app, (-1, {}))
+    if number != len(tasks):
+        found = _found(app, dict(tasks))
+        _USES[app] = len(tasks), found
+    return found
+
+
+def _found(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence[KeyUse]]:
+    settings, found = settings_of(app), dict[Source, list[KeyUse]]()
+    for name, task in sorted(tasks.items()):
+        with suppress(AffinityError):  # of another option: whoever calls the task is told
+            own, named = affinity_of(task), rules_by_name(name, settings)
+            parts = (own.exclusive or named.exclusive, own.rate or named.rate, as_tenant(own.tenant or named.tenant))
+            sources = list(_sources(name, [part for part in parts if part is not None], settings))
+            type_ = _declared_type(app, name, task, settings) if sources else None
+            if type_ is None or type_ == app.conf.task_default_queue:
+                continue  # nobody declares a type: its calls may all say one
+            for option, source in sources:
+                found.setdefault(source, []).append(KeyUse(option, name, type_, settings.cohort_of(type_)))
+    return found
+
+
+def _declared_type(app: Celery, name: str, task: object, settings: Settings) -> str | None:
+    """Return the type of a call that says none; None if only Celery's router knows, which would create queues."""
+    route = next((options for _, options in options_in_routes(app.conf, name)), {})
+    queue = getattr(task, "queue", None) or route.get("queue")
+    types = (
+        as_affinity(route.get("affinity")).type,
+        affinity_of(task).type,
+        type_by_name(name, settings),
+        queue if isinstance(queue, str) else getattr(queue, "name", None),
+    )
+    return next((type_ for type_ in types if type_), None)
+
+
+def _sources(
+    task_name: str, parts: Sequence[Rule | Merge | ValueRule | str], settings: Settings
+) -> Iterator[tuple[str, Source]]:
+    """Yield what makes the keys of jobs whose rules have these *parts*, each with its option.
+
+    Of tenants those count that have a quota, as far as settings say, and that a task says: it may be inherited.
+    """
+    for part in parts:
+        if isinstance(part, str):
+            rate, exclusive, _ = texts_of_keys(part)
+            for option, text in (("rate", rate), ("exclusive", exclusive)):
+                yield from ((option, decode_part(each.key)) for each in keys_in(text))
+        elif isinstance(part, Rule):
+            made_by = pattern_of(part.option, part.key, task_name) if isinstance(part.key, str) else part.key
+            if not isinstance(part, TenantKey) or _has_quota(made_by, settings):
+                yield part.option, part.prefix + made_by if isinstance(made_by, str) else (part.prefix, made_by)
+
+
+def _has_quota(name: str | KeyFunction, settings: Settings) -> bool:
+    """Return whether a tenant that *name*, a pattern or a function, stands for has a quota by this app's settings."""
+    quotas = tenants.typed_tenants(settings.tenants) or {} if isinstance(settings.tenants, str) else settings.tenants
+    if isinstance(name, str) and "*" not in name:
+        quota = quotas.get(name, quotas.get(tenants.OTHERS))
+        return quota is not None and _limits(quota)
+    limited = [each for each, quota in quotas.items() if _limits(quota)]
+    return any(each == tenants.OTHERS or not isinstance(name, str) or values.matches(name, each) for each in limited)
+
+
+def _limits(quota: object) -> bool:
+    its = tenants.as_tenant(quota)
+    return its.max is not None or its.min > 0
+
+
+def _shown(source: Source) -> str:
+    if isinstance(source, str):
+        return source
+    prefix, function = source
+    return f"{prefix}{getattr(function, '__qualname__', function)}()"
+
+
+def _words(source: Source, use: KeyUse, other: KeyUse) -> str:
+    quota = " with a quota" if use.option == TenantKey.option else ""
+    return (
+        f"{use.option}= must have keys{quota} of one cohort, since each cohort counts by itself, got: "
+        f"{_shown(source)!r} of {_place(use)} and of {_place(other)}; put these types into one cohort, or give the "
+        "keys different names"
+    )
+
+
+def _place(use: KeyUse) -> str:
+    return f"type {use.type!r} in cohort {use.cohort!r} (task {use.task})"

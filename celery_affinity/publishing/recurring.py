@@ -1,0 +1,159 @@
+"""From what an app says of a recurring call to an entry for the server, and from an entry that is due to a job.
+
+The call is kept as its signature, which any process of the app makes a message of when the call is due.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from celery import Celery
+from celery.canvas import Signature
+from kombu.utils.json import dumps, object_hook
+
+from ..clock import SECOND_US
+from ..errors import OptionError, refuse
+from ..options.affinity import affinity_of, as_affinity
+from ..options.key_templates import derived_task_id
+from ..options.recurring import Recurring, RecurringCall, check_name, check_since, check_stale_after
+from ..scheduler.messages import DueCall
+from ..schema.constants import MOST_SIGNATURE
+from ..schema.job_record import NewJob
+from ..schema.rules_codec import merge_in
+from ..schema.untrusted import are_usual_types, loads
+from ..schema.values import SECONDS_OR_0
+from ..settings.table import HIGHER_FIRST, PREFIX
+from . import option_resolution, validation
+from .app_config import settings_of, tasks_of, uses_affinity_transport
+from .message import PROPERTY, encode_job
+from .publish_call import Capture
+
+#: Options that a recurring call cannot have: each firing has a time and an id of its own.
+_NOT_ACCEPTED = ("eta", "countdown", "task_id")
+
+
+def call_of_signature(
+    app: Celery, name: str, signature: Signature, *, stale_after: float, since: str = "enqueue"
+) -> RecurringCall:
+    """Return the entry for a call of *signature* that recurs. Raises OptionError if it cannot."""
+    check_name(name)
+    check_since(since)
+    stale_after_us = round(check_stale_after(stale_after) * SECOND_US)
+    if not uses_affinity_transport(app.conf.broker_transport):
+        raise OptionError(f"recurring {name!r}: a recurring call needs broker_transport 'celery_affinity:Transport'")
+    if not isinstance(signature, Signature) or signature.subtask_type:
+        raise refuse(f"recurring {name!r}", "a signature of one task, such as reroute.s('HH')", signature)
+    for option in _NOT_ACCEPTED:
+        if signature.options.get(option) is not None:
+            raise OptionError(
+                f"recurring {name!r} must have no {option}: each firing has its own, got: {signature.options[option]!r}"
+            )
+    for option in ("expires", "time_limit", "soft_time_limit"):
+        value = signature.options.get(option)
+        if isinstance(value, int | float) and (accepted := SECONDS_OR_0(value)):
+            raise refuse(f"{option} of recurring {name!r}", accepted, value)
+    type_, merge_key = _matching(app, name, signature)
+    return RecurringCall(
+        name=name,
+        task=signature.task,
+        type=type_,
+        merge_key=merge_key,
+        stale_after_us=stale_after_us,
+        since=since,
+        signature=_written(name, signature),
+    )
+
+
+def calls_in_conf(app: Celery) -> Iterator[tuple[str, RecurringCall | OptionError]]:
+    """Yield each name in ``affinity_recurring`` with its entry, or with what is wrong with it."""
+    for name, said in settings_of(app).recurring.items():
+        try:
+            yield (
+                name,
+                call_of_signature(app, name, _signature(app, said), stale_after=said.stale_after, since=said.since),
+            )
+        except OptionError as exc:
+            yield name, exc
+
+
+def _signature(app: Celery, said: Recurring) -> Signature:
+    if said.task not in app.tasks:
+        raise OptionError(f"{PREFIX}recurring: the app has no task {said.task!r}")
+    return Signature(said.task, tuple(said.args), dict(said.kwargs), dict(said.options), app=app)
+
+
+def _matching(app: Celery, name: str, signature: Signature) -> tuple[str, str]:
+    """Return the type and the merge key (encoded) of a call of *signature*: calls that match have both."""
+    options, task_name = dict(signature.options), signature.task
+    validation.check_call_options(app, task_name, options)
+    task = tasks_of(app).get(task_name)
+    routed = app.amqp.router.route(dict(options), task_name, signature.args, signature.kwargs, task)
+    settings, type_ = settings_of(app), str(getattr(routed.get("queue"), "name", None) or "")
+    if not type_ or not settings.schedules(type_):
+        raise OptionError(f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues), got: {type_!r}")
+    asked = as_affinity(routed.get("affinity"))
+    rule = option_resolution.resolve_keys(
+        task_name, task, routed, asked=asked, left=None, own=affinity_of(task), parent="", settings=settings
+    )
+    rules = "" if rule is None else rule.text(signature.args, signature.kwargs)
+    merge = merge_in(rules)
+    if merge is None:
+        raise OptionError(f"recurring {name!r} needs a task with a merge key: that is what 'matching' means")
+    return type_, merge.key
+
+
+def _written(name: str, signature: Signature) -> str:
+    try:
+        text = str(dumps(dict(signature)))
+    except (TypeError, ValueError) as exc:
+        raise OptionError(f"recurring {name!r} must be a signature that JSON can represent: {exc}") from exc
+    if len(text) > MOST_SIGNATURE:
+        raise OptionError(f"recurring {name!r} must have at most {MOST_SIGNATURE:,} characters, got: {len(text):,}")
+    return text
+
+
+# -- an entry that is due
+
+
+def recurring_job(app: Celery, due: DueCall) -> NewJob:
+    """Return the job of an entry that is due: the same id each time that this firing is repeated.
+
+    ``due.due`` "": nobody repeats it. A firing is the least urgent of calls, unless its signature says more. Raises
+    OptionError if *due* is no call, and whatever ``apply_async`` raises.
+    """
+    name, signature = due.name, _read(app, due)
+    publish_id = f"recurring {name} {due.due or secrets.token_hex(16)}"
+    task_id = derived_task_id(publish_id)
+    capture = Capture()
+    _matching(app, name, signature)  # before Celery sends it: elsewhere it would go out at each try
+    signature.apply_async(task_id=task_id, add_to_parent=False, **_urgency(app, signature), **{PROPERTY: capture})
+    if not capture:
+        raise OptionError(
+            f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues): the call went elsewhere"
+        )
+    found = capture[0]
+    return encode_job(found.queue, found.message, replace(found.stamp, publish_id=publish_id))
+
+
+def _read(app: Celery, due: DueCall) -> Signature:
+    try:
+        found: Any = loads(due.signature, longest=MOST_SIGNATURE, object_hook=object_hook)
+    except ValueError:
+        found = None
+    if not isinstance(found, Mapping) or found.get("task") != due.task:
+        raise OptionError(f"recurring {due.name!r}: its signature in Redis is not a call of {due.task}")
+    if not are_usual_types(found.get("options")):
+        raise OptionError(f"recurring {due.name!r}: its signature in Redis has options with numbers out of range")
+    return Signature.from_dict(dict(found), app=app)
+
+
+def _urgency(app: Celery, signature: Signature) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    asked = as_affinity(signature.options.get("affinity"))
+    if signature.options.get("priority") is None and asked.priority is None:
+        least = 0 if settings_of(app).priority_order == HIGHER_FIRST else 10
+        options["affinity"] = replace(asked, priority=least)
+    if signature.options.get("on_demand") is None and asked.on_demand is None:
+        options["on_demand"] = False
+    return options

@@ -1,0 +1,382 @@
+"""Misspelt names of our options, and values that our options do not accept: refused where they are written.
+
+Celery accepts any name for an option: a task's option becomes an attribute of the task, a call's a property of the
+message, and nobody reads a misspelt one. Three kinds of places are checked:
+
+- decorators and ``register_task``. An app may choose its transport later: the complaint is then kept, and ends
+  ``finalize``, which comes before the app's first call and before a worker's start.
+- ``set`` and ``retry``, where they are called; all other calls, where Celery sends (`stamping`) or runs them. By then
+  the task's class is checked as well, which may have been made before this module was imported.
+- ``task_routes`` and ``task_annotations``, when a worker starts, and by ``celery affinity check``.
+
+Apps with another transport are left alone. Options that Celery or kombu know cost nothing.
+
+Wrong options in an app: in its routes, its annotations, its tasks and the rules of their names.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial, wraps
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import celery
+from celery import Celery, _state
+from celery.app.routes import MapRoute
+from celery.app.task import Task
+from celery.canvas import Signature
+
+from ..errors import OptionError, SettingError
+from ..options.affinity import RULES, affinity_of, as_affinity
+from ..options.key_templates import ReadArguments, TemplateField, parse_template
+from ..settings.table import PREFIX, Settings
+from . import app_config
+from .app_config import has_own_strategy, rules_by_name, settings_of, tasks_of, uses_affinity_transport
+from .option_checks import (
+    KNOWN,
+    Options,
+    acked_too_early,
+    arguments_of,
+    option_attributes,
+    options_in_annotations,
+    options_in_routes,
+    schedules_all,
+    unfilled_by_task,
+    unfilled_rule,
+    unfilled_template,
+    wrong_name_error,
+    wrong_option_error,
+    wrong_value_error,
+)
+
+# -- which app
+
+
+def _transport(app: Celery) -> object:
+    """Return the transport of *app* as far as it is known, without making the app read its configuration."""
+    if app.configured:
+        return app.conf.broker_transport
+    return next((value for key, value in app._preconf.items() if key.lower().endswith("broker_transport")), None)
+
+
+def _acks_late(app: Celery) -> bool | None:
+    """Return ``task_acks_late`` of *app* as far as it is known; None: the app has not read its configuration yet."""
+    if app.configured:
+        return bool(app.conf.task_acks_late)
+    said = (value for key, value in app._preconf.items() if key.lower().endswith("acks_late"))
+    return bool(next(said, False)) if _transport(app) is not None else None
+
+
+# -- complaints that are kept until the app is finalized
+
+_complaints: "WeakKeyDictionary[Celery, list[str]]" = WeakKeyDictionary()
+
+#: Complaints about shared tasks, which every app has.
+_complaints_of_shared: list[str] = []
+
+_finalize = Celery.finalize
+
+
+def _refuse_or_keep(words: str, app: Celery) -> None:
+    if uses_affinity_transport(_transport(app)):
+        raise OptionError(words)
+    _complaints.setdefault(app, []).append(words)
+
+
+def _refuse_or_keep_of_shared(words: str) -> None:
+    if any(uses_affinity_transport(_transport(app)) for app in tuple(_state._get_active_apps())):
+        raise OptionError(words)
+    _complaints_of_shared.append(words)
+
+
+def finalize_anyway(app: Celery) -> None:
+    """Finalize *app*, whatever is wrong with its tasks."""
+    _finalize(app)
+
+
+def _refusals(app: Celery) -> list[str]:
+    return [*_complaints.get(app, ()), *_complaints_of_shared]
+
+
+# -- decorators and classes
+
+
+def _wrong_in_decorator(options: Options, *, scheduled: bool, acks_late: bool | None) -> str | None:
+    of_retries, of_base = options.get("retry_kwargs"), _in_base(options)
+    return (
+        wrong_option_error(options, scheduled=scheduled, of_task=True)
+        or wrong_option_error(of_base, scheduled=scheduled, of_task=True)
+        or wrong_option_error(of_retries if isinstance(of_retries, Mapping) else {}, scheduled=scheduled)
+        or acked_too_early(both := {**of_base, **options}, both.get("acks_late", acks_late))
+    )
+
+
+def _in_base(options: Options) -> Options:
+    base = options.get("base")
+    return option_attributes(base) if isinstance(base, type) else {}
+
+
+def _checking(
+    decorate: Any,
+    options: Options,
+    scheduled: bool,
+    name_of: Callable[[Any], str],
+    refuse: Callable[[str], None],
+    acks_late: bool | None = None,
+) -> Any:
+    """Return *decorate* for *options*. If they are wrong for a function, it first calls *refuse* with a complaint.
+
+    *acks_late*: what counts for a task that does not say it; None: nobody knows yet.
+    """
+    found = _wrong_in_decorator(options, scheduled=scheduled, acks_late=acks_late) if options else None
+    says = {"affinity": options.get("affinity", _in_base(options).get("affinity"))} if options and not found else {}
+    if found is None and not as_affinity(says.get("affinity")).has_rules:
+        return decorate
+
+    def check(function: Any) -> None:
+        name = name_of(function)
+        if found is not None:
+            refuse(f"task {name}: {found}")
+        elif words := unfilled_template(says, name, ReadArguments(function, but_first=bool(options.get("bind")))):
+            refuse(words)
+
+    def decorate_checked(*args: Any, **options: Any) -> Any:
+        if args:
+            check(args[0])
+            return decorate(*args, **options)
+        decorator = decorate(**options)
+
+        def decorated(function: Any) -> Any:
+            check(function)
+            return decorator(function)
+
+        return decorated
+
+    return decorate_checked
+
+
+def _watch_decorators() -> None:
+    """Check options of ``@app.task`` and ``@shared_task``, where a traceback leads to the line that is wrong."""
+    decorate, decorate_shared = Celery.task, celery.shared_task
+
+    @wraps(decorate)
+    def task(app: Celery, *args: Any, **options: Any) -> Any:
+        def name_of(function: Any) -> str:
+            return str(options.get("name") or app.gen_task_name(function.__name__, function.__module__))
+
+        refuse = partial(_refuse_or_keep, app=app)
+        checked = _checking(partial(decorate, app), options, schedules_all(app), name_of, refuse, _acks_late(app))
+        return checked(*args, **options)
+
+    @wraps(decorate_shared)
+    def shared_task(*args: Any, **options: Any) -> Any:
+        def name_of(function: Any) -> str:
+            return str(options.get("name") or f"{function.__module__}.{function.__name__}")
+
+        return _checking(decorate_shared, options, False, name_of, _refuse_or_keep_of_shared)(*args, **options)
+
+    Celery.task = task
+    celery.shared_task = celery.app.shared_task = shared_task
+
+
+def _watch_registrations() -> None:
+    """Check classes at ``register_task``, and let ``finalize`` raise the first complaint that was kept."""
+    register = Celery.register_task
+
+    @wraps(register)
+    def register_task(app: Celery, task: Any, **options: Any) -> Any:
+        said = option_attributes(task)
+        found = wrong_option_error(said, scheduled=schedules_all(app), of_task=True)
+        found = found or acked_too_early(said, said.get("acks_late", _acks_late(app)))
+        cls = task if isinstance(task, type) else type(task)
+        name = task.name or app.gen_task_name(cls.__name__, cls.__module__)
+        if found:
+            _refuse_or_keep(f"task {name}: {found}", app)
+        elif words := unfilled_by_task(task, name):
+            _refuse_or_keep(words, app)
+        return register(app, task, **options)
+
+    @wraps(_finalize)
+    def finalize(app: Celery, auto: bool = False) -> Any:
+        if (
+            not app.finalized
+            and (_complaints_of_shared or app in _complaints)
+            and uses_affinity_transport(app.conf.broker_transport)
+        ):
+            raise OptionError(_refusals(app)[0])
+        return _finalize(app, auto)
+
+    Celery.register_task, Celery.finalize = register_task, finalize
+
+
+#: Name of the attribute that marks a task's class as checked.
+_SEEN = "_celery_affinity_seen"
+
+
+def _check_task(task: Any) -> None:
+    """Raise OptionError if the class of *task* has a wrong attribute, else mark the class."""
+    said = option_attributes(task)
+    found = wrong_option_error(said, scheduled=False, of_task=True) or acked_too_early(said, bool(task.acks_late))
+    if found is None and (words := unfilled_by_task(task, task.name)):
+        raise OptionError(words)
+    if found:
+        annotated = next(
+            (
+                where
+                for where, each in options_in_annotations(task.app.conf, task.name)
+                if wrong_option_error(each, of_task=True)
+            ),
+            None,
+        )
+        raise OptionError(f"{annotated or f'task {task.name}'}: {found}")
+    setattr(type(task), _SEEN, True)
+
+
+# -- calls
+
+
+def check_call_options(app: Celery, name: str, options: Options) -> None:
+    """Raise OptionError if a name in *options* of a call of task *name*, or in its class, is misspelt.
+
+    Values of options are checked later. Known names, and a class that was checked, cost next to nothing.
+    """
+    task = tasks_of(app).get(name)
+    if task is not None and _SEEN not in vars(type(task)):
+        _check_task(task)
+    if not options.keys() <= KNOWN and (found := wrong_name_error(options)):
+        raise OptionError(f"{_where(app, name, found)}: {found}")
+
+
+def _where(app: Celery, name: str, found: str) -> str:
+    """Return, in words, the place of the option that *found* complains about."""
+    for where, route in options_in_routes(app.conf, name):
+        if wrong_name_error(route) == found:
+            return where
+    has_functions = any(not isinstance(each, MapRoute) for each in app.amqp.routes or ())
+    return f"call of task {name}{', or what a router of task_routes returns for it' if has_functions else ''}"
+
+
+def _check(options: Options, app: Callable[[], Celery], where: str) -> None:
+    """Raise OptionError if *options* are wrong and the app has this transport. *app*: called only if they are wrong."""
+    if wrong_option_error(options) and uses_affinity_transport(app().conf.broker_transport):
+        found = wrong_option_error(options, scheduled=schedules_all(app()))
+        if found:
+            raise OptionError(f"{where}: {found}")
+
+
+def _watch_calls() -> None:
+    """Check options of ``set``, ``retry`` and ``apply``, which do not pass the place where Celery sends a call."""
+    set_options, retry_task, apply_task = Signature.set, Task.retry, Task.apply
+
+    @wraps(set_options)
+    def set_(signature: Any, immutable: bool | None = None, **options: Any) -> Any:
+        if options:
+            _check(options, lambda: signature.app, f"signature of task {signature.task}")
+        return set_options(signature, immutable, **options)
+
+    @wraps(retry_task)
+    def retry(task: Any, *args: Any, **options: Any) -> Any:
+        _check(options, lambda: task.app, f"retry of task {task.name}")
+        return retry_task(task, *args, **options)
+
+    @wraps(apply_task)
+    def apply(task: Any, *args: Any, **options: Any) -> Any:
+        _check(options, lambda: task.app, f"call of task {task.name}")
+        return apply_task(task, *args, **options)
+
+    Signature.set, Task.retry, Task.apply = set_, retry, apply
+
+
+_watch_decorators()
+_watch_registrations()
+_watch_calls()
+
+
+#: Option that says a key by itself -> what says its template instead.
+_TEMPLATES = {"exclusive": "Exclusive({!r})", "tenant": "affinity=Affinity(tenant={!r})"}
+
+
+class AppComplaint(NamedTuple):
+    """A complaint about an option. *where*: the place in words. *misspelt*: the name is wrong, else the value is."""
+
+    where: str
+    what: str
+    misspelt: bool
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+def app_complaints(app: Celery) -> Iterator[AppComplaint]:
+    """Yield complaints about routes, annotations and tasks of *app*, which is finalized."""
+    scheduled = schedules_all(app)
+    annotated = list(options_in_annotations(app.conf))
+    said = {name for _, options in annotated for name in options}
+    tasks = [
+        (f"task {name}", {name: value for name, value in option_attributes(task).items() if name not in said})
+        for name, task in sorted(app.tasks.items())
+        if not name.startswith("celery.")
+    ]
+    for where, options in options_in_routes(app.conf):
+        yield from complaints_in(where, options, scheduled=scheduled)
+    for where, options in (*annotated, *tasks):
+        yield from complaints_in(where, options, scheduled=scheduled, of_task=True)
+    yield from _wrong_keys(app)
+
+
+def _wrong_keys(app: Celery) -> Iterator[AppComplaint]:
+    """Yield complaints about keys that no call of their tasks can fill, each said by the task or for its name."""
+    try:
+        settings = settings_of(app)
+    except SettingError:  # whoever reads the settings next says so
+        settings = Settings()
+    tasks = ((name, task) for name, task in sorted(app.tasks.items()) if not name.startswith("celery."))
+    for name, task in tasks:
+        with suppress(OptionError):  # of a value: `wrong_in` has it
+            if found := unfilled_by_task(task, name):
+                yield AppComplaint(f"task {name}", found, False)
+                continue
+            own, named = affinity_of(task), rules_by_name(name, settings)
+            for each in (getattr(named, option) for option in RULES if not getattr(own, option)):
+                if found := unfilled_rule(each, name, arguments_of(task)):
+                    yield AppComplaint(f"{PREFIX}task_rules", found, False)
+            if found := acked_too_early({"affinity": own}, bool(task.acks_late)):
+                yield AppComplaint(f"task {name}", found, False)
+            elif own.preemptible is None and (found := acked_too_early({"affinity": named}, bool(task.acks_late))):
+                yield AppComplaint(f"{PREFIX}task_rules of task {name}", found, False)
+            if (own.merge or named.merge) and has_own_strategy(task):
+                words = (
+                    "merge does not work with a Strategy of the task's own that gathers calls, as celery-batches has: "
+                    'take its base class away; for the calls as a list write Merge(..., keep="all", split=...)'
+                )
+                yield AppComplaint(f"task {name}", words, False)
+            if found := app_config.invalid_merge_functions(own.merge or named.merge):
+                yield AppComplaint(f"task {name}" if own.merge else f"{PREFIX}task_rules", found, False)
+
+
+def complaints_in(where: str, options: Options, *, scheduled: bool, of_task: bool = False) -> Iterator[AppComplaint]:
+    """Yield complaints about *options* of calls, or else *of_task*, one for each name."""
+    for name, value in options.items():
+        alone = {name: value, "stamped_headers": options.get("stamped_headers")}
+        if found := wrong_name_error(alone):
+            yield AppComplaint(where, found, True)
+        elif found := wrong_value_error(alone, scheduled=scheduled, of_task=of_task):
+            yield AppComplaint(where, found, False)
+        elif not of_task and name in _TEMPLATES and _looks_like_a_template(value):
+            words = f"{name}= has the key itself, got: {value!r}; for a template write {_TEMPLATES[name].format(value)}"
+            yield AppComplaint(where, words, False)
+
+
+def _looks_like_a_template(key: object) -> bool:
+    """Return whether *key*, in a configuration, is not what its author means: one key of that name for all calls."""
+    with suppress(OptionError):
+        return isinstance(key, str) and any(
+            isinstance(part, TemplateField) for part in parse_template("exclusive", key)
+        )
+    return False
+
+
+def check_app(app: Celery) -> None:
+    """Raise OptionError if a route, an annotation or a task of *app*, which is finalized, has a wrong option."""
+    for each in app_complaints(app):
+        raise OptionError(str(each))

@@ -1,0 +1,179 @@
+"""Read the dead letters: jobs that will not run again, with the reasons. `Scheduler` replays and drops them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from redis.exceptions import NoPermissionError
+
+from ..clock import SECOND_US
+from ..scheduler.cohorts import CohortRow
+from ..scheduler.reader import Reader
+from ..schema import values
+from ..schema.job_record import is_batch
+from ..schema.untrusted import describe_shape, is_number, loads
+from ..schema.values import decode_number, decode_text
+from .job_rows import BatchCalls, JobRow, calls_of, read_jobs
+
+#: Number of letters that one round trip reads.
+_PAGE = 500
+
+#: Headers of a message that explain the call. The arguments have the form that the sender wrote for people.
+_ARGUMENTS = ("argsrepr", "kwargsrepr")
+_SHOWN_HEADERS = (*_ARGUMENTS, "retries", "eta", "expires", "root_id", "parent_id", "origin")
+
+
+@dataclass(frozen=True)
+class DeadLetter(CohortRow):
+    """A job that will not run again.
+
+    *reason*: one of `dead_reasons.REASONS`. *ended_s*: Unix time. Not *replayable*: the message is gone. *why*: the
+    type of the exception and the first 200 characters of its message, if a worker sent them. *calls*: number of calls
+    that shared the run. A replay runs all of them again.
+    """
+
+    job_id: str
+    task_id: str
+    task: str
+    type: str
+    reason: str
+    ended_s: float
+    deliveries: int
+    replayable: bool
+    why: str | None = None
+    calls: int = 1
+
+
+@dataclass(frozen=True)
+class LetterDetails:
+    """A dead letter with the *headers* of its message that explain the call; of merged calls, those of the oldest.
+
+    *enqueued_s*: Unix time. *message_bytes*: length of that message, 0 if the message is gone.
+    """
+
+    letter: DeadLetter
+    enqueued_s: float
+    message_bytes: int
+    headers: dict[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LetterFilter:
+    """A choice of letters: those that match all given fields. *task*: a name or a pattern.
+
+    *ids*: of jobs or tasks; each of several calls that merged stands for their run.
+    """
+
+    ids: Sequence[str] = ()
+    reason: str | None = None
+    type: str | None = None
+    task: str | None = None
+    older_than_s: float | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.ids and not any((self.reason, self.type, self.task, self.older_than_s))
+
+    def admits(self, letter: DeadLetter, now_s: float) -> bool:
+        """Return whether *letter*, which has one of the ids if there are any, matches the other fields."""
+        return (
+            self.reason in (None, letter.reason)
+            and self.type in (None, letter.type)
+            and (self.task is None or values.matches(self.task, letter.task))
+            and (self.older_than_s is None or now_s - letter.ended_s >= self.older_than_s)
+        )
+
+
+def find_letters(reader: Reader, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
+    """Return the letters that *which* admits, the newest first, *limit* at most."""
+    found, now_s = [], reader.now_us() / SECOND_US
+    for letter in _with_ids(reader, which.ids) if which.ids else _all(reader):
+        if which.admits(letter, now_s):
+            found.append(letter)
+            if len(found) == limit:
+                break
+    return found
+
+
+def letter_not_found(reader: Reader, which: LetterFilter) -> list[str]:
+    """Return those of the ids of *which* that name no letter that *which* admits."""
+    return [each for each in which.ids if not find_letters(reader, replace(which, ids=(each,)), 1)]
+
+
+def show_letter(reader: Reader, letter: DeadLetter, hidden: str | None = None) -> LetterDetails:
+    """Return *letter* with the facts that the job's hash and the message add. *hidden*: says why no arguments."""
+    (job,) = read_jobs(reader, [letter.job_id])
+    (call,) = _calls(reader, [letter.job_id])
+    message_bytes = decode_number(reader.ask_one("strlen", reader.key("message", call.first)))
+    headers = _headers(reader, call.first)
+    if hidden is not None:
+        headers = {name: value for name, value in headers.items() if name not in _ARGUMENTS} | {"arguments": hidden}
+    return LetterDetails(letter, job.enqueued_us / SECOND_US, message_bytes, headers)
+
+
+def shown_letter(reader: Reader, id: str, hidden: str | None = None) -> list[LetterDetails]:
+    """Return what `show` does of the letters with an id, of the job or of its task."""
+    return [show_letter(reader, letter, hidden) for letter in find_letters(reader, LetterFilter((id,)))]
+
+
+def letter_headers(reader: Reader, job_id: str) -> dict[str, object]:
+    """Return the headers that explain the call of a job, of merged calls the first one; none if its message is gone."""
+    (call,) = _calls(reader, [job_id])
+    return _headers(reader, call.first)
+
+
+def _headers(reader: Reader, job_id: str) -> dict[str, object]:
+    try:
+        message = reader.ask_one("get", reader.key("message", job_id)) or b""
+    except NoPermissionError:
+        return {"arguments": "not for this user: it has no right to read messages"}
+    try:
+        headers = loads(message)["headers"]
+        return {
+            name: value if isinstance(value, str) or is_number(value) else describe_shape(value)
+            for name in _SHOWN_HEADERS
+            if (value := headers.get(name)) is not None
+        }
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}  # the message is gone, or unreadable, which may have made the job a dead letter
+
+
+def _all(reader: Reader) -> Iterator[DeadLetter]:
+    first = 0
+    while ids := reader.ask_one("zrange", reader.key("dead"), first, first + _PAGE - 1, True):
+        yield from _read(reader, [decode_text(job_id) for job_id in ids])
+        first += _PAGE
+
+
+def _with_ids(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
+    of_tasks = [job_id for jobs in reader.jobs_of(ids) for job_id in jobs]
+    jobs = list(dict.fromkeys([*ids, *of_tasks]))
+    return _read(reader, list(dict.fromkeys(row.into or row.job_id for row in read_jobs(reader, jobs))))
+
+
+def _read(reader: Reader, ids: Sequence[str]) -> list[DeadLetter]:
+    """Return the dead letters among the jobs *ids*."""
+    dead = [job for job in read_jobs(reader, ids) if job.state == "dead"]
+    calls = _calls(reader, [job.job_id for job in dead])
+    there = reader.ask([("exists", reader.key("message", each.first)) for each in calls])
+    return [_letter(job, each.number, bool(found)) for job, each, found in zip(dead, calls, there, strict=True)]
+
+
+def _calls(reader: Reader, ids: Sequence[str]) -> list[BatchCalls]:
+    """Return the calls of each of the jobs *ids*: the job itself is the only one, unless several were merged."""
+    merged = calls_of(reader, [each for each in ids if is_batch(each)])
+    return [merged.get(each) or BatchCalls(each, 1) for each in ids]
+
+
+def _letter(job: JobRow, calls: int, replayable: bool) -> DeadLetter:
+    return DeadLetter(
+        job_id=job.job_id,
+        task_id=job.task_id,
+        task=job.task,
+        type=job.type,
+        reason=job.reason or "",
+        ended_s=job.ended_us / SECOND_US,
+        deliveries=job.deliveries,
+        replayable=replayable,
+        why=job.why,
+        calls=calls,
+    )

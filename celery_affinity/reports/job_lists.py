@@ -1,0 +1,418 @@
+"""Look into the messages of the jobs that a list wants otherwise, up to so many bytes for a page.
+
+The jobs that a list is to have: the checks of a filter, and the indexes in which its jobs are.
+
+Lists of jobs, page by page, by the indexes that arrows keep anyway: claims, lanes, what keys keep back, and so on.
+
+A page costs what it reads, however many jobs there are. Each page says in its cursor how far it came: pages of a fleet
+in which nothing moves are disjoint, and complete.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import NamedTuple
+
+from redis.exceptions import NoPermissionError
+
+from ..clock import SECOND_US
+from ..errors import OptionError, refuse
+from ..options.type_names import ACCEPTED, is_type_name
+from ..scheduler.reader import Reader
+from ..schema import values
+from ..schema.constants import ENDED_KEPT_S
+from ..schema.job_record import is_batch
+from ..schema.values import decode_text, encode_part, is_readable
+from ..settings.wire import complete_settings
+from .job_rows import read_jobs
+from .jobs import STATES, Job, describe_jobs, settings_command
+
+#: Largest size of the messages that are read for one page. The first one is read however large it is.
+MOST_BYTES = 16_000_000
+
+#: Calls of a run whose messages are read together.
+_TOGETHER = 100
+
+#: Whether a message, that of a call of the named task, is meant.
+Holds = Callable[[str, bytes], bool]
+
+
+class ReadMessages(NamedTuple):
+    """*holding*: ids of the jobs that are meant. *next*: id of the first job that was not looked at; None: all were.
+
+    *size*: bytes that were read.
+    """
+
+    holding: list[str]
+    next: str | None
+    size: int
+
+
+def read_messages(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes: int) -> ReadMessages:
+    """Return which of *jobs* have a message that *holds*; of a run of merged calls, whether all calls have one.
+
+    Stops before *most_bytes* are exceeded, but not before the first job. Raises OptionError without the right to read
+    messages.
+    """
+    try:
+        return _look(reader, jobs, holds, most_bytes)
+    except NoPermissionError as exc:
+        raise OptionError(
+            "argument: the broker's user has no right to read messages, which have the arguments; "
+            "a worker's user has it, an observer's has not"
+        ) from exc
+
+
+def _look(reader: Reader, jobs: Sequence[Job], holds: Holds, most_bytes: int) -> ReadMessages:
+    ids = [job.job_id or "" for job in jobs]
+    keys = [reader.key("message", job_id) for job_id in ids]
+    sizes = [number or 0 for number in reader.ask([("strlen", key) for key in keys])]
+    number, size = 0, 0
+    while number < len(jobs) and (number == 0 or size + sizes[number] <= most_bytes):
+        size += sizes[number]
+        number += 1
+    messages = reader.ask([("get", key) for key in keys[:number]])
+    holding = []
+    for job_id, job, message in zip(ids, jobs, messages, strict=False):
+        if is_batch(job_id):
+            found, read = _all_calls_hold(reader, job, holds)
+            size += read
+        else:
+            found = holds(job.task or "", message or b"")
+        if found:
+            holding.append(job_id)
+    return ReadMessages(holding, ids[number] if number < len(ids) else None, size)
+
+
+def _all_calls_hold(reader: Reader, job: Job, holds: Holds) -> tuple[bool, int]:
+    """Return whether the messages of all calls of a run hold, and the bytes that were read to find out."""
+    size, number = 0, 0
+    for name in ("callers", "told_callers"):
+        key, first = reader.key(name, job.job_id or ""), 0
+        while calls := reader.ask_one("zrange", key, first, first + _TOGETHER - 1):
+            found = reader.ask([("get", reader.key("message", decode_text(call))) for call in calls])
+            messages = [message for message in found if message]  # a call that has ended has none
+            size += sum(map(len, messages))
+            if not all(holds(job.task or "", message) for message in messages):
+                return False, size
+            number += len(messages)
+            first += len(calls)
+    return number > 0, size
+
+
+#: Indexes in the order in which they are listed, by the state of their jobs.
+_INDEXES = {
+    "claimed": ("claims",),
+    "running": ("claims",),
+    "pending": ("lanes", "kept_lanes"),
+    "scheduled": ("scheduled",),
+    "dead": ("dead",),
+    "done": ("ended",),
+    "failed": ("ended",),
+    "revoked": ("untold", "ended"),
+    "expired": ("untold", "ended"),
+}
+
+_OF_STATES = ("claims", "lanes", "kept_lanes", "scheduled", "dead")
+_OF_STAMPS = ("stamped",)
+
+#: All indexes, in the order in which a list without a state, and its cursor, go through them.
+ALL_INDEXES = (*_OF_STATES, *_OF_STAMPS, "untold", "ended")
+
+#: States of which there is a list only if `affinity_keep` is more than a minute.
+KEPT = ("done", "failed", "revoked", "expired")
+
+#: States of which there is a list.
+LISTED = tuple(_INDEXES)
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """The jobs that are meant. *type*: a name; *task*: a name or a pattern, ``*`` stands for anything.
+
+    *stamp*: "name=value", as Celery's commands have it. *before_s*, *since_s*: Unix times; only jobs that were enqueued
+    before the one, and not before the other. *key*: the key of which a limited number of jobs run together. *holds*:
+    whether the message of a job is meant; of a run of merged calls, all messages must be.
+    """
+
+    state: str | None = None
+    type: str | None = None
+    task: str | None = None
+    stamp: str | None = None
+    before_s: float | None = None
+    key: str | None = None
+    since_s: float | None = None
+    holds: Holds | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.state not in LISTED:
+            known = f"a state that has a list ({', '.join(LISTED)})"
+            if self.state in STATES:
+                known += "; jobs of other states are found by their id alone"
+            raise refuse("state", known, self.state)
+        if self.type is not None and not is_type_name(self.type):
+            raise refuse("type", ACCEPTED, self.type)
+        if self.stamp is not None and not (is_readable(self.stamp) and "=" in self.stamp):
+            raise refuse("stamp", "a name and a value, name=value", self.stamp)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether the index of a state has jobs that are not meant."""
+        of_type = self.type is not None and self.state != "pending"
+        further = (self.task, self.stamp, self.before_s, self.key, self.since_s, self.holds)
+        return of_type or any(each is not None for each in further) or self.state in ("claimed", "running", *KEPT)
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The names of the Redis keys that list the jobs which may match."""
+        if self.stamp is not None:
+            return _OF_STAMPS
+        return _OF_STATES if self.state is None else _INDEXES[self.state]
+
+    def admits(self, job: Job) -> bool:
+        """Return whether the facts of *job* are as wanted; its message is another question (`holds`)."""
+        return (
+            self.state in (None, job.state)
+            and (self.state is not None or job.state not in KEPT)
+            and self.type in (None, job.type)
+            and (self.task is None or values.matches(self.task, job.task or ""))
+            and (self.key is None or self.key in job.keys)
+            and (self.before_s is None or (job.enqueued_s or 0) <= self.before_s)
+            and (self.since_s is None or (job.enqueued_s or 0) >= self.since_s)
+        )
+
+
+#: Largest number of jobs on a page, and of jobs that are read for one.
+MOST = 1000
+
+#: Number of types, or of workers, of which the places are read together.
+
+
+@dataclass(frozen=True)
+class JobsPage:
+    """A page of a list of jobs. *cursor*: the argument for the next page; None on the last page.
+
+    *partial*: whether the page stopped before its limit because it had read as many jobs, or as much of their messages,
+    as one page may read. More matching jobs may follow. *down*: why jobs of cohorts are left out, by name; None if none
+    are.
+    """
+
+    jobs: list[Job]
+    cursor: str | None
+    partial: bool = False
+    down: dict[str, str] | None = None
+
+
+class _At(NamedTuple):
+    """A position: after the first *skip* of the members of *place* with the score *after*, or after that member.
+
+    *nth*: number of the index in `ALL_INDEXES`. *chunk*: what the index says of the places that are read together.
+    """
+
+    nth: int
+    chunk: int = 0
+    place: str = ""
+    after: str = ""
+    skip: int = 0
+
+
+class _Place(NamedTuple):
+    """A Redis *key* that lists jobs. Places are sorted by *name*."""
+
+    name: str
+    key: str
+
+
+class _Held(JobFilter):
+    """All jobs that workers hold, whether they have started or not."""
+
+    leaves_out = False
+
+    def admits(self, job: Job) -> bool:
+        return True
+
+
+def held_jobs(reader: Reader, limit: int) -> list[Job]:
+    """Return *limit* jobs at most that workers hold, in states "claimed" and "running"."""
+    return jobs_page(reader, _Held("claimed"), limit).jobs
+
+
+def jobs_page(reader: Reader, which: JobFilter, limit: int = 100, cursor: str | None = None) -> JobsPage:
+    """Return *limit* jobs at most that *which* admits, from *cursor* on. Raises OptionError."""
+    if not (isinstance(limit, int) and 1 <= limit <= MOST):
+        raise refuse("limit", f"a whole number from 1 to {MOST:,}", limit)
+    if which.state in KEPT:
+        _check_kept(reader, which.state)
+    at: _At | None = _At(0) if cursor is None else _read_cursor(cursor)
+    found: list[Job] = []
+    read, left_bytes = 0, MOST_BYTES
+    while at is not None and len(found) < limit:
+        if read >= MOST or left_bytes <= 0:
+            return JobsPage(found, _cursor(at), partial=True)
+        room = limit - len(found)
+        # A filter may leave out most of what is read; without one, all that is read is wanted.
+        some, at = _next(reader, which, at, min(MOST - read, max(room, _TOGETHER) if which.leaves_out else room))
+        read += max(1, len(some))
+        rows = read_jobs(reader, [job_id for job_id, _ in some])
+        jobs = {each.job_id: each for each in describe_jobs(reader, rows, reader.ask_one(*settings_command(reader)))}
+        wanted = {id_: jobs[id_] for id_, _ in some if id_ in jobs and which.admits(jobs[id_])}
+        if which.holds is not None and wanted:
+            looked = read_messages(reader, list(wanted.values()), which.holds, left_bytes)
+            left_bytes -= looked.size
+            if looked.next is not None:
+                some = some[: [job_id for job_id, _ in some].index(looked.next)]
+                at, left_bytes = some[-1][1], 0
+            wanted = {job_id: wanted[job_id] for job_id in looked.holding}
+        for job_id, after in some:
+            if job_id in wanted:
+                found.append(wanted[job_id])
+                if len(found) == limit:
+                    is_last = at is None and job_id == some[-1][0]
+                    return JobsPage(found, None if is_last else _cursor(after))
+    return JobsPage(found, None if at is None else _cursor(at))
+
+
+def _check_kept(reader: Reader, state: str) -> None:
+    keep_us = complete_settings(reader.fields("settings", ["keep_us"]))["keep_us"]
+    if int(keep_us) <= ENDED_KEPT_S * SECOND_US:
+        always = ", ".join(each for each in LISTED if each not in KEPT)
+        raise refuse("state", f"one of {always} (others have lists if affinity_keep is above {ENDED_KEPT_S} s)", state)
+
+
+def _next(reader: Reader, which: JobFilter, at: _At, most: int) -> tuple[list[tuple[str, _At]], _At | None]:
+    """Return job ids from *at* on, each with the position after it, and the position after all; None at the end."""
+    if ALL_INDEXES[at.nth] not in which.indexes:
+        return [], _following(at.nth)
+    name = ALL_INDEXES[at.nth]
+    if name == "claims":
+        places, chunk = _workers(reader, at.chunk)
+        found = _members(reader, places, at, most)
+    else:
+        if "lanes" in name:
+            places, chunk = _lanes(reader, name, which.type, at.chunk)
+        elif which.stamp is not None:
+            places, chunk = _places_of_stamp(reader, which.stamp)
+        else:
+            places, chunk = _one(reader, name)
+        found = _by_score(reader, places, at, most)
+    if len(found) == most:
+        return found, found[-1][1]
+    return found, _following(at.nth) if chunk == 0 else _At(at.nth, chunk)
+
+
+def _following(index: int) -> _At | None:
+    return _At(index + 1) if index + 1 < len(ALL_INDEXES) else None
+
+
+# -- places
+
+
+def _one(reader: Reader, name: str) -> tuple[list[_Place], int]:
+    return [_Place(name, reader.key(name))], 0
+
+
+def _places_of_stamp(reader: Reader, given: str) -> tuple[list[_Place], int]:
+    name, _, value = given.partition("=")
+    return [_Place("stamped", reader.key("stamped", f"{encode_part(name)}:{encode_part(value)}"))], 0
+
+
+def _workers(reader: Reader, first: int) -> tuple[list[_Place], int]:
+    """Return the claims of workers, in the order in which they joined, and where to go on; 0 at the end."""
+    found = reader.ask_one("zrange", reader.key("joined"), first, first + _TOGETHER - 1)
+    names = sorted(decode_text(each) for each in found)
+    places = [_Place(name, reader.key("claims", name)) for name in names]
+    return places, first + _TOGETHER if len(found) == _TOGETHER else 0
+
+
+def _lanes(reader: Reader, name: str, type_: str | None, cursor: int) -> tuple[list[_Place], int]:
+    """Return lanes, or what is kept out of them, and where to go on; 0 at the end."""
+    index, key = ("heads", "lane") if name == "lanes" else ("kept_lanes", "kept_back")
+    if type_ is not None:
+        pairs = [(encode_part(type_), lane) for lane in values.NAMES]
+    else:
+        cursor, found = reader.ask_one("hscan", reader.key(index), cursor, None, _TOGETHER) or (0, {})
+        words = [(decode_text(field), decode_text(value)) for field, value in found.items()]
+        if name == "lanes":
+            pairs = [(field, lane) for field, heads in words if field != "!" for lane in heads.split()[::3]]
+        else:
+            pairs = [(field.partition(" ")[0], field.partition(" ")[2]) for field, _ in words]
+    places = sorted(_Place(" ".join(pair), reader.key(key, *pair)) for pair in set(pairs))
+    return places, 0 if type_ is not None else int(cursor)
+
+
+# -- jobs of places
+
+
+def _members(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> list[tuple[str, _At]]:
+    """Return up to *most* job ids of hashes: the claims of workers, of which each has about as many as slots."""
+    left = [place for place in places if place.name >= at.place]
+    found = reader.ask([("hkeys", place.key) for place in left])
+    ids = [
+        (job_id, _At(at.nth, at.chunk, place.name, job_id))
+        for place, members in zip(left, found, strict=True)
+        for job_id in sorted(map(decode_text, members))
+        if place.name > at.place or job_id > at.after
+    ]
+    return ids[:most]
+
+
+def _by_score(reader: Reader, places: Sequence[_Place], at: _At, most: int) -> list[tuple[str, _At]]:
+    """Return up to *most* job ids of sorted sets, by place and score."""
+    left = [place for place in places if place.name >= at.place]
+    lengths = reader.ask([("zcard", place.key) for place in left])
+    ids: list[tuple[str, _At]] = []
+    for group in _groups(left, lengths, most):
+        starts = [(at.after or "-inf", at.skip) if place.name == at.place else ("-inf", 0) for place in group]
+        commands = [
+            ("zrangebyscore", place.key, score, "+inf", skip, most, True)
+            for place, (score, skip) in zip(group, starts, strict=True)
+        ]
+        for place, (score, skip), found in zip(group, starts, reader.ask(commands), strict=True):
+            for member, its_score in found:
+                text = repr(its_score)
+                skip = skip + 1 if text == score else 1
+                score = text
+                ids.append((decode_text(member), _At(at.nth, at.chunk, place.name, score, skip)))
+        if len(ids) >= most:
+            break
+    return ids[:most]
+
+
+def _groups(places: Sequence[_Place], lengths: Sequence[int], most: int) -> Iterator[list[_Place]]:
+    """Yield places that are read together: of some that are full one is enough."""
+    group: list[_Place] = []
+    jobs = 0
+    for place, length in zip(places, lengths, strict=True):
+        if length:
+            group.append(place)
+            jobs += length
+        if jobs >= most:
+            yield group
+            group, jobs = [], 0
+    if group:
+        yield group
+
+
+# -- cursors
+
+
+def _cursor(at: _At) -> str:
+    return base64.urlsafe_b64encode(json.dumps(at, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def _read_cursor(text: str) -> _At:
+    try:
+        index, chunk, place, after, skip = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+        at = _At(index, chunk, place, after, skip)
+        good = all(type(number) is int and 0 <= number < 2**63 for number in (index, chunk, skip))
+        good = good and isinstance(place, str) and isinstance(after, str) and index < len(ALL_INDEXES)
+        good = good and is_readable(place) and is_readable(after)
+        if good and ALL_INDEXES[index] != "claims" and after:
+            good = isfinite(float(after))
+    except (ValueError, TypeError, RecursionError):
+        good = False
+    if not good:
+        raise OptionError(f"cursor must be the cursor of a page, got: {text[:100]!r}")
+    return at

@@ -1,0 +1,543 @@
+"""Families of samples in Prometheus' text format, version 0.0.4.
+
+How much younger a job may be that passes a pending job, by type: the overtaking bound, as rules leave it.
+
+What metrics show: all that is read for them, and a function for the values of each.
+
+The one list of metrics for Prometheus, which the command `metrics`, the web application and Flower serve.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+from typing import Literal
+
+from ..clock import SECOND_US
+from ..scheduler.reader import Lane, Reader
+from ..schema.bounds import Bound
+from ..schema.constants import LARGEST_BATCH_COUNTED, REASONS
+from ..schema.histograms import BOUNDS_S, OTHER_ENDS, RUNS, TimeHistogram
+from ..schema.values import decode_part
+from ..settings import wire
+from ..settings.wire import complete_settings, weights_of
+from .scale import scale_of_types
+from .status import Report, Status, TypeStatus
+from .tenants import TenantStatus, generation_in
+from .type_metrics import TypeMetrics, metrics_of
+
+#: What a reply over HTTP says of such a text.
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """*suffix*: what follows the family's name, as ``_bucket`` of a histogram."""
+
+    suffix: str
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True)
+class MetricFamily:
+    """All samples of one metric. The name of a counter ends with ``_total``."""
+
+    name: str
+    help: str
+    kind: Literal["gauge", "counter", "histogram"]
+    samples: list[Sample] = field(default_factory=list)
+
+
+def exposition_text(families: Iterable[MetricFamily]) -> str:
+    return "".join(line + "\n" for family in families for line in _lines(family))
+
+
+def _lines(family: MetricFamily) -> Iterator[str]:
+    yield f"# HELP {family.name} {_escaped(family.help)}"
+    yield f"# TYPE {family.name} {family.kind}"
+    for sample in family.samples:
+        labels = ",".join(f'{name}="{_escaped(value, quoted=True)}"' for name, value in sample.labels.items())
+        braces = f"{{{labels}}}" if labels else ""
+        yield f"{family.name}{sample.suffix}{braces} {_number(sample.value)}"
+
+
+def _escaped(text: str, *, quoted: bool = False) -> str:
+    escaped = text.replace("\\", r"\\").replace("\n", r"\n")
+    return escaped.replace('"', r"\"") if quoted else escaped
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf"
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(float(value))
+
+
+def overtaking_bounds(reader: Reader, status: Status) -> dict[str, float]:
+    """Return, by type with pending jobs, the overtaking bound of the jobs that it bounds least, s.
+
+    Infinite while a rule lets any job pass one of them: a pause, a limit of the type, a key, a reserve without
+    patience, a tenant below its minimum, shares of tenants.
+    """
+    as_written = reader.hash("settings")
+    settings = complete_settings(as_written)
+    in_force, bonus = weights_of(settings), wire.bonus_seconds_in(settings)
+    lanes = reader.lanes()
+    by_turns = _types_with_turns(reader, generation_in(as_written.get("shares", "")), lanes)
+    goes_first = any(each.is_below_minimum for each in status.tenants)
+    known = {each.type: each for each in status.types}
+    found: dict[str, float] = {}
+    for lane in lanes:
+        type_ = decode_part(lane.type)
+        bound_s = wire.overtaking_seconds(lane.priority, lane.on_demand, in_force, bonus=bonus)
+        found[type_] = max(bound_s, found.get(type_, 0.0))
+    for type_ in {*found, *(each.type for each in status.types if each.pending)}:
+        its = known.get(type_)
+        if goes_first or type_ in by_turns or (its and _any_may_pass(its)):
+            found[type_] = math.inf
+        elif its and its.kept_back_by_reserves:
+            patience_us = int(settings["reserve_patience_us"])
+            late_s = (patience_us + int(settings["heartbeat_interval_us"])) / SECOND_US
+            found[type_] = max(found.get(type_, 0.0), late_s if patience_us else math.inf)
+    return found
+
+
+def _any_may_pass(its: TypeStatus) -> bool:
+    return its.pending > 0 and (its.paused or its.kept_back > 0 or its.kept_back_by_limit > 0)
+
+
+def _types_with_turns(reader: Reader, era: str | None, lanes: list[Lane]) -> set[str]:
+    """Return the types in whose lanes jobs of tenants take turns by shares."""
+    if era is None or not lanes:
+        return set()
+    found = reader.ask([("exists", reader.key("turns", each.type, each.name, era)) for each in lanes])
+    return {decode_part(lane.type) for lane, has_turns in zip(lanes, found, strict=True) if has_turns}
+
+
+#: Values of a metric's labels, and the metric's value; None (unknown) gives no sample.
+Value = tuple[tuple[str, ...], float | None]
+
+#: Values of a histogram's labels, the number of events up to each bound and in all, and their sum.
+Buckets = tuple[tuple[str, ...], list[tuple[float, int]], int, float]
+
+#: Characters of a profile in a label; a longer one is cut.
+_LONGEST_PROFILE = 200
+
+
+@dataclass(frozen=True)
+class Metrics(Status):
+    """A status, with what grows. *bounds_s*: type -> the longest time by which a job may be younger and still pass one
+    that waits; infinite while a rule lets any job pass. *of_cohorts*: those of each cohort, if there are several.
+    """
+
+    of_types: list[TypeMetrics] = field(default_factory=list)
+    bounds_s: dict[str, float] = field(default_factory=dict)
+    of_cohorts: dict[str, "Metrics"] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, status: Status, of_types: list[TypeMetrics] | None = None, bounds_s: dict[str, float] | None = None
+    ) -> "Metrics":
+        known = {each.name: getattr(status, each.name) for each in fields(status)}
+        return cls(**known, of_types=of_types or [], bounds_s=bounds_s or {})
+
+
+def read_metrics(reader: Reader, bounds: Mapping[str, int | Bound] | None = None) -> Metrics:
+    """Return all that is exported, read in a number of commands that depends on types and workers alone.
+
+    *bounds*: those of the app's queues, as `Report` takes them.
+    """
+    status = Report(reader, bounds).status()
+    of_types = metrics_of(reader, [each.type for each in status.types])
+    return Metrics.of(status, of_types, overtaking_bounds(reader, status))
+
+
+def values_by_type(value: Callable[[TypeStatus], float | None]) -> Callable[[Metrics], Iterable[Value]]:
+    return lambda status: [((each.type,), value(each)) for each in status.types]
+
+
+def pending_jobs(status: Status) -> Iterable[Value]:
+    for each in status.types:
+        yield (each.type, "queued"), each.pending - each.on_demand
+        yield (each.type, "on_demand"), each.on_demand
+
+
+def blocked_jobs(status: Status) -> Iterable[Value]:
+    # A job that several rules keep back is counted once, so that the rules add up.
+    for each in status.types:
+        yield (each.type, "key"), each.kept_back
+        yield (each.type, "pause"), each.pending - each.kept_back if each.paused else 0
+        by_limit = 0 if each.paused else each.kept_back_by_limit
+        others = 0 if each.paused else each.pending - each.kept_back - by_limit
+        yield (each.type, "type limit"), by_limit
+        yield (each.type, "reserve"), min(each.kept_back_by_reserves, max(0, others))
+
+
+def worker_counts(status: Status) -> Iterable[Value]:
+    draining = sum(each.draining for each in status.workers)
+    stalled = sum(each.stalled and not each.draining for each in status.workers)
+    accepting = len(status.workers) - draining - stalled
+    return [(("accepting",), accepting), (("draining",), draining), (("stalled",), stalled)]
+
+
+def slow_workers(status: Status) -> Iterable[Value]:
+    slow = Counter(each.pace.type for each in status.workers if each.pace and each.is_slow)
+    return [((each.type,), slow[each.type]) for each in status.types]
+
+
+def dead_letter_counts(status: Status) -> Iterable[Value]:
+    # Every reason has a sample from the start: Prometheus' `increase` misses an event with which a series begins.
+    return [((reason,), status.counters.get(reason, 0)) for reason in REASONS]
+
+
+def merged_calls(status: Status) -> Iterable[Value]:
+    return [((each.type,), each.ran_merged) for each in status.types if each.ran_merged]
+
+
+def published_jobs(metrics: Metrics) -> Iterable[Value]:
+    return [((each.type,), each.published) for each in metrics.of_types]
+
+
+def started_jobs(metrics: Metrics) -> Iterable[Value]:
+    for each in metrics.of_types:
+        yield (each.type, "queued"), each.queued.number
+        yield (each.type, "on_demand"), each.on_demand.number
+
+
+def ended_jobs(metrics: Metrics) -> Iterable[Value]:
+    # Every outcome has a sample from the start, as every reason has of dead letters.
+    outcomes = dict.fromkeys([*RUNS, *OTHER_ENDS])
+    for each in metrics.of_types:
+        for how in outcomes:
+            yield (each.type, how), each.ended.get(how, 0)
+
+
+def profile_slots(metrics: Metrics) -> Iterable[Value]:
+    slots: dict[tuple[str, str], int] = {}
+    for worker in metrics.workers:
+        types = ",".join(worker.types)
+        profile = types if len(types) <= _LONGEST_PROFILE else f"{types[:_LONGEST_PROFILE]}..."
+        busy = worker.slots - worker.free if not worker.draining else worker.held
+        counts = {"live": worker.slots, "free": worker.free, "busy": busy, "lent": worker.lent}
+        for state, number in counts.items():
+            slots[profile, state] = slots.get((profile, state), 0) + number
+    return slots.items()
+
+
+def reserve_values(metrics: Metrics) -> Iterable[Value]:
+    return [((each.type,), max((one.kept for one in each.reserves), default=0)) for each in metrics.types]
+
+
+def tenant_values(value: Callable[[TenantStatus], float]) -> Callable[[Metrics], Iterable[Value]]:
+    return lambda metrics: [((each.name,), value(each)) for each in metrics.tenants if each.is_named]
+
+
+def wait_times(metrics: Metrics) -> Iterable[Buckets]:
+    for each in metrics.of_types:
+        for mode, times in (("queued", each.queued), ("on_demand", each.on_demand)):
+            if times.number:  # most types have jobs of one mode
+                yield _buckets((each.type, mode), times)
+
+
+def run_times(metrics: Metrics) -> Iterable[Buckets]:
+    return [_buckets((each.type,), each.runs) for each in metrics.of_types if each.runs.number]
+
+
+def _buckets(labels: tuple[str, ...], times: TimeHistogram) -> Buckets:
+    seen, buckets = 0, []
+    for bound_s, count in zip(BOUNDS_S, times.counts, strict=False):
+        seen += count
+        buckets.append((bound_s, seen))
+    return labels, buckets, times.number, times.sum_s
+
+
+def batch_sizes(metrics: Metrics) -> Iterable[Buckets]:
+    batches = metrics.batches
+    size, runs, buckets = 2, 0, []
+    while size <= LARGEST_BATCH_COUNTED:
+        runs += batches.runs.get(str(size), 0)
+        buckets.append((float(size), runs))
+        size *= 2
+    yield (), buckets, runs + batches.runs.get("more", 0), batches.calls
+
+
+@dataclass(frozen=True)
+class MetricFigure:
+    """One metric. A counter's *name* ends with ``_total``."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    read: Callable[[Metrics], Iterable[Value]]
+
+    def family(self, metrics: Metrics | None = None) -> MetricFamily:
+        """Return the metric with the samples of *metrics*; without samples for None."""
+        samples = [
+            Sample("", dict(zip(self.labels, of_labels, strict=True)), value)
+            for of_labels, value in (self.read(metrics) if metrics else ())
+            if value is not None
+        ]
+        return MetricFamily(self.name, self.help, "counter" if self.name.endswith("_total") else "gauge", samples)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """One histogram, as Prometheus has them: each bucket counts all that is smaller, too."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    read: Callable[[Metrics], Iterable[Buckets]]
+
+    def family(self, metrics: Metrics | None = None) -> MetricFamily:
+        samples: list[Sample] = []
+        for of_labels, buckets, number, total in self.read(metrics) if metrics else ():
+            labels = dict(zip(self.labels, of_labels, strict=True))
+            samples += [Sample("_bucket", {**labels, "le": str(float(bound))}, count) for bound, count in buckets]
+            samples += [
+                Sample("_bucket", {**labels, "le": "+Inf"}, number),
+                Sample("_sum", labels, total),
+                Sample("_count", labels, number),
+            ]
+        return MetricFamily(self.name, self.help, "histogram", samples)
+
+
+_PREFIX = "celery_affinity_"
+
+#: Name of the histogram of the runs of merged calls.
+BATCH_SIZE = f"{_PREFIX}batch_size"
+
+#: Value 1 comes with all other metrics, value 0 comes alone.
+UP = MetricFigure(
+    f"{_PREFIX}up", "1 if the broker answered. 0 if not: then all other metrics are missing.", (), lambda _: [((), 1)]
+)
+
+METRICS: tuple[MetricFigure | Histogram, ...] = (
+    UP,
+    MetricFigure(f"{_PREFIX}pending_jobs", "Jobs that wait for a slot.", ("type", "mode"), pending_jobs),
+    MetricFigure(f"{_PREFIX}claimed_jobs", "Jobs that workers hold.", ("type",), values_by_type(attrgetter("claimed"))),
+    MetricFigure(
+        f"{_PREFIX}kept_back_jobs",
+        "Pending jobs that a rule keeps back: key, pause, type limit or reserve. No free slot would start them.",
+        ("type", "rule"),
+        blocked_jobs,
+    ),
+    MetricFigure(
+        f"{_PREFIX}paused", "1 if the type is paused, else 0.", ("type",), values_by_type(lambda each: int(each.paused))
+    ),
+    MetricFigure(
+        f"{_PREFIX}paused_keys",
+        "Keys that are paused.",
+        (),
+        lambda status: [((), sum(each.kind == "key" for each in status.pauses))],
+    ),
+    MetricFigure(
+        f"{_PREFIX}keys_waiting",
+        "Keys for which jobs wait.",
+        (),
+        lambda status: [((), status.waiting_keys)],
+    ),
+    MetricFigure(
+        f"{_PREFIX}unserved_jobs",
+        "Pending jobs that no live worker can take.",
+        ("type",),
+        values_by_type(lambda each: each.pending if each.unserved else 0),
+    ),
+    MetricFigure(
+        f"{_PREFIX}oldest_pending_age_seconds",
+        "How long the oldest pending job has waited; 0 if none is pending.",
+        ("type",),
+        values_by_type(lambda each: each.oldest_wait_s or 0),
+    ),
+    MetricFigure(
+        f"{_PREFIX}slots", "Slots of live workers that serve the type.", ("type",), values_by_type(attrgetter("slots"))
+    ),
+    MetricFigure(
+        f"{_PREFIX}free_slots",
+        "Free slots of live workers that serve the type.",
+        ("type",),
+        values_by_type(attrgetter("free")),
+    ),
+    MetricFigure(
+        f"{_PREFIX}wanted_slots",
+        "Slots that workers of these types should have in all, for a wait of 30 s.",
+        ("profile",),
+        lambda status: [((each.profile,), each.wanted_slots) for each in scale_of_types(status)],
+    ),
+    MetricFigure(
+        f"{_PREFIX}scheduled_jobs",
+        "Jobs that wait for their ETA, for more calls to merge with, or for the end of a pause after a requeue.",
+        (),
+        lambda status: [((), status.scheduled)],
+    ),
+    MetricFigure(f"{_PREFIX}workers", "Live workers.", ("state",), worker_counts),
+    MetricFigure(
+        f"{_PREFIX}slow_workers",
+        "Live workers on which jobs of the type take at least twice as long as on other workers.",
+        ("type",),
+        slow_workers,
+    ),
+    MetricFigure(f"{_PREFIX}dead_letters", "Dead letters that are kept.", (), lambda status: [((), status.dead)]),
+    MetricFigure(
+        f"{_PREFIX}dead_lettered_jobs_total", "Jobs that became dead letters.", ("reason",), dead_letter_counts
+    ),
+    MetricFigure(
+        f"{_PREFIX}locality_hits_total",
+        "Jobs with a hint that ended well on a worker which held their hint by then.",
+        (),
+        lambda status: [((), status.counters.get("locality_hits", 0))],
+    ),
+    MetricFigure(
+        f"{_PREFIX}locality_misses_total",
+        "Jobs with a hint that ended well on a worker which did not hold their hint.",
+        (),
+        lambda status: [((), status.counters.get("locality_misses", 0))],
+    ),
+    MetricFigure(
+        f"{_PREFIX}recurring_fired_total",
+        "Recurring calls that were made.",
+        (),
+        lambda status: [((), status.counters.get("recurring_fired", 0))],
+    ),
+    MetricFigure(
+        f"{_PREFIX}recurring_reset_total",
+        "Times that a matching call postponed a recurring call.",
+        (),
+        lambda status: [((), status.counters.get("recurring_reset", 0))],
+    ),
+    MetricFigure(
+        f"{_PREFIX}recurring_stale_max_seconds",
+        "Longest time for which no matching call has postponed a recurring call.",
+        (),
+        lambda status: [((), status.stale_s)],
+    ),
+    MetricFigure(
+        f"{_PREFIX}published_unserved_jobs_total",
+        "Jobs published for a type that no live worker served.",
+        (),
+        lambda status: [((), status.counters.get("unserved", 0))],
+    ),
+    MetricFigure(
+        f"{_PREFIX}waiting_calls",
+        "Calls in the pending jobs: a job of 18 merged calls counts as 18.",
+        ("type",),
+        values_by_type(attrgetter("calls")),
+    ),
+    MetricFigure(
+        f"{_PREFIX}refused_jobs_total",
+        "Calls that were refused because the type was full (affinity_max_pending).",
+        ("type",),
+        lambda status: [((type_,), count) for type_, count in status.refused.items()],
+    ),
+    MetricFigure(
+        f"{_PREFIX}dropped_jobs_total",
+        "Jobs that were dropped because the type was full (affinity_max_pending).",
+        ("type",),
+        lambda status: [((type_,), count) for type_, count in status.dropped.items()],
+    ),
+    MetricFigure(
+        f"{_PREFIX}merged_calls_total", "Calls that were merged with others into one run.", ("type",), merged_calls
+    ),
+    MetricFigure(
+        f"{_PREFIX}published_jobs_total",
+        "Jobs that were published while live workers served their type.",
+        ("type",),
+        published_jobs,
+    ),
+    MetricFigure(
+        f"{_PREFIX}started_jobs_total",
+        "Jobs that got a slot; a job that came back counts each time.",
+        ("type", "mode"),
+        started_jobs,
+    ),
+    MetricFigure(
+        f"{_PREFIX}ended_jobs_total", "Jobs that ended, or became dead letters.", ("type", "outcome"), ended_jobs
+    ),
+    MetricFigure(
+        f"{_PREFIX}overtaking_bound_seconds",
+        "A pending job is passed only by jobs published less than this time after it; +Inf while a rule lets any pass.",
+        ("type",),
+        lambda metrics: [((type_,), bound_s) for type_, bound_s in sorted(metrics.bounds_s.items())],
+    ),
+    MetricFigure(
+        f"{_PREFIX}profile_slots",
+        "Slots of live workers that serve exactly these types.",
+        ("profile", "state"),
+        profile_slots,
+    ),
+    MetricFigure(
+        f"{_PREFIX}reserved_slots", "Slots that the largest reserve of the type keeps free.", ("type",), reserve_values
+    ),
+    MetricFigure(
+        f"{_PREFIX}tenant_slots",
+        "Slots that jobs of a tenant have. Only tenants with a quota of their own have samples.",
+        ("tenant",),
+        tenant_values(attrgetter("held")),
+    ),
+    MetricFigure(
+        f"{_PREFIX}tenant_waiting_jobs",
+        "Jobs of a tenant that wait. Only tenants with a quota of their own have samples.",
+        ("tenant",),
+        tenant_values(attrgetter("waiting")),
+    ),
+    MetricFigure(
+        f"{_PREFIX}tenant_oldest_wait_seconds",
+        "Time for which the oldest waiting job of a tenant has waited; 0 if none waits.",
+        ("tenant",),
+        tenant_values(lambda each: each.oldest_wait_s or 0.0),
+    ),
+    MetricFigure(
+        f"{_PREFIX}tenant_missing_slots",
+        "Slots that a tenant with waiting jobs lacks to its minimum.",
+        ("tenant",),
+        tenant_values(lambda each: each.minimum - each.held if each.is_below_minimum else 0),
+    ),
+    MetricFigure(
+        f"{_PREFIX}preempted_total",
+        "Running jobs that were stopped for tenants below their minimum.",
+        (),
+        lambda status: [((), status.counters.get("preempted", 0))],
+    ),
+    MetricFigure(
+        f"{_PREFIX}preempted_seconds_total",
+        "Time that such jobs had had their slots: work that is done again, unless the task had saved it.",
+        (),
+        lambda status: [((), status.counters.get("preempted_us", 0) / SECOND_US)],
+    ),
+    Histogram(
+        f"{_PREFIX}wait_seconds",
+        "Time from the publish of a job, or from its ETA, until it got a slot.",
+        ("type", "mode"),
+        wait_times,
+    ),
+    Histogram(f"{_PREFIX}run_seconds", "Time that jobs spent in a slot until they ended.", ("type",), run_times),
+    Histogram(BATCH_SIZE, "Number of calls in a run of merged calls.", (), batch_sizes),
+)
+
+
+def metric_families(metrics: Metrics | None) -> Iterator[MetricFamily]:
+    """Return all metrics with their samples; None: the broker did not answer, and one sample says so."""
+    if metrics is None:
+        yield MetricFamily(UP.name, UP.help, "gauge", [Sample("", {}, 0)])
+        return
+    yield from (_family(figure, metrics) for figure in METRICS)
+
+
+def _family(figure: MetricFigure | Histogram, metrics: Metrics) -> MetricFamily:
+    """Return a metric: of several cohorts all samples, with a label for the cohort."""
+    if not metrics.of_cohorts:
+        return figure.family(metrics)
+    samples = [
+        replace(sample, labels={"cohort": name, **sample.labels})
+        for name, each in metrics.of_cohorts.items()
+        for sample in figure.family(each).samples
+    ]
+    if figure is UP:
+        samples += [Sample("", {"cohort": name}, 0) for name in metrics.down or ()]
+    return replace(figure.family(), samples=samples)
+
+
+def metrics_text(metrics: Metrics | None) -> str:
+    """Return the text that Prometheus reads."""
+    return exposition_text(metric_families(metrics))

@@ -1,0 +1,230 @@
+"""The order in which pending jobs would be claimed now, and the jobs ahead of one: counted, not read one by one."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge, nsmallest
+from itertools import islice
+
+from ..clock import SECOND_US
+from ..policy.score import MICRO, QueueRank, Terms, Weights, overtakes, score
+from ..scheduler.cohorts import CohortRow
+from ..scheduler.reader import Lane, Reader
+from ..schema.values import decode_number, decode_part, decode_text
+from ..settings import wire
+from ..settings.wire import complete_settings, weights_of
+from .job_rows import read_jobs
+
+#: Largest number of jobs of one lane and one µs that are compared by id. Even two are rare.
+_TIED = 1000
+
+
+@dataclass(frozen=True)
+class ClaimGroup:
+    """Jobs of one lane that go before another job; if *kept_back*, only once their keys have room."""
+
+    type: str
+    on_demand: bool
+    priority: int
+    jobs: int
+    kept_back: bool = False
+
+
+@dataclass(frozen=True)
+class NextJob(CohortRow):
+    """A pending job in the order of claims.
+
+    *score*: points. *served*: whether a live worker serves the type. *kept_back*: whether a key keeps the job back.
+    """
+
+    job_id: str
+    task_id: str
+    task: str
+    type: str
+    on_demand: bool
+    priority: int
+    score: float
+    waited_s: float
+    served: bool
+    kept_back: bool = False
+
+
+@dataclass(frozen=True)
+class ClaimOrder:
+    """The rules at one instant. *fits*: type (encoded) -> slots that fit; types without a live worker are missing.
+
+    *bonus*: points that a job gains at most where its hint is held.
+    """
+
+    now_us: int
+    weights: Weights
+    fits: Mapping[str, int]
+    by_age_alone: bool
+    bonus: float = 0.0
+
+    def terms(self, lane: Lane, enqueued_us: int) -> Terms:
+        """Return the terms of the score of a job in *lane*. An unserved type counts as if one slot served it."""
+        return score(
+            lane.priority, lane.on_demand, self.now_us - enqueued_us, self.fits.get(lane.type, 1), self.weights
+        )
+
+    def place(self, lane: Lane, enqueued_us: int, job_id: str) -> QueueRank:
+        """Return the place of a job in *lane*."""
+        total = 0 if self.by_age_alone else self.terms(lane, enqueued_us).total
+        return QueueRank(total, enqueued_us, job_id)
+
+    def kind(self, lane: Lane) -> tuple[str, int | None]:
+        """Return everything, except the age, that the score of a job in *lane* depends on."""
+        return lane.name, self.fits.get(lane.type)
+
+    def passes_until_us(self, lane: Lane, mine: QueueRank) -> int:
+        """Return the enqueue time, µs, before which a job in *lane* goes before *mine*, ties by id aside.
+
+        All lanes of a kind share that time, since the older of two jobs of a kind never has the lower score. The search
+        begins where the lines of the two scores cross.
+        """
+
+        def passes(enqueued_us: int) -> bool:
+            return overtakes(self.place(lane, enqueued_us, mine.job_id), mine)
+
+        return _first_not(passes, self._crossing_us(lane, mine), 0, self.now_us + 1)
+
+    def _crossing_us(self, lane: Lane, mine: QueueRank) -> int:
+        if self.by_age_alone:
+            return mine.enqueued_us
+        weights = self.weights
+        missing = max(0, mine.score - self.terms(lane, self.now_us).total)
+        age_us = missing / weights.age
+        if lane.on_demand:
+            age_us = missing / (weights.age + weights.on_demand_age)
+            if age_us > weights.on_demand_age_cap_us:
+                age_us = (missing - weights.on_demand_age * weights.on_demand_age_cap_us) / weights.age
+        return self.now_us - round(age_us)
+
+
+def current_order(reader: Reader, types: Sequence[str] | None, now_us: int, settings: Mapping[str, str]) -> ClaimOrder:
+    """Return the order of the pending jobs of *types* (encoded; None: all). *settings*: as Redis has them."""
+    capacity = reader.capacity(types)
+    # With "free", a release sees only the slot that it frees: every type, rare or common, has one slot then.
+    by_free_slots = settings["rarity"] == "free"
+    return ClaimOrder(
+        now_us,
+        weights_of(settings),
+        {type_: 1 if by_free_slots else slots for type_, slots in capacity.items()},
+        by_age_alone=settings["priority_percentage"] == "0",
+        bonus=wire.bonus_seconds_in(settings),
+    )
+
+
+def _first_not(test: Callable[[int], bool], guess: int, low: int, high: int) -> int:
+    """Return the first number from *low* on that fails *test*; *high* if no smaller one does.
+
+    *test* passes all numbers below the result, and none above. The search gallops to both sides from *guess*, a number
+    near the result, then halves the range.
+    """
+    guess = min(max(guess, low), high)
+    step = 1
+    while guess - step >= low and not test(guess - step):
+        step *= 2
+    bottom = max(low, guess - step)
+    step = 1
+    while guess + step < high and test(guess + step):
+        step *= 2
+    top = min(high, guess + step)
+    return bottom + bisect_left(range(bottom, top), True, key=lambda number: not test(number))
+
+
+def jobs_ahead(
+    reader: Reader,
+    order: ClaimOrder,
+    lanes: Sequence[Lane],
+    mine: QueueRank,
+    key_of: Callable[[Lane], str] | None = None,
+) -> list[ClaimGroup]:
+    """Return, for each of *lanes*, the number of jobs that go before *mine*; lanes without such jobs are left out.
+
+    *key_of* returns the Redis key of those jobs of a lane that count; None: all jobs of a lane count.
+    """
+    key_of = key_of or reader.lane_key
+    kinds = {order.kind(lane): lane for lane in lanes}
+    until_us_of = {kind: order.passes_until_us(lane, mine) for kind, lane in kinds.items()}
+    until_us = [max(lane.enqueued_us, until_us_of[order.kind(lane)]) for lane in lanes]
+    counts = reader.ask(
+        [("zcount", key_of(lane), "-inf", f"({until}") for lane, until in zip(lanes, until_us, strict=True)]
+    )
+    at_once = [lane for lane, until in zip(lanes, until_us, strict=True) if until == mine.enqueued_us]
+    tied = _tied(reader, order, at_once, mine, key_of)
+    groups = []
+    for lane, count in zip(lanes, counts, strict=True):
+        jobs = int(count) + tied.get(lane, 0)
+        if jobs:
+            priority = order.weights.read(lane.priority)
+            groups.append(ClaimGroup(decode_part(lane.type), lane.on_demand, priority, jobs, lane.is_kept_back))
+    return groups
+
+
+def _tied(
+    reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], mine: QueueRank, key_of: Callable[[Lane], str]
+) -> dict[Lane, int]:
+    """Return, by lane, the number of jobs with the enqueue time and the score of *mine*, and a smaller id."""
+    alike = [lane for lane in lanes if order.place(lane, mine.enqueued_us, "").score == mine.score]
+    at_us = mine.enqueued_us
+    found = reader.ask([("zrangebyscore", key_of(lane), at_us, at_us, 0, _TIED) for lane in alike])
+    return {
+        lane: sum(decode_text(job_id) < mine.job_id for job_id in at_once)
+        for lane, at_once in zip(alike, found, strict=True)
+    }
+
+
+def next_jobs(reader: Reader, types: Sequence[str] | None, limit: int) -> list[NextJob]:
+    """Return the first *limit* pending jobs of *types* (encoded; None: all) in the order of claims as of now."""
+    order = current_order(reader, types, reader.now_us(), complete_settings(reader.hash("settings")))
+    return upcoming_jobs(reader, order, [*reader.lanes(types), *reader.kept_lanes(types)], limit)
+
+
+def upcoming_jobs(reader: Reader, order: ClaimOrder, lanes: Sequence[Lane], limit: int) -> list[NextJob]:
+    """Return the first *limit* jobs of *lanes* in the order of claims.
+
+    Jobs that keys keep back come after all others, and jobs of unserved types last.
+    """
+    best = _first(order, lanes, limit)
+    heads = reader.ask([("zrange", reader.lane_key(lane), 0, limit - 1, False, True) for lane in best])
+    jobs = [
+        (lane, decode_number(enqueued_us), decode_text(job_id))
+        for lane, found in zip(best, heads, strict=True)
+        for job_id, enqueued_us in found
+    ]
+    jobs.sort(key=lambda job: _rank(order, *job))
+    rows = read_jobs(reader, [job_id for _, _, job_id in jobs[:limit]], ("task", "name"))
+    return [
+        NextJob(
+            job_id=job_id,
+            task_id=row.task_id,
+            task=row.task,
+            type=decode_part(lane.type),
+            on_demand=lane.on_demand,
+            priority=order.weights.read(lane.priority),
+            score=order.terms(lane, enqueued_us).total / MICRO,
+            waited_s=max(0, order.now_us - enqueued_us) / SECOND_US,
+            served=lane.type in order.fits,
+            kept_back=lane.is_kept_back,
+        )
+        for (lane, enqueued_us, job_id), row in zip(jobs, rows, strict=False)
+    ]
+
+
+def _first(order: ClaimOrder, lanes: Iterable[Lane], limit: int) -> list[Lane]:
+    """Return the *limit* lanes whose heads go first. Not every head gets a score: there may be very many lanes.
+
+    Among lanes of one kind the lane with the older head goes first, then the one whose head has the smaller id.
+    """
+    alike: dict[tuple[str, int | None, bool], list[Lane]] = {}
+    for lane in lanes:
+        alike.setdefault((*order.kind(lane), lane.is_kept_back), []).append(lane)
+    oldest = [nsmallest(limit, each) for each in alike.values()]
+    return list(islice(merge(*oldest, key=lambda lane: _rank(order, lane, lane.enqueued_us, lane.job_id)), limit))
+
+
+def _rank(order: ClaimOrder, lane: Lane, enqueued_us: int, job_id: str) -> tuple[bool, bool, int, int, str]:
+    place = order.place(lane, enqueued_us, job_id)
+    return (lane.type not in order.fits, lane.is_kept_back, -place.score, place.enqueued_us, place.job_id)

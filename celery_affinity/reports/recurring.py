@@ -1,0 +1,117 @@
+"""Recurring calls as they stand, and the time since anything put one off."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from redis.exceptions import NoPermissionError
+
+from ..clock import SECOND_US
+from ..scheduler.cohorts import CohortRow
+from ..scheduler.reader import Reader
+from ..schema.values import decode_number, decode_part, decode_text
+
+#: Largest number of recurring calls that are shown, and number of those whose signatures are read together.
+MOST_SHOWN = 5_000
+_SIGNATURES = 20
+
+#: Largest number of recurring calls that are read for one metric: those that are due first.
+MOST_RECURRING_READ = 1_000
+
+#: Fields of the hash of a recurring call, in the order of `_row`.
+_FIELDS = (
+    "task",
+    "type",
+    "merge",
+    "stale",
+    "since",
+    "due",
+    "suspended",
+    "matched",
+    "by",
+    "app",
+)
+
+
+@dataclass(frozen=True)
+class RecurringRow(CohortRow):
+    """A recurring call, as it stands. *app*: that whose app.conf has it; "": it was declared at run time.
+
+    *fires_in_s*: 0 or less if it is due; None while it is suspended. *matched_ago_s*: the time since a call, or the end
+    of a run, put it off; None if none has. *matched_by*: the id of that task.
+    """
+
+    name: str
+    task: str
+    type: str
+    merge_key: str
+    stale_after_s: float
+    since: str
+    fires_in_s: float | None
+    matched_ago_s: float | None
+    matched_by: str
+    app: str
+    is_suspended: bool
+    signature: str
+
+
+def recurring_rows(reader: Reader) -> list[RecurringRow]:
+    """Return the recurring calls, those that are due first, suspended ones last; some thousand at most.
+
+    Who may not read signatures gets "" for each.
+    """
+    now_us = reader.now_us()
+    names = [decode_text(name) for name in reader.ask_one("zrange", reader.key("recurring"), 0, MOST_SHOWN - 1)]
+    rows = reader.ask([("hmget", reader.key("recurring_call", name), _FIELDS) for name in names])
+    signatures = _signatures(reader, names)
+    found = (_row(*each, now_us) for each in zip(names, rows, signatures, strict=True))
+    return [row for row in found if row is not None]
+
+
+def without_arguments(rows: Sequence[RecurringRow]) -> list[RecurringRow]:
+    """Return *rows* without the signatures, which have the arguments of the calls."""
+    return [replace(row, signature="") for row in rows]
+
+
+def stale_s(reader: Reader, now_us: int) -> float | None:
+    """Return the age, s, of the oldest last match of a recurring call in force; None without a match.
+
+    A match is a call, or a firing, that puts the recurring call off.
+    """
+    names = reader.ask_one("zrange", reader.key("recurring"), 0, MOST_RECURRING_READ - 1)
+    keys = [reader.key("recurring_call", decode_text(name)) for name in names]
+    rows = reader.ask([("hmget", key, ["matched", "suspended"]) for key in keys])
+    ages_us = [now_us - decode_number(matched) for matched, suspended in rows if matched and not suspended]
+    return max(0, *ages_us) / SECOND_US if ages_us else None
+
+
+def _signatures(reader: Reader, names: Sequence[str]) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    try:
+        for first in range(0, len(names), _SIGNATURES):
+            some = names[first : first + _SIGNATURES]
+            found += reader.ask([("get", reader.key("signature", each)) for each in some])
+    except NoPermissionError:
+        return [None] * len(names)
+    return found
+
+
+def _row(name: str, fields: Sequence[bytes | None], signature: bytes | None, now_us: int) -> RecurringRow | None:
+    """Return the row of a recurring call; None if it is spoiled."""
+    task, type_, merge_key, stale, since, due, suspended, matched, by, app = map(decode_text, fields)
+    stale_us, due_us, matched_us = decode_number(stale), decode_number(due, -1), decode_number(matched, -1)
+    if not type_ or stale_us <= 0 or due_us < 0:
+        return None
+    return RecurringRow(
+        name=decode_part(name),
+        task=task,
+        type=decode_part(type_),
+        merge_key=decode_part(merge_key),
+        stale_after_s=stale_us / SECOND_US,
+        since=since,
+        fires_in_s=None if suspended else (due_us - now_us) / SECOND_US,
+        matched_ago_s=None if matched_us < 0 else max(0, now_us - matched_us) / SECOND_US,
+        matched_by=decode_part(by),
+        app=decode_part(app),
+        is_suspended=bool(suspended),
+        signature=decode_text(signature),
+    )

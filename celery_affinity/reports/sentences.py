@@ -1,0 +1,254 @@
+"""The sentences of `explain`, `jobs` and the page: why a job waits, what keeps it back, and why it is dead.
+
+The modules beside this one find the facts. Commands, HTTP and the page show these sentences as they are.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..options.type_names import did_you_mean
+from ..schema.constants import MAX_PRIORITY, REASONS
+from ..schema.values import decode_part
+
+if TYPE_CHECKING:
+    from ..settings.reserves import Reserve
+    from .blockers import OverdueJob, ReservedSlots
+    from .job_rows import JobRow
+    from .key_usage import KeyWait
+    from .keys import KeyName
+    from .stock_messages import StockMessage
+    from .type_limits import PauseInForce, TypeLimit
+
+# -- a job that a worker has, or that is not due
+
+NOT_TOLD = "whether its worker has read it is not for this user: no right to inboxes"
+UNREAD = "in the worker's inbox, which it has not read yet"
+NOT_STARTED = (
+    "its worker has it and has not started it: a rate limit, a full pool, or a buffer of its task (celery-batches)"
+)
+NO_TICKS = "no dispatcher ticks: start a worker, or `celery affinity dispatcher`"
+
+
+def merged_sentence(others: int, merge_key: str | None) -> str:
+    """Return that a job is a run of merged calls, *others* beside its first."""
+    return f"merged with {others} other call(s) of {merge_key!r}"
+
+
+def requeue_pause_sentence(requeues: int, deliveries: int, left_s: float) -> str:
+    """Describe the pause of a requeued or aborted job: the number of requeues and deliveries, and the next start."""
+    times = [
+        f"{what} {number} {'time' if number == 1 else 'times'}"
+        for what, number in (("requeued", requeues), ("came back unfinished", deliveries))
+        if number
+    ]
+    return f"{', '.join(times) or 'came back'}, starts again in {max(0.0, left_s):,.0f} s"
+
+
+# -- messages in stock Celery's lists
+
+
+def in_a_list_sentence(message: "StockMessage", *, is_scheduled: bool, ingests: bool) -> str:
+    """Explain why a message is in its list, and what to do. *ingests*: setting ``affinity_ingest``."""
+    where = f"its message is in stock Celery's list {message.list!r}: its producer does not have this transport"
+    if not is_scheduled:
+        return f"{where}, or left queue {message.queue!r} to kombu (affinity_queues), whose rules apply"
+    if not message.is_served:
+        return (
+            f"{where}, so `affinity=` had no effect, and no live worker of this fleet serves queue {message.queue!r}. "
+            f"{to_serve_sentence(message.queue)}"
+        )
+    if not ingests:
+        return f"{where}, and workers leave such messages to stock workers (affinity_ingest = False)"
+    return f"{where}. A worker takes it over within seconds; if it stays there, the workers' log says why"
+
+
+def to_serve_sentence(queue: str) -> str:
+    """Explain what to do about messages in the list of a queue without a worker."""
+    return (
+        'Set broker_transport = "celery_affinity:Transport" in the producer, for its next calls. Workers take over '
+        f"the messages in the list once one of them serves the queue: -Q {queue}, or `celery -A ... control "
+        f"add_consumer {queue}`"
+    )
+
+
+# -- a dead letter
+
+
+def dead_sentence(reason: str, deliveries: int) -> str | None:
+    """Return why a job is a dead letter of which no worker said more; None for other *reasons*."""
+    said = REASONS[reason].if_untold if reason in REASONS else ""
+    return said.format(deliveries=deliveries) or None
+
+
+# -- slots
+
+LIMITED_IN_WORKERS = "a rate limit, or a full buffer (celery-batches): enough jobs wait in the workers of the type"
+
+
+def unserved_sentence(type_: str) -> str:
+    """Return that no live worker serves *type_*, and what to do."""
+    return f"no live worker serves type {type_!r}: start one with -Q {type_}"
+
+
+def all_busy_sentence(slots: int) -> str:
+    """Return that no slot is free, of so many *slots* that fit."""
+    return "its slot is busy" if slots == 1 else f"all {slots} slots that fit are busy or draining"
+
+
+def overdue_sentence(jobs: Sequence["OverdueJob"]) -> str:
+    """Return which job has taken a slot for far too long, to follow `all_busy`; "" if none has."""
+    if not jobs:
+        return ""
+    first = jobs[0]
+    others = f", and {len(jobs) - 1} more" if len(jobs) > 1 else ""
+    return (
+        f"; {first.task_id} ({first.task}) on {first.worker} has had its slot for {first.ran_s:,.0f} s, usual are "
+        f"{first.usual_s:,.1f} s{others}"
+    )
+
+
+# -- jobs that are stopped for others
+
+
+def for_tenant_clause(tenant: str, minimum: int) -> str:
+    """Return for whom a job is stopped, a tenant with this minimum, which may be another by now."""
+    return f"for tenant {tenant}, below its minimum of {minimum}" if minimum else f"for tenant {tenant}"
+
+
+def stops_nothing_sentence(tenants: Sequence[str], above: Sequence[str]) -> str:
+    """Return why no job is stopped. *tenants*: with jobs that may be; *above*: those of them above their minimum."""
+    if not tenants:
+        return "nothing: no job that may be stopped (preemptible=True) has a slot"
+    if not above:
+        return f"nothing: those with jobs that may be stopped have no more than their minimum ({_some(tenants)})"
+    return (
+        f"nothing so far: of the jobs that may be stopped ({_some(above)}) none runs in a slot that serves the type, "
+        "or all were stopped too lately or too often, or run where nothing can stop them"
+    )
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+# -- reserves
+
+
+def blocked_by_reserve_sentence(shown: "ReservedSlots", live: int, free: int, running: int) -> str:
+    """Return that a reserve keeps a job back.
+
+    *live*, *free*: slots that fit, and free ones. *running*: jobs of the class that run; counts if the reserve is too
+    large.
+    """
+    if shown.is_too_large:
+        others = f"one of the other jobs may run at a time, and {running} {'runs' if running == 1 else 'run'}"
+        return f"reserve: all {live} slots that fit are kept for {shown.for_whom}: {others}"
+    of_slots = f"{shown.kept} of {live} slots that fit {'is' if shown.kept == 1 else 'are'} kept"
+    return f"reserve: {of_slots} for {shown.for_whom}, {free} {'is' if free == 1 else 'are'} free"
+
+
+def too_large_sentence(reserved: "ReservedSlots") -> str:
+    """Return what a reserve comes to that is as large as the slots of a type, or larger."""
+    return (
+        f"affinity_reserve keeps {reserved.kept:,} slots free for {reserved.for_whom} of type {reserved.type!r}, which "
+        f"has {reserved.live:,}: one job of class {reserved.of_class!r} runs at a time."
+    )
+
+
+def others_than_clause(reserve: "Reserve") -> str:
+    """Return for whom a reserve keeps slots: all jobs but those of its class."""
+    if reserve.mode is not None:
+        return "queued jobs" if reserve.mode == "on_demand" else "on-demand jobs"
+    if (reserve.first, reserve.last) == (0, MAX_PRIORITY):
+        return "nobody"
+    if reserve.first == 0:
+        return f"priorities above {reserve.last}"
+    if reserve.last == MAX_PRIORITY:
+        return f"priorities below {reserve.first}"
+    return f"priorities other than {reserve.of_class}"
+
+
+# -- pauses, and limits of types
+
+
+def pause_sentence(each: "PauseInForce") -> str:
+    """Return a pause without the time at which it began: clocks of readers differ."""
+    until = "" if each.until is None else f", for {max(0, round(each.until - each.since))} s in all"
+    return f"{each} {each.verb} paused{until}" + (f": {each.why}" if each.why else "")
+
+
+def pause_ends_clause(what: str) -> str:
+    """Return what happens at the end of the pause of *what*."""
+    return f"the pause of {what} ends then"
+
+
+def no_pause_sentence(what: str) -> str:
+    """Return what somebody is told who ends a pause that does not exist."""
+    return f"there is no pause of {what}"
+
+
+def pause_without_effect_sentence(type_: str, served: set[str]) -> str:
+    """Return that the pause of *type_* may be meant for another type, of those *served*."""
+    return f"no live worker serves type {type_!r}{did_you_mean(type_, served)}"
+
+
+def type_limit_sentence(limit: "TypeLimit") -> str:
+    """Return why no job of a type with a limit may start."""
+    if limit.counting:
+        return f"a new limit of type {limit.type!r}: the jobs that run are counted"
+    if not limit.limit:
+        return f"type {limit.type!r} is closed: its limit is 0"
+    return f"type {limit.type!r}: {limit.running} run, and {limit.limit} may"
+
+
+# -- exclusive keys and rates
+
+
+def blocked_by_key_sentence(wait: "KeyWait", type_: str, first: "JobRow | None" = None) -> str:
+    """Return why a key keeps back a job of *type_* (encoded). *first*: the job that goes first, if the key has room."""
+    key, before = wait.key, _before(wait.before)
+    if key.tenant is not None:
+        return _kept_by_tenant(key, key.tenant, wait.before)
+    if key.limit == 0:
+        return f"key {key.key!r} is closed: its limit is 0"
+    if key.starts and not key.has_room:
+        rate = f"{key.starts.most} may start in {key.starts.period_s:,.0f} s"
+        return f"key {key.key!r}: {rate}, the next in {key.starts.next_s:,.1f} s; {before}"
+    if key.kept_for is not None:
+        return f"key {key.key!r} is kept for the retry of {key.kept_for}; {before}"
+    if key.is_kept_from(decode_part(type_)):
+        return f"key {key.key!r} is kept for type {key.turn!r}, which has waited for it longest; {before}"
+    if not key.has_room:
+        return f"key {key.key!r}: {key.held} of {key.limit} held{_holder(key)}; {before}"
+    who = f": {first.task_id} ({first.task})" if first and first.task_id else ""
+    held = "" if key.starts else f" ({key.held} of {key.limit} held)"
+    return f"key {key.key!r} has room{held}, and another job of it goes first{who}; {before}"
+
+
+def _kept_by_tenant(key: "KeyName", name: str, before: int) -> str:
+    others = f"{key.waiting} of its jobs wait, {before} of them before this one"
+    if key.limit == 0:
+        return f"tenant {name!r} is closed: its maximum is 0; {others}"
+    if not key.has_room:
+        return f"tenant {name!r} has {key.held} of {key.limit} slots, its maximum; {others}"
+    return f"tenant {name!r} has {key.held} slots, and may have more; {others}"
+
+
+def retry_is_due_clause(task_id: str | None) -> str:
+    """Return what happens when the retry of *task_id* is due, for which a key is kept."""
+    return f"the retry of {task_id} is due then"
+
+
+def _holder(key: "KeyName") -> str:
+    holder = key.holder
+    if holder is None:
+        return ""
+    others = f" and {key.held - 1} more" if key.held > 1 else ""
+    return f" by {holder.task_id} ({holder.task}) on {holder.worker} for {holder.held_s:,.1f} s{others}"
+
+
+def _before(jobs: int) -> str:
+    if not jobs:
+        return "no other job of this key goes before it"
+    return f"{jobs} of this key {'goes' if jobs == 1 else 'go'} before it"

@@ -1,0 +1,205 @@
+"""Check untrusted numbers, strings, nesting depth and JSON before converting them.
+
+Untrusted data comes from any client that can write to the server or send a request. kombu's JSON decoder creates
+objects from some values: Decimal, UUID, datetime, bytes. Converting such an object can take hours while holding the GIL
+(``int(Decimal("1E+999999999"))``). Every function here accepts any object. Its run time depends on the length of the
+data, not on the magnitude of a number.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from numbers import Integral
+from typing import Any
+from uuid import UUID
+
+from ..errors import refuse
+
+#: Maximum nesting depth of lists and mappings.
+MOST_NESTED = 100
+
+#: Maximum number of characters per id or name in a message.
+LONGEST_TEXT = 10_000
+
+#: Maximum number of characters per time or number that arrives as a string.
+LONGEST_SHORT = 100
+
+#: Numbers above this limit are not converted to integers or times.
+_LARGEST = 2**62
+
+_DIGITS = re.compile(rf"\s*[+-]?[0-9]{{1,{LONGEST_SHORT}}}\s*")
+
+_CONTAINERS = (Mapping, list, tuple, set, frozenset)
+
+#: Errors that an object hook of `json.loads` can raise for untrusted arguments, in addition to ValueError.
+_BAD_OBJECT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
+
+
+class TooDeepError(ValueError):
+    """A value is nested deeper than `MOST_NESTED`."""
+
+    def __init__(self, most: int = MOST_NESTED) -> None:
+        super().__init__(f"it is nested more than {most} levels deep")
+
+
+# -- numbers
+
+
+def _real(value: object) -> int | float | Decimal | None:
+    """Return *value* as a finite number, or None. The result can be compared, but is not yet safe to convert."""
+    if isinstance(value, str):
+        return int(value) if len(value) <= LONGEST_SHORT and _DIGITS.fullmatch(value) else None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return value if value.is_finite() else None
+    return int(value) if isinstance(value, Integral) else None  # NumPy integers occur in calls, not in messages
+
+
+def clamp(value: object, least: int, most: int, otherwise: int) -> int:
+    """Clamp *value* (a number or a string of digits) to an integer from *least* to *most*, or return *otherwise*."""
+    number = _real(value)
+    if number is None:
+        return otherwise
+    if number <= least:
+        return least
+    return most if number >= most else int(number)
+
+
+def as_whole_number(value: object, least: int = 0, most: int = _LARGEST) -> int | None:
+    """Return *value* if it is an integer from *least* to *most*, or None. A bool or Decimal is not an integer here."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
+
+
+def is_number(value: object, most: float = _LARGEST) -> bool:
+    """Return True if *value* is an integer or a finite float from *-most* to *most*, and not a bool or a Decimal."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -most <= value <= most
+
+
+def are_usual_types(options: object) -> bool:
+    """Return True if every number in *options*, at any depth, is small enough for a time or a count."""
+    level: list[object] = [options]
+    while level:
+        if not all(_is_usual(each) for each in level if isinstance(each, int | float | Decimal)):
+            return False
+        level = _parts(level)
+    return True
+
+
+def _is_usual(number: int | float | Decimal) -> bool:
+    return -_LARGEST <= number <= _LARGEST if _real(number) is not None else False
+
+
+# -- texts
+
+
+def bounded_text(value: object, longest: int = LONGEST_TEXT) -> str | None:
+    """Return a string, number or UUID as a string of at most *longest* characters, or None for any other value.
+
+    Lists and mappings are not converted, because their nesting depth is unlimited.
+    """
+    if isinstance(value, str):
+        return value if len(value) <= longest else None
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, Integral):
+        number = int(value)
+        return str(number) if -_LARGEST <= number <= _LARGEST else None
+    if isinstance(value, (float, Decimal, UUID)):
+        written = str(value)  # a Decimal keeps the digits and the exponent of the untrusted text
+        return written if len(written) <= longest else None
+    return None
+
+
+def shown_text(name: str, value: object) -> str:
+    """Return *value*, a field of a message, as a string ("" if missing). Raises OptionError if `text` rejects it."""
+    if value is None or value == "":
+        return ""
+    found = bounded_text(value)
+    if found is None:
+        raise refuse(name, f"a text, a number or a UUID, of up to {LONGEST_TEXT:,} characters", describe_shape(value))
+    return found
+
+
+def describe_shape(value: object) -> str:
+    """Return the type and size of *value*, for error messages about values that are too large or too deep to print."""
+    if isinstance(value, (str, bytes, list, tuple, dict)):
+        return f"{type(value).__name__} of length {len(value):,}"
+    return type(value).__name__
+
+
+# -- depth and JSON
+
+
+def is_too_deep(value: object, most: int = MOST_NESTED) -> bool:
+    """Return True if lists and mappings in *value* are nested more than *most* levels deep. Does not recurse."""
+    level = _containers([value])
+    for _ in range(most):
+        if not level:
+            return False
+        level = _containers(_parts(level))
+    return bool(level)
+
+
+def _parts(values: Iterable[object]) -> list[object]:
+    """Return the values in the lists and mappings among *values*."""
+    found: list[object] = []
+    for each in _containers(values):
+        found += each.values() if isinstance(each, Mapping) else each
+    return found
+
+
+def _containers(values: Iterable[object]) -> list[Any]:
+    """Return the lists and mappings in *values* without duplicates, so that a shared list is visited once per level."""
+    return list({id(each): each for each in values if isinstance(each, _CONTAINERS)}.values())
+
+
+def loads(
+    written: str | bytes,
+    *,
+    longest: int | None = None,
+    most_nested: int | None = MOST_NESTED,
+    object_hook: Callable[[dict[str, Any]], Any] | None = None,
+    parse_constant: Callable[[str], Any] | None = None,
+) -> Any:
+    """Parse untrusted JSON. Raises only ValueError.
+
+    Args:
+        written: the JSON text.
+        longest: maximum number of characters, or of bytes if *written* is bytes.
+        most_nested: maximum nesting depth; None for the limit of Python's parser.
+        object_hook: as in `json.loads`.
+        parse_constant: as in `json.loads`.
+    """
+    if longest is not None and len(written) > longest:
+        raise ValueError(f"it must have at most {longest:,} characters, got: {len(written):,}")
+    try:
+        found = json.loads(
+            written.decode() if isinstance(written, bytes) else written,
+            object_hook=object_hook,
+            parse_constant=parse_constant,
+        )
+    except _BAD_OBJECT as exc:
+        raise ValueError(f"{type(exc).__name__}: {str(exc)[:200]}") from exc
+    if most_nested is not None and is_too_deep(found, most_nested):
+        raise TooDeepError(most_nested)
+    return found
+
+
+def strict_json(value: object, most_nested: int = MOST_NESTED) -> str:
+    """Return *value* as JSON that every parser accepts: UTF-8, without NaN and infinity, at most *most_nested* levels.
+
+    Raises only ValueError, if *value* cannot be written in this way.
+    """
+    if is_too_deep(value, most_nested):
+        raise TooDeepError(most_nested)
+    try:
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except TypeError as exc:
+        raise ValueError(str(exc)[:200]) from exc
+    written.encode()  # rejects unpaired surrogates
+    return written

@@ -1,0 +1,343 @@
+"""What settings accept: each check returns None for a value that is accepted; else what is accepted, in words.
+
+`numbers` makes the checks of numbers.
+
+The settings of celery_affinity as an app says them: names, defaults, and what each is for.
+
+Settings stand in ``app.conf`` in lower case (``affinity_worker_timeout``) or, with a Celery namespace, as that
+namespace has it (``CELERY_AFFINITY_WORKER_TIMEOUT``). Times are seconds, as in Celery. How Redis has the settings that
+all processes share is the subject of `shared_settings`; what each accepts, that of `setting_checks`.
+"""
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from typing import Any
+
+from ..errors import OptionError, SettingError, printable
+from ..options.affinity import Affinity, affinity_of_pattern
+from ..options.recurring import Recurring, as_recurring, check_name
+from ..options.type_names import ACCEPTED, is_type_name
+from ..policy import placement as placement_policy
+from ..policy.placement import WEIGHTED
+from ..schema import bounds, constants, values
+from ..schema.bounds import Bound
+from ..schema.constants import CONF_KEPT_S, ENDED_KEPT_S
+from ..schema.values import (
+    COUNT,
+    COUNT_OR_0,
+    SECONDS,
+    SECONDS_FROM_1,
+    SECONDS_OR_0,
+    NumberCheck,
+    check_whole,
+    is_number_between,
+)
+from . import cohorts as cohort_settings
+from . import reserves
+from .limits import NONE, Limit, check_limits
+from .tenants import Tenant, check_tenants
+
+__all__ = [
+    "COUNT",
+    "COUNT_OR_0",
+    "SECONDS",
+    "SECONDS_FROM_1",
+    "SECONDS_OR_0",
+    "NumberCheck",
+    "check_whole",
+    "is_number_between",
+]
+
+#: Value of ``affinity_lookahead``: by how long tasks take.
+AUTO = "auto"
+
+#: Maximum number of points of a weight.
+_MOST_POINTS = 10**6
+
+
+def check_one_of(*names: str) -> NumberCheck:
+    accepted = " or ".join(repr(name) for name in names)
+    return lambda value: None if value in names else accepted
+
+
+def check_auto_or_jobs(value: object) -> str | None:
+    return None if value == AUTO or not JOBS(value) else f"'auto', or {JOBS(None)}"
+
+
+def check_bool(value: object) -> str | None:
+    return None if isinstance(value, bool) else "True or False"
+
+
+def check_task_types(value: object) -> str | None:
+    good = isinstance(value, Mapping) and all(
+        isinstance(pattern, str) and pattern and is_type_name(type_) for pattern, type_ in value.items()
+    )
+    return (
+        None
+        if good
+        else f"a mapping of task name patterns to types, such as {{'proj.pdf.*': 'pdf'}}; a type is {ACCEPTED}"
+    )
+
+
+def check_task_rules(value: object) -> str | None:
+    good = isinstance(value, Mapping) and all(isinstance(pattern, str) and pattern for pattern in value)
+    return (
+        None if good else "a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusive': '{city}'}}"
+    )
+
+
+def check_recurring_calls(value: object) -> str | None:
+    good = isinstance(value, Mapping) and all(isinstance(name, str) and name for name in value)
+    return None if good else "a mapping of names to calls, such as {'hh': {'task': 'proj.plan', 'stale_after': 300}}"
+
+
+def check_queues(value: object) -> str | None:
+    good = isinstance(value, list | tuple) and all(isinstance(each, str) and each for each in value)
+    return None if good else "a list of queue name patterns, such as ['pdf', 'reports.*']"
+
+
+def check_seconds_or_none(value: object) -> str | None:
+    return None if value in (None, NONE) or not SECONDS(value) else f"None, or {SECONDS(None)}"
+
+
+JOBS = check_whole("a whole number, 0 or more", lambda value: value >= 0, 1000)
+PERCENTAGE = check_whole("a whole number, 0 or more", lambda value: value >= 0, 100)
+HALF_LIFE = is_number_between("0, or a number of seconds, 1 or more", lambda value: value == 0 or value >= 1)
+POINTS = is_number_between(f"a number of points, -{_MOST_POINTS:,} or more", lambda _: True, _MOST_POINTS)
+BONUS = is_number_between("a number of points, 0 or more", lambda value: value >= 0, _MOST_POINTS)
+POINTS_A_SECOND = is_number_between("a number of points a second, above 0", lambda value: value > 0, _MOST_POINTS)
+MILLISECONDS = is_number_between("a number of milliseconds, 0 or more", lambda value: value >= 0, 500)
+
+
+PREFIX = "affinity_"
+
+#: The order of priorities in which 10 is the highest, as the arrows have it.
+HIGHER_FIRST = "higher-first"
+
+#: Value of ``affinity_tenant_turns``: by the time of slots that each tenant has used.
+SHARE = "share"
+
+#: Who may see arguments, results and tracebacks: the roles over HTTP, each with the rights of those before it; nobody.
+SHOWN_TO = ("read", "submit", "admin", "nobody")
+
+
+def _setting(default: Any, check: NumberCheck) -> Any:
+    """A setting of the processes of an app."""
+    return field(default=default, metadata={"check": check, "in_redis": None, "at_run_time": False})
+
+
+def _shared(default: Any, check: NumberCheck, *, in_us: bool = False, at_run_time: bool = True) -> Any:
+    """A setting that the arrows read (`shared_settings`), in µs if *in_us*; changeable *at_run_time*, or not."""
+    return field(
+        default=default, metadata={"check": check, "in_redis": "_us" if in_us else "", "at_run_time": at_run_time}
+    )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting, checked when built. Raises SettingError with the setting, what it accepts and what came."""
+
+    worker_timeout: float = _shared(30, SECONDS, in_us=True)
+    """Seconds of silence after which the server declares a worker dead and makes its jobs pending again."""
+    heartbeat_interval: float = _shared(5, SECONDS, in_us=True, at_run_time=False)
+    """Seconds between two heartbeats of a worker, which tell the server that the worker lives and which jobs it has."""
+    guard: bool = _setting(True, check_bool)
+    """Whether each worker has a guard: a small process that sends heartbeats and reports the worker's death at once."""
+    priority_order: str = _shared(HIGHER_FIRST, check_one_of(HIGHER_FIRST, "lower-first"))
+    """Whether 10 or 0 is the highest priority. On stock Redis, 0 is the highest."""
+    priority_percentage: int = _shared(100, PERCENTAGE)
+    """Percentage of claims that take the job with the best score. The other claims take the oldest job."""
+    priority_weight: float = _shared(1024, BONUS)
+    """Points of the score for each step of priority."""
+    age_weight: float = _shared(16, POINTS_A_SECOND)
+    """Points for each second that a job has waited."""
+    rarity_weight: float = _shared(500, BONUS)
+    """Points for a job that only one slot fits. With several fitting slots, the points are divided by their number."""
+    on_demand_weight: float = _shared(4096, BONUS)
+    """Points for an on-demand job."""
+    on_demand_age_weight: float = _shared(32, BONUS)
+    """Additional points for each second that an on-demand job has waited, up to ``affinity_on_demand_age_cap``."""
+    on_demand_age_cap: float = _shared(256, SECONDS_OR_0, in_us=True)
+    """Age in seconds after which an on-demand job gains no more than a queued job, so queued jobs do not starve."""
+    rarity: str = _shared("capacity", check_one_of("capacity", "free"))
+    """Whether rarity counts all live slots that serve a type, or only the slots that are free now."""
+    placement: str = _shared("idle", check_one_of("idle", WEIGHTED))
+    """Of the equally specialised workers with a free slot: whether a job goes to the one that is idle longest, or to
+    the one with the most points by the three weights below."""
+    placement_priority_weight: float = _shared(-10, POINTS)
+    """Points for each step of a worker's priority: by default, the worker with the lower number is preferred."""
+    placement_locality_weight: float = _shared(5, POINTS)
+    """Points for a worker that holds the hint of the job."""
+    placement_free_weight: float = _shared(1, POINTS)
+    """Points for each free slot of a worker."""
+    sample_size: int = _shared(10, JOBS)
+    """Number of workers whose points are compared for one job, besides those that hold its hint. 0: all of them."""
+    locality_bonus: float = _shared(0, BONUS)
+    """Points for a waiting job when a slot comes free on a worker that holds its hint. 80 is worth 5 s of waiting."""
+    worker_priority: int = _setting(0, placement_policy.check_worker_priority)
+    """Priority of this app's workers for ``affinity_placement = "weighted"``; ``--affinity-priority`` overrides it."""
+    max_deliveries: int = _shared(20, COUNT)
+    """Number of failed deliveries after which a job is a dead letter: its worker or its pool process died, or a hard
+    time limit ended its run unacked."""
+    max_requeues: int = _shared(1000, COUNT_OR_0)
+    """Number of requeues (``Reject(requeue=True)``) of a job. The next one makes the job a dead letter."""
+    requeue_delay_max: float = _shared(60, SECONDS_OR_0, in_us=True)
+    """Longest pause in seconds before a job runs again that was requeued, or whose run a hard time limit or the loss
+    of its pool process ended: the pauses are 0, 1, 2, 4, 8 ... s. 0: no pauses."""
+    dead_max: int = _shared(10_000, COUNT_OR_0)
+    """Largest number of dead letters. Beyond it the oldest are deleted."""
+    keep: float = _shared(
+        ENDED_KEPT_S,
+        is_number_between(
+            f"a number of seconds, {ENDED_KEPT_S} or more", lambda value: value >= ENDED_KEPT_S, CONF_KEPT_S
+        ),
+        in_us=True,
+    )
+    """Seconds for which ended jobs are remembered. Only with more than 60 s can they also be listed."""
+    keep_max: int = _shared(10_000, COUNT_OR_0)
+    """Largest number of ended jobs that are remembered for longer than 60 s. Beyond it the oldest are forgotten."""
+    keep_failed: bool = _shared(False, check_bool, at_run_time=False)
+    """Whether a job whose task failed for good becomes a dead letter with its message, so that it can be run again."""
+    limits: Mapping[str, Limit] | str = field(
+        default_factory=dict, metadata={"check": check_limits, "in_redis": "", "at_run_time": True}
+    )
+    """Pattern of keys, or ``type:`` and a type -> jobs that may run at a time; ``rate:`` and a pattern -> a rate.
+
+    Overrides what tasks say.
+    """
+    tenants: Mapping[str, Tenant] | str = field(
+        default_factory=dict, metadata={"check": check_tenants, "in_redis": "", "at_run_time": True}
+    )
+    """Tenant -> its quota: how many of its jobs may run at a time; ``*``: that of each tenant that is not named."""
+    tenant_turns: str = _shared("age", check_one_of("age", SHARE))
+    """Of the jobs of one type, priority and mode: whether the oldest goes first, or that of the tenant which has used
+    the least time of slots by its weight."""
+    tenant_half_life: float = _shared(0, HALF_LIFE, in_us=True)
+    """Seconds in which the time of slots that a tenant has used comes to count half, with ``"share"`` as
+    ``affinity_tenant_turns``. 0: it counts in full, and idleness earns nothing."""
+    inherit_tenant: bool = _setting(True, check_bool)
+    """Whether what a task publishes belongs to the tenant on whose behalf the task runs, if it names no other."""
+    reserve: Mapping[str, Mapping[str, int | str]] | str = field(
+        default_factory=dict, metadata={"check": reserves.check_reserves, "in_redis": "", "at_run_time": True}
+    )
+    """Pattern of types -> class of jobs -> number or share of the fitting slots that jobs of the class leave free."""
+    reserve_patience: float | str | None = _shared(None, check_seconds_or_none, in_us=True)
+    """Age in seconds after which a job ignores reserves; None: never."""
+    key_patience: float | str | None = _shared(30, check_seconds_or_none, in_us=True)
+    """Seconds after which a key is reserved for a waiting type, if other types keep getting the key; None: never."""
+    preemption_delay: float = _shared(20, SECONDS_OR_0, in_us=True)
+    """Seconds that a job of a tenant below its minimum waits before a job of another tenant is stopped for it."""
+    preemption_grace: float = _shared(10, SECONDS_OR_0, in_us=True)
+    """Seconds that a task has to end by itself when its job is to be stopped. Then it is ended by force."""
+    preemption_exempt: float = _shared(60, SECONDS_OR_0, in_us=True)
+    """Seconds for which a job that was stopped, once it runs again, is not stopped; and the shortest time between two
+    stops in one slot."""
+    preemption_max: int = _shared(3, COUNT_OR_0)
+    """Largest number of times that a job is stopped. 0: none ever is."""
+    task_types: Mapping[str, str] = field(
+        default_factory=dict, metadata={"check": check_task_types, "in_redis": None, "at_run_time": False}
+    )
+    """Task name pattern -> type, for producers that do not have the tasks' code."""
+    task_rules: Mapping[str, Affinity] = field(
+        default_factory=dict, metadata={"check": check_task_rules, "in_redis": None, "at_run_time": False}
+    )
+    """Task name pattern -> rules, for producers that do not have the tasks' code. The first matching pattern counts.
+
+    A value has some of ``exclusive``, ``rate``, ``tenant``, ``preemptible``, ``locality`` and ``merge``, as in an
+    `Affinity`, such as ``{"exclusive": "city:{city}"}``. Functions of ``merge`` are dotted names. ``{}`` means no
+    rules.
+    """
+    recurring: Mapping[str, Recurring] = field(
+        default_factory=dict, metadata={"check": check_recurring_calls, "in_redis": None, "at_run_time": False}
+    )
+    """Name -> recurring call: it is made when no matching call has become pending for ``stale_after`` seconds."""
+    queues: Sequence[str] = _setting(("*",), check_queues)
+    """Patterns of the queues to schedule: all queues by default. Unlisted queues keep Celery's stock behaviour."""
+    cohorts: Mapping[str, cohort_settings.Cohort] = field(
+        default_factory=dict, metadata={"check": cohort_settings.check_cohorts, "in_redis": None, "at_run_time": False}
+    )
+    """Name -> the types that are scheduled apart from all others, on a server or a cluster's shard of their own.
+
+    ``{"ml": Cohort(["gpu*"]), "eu": Cohort(["eu.*"], url="redis://other")}``. Types of no cohort are in ``default``.
+    """
+    ingest: bool = _setting(True, check_bool)
+    """Whether workers take over and schedule messages that stock producers send to a scheduled queue."""
+
+    max_pending: Mapping[str, Bound | int] = field(
+        default_factory=dict, metadata={"check": bounds.check_bounds, "in_redis": None, "at_run_time": False}
+    )
+    """Pattern of types -> number of jobs that may wait. Beyond it, a call is refused or a job is dropped (`Bound`)."""
+
+    lookahead: int | str = _setting(AUTO, check_auto_or_jobs)
+    """Number of jobs that a worker holds beyond its slots, for very short tasks. ``"auto"``: as many as are expected to
+    take `lookahead_ms`. 0: none, so that each job is claimed when its slot is free."""
+
+    lookahead_ms: float = _setting(20, MILLISECONDS)
+    """Milliseconds of work that a worker holds beyond its slots with ``affinity_lookahead="auto"``."""
+
+    traces: bool = _setting(False, check_bool)
+    """Whether workers record the wait of each job as a span of OpenTelemetry; this needs the extra ``[otel]``."""
+
+    record: float = _setting(0, SECONDS_OR_0)
+    """Seconds for which workers record their claims, from the start of the first worker on: ``celery affinity lab
+    record`` fetches the trace. 0: none."""
+
+    idempotency: float = _setting(86_400, SECONDS_FROM_1)
+    """Seconds for which the HTTP server remembers an Idempotency-Key. A repeated request gets the first one's job."""
+
+    show_values_to: str = _setting("admin", check_one_of(*SHOWN_TO))
+    """The lowest role that sees arguments, results and tracebacks over HTTP and on the page. Commands have the role
+    ``admin``: with ``nobody`` no command shows them either."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            accepted = each.metadata["check"](value)
+            if accepted:
+                raise SettingError(
+                    f"{PREFIX}{each.name} must be {accepted}, got: {printable(value, values.mask_password)}"
+                )
+        object.__setattr__(
+            self, "task_rules", {pattern: _rule(pattern, rule) for pattern, rule in self.task_rules.items()}
+        )
+        object.__setattr__(self, "cohorts", cohort_settings.cohort_map(self.cohorts))
+        object.__setattr__(self, "recurring", {name: _call(name, said) for name, said in self.recurring.items()})
+        if constants.is_timeout_too_short(self.worker_timeout, self.heartbeat_interval):
+            raise SettingError(
+                f"{PREFIX}heartbeat_interval must be at most half of {PREFIX}worker_timeout ({self.worker_timeout} s), "
+                f"or one late heartbeat would look like a death, got: {printable(self.heartbeat_interval)}"
+            )
+
+    def schedules(self, queue: str) -> bool:
+        """Return whether *queue* (a type) is scheduled."""
+        return _matches(queue, tuple(self.queues))
+
+    @property
+    def cohort_map(self) -> cohort_settings.Patterns:
+        return cohort_settings.map_text(self.cohorts)
+
+    def cohort_of(self, type_: str) -> str:
+        """Return the name of the cohort of *type_*. Raises SettingError if two cohorts match it."""
+        return cohort_settings.cohort_of(type_, self.cohort_map) if self.cohorts else cohort_settings.DEFAULT
+
+
+def _rule(pattern: str, value: object) -> Affinity:
+    try:
+        return affinity_of_pattern(value)
+    except OptionError as exc:
+        raise SettingError(f"{PREFIX}task_rules[{pattern!r}]: {exc}") from exc
+
+
+def _call(name: str, value: object) -> Recurring:
+    try:
+        check_name(name)
+        return as_recurring(value)
+    except OptionError as exc:
+        raise SettingError(f"{PREFIX}recurring[{name!r}]: {exc}") from exc
+
+
+@lru_cache(maxsize=4096)
+def _matches(queue: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(queue, pattern) for pattern in patterns)

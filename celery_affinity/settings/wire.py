@@ -1,0 +1,154 @@
+"""The settings that all processes of a fleet share, as Redis has them: text by name, times in µs.
+
+Each worker brings those of its app.conf when it joins (`shared`); arrows read the settings in force
+(``lua/base/settings_in_force.lua``). Most can be changed at run time.
+
+The overtaking bound: the later jobs that can pass a job, and so the longest wait.
+
+A job can be passed only by jobs enqueued less than `seconds` after it, whatever the load. ``docs/explanation/
+scheduling.md`` has the bound and its conditions, ``docs/internals/overtaking.md`` the proof.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from ..clock import SECOND_US
+from ..policy.score import Weights
+from ..schema.constants import MAX_PRIORITY
+from . import limits, reserves, tenants
+from .limits import NONE
+from .loader import Value, accepted_instead, number_or_text
+from .table import HIGHER_FIRST, SHARE, Settings
+
+#: Setting that the arrows read -> its name in Redis.
+NAME_IN_REDIS = {
+    each.name: each.name + each.metadata["in_redis"]
+    for each in fields(Settings)
+    if each.metadata["in_redis"] is not None
+}
+
+_BY_NAME_IN_REDIS = {name_in_redis: name for name, name_in_redis in NAME_IN_REDIS.items()}
+
+
+def shared_settings(settings: Settings) -> dict[str, str]:
+    """Return what *settings* has for the arrows, by its name in Redis; times in µs."""
+    order = settings.priority_order
+    return {in_redis: to_redis(name, getattr(settings, name), order) for name, in_redis in NAME_IN_REDIS.items()}
+
+
+def to_redis(name: str, value: Any, order: str = HIGHER_FIRST) -> str:
+    """Return *value* of the setting *name*, of an app with this *order* of priorities, as the arrows read it."""
+    if name == "limits":
+        return limits.encoded_limits(value)
+    if name == "tenants":
+        return tenants.encoded_tenants(value)
+    if name == "reserve":
+        return reserves.encoded_reserves(value, lower_first=order != HIGHER_FIRST)
+    if NAME_IN_REDIS[name] != name:
+        us = 0.0 if value in (None, NONE) else float(value) * SECOND_US
+        return str(max(1, round(us)) if us else 0)  # 0 may be refused, or mean none
+    if isinstance(value, bool):
+        return str(int(value))
+    return value if isinstance(value, str) else repr(value)
+
+
+def from_redis(name: str, text: str, order: str = HIGHER_FIRST) -> Value:
+    """Return the value that `to_redis` was given; limits, reserves and None as somebody would type them."""
+    if name == "limits":
+        return limits.shown_limits(text) if limits.check_limits(text) is None else text
+    if name == "tenants":
+        return tenants.shown_tenants(text) if tenants.check_tenants(text) is None else text
+    if name == "reserve":
+        return (
+            reserves.shown_reserves(text, lower_first=order != HIGHER_FIRST)
+            if reserves.check_reserves(text) is None
+            else text
+        )
+    if name in ("reserve_patience", "key_patience") and text == "0":
+        return NONE
+    if name == "keep_failed":
+        return {"0": False, "1": True}.get(text, text)
+    value = number_or_text(text)
+    return value / SECOND_US if NAME_IN_REDIS[name] != name and not isinstance(value, str) else value
+
+
+def is_setting(name: str, text: str) -> bool:
+    """Return whether *text* in Redis can be the value of the setting *name*."""
+    return accepted_instead(name, from_redis(name, text)) is None
+
+
+#: Setting, by its name in Redis -> its value while Redis has none. *priority_reversed*: whether priorities are read the
+#: other way round, since ``priority_order`` was changed at run time. *revision*: grows with each change.
+DEFAULTS = {**shared_settings(Settings()), "priority_reversed": "0", "revision": "0"}
+
+
+def complete_settings(found: Mapping[str, str]) -> dict[str, str]:
+    """Return *found*, settings by their name in Redis, with the default of each that is missing or has a bad value."""
+    return {**DEFAULTS, **{name: text for name, text in found.items() if _is_value(name, text)}}
+
+
+def _is_value(name_in_redis: str, text: str) -> bool:
+    name = _BY_NAME_IN_REDIS.get(name_in_redis)
+    is_whole = name is None or name_in_redis.endswith("_us")
+    return (text.isdecimal() or not is_whole) and (name is None or is_setting(name, text))
+
+
+def weights_of(found: Mapping[str, str]) -> Weights:
+    """Return the coefficients of the score in *found*, which has settings by their name in Redis."""
+    in_force = complete_settings(found)
+    return Weights(
+        priority=float(in_force["priority_weight"]),
+        age=float(in_force["age_weight"]),
+        rarity=float(in_force["rarity_weight"]),
+        on_demand=float(in_force["on_demand_weight"]),
+        on_demand_age=float(in_force["on_demand_age_weight"]),
+        on_demand_age_cap_us=int(in_force["on_demand_age_cap_us"]),
+        priority_reversed=in_force["priority_reversed"] == "1",
+    )
+
+
+#: Settings that a claim needs, read at once; of all others an arrow needs one or two, if any.
+FOR_A_CLAIM = (
+    "priority_percentage",
+    "priority_weight",
+    "age_weight",
+    "rarity_weight",
+    "on_demand_weight",
+    "on_demand_age_weight",
+    "on_demand_age_cap_us",
+    "rarity",
+    "priority_reversed",
+)
+
+
+def bonus_seconds_in(settings: Mapping[str, str]) -> float:
+    """Return the points that a job gains at most at a worker that holds its hint; 0 if tenants have shares.
+
+    *settings*: all settings in force, with defaults.
+    """
+    return 0.0 if settings["tenant_turns"] == SHARE else float(settings["locality_bonus"])
+
+
+def overtaking_seconds(priority: int, on_demand: bool, weights: Weights, *, bonus: float = 0.0) -> float:
+    """Return D: a job that was enqueued D seconds after this one, or later, never runs before it.
+
+        D = (Wp * (10 - priority) + Wr + bonus + (queued: Wo + Wa * cap)) / W
+
+    with Wp, Wr, Wo, Wa and W the weights of priority, rarity, on-demand, its age, and age; *bonus*: see `bonus_in`.
+    """
+    lead = weights.priority * (MAX_PRIORITY - weights.read(priority)) + weights.rarity + bonus
+    if not on_demand:
+        lead += weights.on_demand + weights.on_demand_age * weights.on_demand_age_cap_us / SECOND_US
+    return lead / weights.age
+
+
+def max_overtaking_wait(
+    priority: int, on_demand: bool, weights: Weights, *, ahead: int, arrivals: float, served: float
+) -> float:
+    """Return the longest wait in seconds, if jobs that share its slots arrive and are served at known rates.
+
+    *ahead*: jobs that were waiting when the job came. *arrivals*, *served*: jobs a second that share its slots. At
+    worst all jobs that waited before it, and all that came within D, run first.
+    """
+    return (ahead + arrivals * overtaking_seconds(priority, on_demand, weights)) / served

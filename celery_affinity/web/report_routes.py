@@ -1,0 +1,217 @@
+"""Routes, by what they are about. Each module has `add`, which adds its routes for a `Site`.
+
+The state of the fleet, and its metrics for Prometheus.
+
+Types: their state. `pauses` has what pauses and resumes them.
+
+Workers: their state, draining them, and having them take jobs again.
+
+How many slots there should be, for whoever starts and ends workers.
+
+What probes ask, without a token: whether this server is alive, and whether its broker answers.
+
+Keys, of which a limited number of jobs run together.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from fastapi import APIRouter, FastAPI, Query
+from starlette.responses import Response
+
+from ..errors import refuse
+from ..http_workers.worker import is_http_worker
+from ..policy.slot_math import MOST_TARGET_WAIT_S, TARGET_WAIT_S
+from ..reports import cohorts, key_usage
+from ..reports.metrics import CONTENT_TYPE, metrics_text
+from ..reports.scale import Scale, scale_of_type
+from ..reports.status import Report, Status, TypeStatus, WorkerStatus
+from ..scheduler.cohorts import Cohorts
+from ..scheduler.scheduler import Scheduler
+from ..schema.untrusted import bounded_text
+from .broker import BrokerDownError, BusyError
+from .replies import RefusedError, cohorts_down_header, json_reply, model_of, reply_responses, text_response
+from .site import Site
+
+
+def add_fleet_routes(api: APIRouter, site: Site) -> None:
+    @api.get(
+        "/api/status",
+        summary="Types, workers, pauses and counts, as `celery affinity status --json` prints them",
+        responses=reply_responses(Status),
+    )
+    async def status() -> Response:
+        return json_reply(await site.with_fleet(cohorts.status_of_all, site.bounds, site.lists))
+
+    @api.get(
+        "/metrics",
+        summary="Metrics for Prometheus",
+        response_class=Response,
+        responses=text_response("text/plain", "The metrics, in the text format of Prometheus."),
+    )
+    async def metrics() -> Response:
+        try:
+            found = await site.with_fleet(cohorts.metrics_of_all, site.bounds)
+        except (BrokerDownError, BusyError):
+            found = None  # the metric `up` says so
+        return Response(metrics_text(found), media_type=CONTENT_TYPE)
+
+
+def add_type_routes(api: APIRouter, site: Site) -> None:
+    @api.get("/api/types", summary="Types with jobs or workers", responses=reply_responses(list[TypeStatus]))
+    async def types() -> Response:
+        found = await site.with_fleet(cohorts.status_of_all, site.bounds)
+        return json_reply(found.types, headers=cohorts_down_header(found.down))
+
+
+#: Time, s, that a worker has for its answer.
+_ANSWER_S = 3.0
+
+
+@dataclass(frozen=True)
+class DrainReply:
+    """The answer of a *worker*, in words."""
+
+    worker: str
+    ok: str
+
+
+def add_worker_report_routes(api: APIRouter, site: Site) -> None:
+    told = reply_responses(DrainReply, 404, 409, 504, status=202)
+
+    @api.get("/api/workers", summary="Live workers", responses=reply_responses(list[WorkerStatus]))
+    async def workers() -> Response:
+        found = await site.with_fleet(cohorts.status_of_all, site.bounds)
+        return json_reply(found.workers, headers=cohorts_down_header(found.down))
+
+    @api.post(
+        "/api/workers/{name:path}/drain",
+        summary="Drain a worker: it takes no new jobs",
+        status_code=202,
+        responses=told,
+    )
+    async def drain(name: str) -> Response:
+        return await _tell(site, name, "affinity_drain")
+
+    @api.post(
+        "/api/workers/{name:path}/resume",
+        summary="Resume a worker: it takes jobs again",
+        status_code=202,
+        responses=told,
+    )
+    async def resume(name: str) -> Response:
+        return await _tell(site, name, "affinity_resume")
+
+
+async def _tell(site: Site, name: str, command: str) -> Response:
+    if name not in await site.with_fleet(_names):
+        raise RefusedError(404, f"no live worker is named {name!r}")
+    if await site.with_scheduler(is_http_worker, name):
+        raise RefusedError(
+            409, f"worker {name!r} works over HTTP, and takes no commands: it leaves by a DELETE of its own"
+        )
+    said = await site.foreign(_broadcast, site, name, command)
+    if said is None:
+        raise RefusedError(504, f"worker {name!r} did not answer within {_ANSWER_S:g} s; it may still do so")
+    if "error" in said:
+        raise RefusedError(409, bounded_text(said["error"]) or "the worker refused, and gave no reason")
+    return json_reply(DrainReply(name, bounded_text(said.get("ok")) or ""), 202)
+
+
+def _names(fleet: Cohorts) -> set[str]:
+    return {each.name for each in cohorts.status_of_all(fleet).workers}
+
+
+def _broadcast(site: Site, name: str, command: str) -> dict[str, object] | None:
+    with site.broker.connection() as connection:
+        replies = site.app.control.broadcast(
+            command, destination=[name], reply=True, timeout=_ANSWER_S, limit=1, connection=connection
+        )
+    for each in replies or ():
+        if isinstance(each, dict) and isinstance(each.get(name), dict):
+            return dict(each[name])
+    return None
+
+
+#: Checked by `_check`, whose words name both ends of the range.
+_Target = Annotated[float, Query(json_schema_extra={"exclusiveMinimum": 0, "maximum": MOST_TARGET_WAIT_S})]
+
+
+def add_scale_routes(api: APIRouter, site: Site) -> None:
+    @api.get(
+        "/api/scale", summary="How many slots each group of workers should have", responses=reply_responses(list[Scale])
+    )
+    async def of_all(target_wait: _Target = TARGET_WAIT_S) -> Response:
+        _check(target_wait)
+        return json_reply(await site.with_fleet(_scale, [], target_wait))
+
+    @api.get(
+        "/api/scale/{profile:path}",
+        summary="How many slots the workers of exactly these types should have: pdf,excel",
+        responses=reply_responses(Scale, 404),
+    )
+    async def of_profile(profile: str, target_wait: _Target = TARGET_WAIT_S) -> Response:
+        _check(target_wait)
+        types = [each for each in profile.split(",") if each]
+        return json_reply(scale_of_type(await site.with_fleet(_scale, types, target_wait), types))
+
+
+def _scale(fleet: Cohorts, types: list[str], target_wait_s: float) -> list[Scale]:
+    asked = fleet.each(lambda scheduler: Report(scheduler.reader).status())
+    return cohorts.scale_of_all(fleet, asked, types, target_wait_s)
+
+
+def _check(target_wait_s: float) -> None:
+    if not 0 < target_wait_s <= MOST_TARGET_WAIT_S:
+        accepted = f"a number of seconds above 0, {MOST_TARGET_WAIT_S:,.0f} at most"
+        raise refuse("target_wait", accepted, target_wait_s)
+
+
+@dataclass(frozen=True)
+class Alive:
+    """The *status* "ok"."""
+
+    status: str = "ok"
+
+
+def add_probe_routes(api: FastAPI, site: Site) -> None:
+    @api.get("/healthz", summary="Whether this web server is alive", responses=reply_responses(Alive))
+    async def healthz() -> Response:
+        return json_reply(Alive())
+
+    @api.get("/readyz", summary="Whether the broker answers", responses=reply_responses(Alive, 503))
+    async def readyz() -> Response:
+        await site.with_scheduler(_ping)
+        return json_reply(Alive())
+
+
+def _ping(scheduler: Scheduler) -> None:
+    scheduler.client.ping()
+
+
+_Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+def add_key_routes(api: APIRouter, site: Site) -> None:
+    @api.get(
+        "/api/keys",
+        summary="Keys that jobs hold or wait for; * in the pattern stands for any characters",
+        responses=reply_responses(model_of(key_usage.KeysInUse, "FoundKeys")),
+    )
+    async def keys(pattern: str = "*", limit: _Limit = 100) -> Response:
+        asked = await site.with_fleet(
+            Cohorts.each, lambda scheduler: key_usage.find_keys(scheduler.reader, pattern, limit)
+        )
+        return json_reply(cohorts.found_in_cohorts(asked), headers=cohorts_down_header(asked.down))
+
+    @api.get(
+        "/api/keys/{key:path}",
+        summary="A key: its limit, its holders, and the jobs that wait for it",
+        responses=reply_responses(model_of(key_usage.KeyDetails, "ShownKey"), 404),
+    )
+    async def key(key: str) -> Response:
+        found = await site.with_fleet(Cohorts.first, lambda scheduler: key_usage.show_key(scheduler.reader, key))
+        if found is None:
+            raise RefusedError(404, f"no job holds the key {key[:300]!r} or waits for it")
+        cohort, details = found
+        return json_reply(replace(details, key=replace(details.key, cohort=cohort)) if site.is_split else details)

@@ -1,0 +1,443 @@
+"""Tenants: what each has and waits for, and quotas at run time.
+
+Settings and reserves: those in force, and changing settings for the whole fleet.
+
+Pauses of a type, a key or all types: `celery affinity pause` and `resume`.
+
+Recurring calls: made when none like them came for a while.
+
+Dead letters: jobs that will not run again, unless they are replayed.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from ..dispatcher.recurring import fire_call
+from ..errors import CohortDownError, refuse
+from ..options.did_you_mean import closest_names
+from ..options.type_names import ACCEPTED, is_type_name
+from ..publishing.app_config import settings_of
+from ..reports import cohorts, dead_letters
+from ..reports.blockers import ReservedSlots
+from ..reports.dead_letters import DeadLetter, LetterDetails, LetterFilter
+from ..reports.recurring import RecurringRow, recurring_rows, without_arguments
+from ..reports.tenants import TenantStatus, tenants_status
+from ..reports.type_limits import PauseInForce, has_no_pause, is_without_effect, pause_address, pauses_in_force
+from ..scheduler import runtime_settings
+from ..scheduler.cohorts import Cohorts
+from ..scheduler.messages import DueCall
+from ..scheduler.runtime_settings import RuntimeSetting
+from ..scheduler.scheduler import Scheduler
+from ..schema.constants import REASONS
+from ..schema.keys import Kind
+from ..schema.values import LONGEST_S
+from ..settings.cohorts import DEFAULT
+from ..settings.tenants import Tenant
+from .replies import (
+    RefusedError,
+    cohorts_down_header,
+    error_responses,
+    json_reply,
+    model_of,
+    reply_responses,
+    rows_reply,
+)
+from .site import Site, values_hidden_reason
+
+
+class QuotaChange(BaseModel):
+    """What is to be changed of a quota; *max*: null for no maximum. What is not given stays as it is."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    max: int | None = None
+    min: int = 0
+    weight: int = 1
+
+
+def add_tenant_routes(api: APIRouter, site: Site) -> None:
+    own = settings_of(site.app)
+
+    @api.get(
+        "/api/tenants",
+        summary="Tenants with a quota of their own, and those with the most waiting jobs",
+        responses=reply_responses(list[TenantStatus]),
+    )
+    async def list_tenants() -> Response:
+        return rows_reply(await site.with_fleet(Cohorts.each, _tenants))
+
+    @api.patch(
+        "/api/tenants/{name:path}",
+        summary="Change the quota of a tenant; * is each tenant that is not named",
+        responses=reply_responses(Tenant, 404, text="The quota in force."),
+    )
+    async def change(name: str, quota: QuotaChange) -> Response:
+        fields = quota.model_dump(exclude_unset=True)
+        if not fields:
+            raise RefusedError(400, "give some of max, min and weight")
+        asked = await site.with_fleet(Cohorts.each, lambda one: runtime_settings.change_quota(one, own, name, fields))
+        return json_reply(asked.answers[DEFAULT][name], headers=cohorts_down_header(asked.down))
+
+    @api.delete(
+        "/api/tenants/{name:path}",
+        summary="Remove the quota that was set for a tenant: that in app.conf counts again, or else that of *",
+        responses=reply_responses(list[TenantStatus], 404),
+    )
+    async def reset(name: str) -> Response:
+        asked = await site.with_fleet(
+            Cohorts.each, lambda scheduler: runtime_settings.reset_quota(scheduler, own, name)
+        )
+        if not any(asked.answers.values()):
+            raise RefusedError(404, f"no quota is set for {name[:300]!r}")
+        return rows_reply(await site.with_fleet(Cohorts.each, _tenants))
+
+
+def _tenants(scheduler: Scheduler) -> list[TenantStatus]:
+    return tenants_status(scheduler.reader, scheduler.reader.now_us())
+
+
+def add_setting_routes(api: APIRouter, site: Site) -> None:
+    own = settings_of(site.app)
+
+    @api.get(
+        "/api/settings",
+        summary="Settings that can be changed at run time",
+        responses=reply_responses(list[RuntimeSetting]),
+    )
+    async def settings() -> Response:
+        return rows_reply(
+            await site.with_fleet(Cohorts.each, lambda scheduler: runtime_settings.read_settings(scheduler, own))
+        )
+
+    @api.patch(
+        "/api/settings",
+        summary="Change settings: name -> value; null resets a setting to its value in app.conf",
+        responses=reply_responses(list[RuntimeSetting], text="The settings that were changed."),
+    )
+    async def change(changes: dict[str, Any]) -> Response:
+        if not changes:
+            raise RefusedError(400, "name at least one setting")
+        for name, value in changes.items():
+            if not (value is None or isinstance(value, str | int | float)) or isinstance(value, bool):
+                raise RefusedError(400, f"{name} must be a text, a number or null, got: {str(value)[:100]!r}")
+
+        def both(scheduler: Scheduler) -> list[RuntimeSetting]:
+            typed = {name: str(value) for name, value in changes.items() if value is not None}
+            names = [name for name, value in changes.items() if value is None]
+            changed = runtime_settings.change_settings(scheduler, own, typed) if typed else []
+            return [*changed, *(runtime_settings.reset_settings(scheduler, own, names) if names else [])]
+
+        return rows_reply(await site.with_fleet(Cohorts.each, both))
+
+    @api.get("/api/reserves", summary="Reserved slots, by type", responses=reply_responses(list[ReservedSlots]))
+    async def reserves() -> Response:
+        found = await site.with_fleet(cohorts.status_of_all, site.bounds)
+        kept = [reserve for each in found.types for reserve in each.reserves]
+        return json_reply(kept, headers=cohorts_down_header(found.down))
+
+
+class PauseRequest(BaseModel):
+    """A pause. *for_s*: after so many seconds it ends by itself; None: it does not."""
+
+    model_config = ConfigDict(extra="forbid")
+    reason: str = Field("", max_length=1000)
+    for_s: float | None = Field(None, gt=0, le=LONGEST_S)
+
+
+class PauseTarget(PauseRequest):
+    """A pause of a type or key, its *name*, or of all types, which have none."""
+
+    kind: Kind
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class PauseReply:
+    """All pauses after a new one. *warning*: the new one is that of a type that no live worker serves.
+
+    *down*: why nothing was paused in cohorts.
+    """
+
+    pauses: list[PauseInForce]
+    warning: str | None
+    down: dict[str, str] | None = None
+
+
+def add_pause_routes(api: APIRouter, site: Site) -> None:
+    paused = reply_responses(PauseReply, status=202)
+    resumed = reply_responses(list[PauseInForce], 409, status=202, text="The pauses that are left.")
+
+    @api.get(
+        "/api/pauses", summary="Pauses of types, keys and all types", responses=reply_responses(list[PauseInForce])
+    )
+    async def all_of_them() -> Response:
+        return rows_reply(await site.with_fleet(Cohorts.each, _pauses))
+
+    @api.post(
+        "/api/pauses",
+        summary="Pause a type, a key or all types: none of their jobs starts",
+        status_code=202,
+        responses=paused,
+    )
+    async def pause(pausing: PauseTarget) -> Response:
+        return await _paused(site, pausing.kind, pausing.name, pausing)
+
+    @api.delete(
+        "/api/pauses", summary="End the pause of a type, of a key, or of all types", status_code=202, responses=resumed
+    )
+    async def resume(kind: Annotated[Kind, Query()], name: str = "") -> Response:
+        return await _resumed(site, kind, name)
+
+    @api.post(
+        "/api/types/{type_:path}/pause",
+        summary="Pause a type: none of its jobs starts",
+        status_code=202,
+        responses={**paused, **error_responses(404)},
+    )
+    async def pause_type(type_: str, pausing: PauseRequest | None = None) -> Response:
+        return await _paused(site, "type", type_, pausing or PauseRequest(reason="", for_s=None))
+
+    @api.post(
+        "/api/types/{type_:path}/resume",
+        summary="End the pause of a type",
+        status_code=202,
+        responses={**resumed, **error_responses(404)},
+    )
+    async def resume_type(type_: str) -> Response:
+        return await _resumed(site, "type", type_)
+
+
+async def _paused(site: Site, kind: Kind, name: str, given: PauseRequest) -> Response:
+    what = _checked(kind, name)
+
+    def begin(scheduler: Scheduler) -> str | None:
+        scheduler.pause(what, for_s=given.for_s, why=given.reason)
+        return is_without_effect(scheduler.reader, kind, name)
+
+    def pause(fleet: Cohorts) -> PauseReply:
+        begun = fleet.each(begin, fleet.serving(name if kind == "type" else None))
+        if not begun.answers:
+            raise CohortDownError(*next(iter(begun.down.items())))
+        found = cohorts.rows_of_all(fleet.each(_pauses))
+        return PauseReply(found, next(iter(begun.answers.values())), dict(begun.down) or None)
+
+    found = await site.with_fleet(pause)
+    return json_reply(found, 202, cohorts_down_header(found.down))
+
+
+async def _resumed(site: Site, kind: Kind, name: str) -> Response:
+    what = _checked(kind, name)
+
+    def resume(fleet: Cohorts) -> tuple[bool, list[PauseInForce], Mapping[str, str]]:
+        among = fleet.serving(name if kind == "type" else None)
+        ended = fleet.act_in_each(lambda scheduler: scheduler.resume(what), among)
+        if ended.down and not any(ended.answers.values()):
+            raise CohortDownError(*next(iter(ended.down.items())))
+        return any(ended.answers.values()), cohorts.rows_of_all(fleet.each(_pauses)), ended.down
+
+    was_paused, left, down = await site.with_fleet(resume)
+    if not was_paused:
+        raise RefusedError(409, has_no_pause(kind, name))
+    return json_reply(left, 202, cohorts_down_header(down))
+
+
+def _checked(kind: Kind, name: str) -> str:
+    """Return what the arrows call it. Raises OptionError."""
+    if kind == "type" and not is_type_name(name):
+        raise refuse("type", ACCEPTED, name[:300])
+    if kind == "key" and not name:
+        raise refuse("name", "a key, a text that is not empty", name)
+    if kind == "all" and name:
+        raise refuse("name", "empty for all types", name[:300])
+    return pause_address(kind, name)
+
+
+def _pauses(scheduler: Scheduler) -> list[PauseInForce]:
+    return pauses_in_force(scheduler.reader)
+
+
+@dataclass(frozen=True)
+class RemoveReply:
+    """The name of the recurring call that was *removed*. *declared_by*: the app whose setting declares it, if any."""
+
+    removed: str
+    declared_by: str | None
+
+
+def add_recurring_routes(api: APIRouter, site: Site) -> None:
+    changed = reply_responses(RecurringRow, 404, status=202)
+
+    def _shown(rows: list[RecurringRow], request: Request) -> list[RecurringRow]:
+        return without_arguments(rows) if values_hidden_reason(site, request) else rows
+
+    def one(row: RecurringRow, request: Request) -> Response:
+        return json_reply(_shown([row], request)[0], 202)
+
+    @api.get(
+        "/api/recurring",
+        summary="Recurring calls: what they match, the last match, and the next firing",
+        responses=reply_responses(list[RecurringRow]),
+    )
+    async def calls(request: Request) -> Response:
+        asked = await site.with_fleet(Cohorts.each, _rows)
+        return json_reply(_shown(cohorts.rows_of_all(asked), request), headers=cohorts_down_header(asked.down))
+
+    @api.post(
+        "/api/recurring/{name:path}/fire",
+        summary="Make a recurring call now",
+        status_code=202,
+        responses=reply_responses(RecurringRow, 404, 409, status=202),
+    )
+    async def fire(request: Request, name: str) -> Response:
+        found = await site.with_fleet(_find_recurring, name)
+        if found.task not in site.app.tasks:
+            raise RefusedError(409, f"the app has no task {found.task!r}, the task of recurring call {name!r}")
+        await site.foreign(_fire, site, found)
+        return one(await site.with_fleet(_find_recurring, name), request)
+
+    @api.post(
+        "/api/recurring/{name:path}/pause",
+        summary="Pause a recurring call until it is resumed",
+        status_code=202,
+        responses=changed,
+    )
+    async def pause(request: Request, name: str) -> Response:
+        return one(await site.with_fleet(_suspend, name, True), request)
+
+    @api.post(
+        "/api/recurring/{name:path}/resume", summary="Resume a recurring call", status_code=202, responses=changed
+    )
+    async def resume(request: Request, name: str) -> Response:
+        return one(await site.with_fleet(_suspend, name, False), request)
+
+    @api.delete(
+        "/api/recurring/{name:path}", summary="Remove a recurring call", responses=reply_responses(RemoveReply, 404)
+    )
+    async def remove(name: str) -> Response:
+        return json_reply(await site.with_fleet(_remove, name))
+
+
+def _rows(scheduler: Scheduler) -> list[RecurringRow]:
+    return recurring_rows(scheduler.reader)
+
+
+def _find_recurring(fleet: Cohorts, name: str) -> RecurringRow:
+    """Return a recurring call, with its cohort if there are several."""
+    asked = fleet.each(_rows)
+    rows = {row.name: row for row in cohorts.rows_of_all(asked)}
+    if name not in rows:
+        if asked.down:
+            raise CohortDownError(*next(iter(asked.down.items())))
+        close = closest_names(name, rows)
+        question = f"; did you mean {close!r}?" if close else ""
+        raise RefusedError(404, f"no recurring call is named {name[:300]!r}{question}")
+    return rows[name]
+
+
+def _fire(site: Site, found: RecurringRow) -> None:
+    call = DueCall(found.name, "", found.task, found.signature)
+    with site.broker.reach() as fleet:
+        fleet.act(found.cohort or fleet.names[0], lambda scheduler: fire_call(site.app, scheduler, call))
+
+
+def _suspend(fleet: Cohorts, name: str, is_suspended: bool) -> RecurringRow:
+    where = _find_recurring(fleet, name).cohort or fleet.names[0]
+    fleet.ask(where, lambda scheduler: scheduler.pause_recurring(name, is_suspended))
+    return _find_recurring(fleet, name)
+
+
+def _remove(fleet: Cohorts, name: str) -> RemoveReply:
+    found = _find_recurring(fleet, name)
+    fleet.act(found.cohort or fleet.names[0], lambda scheduler: scheduler.remove_recurring(name))
+    return RemoveReply(name, found.app or None)
+
+
+T = TypeVar("T")
+
+_Limit = Annotated[int, Query(ge=1, le=1000)]
+
+
+@dataclass(frozen=True)
+class ReplayedLetters:
+    """The ids of the jobs that were published again."""
+
+    replayed: list[str]
+
+
+@dataclass(frozen=True)
+class DropReply:
+    """How many dead letters were deleted."""
+
+    dropped: int
+
+
+def add_dead_routes(api: APIRouter, site: Site) -> None:
+    @api.get("/api/dead", summary="Dead letters, the newest first", responses=reply_responses(list[DeadLetter]))
+    async def dead(
+        reason: str | None = None,
+        type: str | None = None,
+        task: str | None = None,
+        older_than_s: Annotated[float | None, Query(ge=0, le=LONGEST_S)] = None,
+        limit: _Limit = 100,
+    ) -> Response:
+        if reason is not None and reason not in REASONS:
+            raise RefusedError(400, f"reason must be one of {', '.join(REASONS)}, got: {reason[:100]!r}")
+        which = LetterFilter((), reason, type, task, older_than_s)
+        asked = await site.with_fleet(Cohorts.each, lambda scheduler: _find_letter(scheduler, which, limit))
+        found = sorted(cohorts.rows_of_all(asked), key=lambda each: each.ended_s, reverse=True)[:limit]
+        return json_reply(found, headers=cohorts_down_header(asked.down))
+
+    @api.get(
+        "/api/dead/{id:path}",
+        summary="A dead letter, by the id of its task or job, with the arguments of the call",
+        responses=reply_responses(list[model_of(LetterDetails, "ShownDeadLetter")], 404),  # type: ignore[misc]
+    )
+    async def show(request: Request, id: str) -> Response:
+        hidden = values_hidden_reason(site, request)
+        found = await site.with_fleet(
+            Cohorts.first, lambda one: dead_letters.shown_letter(one.reader, id, hidden) or None
+        )
+        return json_reply(_there(id, None if found is None else found[1]))
+
+    @api.post(
+        "/api/dead/{id:path}/replay",
+        summary="Run a dead letter again",
+        status_code=202,
+        responses=reply_responses(ReplayedLetters, 404, 409, status=202),
+    )
+    async def replay(id: str) -> Response:
+        replayed = _there(id, await site.with_fleet(_act, id, lambda scheduler, found: scheduler.replay(found)))
+        if not replayed:
+            raise RefusedError(409, "its message is gone")
+        return json_reply(ReplayedLetters(replayed), 202)
+
+    @api.delete(
+        "/api/dead/{id:path}", summary="Delete a dead letter for ever", responses=reply_responses(DropReply, 404)
+    )
+    async def drop(id: str) -> Response:
+        dropped = _there(id, await site.with_fleet(_act, id, lambda scheduler, found: scheduler.drop(found)))
+        return json_reply(DropReply(dropped))
+
+
+def _there(id: str, found: T | None) -> T:
+    """Return what was *found* in a cohort."""
+    if found is None:
+        raise RefusedError(404, f"no dead letter has the task id or job id {id[:300]!r}")
+    return found
+
+
+def _find_letter(scheduler: Scheduler, which: LetterFilter, limit: int | None = None) -> list[DeadLetter]:
+    return dead_letters.find_letters(scheduler.reader, which, limit)
+
+
+def _act(fleet: Cohorts, id: str, change: Callable[[Scheduler, list[str]], T]) -> T | None:
+    """Return what *change* says of the jobs of the dead letters with that id; None if there are none."""
+    found = fleet.first(
+        lambda scheduler: [each.job_id for each in _find_letter(scheduler, LetterFilter((id,)))] or None
+    )
+    return None if found is None else fleet.act(found[0], lambda scheduler: change(scheduler, found[1]))

@@ -1,0 +1,219 @@
+"""Limit the resources that a client of `celery affinity web` can use before its token is checked.
+
+uvicorn waits forever for the head of a request, and stores the head regardless of its size. This subclass of uvicorn's
+protocol limits the size, number and duration of everything in a request except its body. `security` limits bodies.
+
+Serve the HTTP interface alone: ``celery affinity web``.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterable
+
+import uvicorn
+from celery import Celery
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from ..errors import SettingError
+from . import asgi
+from .auth import VARIABLE, is_loopback, read_tokens
+from .replies import error_reply
+
+#: Timeout for a complete head, in seconds. It starts with the connection, or with the first byte after a reply.
+HEAD_S = 10.0
+
+#: Maximum bytes of the target in a request line. An HTTP worker can list 1,000 fencing tokens in it.
+MOST_TARGET_BYTES = 32_768
+
+#: Maximum bytes of a head, of the data between two chunks of a body, and of the data after the last chunk.
+MOST_HEAD_BYTES = 65_536
+
+#: Maximum number of headers per request.
+MOST_HEADERS = 100
+
+#: Maximum number of pipelined requests: requests that a client sends before it has received earlier replies.
+MOST_PIPELINED = 16
+
+#: Bytes per call of the parser. Heads are measured with this precision.
+_SLICE = 16_384
+
+#: Maximum bytes that are read and discarded after a refused request. If the connection were reset immediately, a client
+#: that is still sending would lose the reply.
+_MOST_DROPPED = 1_000_000
+
+
+class _RefusedError(Exception):
+    """A request is refused with this status and message, and its connection is closed."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class HttpConnection(HttpToolsProtocol):
+    """A connection that is closed unless its next head is small and arrives in time. Running requests have no limit."""
+
+    _head: asyncio.TimerHandle | None = None
+    _refusal: _RefusedError | None = None
+    _is_refused = False
+    _has_whole_head = False
+    _bytes_without_body = 0
+    _dropped = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._await_head()
+        most = self.limit_concurrency
+        if most is not None and len(self.connections) >= most:  # from `most` on, uvicorn refuses all requests
+            self.connections.discard(self)
+            self._refuse(_RefusedError(503, f"the server has {most - 1:,} connections already"), lingers=False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        for start in range(0, len(data), _SLICE):
+            if self._is_refused or self.transport.is_closing():
+                self._drop(len(data) - start)
+                return
+            self._parse(data[start : start + _SLICE])
+        # A blank line, or the rest of a body that was answered already, has ended uvicorn's timeout of an idle
+        # connection, and begins no request.
+        if self._head is None and self.cycle is not None and self.cycle.response_complete:
+            self._await_head()
+
+    def _parse(self, data: bytes) -> None:
+        super().data_received(data)
+        self._bytes_without_body += len(data)
+        if self._bytes_without_body > MOST_HEAD_BYTES:
+            self._refuse(_RefusedError(431, f"the head of a request must have {MOST_HEAD_BYTES:,} bytes at most"))
+
+    def on_message_begin(self) -> None:
+        self._has_whole_head = False
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > MOST_TARGET_BYTES:
+            self._fail(_RefusedError(414, f"the target of a request must have {MOST_TARGET_BYTES:,} bytes at most"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._has_whole_head:  # a trailer after a chunked body, which the application does not use
+            return
+        super().on_header(name, value)
+        if len(self.headers) > MOST_HEADERS:
+            self._fail(_RefusedError(431, f"a request must have {MOST_HEADERS} headers at most"))
+
+    def on_headers_complete(self) -> None:
+        self._has_head()
+        self._has_whole_head, self._bytes_without_body = True, 0
+        if len(self.pipeline) >= MOST_PIPELINED:
+            self._fail(_RefusedError(400, f"a client must wait for a reply after {MOST_PIPELINED} requests"))
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._bytes_without_body = 0
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request whose parsing failed, because it is not HTTP or a callback called `_fail`."""
+        self._refuse(self._refusal or _RefusedError(400, msg))
+
+    def _fail(self, refusal: _RefusedError) -> None:
+        """Abort parsing from a parser callback. Raises *refusal*."""
+        self._refusal = refusal
+        raise refusal
+
+    def _refuse(self, refusal: _RefusedError, *, lingers: bool = True) -> None:
+        """Send the reply unless another reply is being sent, and close the connection.
+
+        If it *lingers*, the client can first finish sending and read the reply.
+        """
+        if self._is_refused:
+            return
+        self._is_refused = True
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        reply = error_reply(refusal.status, str(refusal), {"Connection": "close"})
+        head = b"".join(b"%b: %b\r\n" % header for header in reply.raw_headers)
+        self.transport.write(STATUS_LINE[refusal.status] + head + b"\r\n" + bytes(reply.body))
+        if lingers and self.transport.can_write_eof():
+            self.transport.write_eof()
+            if self._head is None:
+                self._await_head()
+        else:
+            self.transport.close()
+
+    def _drop(self, number: int) -> None:
+        self._dropped += number
+        if self._dropped > _MOST_DROPPED:
+            self.transport.abort()
+
+    def _await_head(self) -> None:
+        self._head = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _has_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
+
+
+#: Longest time, s, for which requests that are under way hold up the end.
+_END_S = 3
+
+#: Time, s, for which an idle connection is kept, and largest number of connections.
+_IDLE_S, _MOST_CONNECTIONS = 30, 2000
+
+
+def serve(
+    app: Celery,
+    *,
+    host: str,
+    port: int,
+    token_file: str | None,
+    read_only: bool,
+    allow: Iterable[str],
+    names: Iterable[str],
+    on_ready: Callable[[str], object],
+    traces: str | os.PathLike[str] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM. *on_ready* is called with the URL. Raises SettingError, OSError."""
+    tokens = read_tokens(token_file)
+    if tokens is None and not _is_this_machine(host):
+        raise SettingError(f"--host {host} admits other machines: --token-file or ${VARIABLE} must name their tokens")
+    wildcard = host in ("", "0.0.0.0", "::")  # noqa: S104  # compared, not bound
+    names = [*names, *([] if wildcard else [host])]
+    site = asgi(app, tokens=tokens, read_only=read_only, allow=allow, names=names, traces=traces)
+    config = uvicorn.Config(
+        site,
+        host=host,
+        port=port,
+        log_level="critical",  # the guard answers and logs errors; here each request that the end cuts off is one
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        http=HttpConnection,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=_IDLE_S,
+        timeout_graceful_shutdown=_END_S,
+    )
+    with socket.create_server((host, port), family=_family(host), backlog=2048) as listening:
+        # Connections inherit this; asyncio sees to it for its own sockets alone. A reply is two writes, of which the
+        # second would wait 40 ms for the client's ack of the first.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        shown = f"[{host}]" if ":" in host else host or "0.0.0.0"  # noqa: S104
+        on_ready(f"http://{shown}:{listening.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _is_this_machine(host: str) -> bool:
+    return host == "localhost" or is_loopback(host)

@@ -1,0 +1,369 @@
+"""Remote control in a worker: what our own commands do (`own_commands`), and Celery's lists, which show pending jobs.
+
+Celery's commands are replaced in workers of this transport alone.
+
+Our own commands of remote control: `inspect affinity`, `control affinity_drain`, `_resume` and `_priority`.
+
+Commands belong to a process, not to an app: `celery inspect` has to know them, and a worker on another transport
+replies with an error that names the transport. What they do is in `remote_control`, which only a worker loads.
+"""
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from celery import Celery
+from celery.worker import control
+from kombu.exceptions import OperationalError
+from kombu.pidbox import Node
+from redis.exceptions import RedisError
+
+from ..leases.member import Member
+from ..log_limit import limited_logger
+from ..policy import placement
+from ..publishing.message_body import raw_body
+from ..reports import celery_inspect, jobs
+from ..results.reporter import describe_error
+from ..scheduler import runtime_settings
+from ..scheduler.reader import Reader
+from ..schema.untrusted import as_whole_number, describe_shape, is_number
+from ..schema.values import decode_number, is_readable
+from ..settings.table import PREFIX
+from .bootstep import AffinityBootstep
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
+logger = limited_logger(__name__)
+
+#: Maximum accepted value of a limit, in seconds or tasks.
+_LARGEST = 1e9
+
+#: Maximum number of processes or threads that one command adds or removes.
+_MOST_PROCESSES = 10_000
+
+#: Maximum body size for which a list of jobs contains decoded arguments, in bytes. For larger bodies, the list contains
+#: the representations in the message headers.
+_LONGEST_SHOWN = 100_000
+
+Reply = dict[str, object]
+
+
+class ControlState(Protocol):
+    """Celery's state of a command of remote control."""
+
+    app: Celery
+    consumer: "Consumer"
+    hostname: str
+
+
+_stock_scheduled = control.scheduled
+_stock_query_task = control.query_task
+_stock_rate_limit = control.rate_limit
+_stock_time_limit = control.time_limit
+_stock_pool_grow = control.pool_grow
+_stock_pool_shrink = control.pool_shrink
+_stock_autoscale = control.autoscale
+_stock_add_consumer = control.add_consumer
+_stock_cancel_consumer = control.cancel_consumer
+_stock_revoke = control.revoke
+_stock_terminate = control.terminate
+
+
+def replace() -> None:
+    """Have `inspect` list the jobs that wait in Redis, and some commands of `control` take effect at once."""
+    control.inspect_command(alias="dump_schedule")(scheduled)
+    control.inspect_command(variadic="ids", signature="[id1 [id2 [... [idN]]]]")(query_task)
+    control.control_command(
+        args=[("task_name", str), ("rate_limit", str)],
+        signature="<task_name> <rate_limit (e.g., 5/s | 5/m | 5/h)>",
+    )(rate_limit)
+    control.control_command(
+        args=[("task_name", str), ("soft", float), ("hard", float)], signature="<task_name> <soft_secs> [hard_secs]"
+    )(time_limit)
+    control.control_command(args=[("n", int)], signature="[N=1]")(pool_grow)
+    control.control_command(args=[("n", int)], signature="[N=1]")(pool_shrink)
+    control.control_command(args=[("max", int), ("min", int)], signature="[max [min]]")(autoscale)
+    control.control_command(
+        args=[("queue", str), ("exchange", str), ("exchange_type", str), ("routing_key", str)],
+        signature="<queue> [exchange [type [routing_key]]]",
+    )(add_consumer)
+    control.control_command(args=[("queue", str)], signature="<queue>")(cancel_consumer)
+    control.control_command(variadic="task_id", signature="[id1 [id2 [... [idN]]]]")(revoke)
+    control.control_command(variadic="task_id", args=[("signal", str)], signature="<signal> [id1 [id2 [... [idN]]]]")(
+        terminate
+    )
+
+
+def keep_the_connection(app: Celery) -> None:
+    """Let *app*'s workers survive a refused reply to remote control. A node class set by the user stays the base."""
+    mailbox = app.control.mailbox
+    base = mailbox.node_cls
+    if not issubclass(base, ReplyingNode):
+        mailbox.node_cls = type(base.__name__, (ReplyingNode, base), {"__module__": base.__module__})
+
+
+class ReplyingNode(Node):
+    """A remote control node that drops a reply if the server refuses it.
+
+    Celery would instead recreate the broadcast consumer, which a full server refuses too. The worker would lose its
+    connection, and receive no jobs until the server has memory again.
+    """
+
+    def reply(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            super().reply(*args, **kwargs)
+        except (OperationalError, RedisError, OSError) as exc:
+            logger.warning("A reply to remote control is dropped: the server does not take it: %s", describe_error(exc))
+
+
+def describe(state: ControlState) -> Reply:
+    """Return what this worker can do, holds, lends and has been told."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    found = {each.scheduler.keys.cohort: _described(step, each) for each in step.memberships}
+    return next(iter(found.values())) if len(found) == 1 else {"cohorts": found}
+
+
+def _described(step: AffinityBootstep, members: Member) -> Reply:
+    reader = members.scheduler.reader
+    free, stalled = reader.ask_one("hmget", reader.key("worker", members.id), ["free", "stalled"])
+    in_force = runtime_settings.read_settings(members.scheduler, step.settings)
+    return {
+        "worker": members.id,
+        "types": sorted(members.capacity.types),
+        "withdrawn": sorted(members.withdrawn),
+        "slots": members.capacity.slots,
+        "free": decode_number(free),
+        "priority": members.capacity.priority,
+        "hints": jobs.hints_of(reader, members.id),
+        "lent": members.capacity.lent + members.capacity.buffered,
+        "stops": step.slots.stops,
+        "drained": members.claims.drained,
+        "stalled": stalled is not None,
+        "claims": [each.described() for each in members.claims.held()],
+        "settings": {PREFIX + each.name: each.value for each in in_force},
+    }
+
+
+def drain(state: ControlState) -> Reply:
+    """Take no new jobs, and give back those that have not started."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    given_back, running = step.drain()
+    return control.ok(f"takes no new jobs; {given_back} given back, {running} running")  # type: ignore[no-any-return]
+
+
+def resume(state: ControlState) -> Reply:
+    """Take jobs again after `drain`."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    for each in step.memberships:
+        each.resume()
+    return control.ok("takes jobs")  # type: ignore[no-any-return]
+
+
+def set_priority(state: ControlState, priority: int) -> Reply:
+    """Give this worker another priority among equally specialised ones."""
+    step = _step(state)
+    if step is None:
+        return _not_ours(state)
+    accepted = placement.check_worker_priority(priority)
+    if accepted:
+        return control.nok(f"priority must be {accepted}, got: {priority!r}")  # type: ignore[no-any-return]
+    for each in step.memberships:
+        each.prefer(priority)
+    return control.ok(f"has priority {priority}")  # type: ignore[no-any-return]
+
+
+def scheduled(state: ControlState, **kwargs: object) -> list[Reply]:
+    """List of currently scheduled ETA/countdown tasks; one worker lists those that wait in Redis."""
+    found: list[Reply] = _stock_scheduled(state, **kwargs)
+    reader = _reader_of_the_spokesman(state)
+    return (
+        found
+        if reader is None
+        else [*found, *celery_inspect.scheduled_tasks(reader, _arguments(state), state.hostname)]
+    )
+
+
+def query_task(state: ControlState, ids: object, **kwargs: object) -> Reply:
+    """Query for task information by id; one worker answers for those that wait in Redis."""
+    found: Reply = _stock_query_task(state, ids, **kwargs)
+    reader = _reader_of_the_spokesman(state)
+    if reader is not None:
+        texts = [each for each in control.maybe_list(ids) or () if isinstance(each, str) and is_readable(each)]
+        asked = [each for each in texts if each not in found]
+        found.update(celery_inspect.queried_tasks(reader, asked, _arguments(state), state.hostname))
+    return found
+
+
+def rate_limit(state: ControlState, task_name: str, rate_limit: object, **kwargs: object) -> Reply:
+    """Tell worker(s) to modify the rate limit for a task by type."""
+    if not isinstance(rate_limit, str):
+        _check_numbers(rate_limit=rate_limit)
+    reply: Reply = _stock_rate_limit(state, task_name, rate_limit, **kwargs)
+    return reply
+
+
+def time_limit(state: ControlState, task_name: str | None = None, **kwargs: object) -> Reply:
+    """Tell worker(s) to modify the time limit for task by type."""
+    # The pool would get the value with the next tasks, and the event loop's timers take numbers alone.
+    _check_numbers(soft=kwargs.get("soft"), hard=kwargs.get("hard"))
+    reply: Reply = _stock_time_limit(state, task_name=task_name, **kwargs)
+    state.consumer.update_strategies()  # each strategy has a copy of the limits that its task had so far
+    return reply
+
+
+def pool_grow(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
+    """Grow pool by n processes/threads."""
+    _check_whole(n=n)
+    reply: Reply = _stock_pool_grow(state, n, **kwargs)
+    # The server knows of the new slots by now; Celery by itself starts the processes 5 s later.
+    state.consumer.pool.maintain_pool()
+    return reply
+
+
+def pool_shrink(state: ControlState, n: int = 1, **kwargs: object) -> Reply:
+    """Shrink pool by n processes/threads."""
+    _check_whole(n=n)
+    reply: Reply = _stock_pool_shrink(state, n, **kwargs)
+    return reply
+
+
+def autoscale(state: ControlState, max: int | None = None, min: int | None = None) -> Reply:
+    """Modify autoscale settings."""
+    _check_whole(max=max, min=min)
+    reply: Reply = _stock_autoscale(state, max, min)
+    state.consumer.pool.maintain_pool()
+    return reply
+
+
+def add_consumer(
+    state: ControlState,
+    queue: str,
+    exchange: str | None = None,
+    exchange_type: str | None = None,
+    routing_key: str | None = None,
+    **options: object,
+) -> Reply:
+    """Tell worker(s) to consume from task queue by name."""
+    # Celery consumes later, in its loop, and at each reconnect: an impossible queue would end the worker there.
+    _check_names(queue=queue, exchange=exchange, exchange_type=exchange_type, routing_key=routing_key)
+    known = state.consumer.task_consumer.channel.exchange_types
+    if exchange_type and exchange_type not in known:
+        raise ValueError(f"exchange_type must be one of {', '.join(known)}, got: {exchange_type!r}")
+    reply: Reply = _stock_add_consumer(state, queue, exchange, exchange_type, routing_key, **options)
+    return reply
+
+
+def cancel_consumer(state: ControlState, queue: str, **kwargs: object) -> Reply:
+    """Tell worker(s) to stop consuming from task queue by name."""
+    _check_names(queue=queue)
+    reply: Reply = _stock_cancel_consumer(state, queue, **kwargs)
+    return reply
+
+
+def revoke(
+    state: ControlState, task_id: object, terminate: bool = False, signal: object = None, **kwargs: object
+) -> Reply:
+    """Revoke task by task id (or list of ids)."""
+    step = _step(state)
+    if terminate and step is not None:
+        ids = [each for each in control.maybe_list(task_id) or () if isinstance(each, str) and is_readable(each)]
+        step.end_merged_runs(ids, signal)
+    reply: Reply = _stock_revoke(state, task_id, terminate, signal, **kwargs)
+    return reply
+
+
+def terminate(state: ControlState, signal: object, task_id: object, **kwargs: object) -> Reply:
+    """Terminate task by task id (or list of ids)."""
+    return revoke(state, task_id, terminate=True, signal=signal, **kwargs)
+
+
+def _check_names(queue: object, **others: object) -> None:
+    """Raise ValueError, which is logged and replied, unless each is a name; *others* may be None."""
+    for option, name in {
+        "queue": queue,
+        **{option: name for option, name in others.items() if name is not None},
+    }.items():
+        if not (isinstance(name, str) and is_readable(name) and (name or option != "queue")):
+            raise ValueError(f"{option} must be a name, got: {_shown(name)}")
+
+
+def _check_numbers(**given: object) -> None:
+    """Raise ValueError, which is logged and replied, unless each is None, or a number of seconds that a timer takes."""
+    for option, number in given.items():
+        if not (number is None or (is_number(number, _LARGEST) and number >= 0)):  # type: ignore[operator]
+            raise ValueError(f"{option} must be a number from 0 to {_LARGEST:g}, got: {_shown(number)}")
+
+
+def _check_whole(**given: object) -> None:
+    """Raise ValueError, which is logged and sent as reply, unless each value is None or a number of processes."""
+    for option, number in given.items():
+        if not (number is None or as_whole_number(number, 0, _MOST_PROCESSES) is not None):
+            raise ValueError(f"{option} must be a whole number from 0 to {_MOST_PROCESSES:,}, got: {_shown(number)}")
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:100] if isinstance(value, str) or is_number(value) else describe_shape(value)
+
+
+def _step(state: ControlState) -> AffinityBootstep | None:
+    step: AffinityBootstep | None = getattr(state.consumer, "affinity", None)
+    return step
+
+
+def _not_ours(state: ControlState) -> Reply:
+    transport = state.app.conf.broker_transport
+    return control.nok(f"this worker's broker_transport is {transport!r}")  # type: ignore[no-any-return]
+
+
+def _reader_of_the_spokesman(state: ControlState) -> Reader | None:
+    step = _step(state)
+    if step is None:
+        return None
+    reader = step.members.scheduler.reader
+    return reader if celery_inspect.responder_id(reader) == step.members.id else None
+
+
+def _arguments(state: ControlState) -> celery_inspect.Arguments:
+    """Return a function that decodes a message's arguments, or else returns their representations in the headers."""
+    consumer = state.consumer.task_consumer
+
+    def read(raw: dict[str, Any]) -> tuple[Any, Any]:
+        try:
+            raw_body(raw, _LONGEST_SHOWN)  # otherwise the reply would contain all bodies
+            message = consumer.channel.message_to_python(raw)
+            message.accept = consumer.accept
+            args, kwargs, _ = message.payload
+        except Exception:  # whatever a sender's serializer may do
+            args, kwargs = (raw["headers"].get(name) for name in ("argsrepr", "kwargsrepr"))
+        return args, kwargs
+
+    return read
+
+
+@control.inspect_command()
+def affinity(state: "ControlState", **_: object) -> "Reply":
+    """Show what this worker can do, holds, lends and has been told."""
+    return describe(state)
+
+
+@control.control_command()
+def affinity_drain(state: "ControlState", **_: object) -> "Reply":
+    """Take no new jobs, and give back those that have not started, until affinity_resume."""
+    return drain(state)
+
+
+@control.control_command()
+def affinity_resume(state: "ControlState", **_: object) -> "Reply":
+    """Take jobs again after affinity_drain."""
+    return resume(state)
+
+
+@control.control_command(args=[("priority", int)], signature="<priority>")
+def affinity_priority(state: "ControlState", priority: int, **_: object) -> "Reply":
+    """Give this worker another priority among equally specialised ones, until it restarts."""
+    return set_priority(state, priority)

@@ -1,0 +1,385 @@
+"""The once-only end of a task: whatever happens to the task, its slot is freed once.
+
+No hook of Celery fires exactly once at the end of a task, for every pool and every outcome; `EndOfTask` joins those
+that do fire. The slot is freed by the end after which the pool can run another task: a terminated task ends when its
+process does, not when the revoke is announced.
+
+The hooks store results and send events and signals besides, any of which may fail. Such an error is logged here, as
+billiard does in a prefork pool: the other pools would drop the error, and the solo pool take it for a lost connection.
+
+Claims that are held and run nowhere: an end that nobody noticed must not cost a slot for ever.
+"""
+
+from collections.abc import Iterator
+from functools import cache, wraps
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import celery
+from billiard.einfo import ExceptionInfo
+from billiard.exceptions import TimeLimitExceeded, WorkerLostError
+from celery.app.task import Task
+from celery.concurrency.base import BasePool
+from celery.exceptions import Reject, WorkerShutdown, WorkerTerminate
+from celery.utils.imports import symbol_by_name
+from celery.worker import state
+from celery.worker.state import active_requests, reserved_requests, task_ready
+from redis.exceptions import RedisError
+
+from ..broker.failover import short_traceback
+from ..leases.held_claim import (
+    ABORTED,
+    ACKED,
+    EXPIRED,
+    FAILED,
+    IGNORED,
+    REQUEUED,
+    RETURNED,
+    REVOKED,
+    HeldClaim,
+    job_of_tag,
+)
+from ..leases.outbox import EndReporter
+from ..log_limit import limited_logger
+from ..publishing.publish_call import publishes_follow_ups
+from ..results.chords import ChordIsClaimedError, count_what_is_stored
+from ..results.reporter import describe_error, error_from, is_ignored
+from ..schema.constants import PREEMPTED
+from ..schema.job_record import is_batch
+from ..schema.values import LOST
+from .buffers import BufferedRequest, is_buffered
+from .pool import unclaimed_requests
+from .preemption import Preempted
+from .request import NotStartedError, StartedRequest, starting_if_allowed
+
+if TYPE_CHECKING:
+    from celery.worker.consumer import Consumer
+
+logger = limited_logger(__name__)
+
+#: Whether this Celery leaves the result of a task that rejected its message pending for ever (celery#4222).
+_LEAVES_REJECTED_PENDING = celery.VERSION[:2] < (5, 7)
+
+
+class EndOfTask(StartedRequest):
+    """A mixin for ``celery.worker.request.Request`` and for what users derive from it."""
+
+    #: The kind of revoke that was announced: `REVOKED` or `EXPIRED`; "" before that.
+    _revoked_as = ""
+
+    #: Whether the loss of the pool process is no failure: the task runs again, or had succeeded.
+    _is_spared = False
+
+    #: Whether the ack is told with the end only.
+    _is_acked_at_its_end = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Wrap the methods that Celery generates in a subclass for each task."""
+        super().__init_subclass__(**kwargs)
+        for name, wrap in (("on_success", _ending_on_success), ("execute_using_pool", starting_if_allowed)):
+            generated = cls.__dict__.get(name)
+            if generated is not None:
+                setattr(cls, name, wrap(generated))
+
+    def _retry_worker_lost(self, *args: Any) -> Any:
+        # A retry looks in the task's stack for the request to repeat. No task runs in this process: the stack is empty.
+        self.task.request_stack.push(self._context)
+        try:
+            self._is_spared = super()._retry_worker_lost(*args)
+            return self._is_spared
+        finally:
+            self.task.request_stack.pop()
+
+    def _success_was_stored(self) -> Any:
+        found = super()._success_was_stored()
+        self._is_spared = bool(found)
+        if found and self._reporting is not None:
+            self._count_its_part(found)
+        return found
+
+    def _count_its_part(self, stored: Any) -> None:
+        """Count the part of a chord whose process was lost after it stored its result, perhaps before it counted.
+
+        While that process' claim of the chord lasts, nobody can count: a job that may run again does, after it.
+        """
+        try:
+            count_what_is_stored(self.task.backend, self._context, stored["status"], stored["result"])
+        except (ChordIsClaimedError, RedisError, OSError) as exc:
+            logger.warning("Task %s[%s] succeeded, but its process was lost: %s", self.name, self.id, exc)
+            if self.task.acks_late:
+                self.reject(requeue=True)
+
+    @publishes_follow_ups
+    def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
+        error = error_from(exc_info)
+        if self.was_cut_short(error):
+            self.end_cut_short()
+            return None
+        if self._reporting is not None and isinstance(error, NotStartedError):
+            self._reporting.settle(self._tag, RETURNED)
+        elif self._reporting is not None and is_ignored(exc_info, Preempted):
+            self._stop_by_itself(self._reporting)
+        elif self._reporting is not None and isinstance(error, Reject) and error.requeue:
+            self._reporting.settle(self._tag, REQUEUED)
+        try:
+            if _LEAVES_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:
+                self._tell_the_first_caller(error)
+            return None if self._is_fenced else super().on_failure(exc_info, *args, **kwargs)
+        except (MemoryError, *LOST):
+            self._abort()
+            raise
+        except Exception:
+            self.reject(requeue=False)  # the job would come again, and fail in the same way
+            raise
+        finally:
+            self._end(exc_info)
+
+    def _stop_by_itself(self, reporting: EndReporter) -> None:
+        """Requeue the job of a task that raised `Preempted`. It counts as a requeue unless the server asked for it."""
+        held = reporting.claims.find(self._tag)
+        if held is None or held.outcome == ACKED:
+            logger.warning(
+                "Task %s[%s] raised Preempted, and does not run again: it was acked when it started (acks_late)",
+                *(self.name, self.id),
+            )
+        elif held.stops_at_s is None:
+            reporting.settle(self._tag, REQUEUED)
+            self.reject(requeue=True)
+        else:
+            reporting.settle(self._tag, PREEMPTED)
+
+    def _tell_the_first_caller(self, error: Reject) -> None:
+        """Store that a merged run was rejected, as the other callers are told: nobody is to wait for ever."""
+        if self._reporting is not None and not self._is_fenced and is_batch(job_of_tag(self._tag)):
+            self.task.backend.mark_as_failure(self.id, error, request=self._context, store_result=self.store_errors)
+
+    @publishes_follow_ups
+    def on_timeout(self, soft: bool, timeout: float) -> Any:
+        try:
+            return super().on_timeout(soft, timeout)
+        except Exception as exc:
+            logger.error(
+                "Task %s[%s]: an action after its time limit failed: %s",
+                *(self.name, self.id, describe_error(exc)),
+                exc_info=short_traceback(exc),
+            )
+            if self.task.acks_late and not soft:
+                self._settle_after_a_timeout()
+        finally:
+            if not soft:
+                self._abort()
+                self._end(TimeLimitExceeded(timeout))
+
+    def reject(self, requeue: bool = False) -> None:
+        if requeue:
+            self._abort()
+        super().reject(requeue)
+
+    def _abort(self) -> None:
+        """Settle an unsettled job as ABORTED, unless the worker is terminating. The job pauses before its next run."""
+        if self._reporting is not None and not state.should_terminate:
+            self._reporting.settle(self._tag, ABORTED)
+
+    def _settle_after_a_timeout(self) -> None:
+        """Ack or reject as Celery does once the result is stored: the storing failed."""
+        # Celery before 5.7 has one setting for failures and time limits.
+        if getattr(self.task, "acks_on_timeout", self.task.acks_on_failure_or_timeout):
+            self.acknowledge()
+        else:
+            self.reject(requeue=True)
+
+    def terminate(self, pool: BasePool, signal: Any = None) -> None:
+        before = self._revoked_as
+        if self.time_start is not None:  # else Celery terminates the task when it starts
+            # Eventlet's pool waits for the end of a task that it stops, and Celery announces the revoke after that.
+            self._revoked_as = REVOKED
+        try:
+            super().terminate(pool, signal)
+        except NotImplementedError:
+            self._revoked_as = before  # the task runs on
+            raise
+
+    @publishes_follow_ups
+    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> Any:
+        self._revoked_as = EXPIRED if expired else REVOKED
+        # Its process may live on for seconds. The server would take the ack for that of all calls of a run: were the
+        # worker to die now, none of the others would be run again.
+        self._is_acked_at_its_end = terminated and self._reporting is not None and is_batch(job_of_tag(self._tag))
+        try:
+            return super()._announce_revoked(reason, terminated, signum, expired)
+        except Exception as exc:
+            if self._reporting is None:
+                raise  # the dispatcher, which tells ends without a worker, tells this one again
+            logger.error(
+                "Task %s[%s] is revoked, but this could not be announced: %s",
+                *(self.name, self.id, describe_error(exc)),
+                exc_info=short_traceback(exc),
+            )
+            self.acknowledge()  # else the job would come again and again, until the result backend works
+            self._already_revoked = True
+        finally:
+            if self.time_start is None:
+                self._end()
+
+    def acknowledge(self) -> None:
+        if not self._is_acked_at_its_end:
+            super().acknowledge()
+
+    def end_unnoticed(self) -> None:
+        """Free the slot of a task whose end nobody noticed. Nobody knows whether the task ended well."""
+        self._end(WorkerLostError("its end went unnoticed, and it does not run in its worker"))
+
+    def _end(self, failure: Any = None) -> None:
+        """Free the slot. *failure*: an exception, bare or as Celery's hooks get it; None if the task ended well."""
+        if self in active_requests or self in reserved_requests:
+            task_ready(self)  # Celery's own hook failed before this
+        if self._reporting is None:
+            return
+        error = None if failure is None or self._is_spared else error_from(failure)
+        if self._is_acked_at_its_end:
+            self._is_acked_at_its_end = False
+            self.acknowledge()
+        if self._revoked_as:
+            self._reporting.end(self._tag, self._revoked_as)
+        elif error is not None:
+            self._reporting.end(self._tag, FAILED, describe_error(error))
+        elif is_ignored(failure):
+            self._reporting.end(self._tag, IGNORED)
+        else:
+            self._reporting.end(self._tag)
+
+
+def _ending_on_success(generated: Any) -> Any:
+    @wraps(generated)
+    def on_success(self: Any, failed__retval__runtime: Any, **kwargs: Any) -> Any:
+        if self.was_cut_short(failed__retval__runtime):
+            self.end_cut_short()
+            return None
+        if self._reporting is not None:
+            self._reporting.make_way(self._tag)  # the process is idle until then
+        try:
+            if self.is_called_off:
+                return None
+            # An error from outside the task's body, in a pool without processes. Celery's own method cannot unpack it.
+            if isinstance(failed__retval__runtime, ExceptionInfo):
+                return self.on_failure(failed__retval__runtime)
+            return None if self._is_fenced else generated(self, failed__retval__runtime, **kwargs)
+        except (WorkerShutdown, WorkerTerminate):
+            raise
+        except (Exception, SystemExit) as exc:  # a SystemExit in a signal handler would end a worker with a green pool
+            logger.error(
+                "Task %s[%s] has ended, but an action after its end failed: %s",
+                *(self.name, self.id, describe_error(exc)),
+                exc_info=short_traceback(exc),
+            )
+            self._abort()
+        finally:
+            self._end(_failure_of(failed__retval__runtime))
+
+    return on_success
+
+
+def _failure_of(result: Any) -> Any:
+    """Return the part of a pool's *result* that says that the task failed; None if it did not."""
+    match result:
+        case ExceptionInfo():
+            return result
+        case (failed, error, _) if failed:
+            return error
+    return None
+
+
+@cache
+def _with_end_of_task(request: type) -> type:
+    return request if issubclass(request, EndOfTask) else type(request.__name__, (EndOfTask, request), {})
+
+
+def install_task_end(task: Task) -> None:
+    """Mix `EndOfTask` into the class of the requests of *task*."""
+    task.Request = _with_end_of_task(symbol_by_name(task.Request))
+
+
+#: Time, s, for which a claim is found nowhere before its slot is freed: an end takes its time.
+NOWHERE_FOR_S = 30.0
+
+#: Interval, s, between two searches while a claim is found nowhere.
+_SEARCHES_AGAIN_S = 5.0
+
+
+class LeakedClaims:
+    """Frees the slots of claims, and of requests without a claim, that *consumer* has nowhere any more.
+
+    A task that runs, for however long, is in the pool. A job that waits is held beyond the slots, in a bucket of a rate
+    limit, for a pool process, or in the buffer of its task's strategy. *reporting* is told of the ends.
+    """
+
+    def __init__(self, consumer: "Consumer", reporting: EndReporter) -> None:
+        self._consumer = consumer
+        self._reporting = reporting
+        self._since_s: dict[Any, float] = {}
+
+    def free(self, *, loop_runs: bool) -> float | None:
+        """Free the slots of strays. Return the seconds until the next search; None: there is no hurry.
+
+        Nothing is a stray while the event loop stands still, since the loop reads the ends and moves requests on. Any
+        thread may call this method. Raises nothing.
+        """
+        if not loop_runs:
+            self._since_s.clear()
+            return None
+        try:
+            self._search()
+        except RuntimeError:
+            return _SEARCHES_AGAIN_S  # a table changed while it was searched
+        except Exception:
+            logger.exception("The search for jobs that are held but do not run failed")
+        return _SEARCHES_AGAIN_S if self._since_s else None
+
+    def _search(self) -> None:
+        self._drop_what_strategies_dropped()
+        nowhere = dict(self._nowhere())
+        now_s = monotonic()
+        self._since_s = {each: self._since_s.get(each, now_s) for each in nowhere}
+        for each, since_s in tuple(self._since_s.items()):
+            if now_s - since_s >= NOWHERE_FOR_S:
+                del self._since_s[each]
+                self._free(each, nowhere[each])
+
+    def _drop_what_strategies_dropped(self) -> None:
+        for tag, held in self._reporting.claims.unended():
+            if isinstance(held.request, BufferedRequest) and not held.request.is_in_the_pool():
+                logger.error(
+                    "%s is pending again: the strategy of its task has dropped it, and neither acked nor rejected it",
+                    held.in_words,
+                )
+                self._reporting.claims.drop_from_buffer(tag)
+
+    def _nowhere(self) -> Iterator[tuple[Any, HeldClaim | None]]:
+        """Yield requests, or the tags of claims without one, each with its claim."""
+        for tag, held in self._reporting.claims.unended():
+            if held.request is None:
+                if tag not in self._reporting.lookahead:
+                    yield tag, held
+            elif not self._is_here(held.request):
+                yield held.request, held
+        for each in unclaimed_requests():
+            if not self._is_here(each):
+                yield each, None
+
+    def _is_here(self, each: Any) -> bool:
+        if each.is_in_the_pool is not None:
+            return bool(each.is_in_the_pool())
+        return is_buffered(self._consumer, each)
+
+    def _free(self, each: Any, held: HeldClaim | None) -> None:
+        what = f"Task {each.name}[{each.id}]" if held is None else held.in_words
+        logger.error(
+            "%s is held but has not run in this worker for %g s: its end went unnoticed. Its slot is freed%s",
+            what,
+            NOWHERE_FOR_S,
+            "" if held is None or held.outcome == ACKED or held.void else "; it was not acked, so it is pending again",
+        )
+        if isinstance(each, str):
+            self._reporting.end(each)
+        else:
+            each.end_unnoticed()

@@ -1,0 +1,71 @@
+"""A message becomes a job: pending, or scheduled if its time is still to come."""
+
+from typing import cast
+
+from celery_affinity.schema import job_record
+from celery_affinity.schema.constants import HAS_ENDED, IS_KNOWN, IS_MERGED, IS_PENDING, IS_SCHEDULED, TICK_US
+from celery_affinity.schema.histograms import PUBLISHED
+from celery_affinity.schema.rules_codec import merge_in
+from celery_affinity.schema.values import withdrawn_mark
+
+from . import batch_calls, ends, hooks, job_index, merging, workers
+from . import recurring as recurring_calls
+from .model import Cohort, Job
+from .replies import NONE, Published
+
+
+def insert(cohort: Cohort, new: job_record.NewJob, enqueued_us: int, now_us: int, *, recurring: str = "") -> Published:
+    """Add a job. *enqueued_us*: when it counts as published. *recurring*: the recurring call that it is a firing of."""
+    if new.id in cohort.jobs:  # perhaps with another task id
+        return Published(IS_KNOWN, NONE, True)
+    is_due = new.delay_us <= 0
+    due_us = enqueued_us + max(0, new.delay_us)
+    job = Job(
+        id=new.id,
+        on_demand=new.on_demand,
+        priority=new.priority,
+        enqueued_us=due_us,
+        state="pending" if is_due else "scheduled",
+        message=cast("str", new.message),
+        rules=new.rules,
+        bytes=len(cast("str", new.message).encode()) if merge_in(new.rules) else None,
+        recurring=recurring,
+        **job_record.kept_values(new),
+    )
+    cohort.jobs[new.id] = job
+    expires_us = None if new.expires_us is None else now_us + new.expires_us
+    is_again = job_index.add(cohort, job, expires_us, new.stamps, now_us)
+    is_revoked = job_index.is_revoked(cohort, job.task_id)
+    if is_revoked or (new.expires_us is not None and new.expires_us <= 0):
+        ends.record(cohort, job, "revoked" if is_revoked else "expired", now_us)
+        return Published(HAS_ENDED, NONE, True)
+    if cohort.capacity(job.type):
+        cohort.metrics[job.type][PUBLISHED] += 1
+    job.again_us = _first_published_us(cohort, job) if is_again else None
+    if not is_due:
+        job.published_us = enqueued_us
+        if new.delay_us < TICK_US and cohort.first_scheduled() is job:
+            workers.have_one_tick(cohort)
+        return Published(IS_SCHEDULED, NONE, True)
+    is_merged = merging.enter(cohort, job, now_us)
+    if not is_again:
+        recurring_calls.match(cohort, job, now_us)
+    if job.patient_us is not None:
+        return Published(IS_SCHEDULED, NONE, True)
+    if not is_merged:
+        hooks.wait(cohort, job, now_us, is_fresh=True)
+    is_served = _is_served(cohort, new.type)
+    if not is_served:
+        cohort.counters["unserved"] += 1
+    return Published(IS_MERGED if is_merged else IS_PENDING, NONE, is_served)
+
+
+def _first_published_us(cohort: Cohort, job: Job) -> int | None:
+    """Return when the first of the jobs of the task of *job* was published; None if *job* does not merge."""
+    first = next(iter(cohort.tasks[job.task_id]))
+    return batch_calls.published_us(cohort.jobs[first]) if merge_in(job.rules) else None
+
+
+def _is_served(cohort: Cohort, type_: str) -> bool:
+    """Return whether a live worker serves *type_*, if only after it has withdrawn from it for a moment."""
+    return bool(cohort.capacity(type_) or cohort.capacity(withdrawn_mark(type_)))

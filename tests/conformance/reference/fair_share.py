@@ -1,0 +1,117 @@
+"""Whose turn it is among the tenants of a lane, by the time that each has used of the fleet's slots.
+
+Start-time fair queueing: the start of a job is the tag of its tenant, or the clock when the job came, if that is more.
+With a half-life it is the tag alone, the logarithm of what the tenant has used, of which each part halves with time.
+"""
+
+from collections.abc import Container, Iterable
+
+from celery_affinity.policy import score
+from celery_affinity.schema.constants import MOST_KEYS
+from celery_affinity.schema.rules_codec import keys_in
+from celery_affinity.settings.tenants import weight_of
+
+from .model import Cohort, Job
+
+
+def key_of(job: Job) -> str | None:
+    """Return the key of the job's tenant."""
+    return next((rules.key for rules in keys_in(job.rules) if rules.is_of_tenant), None)
+
+
+def change_shares(cohort: Cohort) -> None:
+    """Settings have changed: if they begin another era, nothing counts that was used before."""
+    if cohort.shares_era != cohort.settings.shares_era:
+        cohort.shares_era = cohort.settings.shares_era
+        cohort.tags, cohort.credits, cohort.clock = {}, {}, None
+
+
+def admit(cohort: Cohort, job: Job) -> None:
+    """*job* waits from now on; it may have waited before."""
+    era = cohort.settings.shares_era
+    is_of_now = job.since is not None and job.since[0] == era
+    if key_of(job) is not None and cohort.settings.half_life_us == 0 and cohort.clock is not None and not is_of_now:
+        job.since = (era, cohort.clock)
+
+
+def renew(cohort: Cohort, jobs: Iterable[Job], standing: Container[str]) -> None:
+    """Give those of *jobs*, of one tenant, that stand in their lanes a turn each."""
+    era = None if cohort.settings.half_life_us is None else cohort.settings.shares_era
+    for job in jobs:
+        job.turn = era if job.id in standing else None
+
+
+def start_of(cohort: Cohort, job: Job) -> float:
+    key, settings = key_of(job), cohort.settings
+    assert key is not None
+    has_clock = job.since is not None and settings.half_life_us == 0 and job.since[0] == settings.shares_era
+    return max(cohort.tags.get(key, 0), job.since[1] if job.since and has_clock else 0)
+
+
+def turn(cohort: Cohort, job: Job, standing: Iterable[Job]) -> Job:
+    """Return the job that goes instead of *job*, the best of those *standing*: of its lane, the one with the least
+    start of those that have a turn.
+    """
+    if key_of(job) is None or cohort.settings.half_life_us is None:
+        return job
+    lane = (job.type, job.on_demand, job.priority)
+    alike = [each for each in standing if (each.type, each.on_demand, each.priority) == lane]
+    having = [each for each in alike if each.turn == cohort.settings.shares_era]
+    return min(having, key=lambda each: (start_of(cohort, each), each.order_us, each.id), default=job)
+
+
+def charge(cohort: Cohort, job: Job, key: str, now_us: int, *, is_its_turn: bool) -> None:
+    """*job* was claimed: its tenant is charged the usual time of the type, as far as it has no credit.
+
+    Not *is_its_turn*: it was claimed since its tenant had less than its minimum.
+    """
+    if cohort.settings.half_life_us is None:
+        return
+    usual_us, credit_us = cohort.durations_us.get(job.type, 0), cohort.credits.get(key, 0)
+    start, used_us = start_of(cohort, job), min(credit_us, usual_us)
+    if used_us:
+        cohort.credits[key] = credit_us - used_us
+    cohort.tags[key] = _with_more(cohort, key, start, usual_us - used_us, now_us)
+    if not cohort.settings.half_life_us:
+        cohort.clock = max(cohort.clock or 0, int(start) if is_its_turn else 0)
+    job.charged_us = usual_us
+
+
+def correct(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
+    """*job* has its slot no more: what it took beyond what was charged is charged, the rest is credit."""
+    if cohort.settings.half_life_us is None:
+        return
+    more_us = max(0, now_us - (job.claimed_us or 0)) - (job.charged_us or 0)
+    if more_us > 0:
+        cohort.tags[key] = _with_more(cohort, key, cohort.tags.get(key, 0), more_us, now_us)
+    elif more_us < 0:
+        cohort.credits[key] = cohort.credits.get(key, 0) - more_us
+
+
+def _with_more(cohort: Cohort, key: str, tag: float, us: int, now_us: int) -> float:
+    more, half_life_us = us // _weight(cohort, key), cohort.settings.half_life_us
+    if half_life_us:
+        return score.decayed(tag, more, half_life_us, now_us) if more else tag
+    return tag + more
+
+
+def tick(cohort: Cohort, active: Container[str], now_us: int) -> bool:
+    """Forget some tags that the clock has reached, or that are of long ago, of tenants not *active*.
+
+    Return whether there may be more.
+    """
+    half_life_us = cohort.settings.half_life_us
+    least = score.least_used(half_life_us, now_us) if half_life_us else cohort.clock
+    if least is None:
+        return False
+    clock = [] if cohort.clock is None else [("!", cohort.clock)]
+    some = sorted((tag, key) for key, tag in [*cohort.tags.items(), *clock] if tag <= least)[:MOST_KEYS]
+    gone = [key for _, key in some if key != "!" and key not in active]
+    for key in gone:
+        del cohort.tags[key]
+        cohort.credits.pop(key, None)
+    return bool(gone) and len(some) == MOST_KEYS
+
+
+def _weight(cohort: Cohort, key: str) -> int:
+    return weight_of(key, cohort.settings.values.get("tenants", ""))

@@ -1,0 +1,243 @@
+"""A worker comes, lives and goes, or is dead: join, sync, count, heartbeat, leave, recover."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from celery_affinity.scheduler.messages import TypeMetricsDelta
+from celery_affinity.schema.constants import AVERAGED_OVER, GIVEN_UP_US, MOST_MOVES
+from celery_affinity.schema.keys import SCHEMA
+
+from .. import claims, fair_share, keys, matching, prefetch, requeue, type_limits, workers
+from ..model import Cohort, Job, Worker
+from ..replies import NONE, Beaten, Joined, Left, Recovered, Synced
+
+# -- join: a worker enters with its types and slots, or comes back with others; what it holds it keeps.
+
+
+def join(
+    cohort: Cohort,
+    worker_id: str,
+    *,
+    name: str,
+    types: Collection[str],
+    slots: int,
+    other: int,
+    app: str,
+    stops: str = "",
+    settings: Mapping[str, str],
+    now_us: int,
+    priority: int = 0,
+) -> Joined:
+    """Enter a worker. *stops*: which tasks it can stop. *settings*: what its app.conf says, which counts when it is
+    new.
+    """
+    cohort.schema = cohort.schema or SCHEMA
+    worker = cohort.workers.get(worker_id)
+    before = dict(cohort.settings.values)
+    replaced = cohort.settings.adopt(app, settings) if worker is None else []
+    fair_share.change_shares(cohort)
+    type_limits.change(cohort, before)
+    namesake = cohort.names.get(name)
+    cohort.names[name] = worker_id
+    void_up_to = 0 if worker and worker.accepting else cohort.fence
+    if worker is None:
+        worker = Worker(worker_id, name, frozenset(types), slots, other, joined_us=now_us, seen_us=now_us, app=app)
+        cohort.workers[worker_id] = worker
+    else:
+        workers.detach(cohort, worker)
+        worker.name, worker.types, worker.slots, worker.other = name, frozenset(types), slots, other
+        worker.app = app
+        worker.seen_us, worker.accepting, worker.stalled, worker.free = now_us, True, False, 0
+    worker.stops = stops or worker.stops
+    worker.priority = priority
+    cohort.settings.renew_for_claims()
+    workers.say_what_is_kept(cohort, worker)
+    matching.recount(worker, now_us)
+    keys.recheck(cohort, now_us)
+    unfilled = matching.fill(cohort, worker.types, now_us)
+    if not unfilled:
+        prefetch.ask(cohort, worker)
+    return Joined(unfilled, namesake if namesake != worker_id else None, replaced, void_up_to, now_us)
+
+
+# -- sync: a worker's heartbeat, which says what it holds. Only the worker itself gives a claim back.
+
+
+def sync(
+    cohort: Cohort,
+    worker_id: str,
+    named: Iterable[tuple[str, int, int]],
+    *,
+    slots: int,
+    other: int,
+    draining: bool,
+    now_us: int,
+) -> Synced:
+    """Compare what the worker holds with what it should.
+
+    *named*: job id, fencing number, µs since its task started (-1: not yet) of each claim it holds.
+    """
+    worker = cohort.workers.get(worker_id)
+    if worker is None or not (worker.accepting or draining):
+        return Synced(False, False, NONE, [], [], 0, now_us, 0)
+    lowers_reserves = slots < worker.slots and type_limits.in_force(cohort)  # those that are shares of the live slots
+    worker.seen_us, worker.slots, worker.other = now_us, slots, other
+    workers.say_what_is_kept(cohort, worker)
+    if draining:
+        workers.close(worker, now_us)
+
+    held, void = {}, []
+    for job_id, fence, running_us in named:
+        held[job_id] = fence
+        job = claims.held(cohort, worker_id, job_id, fence)
+        if job is None:
+            void.append(job_id)
+        elif running_us >= 0 and job.started_us is None:
+            job.started_us = now_us - running_us
+    missing = _look_at_what_is_not_named(cohort, worker, held, draining, now_us)
+    matching.recount(worker, now_us)
+
+    ticker = workers.is_ticker(cohort, worker, now_us)
+    # Other free slots are those of workers that sync as well.
+    may_fill = worker.free or missing.returned or cohort.to_fill or lowers_reserves
+    unfilled = matching.fill(cohort, worker.types | missing.types, now_us) if may_fill else NONE
+    if not unfilled:
+        prefetch.ask(cohort, worker)
+    return Synced(True, ticker, unfilled, missing.asked, void, cohort.settings.revision, now_us, missing.returned)
+
+
+class _Missing(NamedTuple):
+    """*asked*: claims to be asked about. *returned*: how many jobs are pending again, of *types*."""
+
+    asked: list[tuple[str, int]]
+    returned: int
+    types: set[str]
+
+
+def _look_at_what_is_not_named(
+    cohort: Cohort, worker: Worker, held: Mapping[str, int], draining: bool, now_us: int
+) -> _Missing:
+    """Take back unread claims, and all claims not named if *worker* is *draining*; ask about the others not named."""
+    asked: list[tuple[str, int]] = []
+    types: set[str] = set()
+    looked_at = size = returned = 0
+    for job_id, fence in list(worker.claims.items()):
+        job = cohort.jobs[job_id]
+        if held.get(job_id) == fence or not (draining or _may_have_arrived(cohort, job, now_us)):
+            continue
+        if looked_at == MOST_MOVES or size > cohort.most_bytes:
+            break
+        looked_at, size = looked_at + 1, size + claims.payload(cohort, job).size
+        if claims.is_unread(cohort, worker, job) or draining:
+            again = requeue.requeue(cohort, job, now_us, how="returned")
+            types, returned = types | again, returned + len(again)
+        else:
+            asked.append((job_id, fence))
+    return _Missing(asked, returned, types)
+
+
+def _may_have_arrived(cohort: Cohort, job: Job, now_us: int) -> bool:
+    """Return whether a claim is old enough for its worker to know of it; a younger one may be on its way."""
+    return now_us - (job.claimed_us or 0) > int(cohort.settings.get("heartbeat_interval_us"))
+
+
+# -- count: a worker hands over what it added up of its jobs: waits, times in a slot and ends, for observers alone.
+
+
+def add_metrics(cohort: Cohort, worker_id: str, number: int, sums: Iterable[TypeMetricsDelta]) -> bool:
+    """Add *sums*. Return whether the worker is known. A *number* that was counted before changes nothing."""
+    worker = cohort.workers.get(worker_id)
+    if worker is None:
+        return False
+    if number <= worker.counted:
+        return True
+    worker.counted = number
+    for each in sums:
+        cohort.metrics[each.type].update(each.grown)
+        if each.pace:
+            worker.took[each.type] = each.pace
+        if each.ended and cohort.capacity(each.type):  # else the average went with the last worker of the type
+            _average(cohort, each.type, each.ended, each.took_us)
+    return True
+
+
+def _average(cohort: Cohort, type_: str, number: int, sum_us: int) -> None:
+    """Have the moving average of a type's times in a slot go by *number* more, whose sum is *sum_us*.
+
+    average + (sum - number * average) / max(number, `AVERAGED_OVER`), rounded down; the first average is sum / number.
+    """
+    before_us = cohort.durations_us.get(type_)
+    if before_us is None:
+        cohort.durations_us[type_] = sum_us // number
+    else:
+        cohort.durations_us[type_] = before_us + (sum_us - number * before_us) // max(number, AVERAGED_OVER)
+
+
+# -- heartbeat: a worker's guard says that the worker lives, and whether its event loop runs.
+
+
+def heartbeat(cohort: Cohort, worker_id: str, *, loop_runs: bool, now_us: int) -> Beaten:
+    """Keep a worker alive. While its event loop does not turn, it gets no job, and the unread ones go back."""
+    worker = cohort.workers.get(worker_id)
+    if worker is None or worker.seen_us == GIVEN_UP_US:
+        return Beaten(False, False, NONE)
+    worker.seen_us = now_us
+    types: set[str] = set()
+    if not loop_runs:
+        workers.stall(worker, now_us)
+        types = _return_unread(cohort, worker, now_us)
+    elif worker.stalled:
+        worker.stalled = False
+        types = set(worker.types)
+        matching.recount(worker, now_us)
+    unfilled = matching.fill(cohort, types, now_us)
+    return Beaten(True, bool(worker.inbox) and not loop_runs, unfilled)
+
+
+def _return_unread(cohort: Cohort, worker: Worker, now_us: int) -> set[str]:
+    """Take back the jobs in the inbox, which were never read. Return the types that got a pending job."""
+    types: set[str] = set()
+    unread = size = 0
+    while worker.inbox and unread < MOST_MOVES and size <= cohort.most_bytes:
+        delivery = worker.inbox.pop(0)
+        unread += 1
+        if isinstance(delivery, str):
+            continue  # a sign is no job
+        size += delivery.size
+        job = claims.held(cohort, worker.id, delivery.job_id, delivery.fence)
+        if job:
+            types |= requeue.requeue(cohort, job, now_us, how="returned")
+    return types
+
+
+# -- leave: a worker goes. What it still holds is pending again, its age intact.
+
+
+def leave(cohort: Cohort, worker_id: str, *, now_us: int) -> Left:
+    """Take a worker out."""
+    worker = cohort.workers.get(worker_id)
+    if worker is None:
+        return Left(NONE, False, 0)
+    workers.close(worker, now_us)
+    types: set[str] = set()
+    returned = 0
+    for job_id in list(worker.claims)[:MOST_MOVES]:
+        again = requeue.requeue(cohort, cohort.jobs[job_id], now_us, how="returned")
+        types, returned = types | again, returned + len(again)
+    if not worker.claims:
+        workers.remove(cohort, worker)
+    return Left(matching.fill(cohort, types, now_us), bool(worker.claims), returned)
+
+
+# -- recover: a worker is dead, says its guard, which saw it end. What it held is pending again, counted as a
+# delivery.
+
+
+def recover(cohort: Cohort, worker_id: str, *, now_us: int) -> Recovered:
+    """Take back what a dead worker held."""
+    worker = cohort.workers.get(worker_id)
+    if worker is None:
+        return Recovered(False, 0, NONE)
+    types: set[str] = set()
+    taken = workers.take_back(cohort, worker, MOST_MOVES, types, now_us)
+    return Recovered(not taken.workers, taken.jobs, matching.fill(cohort, types, now_us))

@@ -1,0 +1,244 @@
+"""A person asks for it: revoke, purge, move, replay, drop, pause, resume, configure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar, cast
+
+from celery_affinity.schema import job_record
+from celery_affinity.schema.constants import MOST_MOVES, MOST_PURGED
+from celery_affinity.schema.values import withdrawn_mark
+
+from .. import (
+    batch_calls,
+    batches,
+    ends,
+    fair_share,
+    hooks,
+    job_index,
+    keys,
+    matching,
+    merge_window,
+    merging,
+    recurring,
+    requeue,
+    type_limits,
+)
+from ..model import Cohort, Job
+from ..replies import Configured, Moved, Purged, Replayed, Resumed, Revoked, WasFound
+
+_P, _R = ParamSpec("_P"), TypeVar("_R")
+
+
+def _filling_nothing(arrow: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return *arrow*, after which a tick fills slots with the jobs that others held up."""
+
+    @wraps(arrow)
+    def call(*args: _P.args, **options: _P.kwargs) -> _R:
+        reply = arrow(*args, **options)
+        keys.leave_to_tick(cast("Cohort", args[0]))
+        return reply
+
+    return call
+
+
+# -- revoke: jobs that wait end at once; what is published under these names from now on ends, too.
+
+
+@_filling_nothing
+def revoke(cohort: Cohort, task_ids: Sequence[str], *, now_us: int, after: int = 0) -> Revoked:
+    """End the waiting jobs of these tasks. *after*: what the last reply said."""
+    for task_id in task_ids:
+        job_index.revoke(cohort, task_id, now_us)
+    ended = looked_at = 0
+    for nth, task_id in enumerate(task_ids):
+        if looked_at == MOST_MOVES:
+            return Revoked(ended, len(task_ids) - nth, 0)
+        jobs = cohort.tasks.get(task_id, {})
+        passed = after if nth == 0 and len(jobs) > 1 else 0
+        page = [job_id for job_id, number in jobs.items() if number > passed][: MOST_MOVES - looked_at]
+        looked_at += len(page)
+        ended += sum([ends.waiting(cohort, cohort.jobs[each], "revoked", now_us) for each in page])
+        if looked_at == MOST_MOVES and len(jobs) > 1:
+            return Revoked(ended, len(task_ids) - nth, jobs[page[-1]])
+    return Revoked(ended, 0, 0)
+
+
+@_filling_nothing
+def revoke_stamped(cohort: Cohort, stamps: Sequence[str], *, now_us: int) -> Revoked:
+    """End the waiting jobs that bear one of these stamps."""
+    cohort.revoked_stamps |= dict.fromkeys(stamps, now_us)
+    ended = looked_at = 0
+    for nth, stamp in enumerate(stamps):
+        bearing = sorted((at_us, job_id) for job_id, at_us in cohort.stamped.get(stamp, {}).items())
+        for _, job_id in bearing[: MOST_MOVES - looked_at]:
+            del cohort.stamped[stamp][job_id]
+            looked_at += 1
+            ended += ends.waiting(cohort, cohort.jobs[job_id], "revoked", now_us)
+        if looked_at == MOST_MOVES:
+            return Revoked(ended, len(stamps) - nth, 0)
+    return Revoked(ended, 0, 0)
+
+
+# -- purge: deletes waiting jobs of a type, because a person asked for it.
+
+
+@_filling_nothing
+def purge(cohort: Cohort, type_: str, scheduled: Iterable[str] = (), *, now_us: int) -> Purged:
+    """Delete pending jobs of a type, and the scheduled ones of those named.
+
+    Which of the pending ones go first is not said; a server deletes fewer in a call if they have keys, or many calls.
+    """
+    named = [cohort.jobs[job_id] for job_id in dict.fromkeys(scheduled) if job_id in cohort.jobs]
+    waiting = [job for job in named if job.state == "scheduled" and job.type == type_]
+    pending = cohort.pending({type_})
+    for job in [*(job for job in waiting if job.is_patient or job.is_paused), *pending[:MOST_PURGED]]:
+        recurring.take_back(cohort, job, now_us)
+    for job in waiting + pending[:MOST_PURGED]:
+        requeue.delete(cohort, job, now_us)
+    keys.many_leave(cohort, waiting + pending[:MOST_PURGED], now_us)
+    return Purged(len(waiting) + min(len(pending), MOST_PURGED), len(pending) > MOST_PURGED)
+
+
+# -- move: a job that waits gets another type, mode or priority, because a person asked for it.
+
+
+def move(
+    cohort: Cohort,
+    job_ids: Iterable[str],
+    *,
+    type_: str | None = None,
+    on_demand: bool | None = None,
+    priority: int | None = None,
+    now_us: int,
+) -> Moved:
+    """Move jobs that are pending or scheduled, or the batches that they were merged into; None leaves as it is.
+
+    They keep their enqueue times. A claimed job is its worker's, and one that has ended stays as it is.
+    """
+    found: list[WasFound] = []
+    types: set[str] = set()
+    for job_id in job_ids:
+        job = cohort.jobs.get(job_id)
+        if job is None:
+            found.append(WasFound("", 1))
+            continue
+        if job.state == "merged":
+            job = cohort.jobs[job.into or ""]
+        found.append(WasFound(job.state, len(job.callers) if job.calls else 1))
+        to = (
+            job.type if type_ is None else type_,
+            job.on_demand if on_demand is None else on_demand,
+            job.priority if priority is None else priority,
+        )
+        if job.state in ("pending", "scheduled") and to != (job.type, job.on_demand, job.priority):
+            _change(cohort, job, *to, now_us)
+            types |= {job.type} if job.state == "pending" else set()
+    is_served = type_ is None or bool(cohort.capacity(type_) or cohort.capacity(withdrawn_mark(type_)))
+    return Moved(matching.fill(cohort, types, now_us), is_served, found)
+
+
+def _change(cohort: Cohort, job: Job, type_: str, on_demand: bool, priority: int, now_us: int) -> None:
+    former_place, is_pending = batch_calls.place(job), job.state == "pending"
+    if is_pending:
+        job.state = "merged"  # in no place
+        hooks.leave(cohort, job, now_us)
+    job.type, job.on_demand, job.priority, job.is_moved = type_, on_demand, priority, True
+    if is_pending:
+        job.state = "pending"
+        hooks.wait(cohort, job, now_us)
+    if batch_calls.place(job) != former_place and cohort.merging.get(former_place) == job.id:
+        del cohort.merging[former_place]
+        merging.open_if_none_is(cohort, job)
+        if cohort.merging[batch_calls.place(job)] != job.id:
+            merge_window.finish(cohort, job)
+    if job.is_patient and on_demand:
+        merge_window.finish(cohort, job)
+
+
+# -- replay: dead -> pending, because a person asked for it: as if it were published now.
+
+
+def replay(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> Replayed:
+    """Have dead letters run again, if the message is still there; whatever would have ended them is forgotten."""
+    replayed = [job for job in cohort.dead(job_ids) if job.message is not None or job_record.is_batch(job.id)]
+    for job in replayed:
+        job.state, job.enqueued_us, job.deliveries, job.reason, job.ended_us = "pending", now_us, 0, None, None
+        job.acked, job.left, job.tries, job.is_listed, job.why = False, (), 0, True, ""
+        job.rank_us, job.requeues, job.pauses = None, 0, 0
+        cohort.untold.pop(job.id, None)
+        job_index.fade(cohort, job)
+        job.expires_us, job.stamps = None, ()
+        if job_record.is_batch(job.id):
+            batches.wait_again(cohort, job)
+        hooks.wait(cohort, job, now_us)
+    return Replayed(matching.fill(cohort, {job.type for job in replayed}, now_us), [job.id for job in replayed])
+
+
+# -- drop: dead letters are deleted, because a person asked for it.
+
+
+def drop(cohort: Cohort, job_ids: Iterable[str], *, now_us: int) -> int:
+    """Delete dead letters. Return how many there were. A batch goes when all of its callers have been told."""
+    dead = cohort.dead(job_ids)
+    for job in dead:
+        if job_record.is_batch(job.id) and job.id in cohort.untold:
+            job.is_listed = False
+        else:
+            requeue.delete(cohort, job, now_us)
+    return len(dead)
+
+
+# -- pause: no job of a type, of a key, or of any type starts until `resume`, or until the pause ends.
+
+
+def pause(cohort: Cohort, what: str, *, for_us: int | None, why: str, now_us: int) -> bool:
+    """Pause *what*: "type:T" or "key:K", encoded, or "*" for all. Return whether it was not paused before."""
+    is_new = what not in cohort.pauses
+    cohort.settings.revision += 1
+    until_us = 0 if for_us is None else now_us + for_us
+    cohort.pause_ends.pop(what, None)
+    if for_us is not None:
+        cohort.pause_ends[what] = until_us
+    words = f"{now_us} {until_us} {why}"
+    if what.startswith("key:"):
+        cohort.pauses[what] = words
+        keys.reevaluate(cohort, {what.removeprefix("key:")}, now_us, fills=True)
+    else:
+        type_limits.pause(cohort, what, words)
+    for worker in cohort.workers.values():  # jobs that have not started are recalled: the sign is read before them
+        worker.inbox.insert(0, f"\npaused {what} {cohort.fence}")
+    return is_new
+
+
+# -- resume: a pause ends; jobs that may start now get the free slots.
+
+
+def resume(cohort: Cohort, what: str, *, now_us: int) -> Resumed:
+    """End the pause of *what*."""
+    was_paused = what in cohort.pauses
+    end_pause(cohort, what, now_us)
+    return Resumed(was_paused, matching.fill(cohort, (), now_us))
+
+
+def end_pause(cohort: Cohort, what: str, now_us: int) -> None:
+    """Forget the pause of *what*. The next `fill` looks at what may start."""
+    cohort.settings.revision += 1
+    if what.startswith("key:"):
+        cohort.pauses.pop(what, None)
+        cohort.pause_ends.pop(what, None)
+        cohort.to_fill |= keys.reevaluate(cohort, {what.removeprefix("key:")}, now_us, fills=True)
+    else:
+        type_limits.pause(cohort, what, None)
+
+
+# -- configure: settings change at run time, or are reset to what app.conf says. In force for the next claim.
+
+
+def configure(cohort: Cohort, changes: Mapping[str, str], *, now_us: int) -> Configured:
+    """Change settings; "" resets one to what app.conf said last."""
+    before = dict(cohort.settings.values)
+    revision = cohort.settings.change(changes)
+    fair_share.change_shares(cohort)
+    type_limits.change(cohort, before)
+    keys.recheck(cohort, now_us)
+    return Configured(revision, matching.fill(cohort, (), now_us))

@@ -1,0 +1,188 @@
+"""A job ended without a worker, or in a merged run, and its caller is told: announce, told, callers, part, shared."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from celery_affinity.schema import job_record
+from celery_affinity.schema.constants import (
+    DROPPED,
+    LONGEST_ANNOUNCED,
+    LONGEST_PAUSE_US,
+    MOST_ENDS_LOOKED_AT,
+    MOST_SHARED,
+    OTHERS_HAVE_US,
+    OTHERS_WHO_TRY_HAVE_US,
+)
+
+from .. import batch_calls as callers_of_batches
+from .. import batches, ends, hooks, matching, merging, requeue
+from ..model import Cohort, Job, Outcome
+from ..replies import NONE, Caller, Callers, Ending, Parted
+
+# -- announce: which end is to be told to its caller now. Nobody says that it is `told`: it comes again.
+
+
+def next_report(
+    cohort: Cohort, *, app: str, telling: Collection[str] = (), again_us: int, now_us: int
+) -> Ending | None:
+    """Return an end to be told to its caller; None if there is none.
+
+    If nobody says that it is `told`, it comes again *again_us* later, and each time after a pause twice as long.
+    *telling*: jobs whose ends the caller is about to tell still. What *app* has left to others comes to it again only
+    when it is for anyone.
+    """
+    due = sorted((when_us, job_id) for job_id, when_us in cohort.untold.items() if when_us <= now_us)
+    for _, job_id in due[:MOST_ENDS_LOOKED_AT]:
+        job = cohort.jobs[job_id]
+        since_us = max(0, now_us - (job.ended_us or 0))
+        is_for_anyone = since_us >= (OTHERS_WHO_TRY_HAVE_US if job.tries else OTHERS_HAVE_US)
+        if job_id in telling or (app in job.left and not is_for_anyone):
+            continue
+        cohort.untold[job_id] = now_us + min(again_us * 2**job.tries, LONGEST_PAUSE_US)
+        job.tries += 1
+        message = job.message or ""
+        return Ending(
+            job_id,
+            how=_how(job),
+            type=job.type,
+            task_id=job.task_id,
+            task_name=job.task_name,
+            deliveries=job.deliveries,
+            since_us=since_us,
+            for_anyone=is_for_anyone,
+            message=message if len(message.encode()) <= LONGEST_ANNOUNCED else None,
+        )
+    return None
+
+
+def _how(job: Job) -> str:
+    if job.state == "revoked" and job.why.startswith(DROPPED):
+        return DROPPED
+    return job.reason or ("shared" if job_record.is_batch(job.id) else job.state)
+
+
+# -- told: the callers of these jobs know how they ended, or they are left to another app.
+
+
+def ack_report(cohort: Cohort, job_ids: Sequence[str], *, now_us: int) -> int:
+    """Record that the callers of these jobs know how they ended. Return how many did not before."""
+    most = max(1, MOST_SHARED // max(1, len(job_ids)))  # calls of a batch that goes
+    untold = [cohort.jobs[each] for each in dict.fromkeys(job_ids) if each in cohort.untold]
+    known = [job for job in untold if not job.callers]  # of a batch, those that know are `shared`
+    for job in known:
+        requeue.mark_reported(cohort, job, now_us, most)
+    return len(known)
+
+
+def leave_to_others(cohort: Cohort, job_ids: Iterable[str], *, app: str, now_us: int) -> int:
+    """Record that *app* does not know the tasks of these jobs: it has not tried. Return how many are not told of."""
+    untold = [cohort.jobs[job_id] for job_id in job_ids if job_id in cohort.untold]
+    for job in untold:
+        job.left = (*job.left, app)
+        job.tries = max(0, job.tries - 1)
+        cohort.untold[job.id] = now_us
+    return len(untold)
+
+
+# -- callers: a page of the calls of a batch, but for the one whose message its worker has.
+
+
+def batch_calls(
+    cohort: Cohort, batch_id: str, *, fence: int | None = None, after: int = 0, most: int
+) -> Callers | None:
+    """Return calls of a batch that do not know their result yet, in their order, some at a time.
+
+    *fence*: the number of the caller's claim of the batch; None: the batch is one whose end is to be told. Any other
+    batch is None.
+    """
+    batch = cohort.jobs.get(batch_id)
+    if batch is None or not batches.is_its_own(cohort, batch, fence):
+        return None
+    page = [each for each in batch.callers.items() if each[1] > after][:most]
+    primary_us = callers_of_batches.published_us(cohort.jobs[batch.primary]) if batch.primary in cohort.jobs else 0
+    found: list[Caller] = []
+    size = 0
+    for job_id, number in page:
+        job = cohort.jobs[job_id]
+        if job_id != batch.primary:
+            found.append(Caller(job_id, job.task_id, callers_of_batches.published_us(job), job.message or ""))
+            size += len(found[-1].message.encode())
+        if size > cohort.most_bytes:
+            return Callers(number, primary_us, found)
+    return Callers(page[-1][1] if len(page) == most else -1, primary_us, found)
+
+
+# -- part: claimed -> pending, for calls of a batch that its run cannot take: they are a run of their own.
+
+
+def split_batch(cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int, now_us: int) -> Parted:
+    """Have calls of a batch wait again as a batch of their own, in their order, as old as the oldest of them.
+
+    *fence*: the number of the caller's claim of the batch. The call whose message the worker has stays, and so do those
+    that have ended. The new batch has the best mode and priority of its calls, or those to which the batch was moved;
+    it waits for no more of them, and is open for others if nothing else is, unless the batch had a pause. Return how
+    many calls went; -1 if the batch is not the caller's.
+    """
+    batch = cohort.jobs.get(batch_id)
+    if batch is None or not batches.is_its_own(cohort, batch, fence):
+        return Parted(-1, NONE)
+    going = [each for each in dict.fromkeys(job_ids) if each in batch.callers and each != batch.primary]
+    part_id = next((of for each in going if (of := job_record.batch_of(each)) not in cohort.jobs), None)
+    if part_id is None:
+        return Parted(-1 if going else 0, NONE)
+    calls = [cohort.jobs[each] for each in going]
+    parted = Job(
+        id=part_id,
+        type=batch.type,
+        on_demand=any(call.on_demand for call in calls),
+        priority=max(call.priority for call in calls),
+        enqueued_us=min(call.enqueued_us for call in calls),
+        state="pending",
+        message=None,
+        task_name=batch.task_name,
+        rules=batch.rules,
+        bytes=sum(len((call.message or "").encode()) for call in calls),
+        calls=len(calls),
+        is_moved=batch.is_moved,
+        rank_us=batch.rank_us,
+    )
+    if batch.is_moved:
+        parted.on_demand, parted.priority = batch.on_demand, batch.priority
+    for number, call in enumerate(calls, 1):
+        del batch.callers[call.id]
+        parted.callers[call.id] = number
+        call.into = parted.id
+    batch.size = (batch.size or 0) - len(calls)
+    cohort.jobs[parted.id] = parted
+    if parted.rank_us is None:
+        merging.open_if_none_is(cohort, parted)
+    hooks.wait(cohort, parted, now_us)
+    return Parted(len(calls), matching.fill(cohort, {parted.type}, now_us))
+
+
+# -- shared: calls of a batch know the result of its run.
+
+
+def ack_batch_reports(
+    cohort: Cohort, batch_id: str, job_ids: Iterable[str], *, fence: int | None = None, outcome: Outcome, now_us: int
+) -> int:
+    """End calls of a batch that know its end, as *outcome* says. Return how many others do not know; -1: see below.
+
+    Calls of a dead batch stay with it, for a replay. *fence*: the number of the caller's claim of the batch; None: the
+    batch is one whose end is to be told. -1: it is neither.
+    """
+    batch = cohort.jobs.get(batch_id)
+    if batch is None or not batches.is_its_own(cohort, batch, fence):
+        return -1
+    how, why = ends.read_outcome(outcome)
+    for job_id in job_ids:
+        if job_id not in batch.callers or job_id == batch.primary:
+            continue
+        if batch.state == "dead":
+            batch.told_callers[job_id] = batch.callers.pop(job_id)
+        else:
+            batches.end_caller(cohort, cohort.jobs[job_id], ends.STATE_AFTER[how], why, now_us)
+    if fence is not None:
+        return len(batch.callers) - 1
+    if not batch.callers:
+        requeue.mark_reported(cohort, batch, now_us)
+    return len(batch.callers)

@@ -1,0 +1,105 @@
+"""tick: what no event triggers. Due jobs become pending, expired ones end, the jobs of dead workers come back."""
+
+from collections.abc import Iterable
+
+from celery_affinity.schema.constants import MOST_MOVES, MOST_TYPES, SILENCE_COUNTS_US
+
+from .. import ends, hooks, keys, matching, merging, preemption, recurring, type_limits, workers
+from ..model import Cohort, Job
+from ..replies import Ticked
+from . import operating
+
+
+def tick(cohort: Cohort, lists: Iterable[str] = (), *, now_us: int) -> Ticked:
+    """Do what is due. The reply names those of *lists* that hold messages."""
+    if cohort.ticked_us is not None and now_us < cohort.ticked_us:
+        recurring.clock_was_set_back(cohort, now_us)
+    if cohort.ticked_us is None or not 0 <= now_us - cohort.ticked_us <= SILENCE_COUNTS_US:
+        cohort.grace_us = now_us
+    ticked_us, cohort.ticked_us = cohort.ticked_us, now_us
+
+    expired = _end_expired(cohort, now_us)
+    due = _promote_due(cohort, now_us)
+    types = {job.type for job in due}
+    taken = _recover_the_dead(cohort, types, now_us)
+    ended = sorted((at_us, what) for what, at_us in cohort.pause_ends.items() if at_us <= now_us)[:MOST_MOVES]
+    for _, what in ended:
+        operating.end_pause(cohort, what, now_us)
+    type_limits.recount(cohort)
+    has_more_keys = keys.recheck(cohort, now_us)
+    has_more_ended = ends.trim(cohort, now_us)
+    unfilled = matching.fill(cohort, types, now_us)
+    preemption.order_evictions(cohort, now_us)
+    again = MOST_MOVES in (expired, len(due), taken.jobs, len(ended)) or has_more_keys or has_more_ended
+    untold = any(when_us <= now_us for when_us in cohort.untold.values())
+    filled = [each for each in lists if cohort.lists.get(each)]
+    handed_out_us = [each.handed_out_us for each in cohort.recurring.values() if each.handed_out_us is not None]
+    next_due_us = _until_due_us(
+        [
+            *(job.due_us for job in _scheduled(cohort)),
+            *cohort.due_keys.values(),
+            *(at_us for at_us in handed_out_us if at_us > now_us),
+        ],
+        now_us,
+    )
+    is_any_due = any(at_us <= now_us for at_us in handed_out_us)
+    counts = len(due), taken.jobs, taken.workers
+    return Ticked(again, next_due_us, *counts, untold, is_any_due, filled, unfilled, now_us, ticked_us)
+
+
+def _scheduled(cohort: Cohort) -> list[Job]:
+    jobs = (job for job in cohort.jobs.values() if job.state == "scheduled")
+    return sorted(jobs, key=lambda job: (job.due_us, job.id))
+
+
+def _promote_due(cohort: Cohort, now_us: int) -> list[Job]:
+    """Have scheduled jobs wait whose time has come. Return them.
+
+    First those that have waited for more calls, or for the end of a pause: a call whose own time has come joins what
+    waits.
+    """
+    due = [job for job in _scheduled(cohort) if job.due_us <= now_us][:MOST_MOVES]
+    patient = [job for job in due if job.patient_us is not None or job.is_paused]
+    for job in patient:
+        job.state, job.patient_us = "pending", None
+        hooks.wait(cohort, job, now_us)
+    for job in [job for job in due if job not in patient]:
+        if merging.enter(cohort, job, now_us):
+            hooks.leave(cohort, job, now_us)  # its key may be kept for it
+        elif job.patient_us is None:
+            job.state = "pending"
+            hooks.wait(cohort, job, now_us)
+        if job.again_us is None:
+            recurring.match(cohort, job, now_us)
+    return due
+
+
+def _end_expired(cohort: Cohort, now_us: int) -> int:
+    """End waiting jobs that have expired. Return how many jobs were looked at; a job that does not wait, only once."""
+    expired = sorted((at_us, job_id) for job_id, at_us in cohort.expiring.items() if at_us <= now_us)[:MOST_MOVES]
+    for _, job_id in expired:
+        del cohort.expiring[job_id]
+        ends.waiting(cohort, cohort.jobs[job_id], "expired", now_us)
+    return len(expired)
+
+
+def _recover_the_dead(cohort: Cohort, types: set[str], now_us: int) -> workers.TakenBack:
+    """Put back the jobs of silent workers, adding to *types*: as many jobs, and workers, as one call moves."""
+    silent_since_us = now_us - int(cohort.settings.get("worker_timeout_us"))
+    if cohort.grace_us is None or cohort.grace_us > silent_since_us:
+        return workers.TakenBack(0, 0)
+    recovered = dead = 0
+    silent = [each for each in cohort.workers.values() if each.seen_us <= silent_since_us]
+    silent.sort(key=lambda each: (each.seen_us, each.id))
+    types_left = MOST_TYPES
+    for worker in silent[:MOST_MOVES]:
+        types_left -= len(worker.types)
+        back, gone = workers.take_back(cohort, worker, MOST_MOVES - recovered, types, now_us)
+        recovered, dead = recovered + back, dead + gone
+        if not gone or types_left <= 0:
+            break
+    return workers.TakenBack(recovered, dead)
+
+
+def _until_due_us(times_us: list[int], now_us: int) -> int | None:
+    return max(0, min(times_us) - now_us) if times_us else None

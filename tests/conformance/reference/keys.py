@@ -1,0 +1,530 @@
+"""Jobs with keys: how many may hold a key or start in a period, which of them stand in their lanes, and turns."""
+
+import sys
+from collections.abc import Collection, Iterable
+
+from celery_affinity.schema.constants import AT_ONCE_US, MOST_KEYS, MOST_MOVES, MOST_SUBLANES, TENANT_PREFIX, TICK_US
+from celery_affinity.schema.rules_codec import StatedKey, StatedRate, keys_in
+from celery_affinity.schema.values import encode_part
+from celery_affinity.settings.limits import limit_set, rate_set
+from celery_affinity.settings.tenants import maximum_of, minimum_of
+
+from . import fair_share, preemption, type_limits, workers
+from .model import Cohort, Job, SubLane
+
+# -- Jobs that have keys: at most so many of one key hold it, or start in a period. The others wait. A job that has two
+# passes them in the order of its rules. Which of them may start is found further below.
+
+
+def enter(cohort: Cohort, job: Job, now_us: int, *, is_fresh: bool = False) -> None:
+    """Have *job* wait for its keys. What the job published last says counts for its task."""
+    keys = keys_of(job)
+    if not keys:
+        return
+    key = keys[0].key
+    if _is_alone_and_unbounded(cohort, job) and cohort.unbounded[sublane_of(key, job)] == limit_of(cohort, key):
+        reevaluate(cohort, set(), now_us, fills=True)
+        return
+    fair_share.admit(cohort, job)
+    noted = {each.key for each in keys if each.stated is not None and _note(cohort, job, each, is_fresh=is_fresh)}
+    cohort.waiting_keys.setdefault(keys[0].key, cohort.settings.limits_revision)
+    cohort.to_fill |= reevaluate(cohort, {keys[0].key} | noted, now_us, fills=True)
+    if job in standing(cohort, {job.type}):
+        cohort.to_fill.add(job.type)
+
+
+def _note(cohort: Cohort, job: Job, rules: StatedKey, *, is_fresh: bool) -> bool:
+    """Note what *job* states of a key; return whether that is new. What a task published last counts."""
+    stated = cohort.stated.setdefault(rules.key, {})
+    if stated.get(job.task_name) == rules.stated or not (is_fresh or job.task_name not in stated):
+        return False
+    stated[job.task_name] = rules.stated
+    return True
+
+
+def hold(cohort: Cohort, job: Job, now_us: int) -> None:
+    """*job* was claimed: it holds its exclusive key, and took one of the starts of its rate."""
+    keys = keys_of(job)
+    if _is_alone_and_unbounded(cohort, job):
+        (rules,) = keys
+        is_last = sublane_of(rules.key, job) not in {sublane_of(rules.key, each) for each in waiting(cohort, rules.key)}
+        reevaluate(cohort, {rules.key} if is_last else set(), now_us, fills=False)
+        return
+    if _is_alone_and_has_room(cohort, job):
+        _hold_with_room(cohort, job, keys[0].key, now_us)
+        return
+    for rules in keys:
+        rate = rate_of(cohort, rules.key)
+        if rate:
+            cohort.rates[rules.key] = max(free_at(cohort, rules.key, rate, now_us), now_us) + rate.interval_us
+        else:
+            end_turn(cohort, job, rules.key, now_us)
+        if rules.is_of_tenant:
+            fair_share.charge(
+                cohort, job, rules.key, now_us, is_its_turn=cohort.in_turn and rules.key not in cohort.first_keys
+            )
+    for rules in keys:  # others go on to their next keys as these are renewed
+        if cohort.kept_for.pop(rules.key, None):
+            cohort.due_keys[rules.key] = AT_ONCE_US  # others may have room now: the next tick fills their types
+    reevaluate(cohort, {each.key for each in keys}, now_us, fills=False)
+
+
+def _is_alone_and_has_room(cohort: Cohort, job: Job) -> bool:
+    """Return whether the only key of *job*, which was claimed, is that of a tenant with room for several more.
+
+    Then other sub-lanes stay as they are. Not so if the job went before all others, or its turn was of before.
+    """
+    keys, settings = keys_of(job), cohort.settings
+    if len(keys) != 1 or not _has_room(cohort, keys[0].key, 2) or f"key:{keys[0].key}" in cohort.pauses:
+        return False
+    era = None if settings.half_life_us is None else settings.shares_era
+    return job.turn == era and not {keys[0].key} & (cohort.turns.keys() | cohort.first_keys)
+
+
+def _hold_with_room(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
+    """The only key of *job* is that of a tenant with room: from now on the next job of its sub-lane stands."""
+    fair_share.charge(cohort, job, key, now_us, is_its_turn=cohort.in_turn)
+    alike = [each for each in waiting(cohort, key) if sublane_of(key, each) == sublane_of(key, job)]
+    reevaluate(cohort, set() if alike else {key}, now_us, fills=False)
+    fair_share.renew(cohort, alike, cohort.stood)
+
+
+def leave(cohort: Cohort, job: Job, now_us: int) -> None:
+    """*job* waits no more. If a key was kept for it, others may have the key."""
+    many_leave(cohort, [job], now_us)
+
+
+def many_leave(cohort: Cohort, jobs: Iterable[Job], now_us: int) -> None:
+    """All of *jobs* wait no more. Their keys are renewed together, once all have left."""
+    leaving = [(job, rules) for job in jobs for rules in keys_of(job)]
+    for job, rules in leaving:
+        if cohort.kept_for.get(rules.key) == job.id:
+            del cohort.kept_for[rules.key]
+            cohort.due_keys[rules.key] = AT_ONCE_US  # the arrow may fill no slots: the next tick does
+    before = cohort.stood
+    reevaluate(cohort, {rules.key for _, rules in leaving}, now_us, fills=False, has_left=True)
+    if any(len(keys_of(job)) > 1 for job, _ in leaving):  # it may have held up others beside free slots
+        cohort.may_fit |= {job_id for job_id in cohort.stood - before if keys_of(cohort.jobs[job_id])}
+
+
+def free(cohort: Cohort, job: Job, now_us: int) -> None:
+    """*job* was claimed, and is no more. With ``keep_order`` its retry is the next one that gets the key."""
+    preemption.free(cohort, job)
+    kept_for = {}
+    for rules in keys_of(job):
+        if rules.is_of_tenant:
+            fair_share.correct(cohort, job, rules.key, now_us)
+    held = [rules for rules in keys_of(job) if _holds(rules, rules.key) and not _had_room_for_several(cohort, rules)]
+    for rules in held:
+        retry = _retry_of(cohort, job, rules.key) if rules.keeps_order else None
+        if retry:
+            kept_for[rules.key] = retry.id
+            cohort.to_fill |= {retry.type} if retry.state == "pending" else set()
+        elif rules.key not in cohort.turns and rules.key not in cohort.kept_for:
+            give_turn(cohort, job, rules.key, now_us)
+    cohort.kept_for |= kept_for  # the retry goes on to its next key as the first one is renewed
+    cohort.to_fill |= reevaluate(cohort, {each.key for each in held}, now_us, fills=True)
+
+
+def keep_for(cohort: Cohort, job: Job, now_us: int) -> None:
+    """Keep the keys of *job* with ``keep_order`` for it: it waits for the end of a pause, as a retry for its time."""
+    keys = {
+        rules.key
+        for rules in keys_of(job)
+        if rules.keeps_order and rules.key not in cohort.kept_for and type_limits.open(cohort, job.type)
+    }
+    cohort.kept_for |= dict.fromkeys(keys, job.id)
+    cohort.to_fill |= reevaluate(cohort, keys, now_us, fills=True)
+
+
+def _had_room_for_several(cohort: Cohort, rules: StatedKey) -> bool:
+    """Return whether a tenant, one of whose jobs has ended, had room for all types before: then nothing changes."""
+    return _has_room(cohort, rules.key, 3)
+
+
+def _has_room(cohort: Cohort, key: str, number: int) -> bool:
+    """Return whether *key* is that of a tenant without a minimum that may have *number* jobs more."""
+    if not key.startswith(TENANT_PREFIX) or _least_of(cohort, key):
+        return False
+    return limit_of(cohort, key) - len(holders(cohort, key)) >= number
+
+
+def _retry_of(cohort: Cohort, job: Job, key: str) -> Job | None:
+    others = (cohort.jobs[each] for each in [*cohort.tasks.get(job.task_id, {})][:MOST_MOVES] if each != job.id)
+    waiting = (each for each in others if each.state in ("pending", "scheduled"))
+    of_key = (each for each in waiting if has(each, key))
+    return next((each for each in of_key if type_limits.open(cohort, each.type)), None)
+
+
+def recheck(cohort: Cohort, now_us: int) -> bool:
+    """Look at keys that the limits or the time may let go on. Return whether there may be more of them."""
+    has_more_tags = fair_share.tick(cohort, _active_keys(cohort), now_us)
+    revision = cohort.settings.limits_revision
+    stale = [key for key, renewed in cohort.waiting_keys.items() if renewed < revision][:MOST_KEYS]
+    for key in stale:
+        cohort.waiting_keys[key] = revision
+    due = sorted((at_us, key) for key, at_us in cohort.due_keys.items() if at_us <= now_us)[:MOST_KEYS]
+    for _, key in due:
+        del cohort.due_keys[key]
+    for _, key in due:  # who made them due may have renewed them, and filled no slots
+        cohort.to_fill |= {job.type for job in standing_of(cohort, key)}
+    cohort.to_fill |= reevaluate(cohort, {*stale, *(key for _, key in due)}, now_us, fills=True)
+    free = [key for key, at_us in cohort.rates.items() if at_us <= now_us][:MOST_KEYS]
+    for key in free:  # all starts of these are free again
+        del cohort.rates[key]
+    return has_more_tags or MOST_KEYS in (len(stale), len(due), len(free))
+
+
+# -- What is known of a key: the rules of its jobs, who waits for it, and who holds it.
+
+
+def keys_of(job: Job) -> tuple[StatedKey, ...]:
+    """Return the keys that the rules of *job* say, in the order in which it passes them."""
+    return keys_in(job.rules)
+
+
+def has(job: Job, key: str) -> bool:
+    return any(rules.key == key for rules in keys_of(job))
+
+
+def waiting(cohort: Cohort, key: str) -> list[Job]:
+    """Return the pending jobs that wait for *key*: they stand for the keys before it."""
+    waits_for = keys_waited_for(cohort)
+    return [cohort.jobs[job_id] for job_id, keys in waits_for.items() if key in keys]
+
+
+def coming(cohort: Cohort, key: str) -> list[Job]:
+    """Return the pending jobs that have *key* as a later one than their first."""
+    several = ((job, keys_of(job)) for job in cohort.jobs.values() if job.state == "pending")
+    return [job for job, keys in several if any(rules.key == key and rules.stated is not None for rules in keys[1:])]
+
+
+def _active_keys(cohort: Cohort) -> set[str]:
+    """Return the keys that jobs wait for or hold."""
+    waited_for = {key for keys in keys_waited_for(cohort).values() for key in keys}
+    claimed = (cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims)
+    return waited_for | {rules.key for job in claimed for rules in keys_of(job)}
+
+
+def keys_waited_for(cohort: Cohort) -> dict[str, list[str]]:
+    """Return for each pending job that has keys those that it waits for, or stands for."""
+    return _passing(cohort, [job for job in cohort.jobs.values() if job.state == "pending"])[0]
+
+
+def holders(cohort: Cohort, key: str) -> list[Job]:
+    """Return the jobs that hold *key*; those of a rate hold nothing."""
+    claimed = (cohort.jobs[job_id] for worker in cohort.workers.values() for job_id in worker.claims)
+    return [job for job in claimed if any(_holds(rules, key) for rules in keys_of(job))]
+
+
+def _holds(rules: StatedKey, key: str) -> bool:
+    return rules.key == key and not isinstance(rules.stated, StatedRate)
+
+
+# -- How many jobs more may hold a key, or start now: by limits, rates and pauses.
+
+
+def capacity_of(cohort: Cohort, key: str, now_us: int) -> int:
+    """Return how many jobs more may hold *key*, or start now.
+
+    A job that the key is kept for counts as a holder, and may start itself unless the room is below 0.
+    """
+    if f"key:{key}" in cohort.pauses:
+        return -sys.maxsize
+    rate = rate_of(cohort, key)
+    if rate:
+        return rate.room(free_at(cohort, key, rate, now_us) - now_us)
+    return limit_of(cohort, key) - len(holders(cohort, key)) - (key in cohort.kept_for)
+
+
+def free_at(cohort: Cohort, key: str, rate: StatedRate, now_us: int) -> int:
+    """Return when all starts of *key* are free again, µs; at most a period from now, if the clock was set back."""
+    return min(cohort.rates.get(key, 0), now_us + rate.period_us)
+
+
+def limit_of(cohort: Cohort, key: str) -> int:
+    """Return how many jobs may hold *key*: what the settings say, else the least that a task of the key stated last."""
+    if key.startswith(TENANT_PREFIX):
+        most = maximum_of(key, cohort.settings.values.get("tenants", ""))
+        return sys.maxsize if most is None else most
+    given = limit_set(key, cohort.settings.values.get("limits", ""))
+    limits = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, int))
+    return given if given is not None else min(limits, default=0)
+
+
+def _least_of(cohort: Cohort, key: str) -> int:
+    """Return how many jobs are to hold *key* before others get slots: the minimum of its tenant."""
+    return minimum_of(key, cohort.settings.values.get("tenants", "")) if key.startswith(TENANT_PREFIX) else 0
+
+
+def is_unbounded(cohort: Cohort, key: str) -> bool:
+    """Return whether no job need wait for *key*, that of a tenant: all that wait and hold it may hold it in any order.
+
+    With a maximum they are counted only in a few sub-lanes.
+    """
+    if not key.startswith(TENANT_PREFIX) or f"key:{key}" in cohort.pauses:
+        return False
+    if _least_of(cohort, key) or cohort.settings.half_life_us is not None:
+        return False
+    most, waits = limit_of(cohort, key), waiting(cohort, key)
+    are_few = len({sublane_of(key, job) for job in waits}) <= MOST_SUBLANES
+    return most == sys.maxsize or (are_few and len(waits) + len(holders(cohort, key)) <= most)
+
+
+def sublane_of(key: str, job: Job) -> SubLane:
+    """Return where *job* waits for *key*."""
+    return key, job.type, job.on_demand, job.priority
+
+
+def _is_alone_and_unbounded(cohort: Cohort, job: Job) -> bool:
+    """Return whether *job* has but the key of a tenant, and no job has to wait for it where it waits: see `_bound`."""
+    keys = keys_of(job)
+    if len(keys) != 1 or keys[0].key in cohort.turns or not is_unbounded(cohort, keys[0].key):
+        return False
+    return sublane_of(keys[0].key, job) in cohort.unbounded
+
+
+def _bound(cohort: Cohort, key: str) -> None:
+    """Find out which sub-lanes of *key* are unbounded: those that began when it was, until it is not.
+
+    All jobs of such a sub-lane are in their lane. A sub-lane of which all jobs have left has ended, even if others have
+    come: a job that stands is called back before an older one goes on in its stead.
+    """
+    before = {each: jobs for each, jobs in cohort.sublanes.items() if each[0] == key}
+    now: dict[SubLane, set[str]] = {}
+    for job in waiting(cohort, key):
+        now.setdefault(sublane_of(key, job), set()).add(job.id)
+    cohort.sublanes = {each: jobs for each, jobs in cohort.sublanes.items() if each[0] != key} | now
+    began = {each for each, jobs in now.items() if jobs.isdisjoint(before.get(each, ()))}
+    its = (cohort.unbounded.keys() & now.keys()) | began
+    cohort.unbounded = {each: most for each, most in cohort.unbounded.items() if each[0] != key}
+    if is_unbounded(cohort, key):
+        cohort.unbounded |= dict.fromkeys(its, limit_of(cohort, key))
+
+
+def goes_first(cohort: Cohort, job: Job) -> bool:
+    """Return whether *job* goes before all others, since its tenant has less than its minimum."""
+    return any(rules.key in cohort.first_keys for rules in keys_of(job))
+
+
+def rate_of(cohort: Cohort, key: str) -> StatedRate | None:
+    """Return the rate of *key*: what the settings say, else the slowest that a task of the key stated last.
+
+    None for a key that is no rate's.
+    """
+    rates = (stated for stated in cohort.stated.get(key, {}).values() if isinstance(stated, StatedRate))
+    slowest = min(rates, key=lambda rate: (rate.tokens / rate.period_us, rate), default=None)
+    return slowest and (rate_set(key, cohort.settings.values.get("limits", "")) or slowest)
+
+
+# -- Which jobs of a key may start, by the room that the key has. Here they are found by looking at all jobs; scripts
+# keep them in lanes (``lua/keys/admission.lua``).
+
+
+def reevaluate(cohort: Cohort, keys: Collection[str], now_us: int, *, fills: bool, has_left: bool = False) -> set[str]:
+    """Find out which jobs of *keys* may start. Return the types of those that might not before.
+
+    Then come the keys to which jobs have gone on from these, or that they wait for no more.
+    Not *fills*: nobody fills these types. Then a rate that lets no job start goes on so until a tick says otherwise.
+    *has_left*: a job has left: others that it kept from going on may fit free slots.
+    """
+    before, advanced, renewed = standing_ids(cohort), cohort.advanced, set()
+    to_renew = set(keys)
+    while to_renew:
+        for key in sorted(to_renew):
+            _renew_one(cohort, key, now_us, fills=fills)
+        renewed |= to_renew
+        to_renew = _advanced(cohort) or _end_turns_of_nobody(cohort, renewed, now_us, fills=fills)
+    for key in renewed:
+        _forget(cohort, key)
+    cohort.stood = after = standing_ids(cohort)
+    _give_turns(cohort, renewed)
+    if has_left:
+        cohort.may_fit |= {job_id for job_id, _ in cohort.advanced - advanced}
+    return {cohort.jobs[job_id].type for job_id in after - before}
+
+
+def _give_turns(cohort: Cohort, renewed: Collection[str]) -> None:
+    """Have the jobs of renewed tenants that stand take part in turns, and those that stand no more not."""
+    for job in cohort.jobs.values():
+        job.turn = job.turn if job.id in cohort.stood else None
+    for key in renewed:
+        if key.startswith(TENANT_PREFIX):
+            fair_share.renew(cohort, waiting(cohort, key), cohort.stood)
+
+
+def leave_to_tick(cohort: Cohort) -> None:
+    """Have a tick fill slots with the jobs that have gone on since others left, for arrows that fill none."""
+    for job_id in cohort.may_fit & standing_ids(cohort):
+        keys = keys_of(cohort.jobs[job_id])
+        held = [each.key for each in keys if not isinstance(each.stated, StatedRate)]
+        cohort.due_keys[(held or [keys[0].key])[0]] = AT_ONCE_US  # that of a rate is closed until then
+    cohort.may_fit = set()
+
+
+def _advanced(cohort: Cohort) -> set[str]:
+    """Return the later keys of jobs that have come to them now, or do not wait for them any more."""
+    before = cohort.advanced
+    cohort.advanced = {(job_id, key) for job_id, keys in keys_waited_for(cohort).items() for key in keys[1:]}
+    for _, key in cohort.advanced - before:
+        cohort.waiting_keys.setdefault(key, cohort.settings.limits_revision)
+    return {key for _, key in cohort.advanced ^ before}
+
+
+def _renew_one(cohort: Cohort, key: str, now_us: int, *, fills: bool) -> None:
+    cohort.open_keys.pop(key, None)
+    cohort.first_keys.discard(key)
+    _bound(cohort, key)
+    end_turn_unused(cohort, key, now_us, fills=fills)
+    if not waiting(cohort, key):
+        return
+    if len(holders(cohort, key)) < _least_of(cohort, key):
+        cohort.first_keys.add(key)
+    if not fills and rate_of(cohort, key) and key in cohort.due_keys:
+        return
+    room, turn = capacity_of(cohort, key, now_us), cohort.turns.get(key)
+    if room >= (0 if key in cohort.kept_for else 1):
+        cohort.open_keys[key] = turn[0] if turn and room == 1 and key not in cohort.kept_for else None
+    _look_again(cohort, key, now_us)
+
+
+def _forget(cohort: Cohort, key: str) -> None:
+    """Forget what is known of *key* if no job waits for it, and none holds it or has it as its second key."""
+    if waiting(cohort, key):
+        return
+    cohort.waiting_keys.pop(key, None)
+    cohort.due_keys.pop(key, None)
+    cohort.had_key.pop(key, None)
+    if key not in cohort.kept_for and not holders(cohort, key) and not coming(cohort, key):
+        cohort.stated.pop(key, None)
+
+
+def _look_again(cohort: Cohort, key: str, now_us: int) -> None:
+    """Have a tick look at *key* when its rate lets the next job start."""
+    rate = rate_of(cohort, key)
+    if rate is None or f"key:{key}" in cohort.pauses:
+        return
+    if key in cohort.open_keys:
+        cohort.due_keys.pop(key, None)
+        return
+    due_us = free_at(cohort, key, rate, now_us) - rate.period_us + rate.interval_us
+    if key not in cohort.due_keys or due_us < cohort.due_keys[key]:
+        cohort.due_keys[key] = due_us
+        first = min(cohort.due_keys, key=lambda each: (cohort.due_keys[each], each))
+        if first == key and due_us - now_us < TICK_US:
+            workers.have_one_tick(cohort)
+
+
+def standing(cohort: Cohort, types: Collection[str]) -> list[Job]:
+    """Return the pending jobs of *types* that may start, as far as keys are concerned.
+
+    Of each key with room these are the first jobs of each type, mode and priority, as when the key was renewed last.
+    """
+    pending = cohort.pending(types)
+    passing = _passing(cohort, pending)[1] if any(job.rules for job in pending) else set()
+    return [job for job in pending if job.id in passing or not keys_of(job)]
+
+
+def _passing(cohort: Cohort, pending: Collection[Job]) -> tuple[dict[str, list[str]], set[str]]:
+    """Return the keys that each job waits for, of *pending* ones that have keys; and the ids of those that pass all.
+
+    A job waits for its second key only while it stands for the first: while that has room, as the oldest of its
+    type, mode and priority.
+    """
+    waits_for: dict[str, list[str]] = {}
+    passing, is_taken = set(), set()
+    for job in sorted((job for job in pending if keys_of(job)), key=lambda job: (job.order_us, job.id)):
+        waits_for[job.id] = its_keys = []
+        for rules in keys_of(job):
+            its_keys.append(rules.key)
+            sublane = sublane_of(rules.key, job)
+            if sublane in cohort.unbounded:
+                continue
+            is_next = cohort.kept_for.get(rules.key, job.id) == job.id
+            if rules.key not in cohort.kept_for:
+                is_next = sublane not in is_taken
+                is_taken.add(sublane)
+            if not is_next or cohort.open_keys.get(rules.key, "") not in (None, job.type):
+                break
+        else:
+            passing.add(job.id)
+    return waits_for, passing
+
+
+def standing_ids(cohort: Cohort) -> set[str]:
+    """Return the ids of all pending jobs that may start, as far as keys are concerned."""
+    return {job.id for job in standing(cohort, {job.type for job in cohort.jobs.values()})}
+
+
+def standing_of(cohort: Cohort, key: str) -> list[Job]:
+    """Return the jobs of *key* that may start, as far as keys are concerned."""
+    with_keys = standing(cohort, {job.type for job in cohort.jobs.values() if job.rules})
+    return [job for job in with_keys if has(job, key)]
+
+
+# -- A key that jobs of other types get again and again is kept, after a while, for the type that has waited longest.
+# A release of a busy type takes the key again in the same call: a type whose slots are busy at each such moment would
+# never get it.
+
+
+def end_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
+    """*job* got *key*: if it was the turn of its type, the turn is over."""
+    if cohort.turns.get(key, ("",))[0] == job.type:
+        del cohort.turns[key]
+        cohort.due_keys[key] = AT_ONCE_US  # others may have room now
+    if _has_room(cohort, key, 2):
+        return  # nobody waits for the key
+    if any(other.type != job.type for other in waiting(cohort, key)):
+        cohort.had_key.setdefault(key, {})[job.type] = now_us
+
+
+def give_turn(cohort: Cohort, job: Job, key: str, now_us: int) -> None:
+    """*job* held *key*: keep it for the type that has waited longest while others got it, if that is too long.
+
+    A type that no slot serves, or that is held back, loses its turn: it waits as if it had just had the key. Of an
+    unbounded sub-lane all jobs are in their lane: none of them needs a turn.
+    """
+    patience_us = int(cohort.settings.get("key_patience_us"))
+    had = cohort.had_key.get(key, {})
+    bounded = [each for each in waiting(cohort, key) if sublane_of(key, each) not in cohort.unbounded]
+    waits = [(max(each.order_us, had.get(each.type, 0)), encode_part(each.type), each.type) for each in bounded]
+    since_us, _, type_ = min(waits, default=(now_us, "", ""))
+    if not patience_us or type_ == job.type or now_us - since_us < patience_us:
+        return
+    if cohort.capacity(type_) and type_limits.open(cohort, type_):
+        cohort.turns[key] = (type_, now_us, now_us + patience_us)
+    else:
+        cohort.had_key.setdefault(key, {})[type_] = now_us
+
+
+def end_turn_unused(cohort: Cohort, key: str, now_us: int, *, fills: bool) -> None:
+    """Have a turn end that is over. Else a tick looks at *key* when it is over.
+
+    Not *fills*: nobody fills the types that may have room then, until the next tick does.
+    """
+    if key not in cohort.turns:
+        return
+    _, since_us, until_us = cohort.turns[key]
+    if not since_us <= now_us < until_us:  # the clock may have been set back
+        _end_in_vain(cohort, key, now_us, fills=fills)
+    elif _waits_for_its_turn(cohort, key):
+        cohort.due_keys[key] = min(until_us, cohort.due_keys.get(key, until_us))
+
+
+def _end_turns_of_nobody(cohort: Cohort, renewed: Collection[str], now_us: int, *, fills: bool) -> set[str]:
+    """Have the turns of *renewed* keys end of whose types no job waits, once all have gone on. Return these keys."""
+    keys = {key for key in renewed if key in cohort.turns and not _waits_for_its_turn(cohort, key)}
+    for key in keys:
+        _end_in_vain(cohort, key, now_us, fills=fills)
+    return keys
+
+
+def _waits_for_its_turn(cohort: Cohort, key: str) -> bool:
+    return any(job.type == cohort.turns[key][0] for job in waiting(cohort, key))
+
+
+def _end_in_vain(cohort: Cohort, key: str, now_us: int, *, fills: bool) -> None:
+    type_, *_ = cohort.turns.pop(key)
+    cohort.had_key.setdefault(key, {})[type_] = now_us
+    if not fills:
+        cohort.due_keys[key] = AT_ONCE_US

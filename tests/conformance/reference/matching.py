@@ -1,0 +1,199 @@
+"""Where a job meets a slot: which job goes first, which slot it gets, and which slots are free."""
+
+from collections.abc import Collection, Iterable, Mapping, Set
+from functools import cache
+
+from celery_affinity.policy.placement import FreeWorker, choose_by_points, choose_worker, free_slots, parse_placement
+from celery_affinity.policy.score import QueueRank, is_by_age, overtakes, score
+from celery_affinity.scheduler.messages import JoinArguments
+from celery_affinity.schema.constants import MOST_MOVES
+from celery_affinity.settings.wire import complete_settings
+
+from . import claims, fair_share, keys, locality, type_limits
+from .model import Cohort, Delivery, Job, Worker
+from .replies import NONE
+
+# -- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot.
+
+
+def fill(
+    cohort: Cohort,
+    types: Collection[str],
+    now_us: int,
+    caller: Worker | None = None,
+    inline: list[Delivery] | None = None,
+    *,
+    alone: bool = False,
+    only: Collection[str] | None = None,
+) -> Set[str]:
+    """Place the best job of *types*, and of those that a rule let go on, on its best slot until none fits.
+
+    Return `unfilled`: types this call did not get to.
+
+    A job that has expired, and that no tick has seen yet, ends when it is chosen, and takes no slot.
+
+    The jobs that *caller* gets are added to *inline* instead of its inbox. *alone*: only the caller's slots are filled,
+    since every other free slot was offered to the pending jobs when the slot became free, or when the jobs came; unless
+    a reserve kept these back. *only*: ids of the jobs that may be moved, none but those just published, since whoever
+    publishes may have no right to read messages.
+    """
+    may_fit = cohort.may_fit & keys.standing_ids(cohort) if cohort.may_fit else set()
+    types = {*types, *cohort.to_fill, *(cohort.jobs[each].type for each in may_fit)}
+    cohort.to_fill, cohort.may_fit = set(), set()
+    types = {job.type for job in keys.standing(cohort, types) if type_limits.open(cohort, job.type)}
+    alone = alone and not any(type_limits.concerning(cohort, job.type) for job in keys.standing(cohort, types))
+    may_choose = has_choice(cohort, types)
+    size = 0
+    for _ in range(MOST_MOVES):
+        is_over = alone and not (caller and caller.free)
+        types = {type_ for type_ in types if type_limits.open(cohort, type_)}
+        fitting = [type_ for type_ in types if not is_over and best(cohort, type_)]
+        fits = {type_: slots_that_fit(cohort, type_) for type_ in fitting}
+        job = first(cohort, fits, now_us, counts=may_choose, worker=caller if alone else None)
+        worker = caller if alone else best(cohort, job.type, job) if job else None
+        if job is None or worker is None:
+            cohort.may_fit = set()  # whom jobs held up that expired here: of their types, which no free slot fits
+            return NONE
+        if only is not None and job.id not in only:
+            break
+        delivery = claims.grant(cohort, job, worker, now_us)
+        if delivery is None:
+            continue
+        if worker is caller and inline is not None:
+            inline.append(delivery)
+        else:
+            worker.inbox.append(delivery)
+        size += delivery.size
+        if size > cohort.most_bytes:
+            break
+    cohort.may_fit = set()  # whom jobs held up that expired here: the caller goes on with their types
+    return {job.type for job in keys.standing(cohort, types) if type_limits.open(cohort, job.type)}
+
+
+# -- Which job: by score, or by age alone.
+
+
+def has_choice(cohort: Cohort, types: Collection[str]) -> bool:
+    """Return whether jobs of more than one lane of *types* wait."""
+    return len({(job.type, job.on_demand, job.priority) for job in keys.standing(cohort, types)}) > 1
+
+
+def slots_that_fit(cohort: Cohort, type_: str) -> int:
+    """Return the slots that make *type_* less rare: the free ones, or all, as the setting ``rarity`` says."""
+    if cohort.settings.get("rarity") == "free":
+        return free_for(cohort, type_)
+    return cohort.capacity(type_)
+
+
+def first(
+    cohort: Cohort,
+    fits: Mapping[str, int],
+    now_us: int,
+    *,
+    counts: bool,
+    is_ahead: bool = False,
+    worker: Worker | None = None,
+) -> Job | None:
+    """Return the job that goes first of those that no reserve keeps back; None if there is none.
+
+    Those of tenants below their minimum go before all others, by score, and not in turns; nor do those that go by age.
+
+    *fits*: type -> number of slots that fit it. *counts*: whether the claim had a choice among lanes. Only such claims
+    are numbered, for the share that goes by age. *is_ahead*: whether the job gets a place beyond the slots of a worker.
+    *worker*: the only one whose slots are filled: jobs whose hints it holds get a bonus, unless the claim goes by age.
+    """
+    percentage = int(cohort.settings.get("priority_percentage"))
+    may_start = [
+        each for each in keys.standing(cohort, fits) if type_limits.may_start(cohort, each, now_us, is_ahead=is_ahead)
+    ]
+    cohort.in_turn = False
+    below_minimum = [each for each in may_start if keys.goes_first(cohort, each)]
+    if below_minimum:
+        return _best(cohort, below_minimum, fits, now_us, by_age=False)
+    by_age = is_by_age(cohort.claim_number, percentage)
+    bonus = 0 if counts and by_age else locality.bonus(cohort)
+    hints = worker.hints if worker and bonus else {}
+    job = _best(cohort, may_start, fits, now_us, by_age=by_age, near={*hints}, bonus=bonus)
+    cohort.claim_number += counts and job is not None and percentage < 100
+    cohort.in_turn = not (counts and by_age)
+    if job is None or not cohort.in_turn:
+        return job
+    other = fair_share.turn(cohort, job, keys.standing(cohort, {job.type}))
+    cohort.in_turn = other in may_start  # a reserve keeps back the younger ones
+    return other if cohort.in_turn else job
+
+
+def _best(
+    cohort: Cohort,
+    jobs: Iterable[Job],
+    fits: Mapping[str, int],
+    now_us: int,
+    *,
+    by_age: bool,
+    near: Collection[str] = (),
+    bonus: int = 0,
+) -> Job | None:
+    coefficients = cohort.settings.weights
+    best: QueueRank | None = None
+    for job in jobs:
+        terms = score(job.priority, job.on_demand, now_us - job.order_us, fits[job.type], coefficients)
+        more = bonus if locality.hint_of(job) in near else 0
+        candidate = QueueRank(0 if by_age and not bonus else terms.total + more, job.order_us, job.id)
+        if best is None or overtakes(candidate, best):
+            best = candidate
+    return cohort.jobs[best.job_id] if best else None
+
+
+# -- Applies `rules.slot.choose` to a cohort's workers; of very many profiles the scripts compare only
+# `MOST_COMPARED`, and of very many holders of a hint `MOST_FREE_HOLDERS`.
+
+
+def best(cohort: Cohort, type_: str, job: Job | None = None) -> Worker | None:
+    """Return the worker that *job*, or any job of *type_*, goes to; None if no free slot fits."""
+    free = [
+        FreeWorker(each.id, each.types, each.free_since_us, each.free, each.priority, _profile(each.types))
+        for each in cohort.workers.values()
+        if each.free
+    ]
+    by = parse_placement(complete_settings(cohort.settings.values)) if job and free else None
+    if job and by:
+        chosen = choose_by_points(type_, free, job.id, by, locality.holders(cohort, job))
+    else:
+        chosen = choose_worker(type_, free)
+    return cohort.workers[chosen.id] if chosen else None
+
+
+_WORDS = ("placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size")
+
+
+def words(cohort: Cohort) -> str:
+    """Return the bonus of locality and the weights of workers, as the scripts keep them; "" for none."""
+    settings = complete_settings(cohort.settings.values)
+    bonus = settings["locality_bonus"] if locality.bonus(cohort) else ""
+    return " ".join((bonus or "0", *(settings[name] for name in _WORDS))) if parse_placement(settings) else bonus
+
+
+@cache
+def _profile(types: frozenset[str]) -> str:
+    """Return the short name of a set of types."""
+    return JoinArguments("", "", [*types], 1).profile
+
+
+# -- Free slots: counted from what a worker holds, so that no sequence of calls can leak one.
+
+
+def count(worker: Worker) -> int:
+    """Return how many slots of *worker* are free for jobs."""
+    return max(0, free_slots(worker.slots, worker.other, len(worker.claims))) if worker.takes_jobs else 0
+
+
+def recount(worker: Worker, now_us: int) -> None:
+    """Bring the free slots of *worker* up to date with what it holds."""
+    free = count(worker)
+    if free != worker.free:
+        worker.free, worker.free_since_us = free, now_us
+
+
+def free_for(cohort: Cohort, type_: str) -> int:
+    """Return how many free slots fit *type_*."""
+    return sum(worker.free for worker in cohort.workers.values() if type_ in worker.types)

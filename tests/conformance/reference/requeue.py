@@ -1,0 +1,127 @@
+"""The ways a claimed job leaves its slot without having been done: pending again, or dead."""
+
+from celery_affinity.clock import SECOND_US
+from celery_affinity.schema import job_record
+from celery_affinity.schema.constants import MOST_FORGOTTEN, MOST_MOVES, REASONS, TICK_US
+
+from . import batch_calls, batches, ends, hooks, job_index, keys, workers
+from .model import Cohort, Job
+
+#: Ways in which a job comes back from its worker. "returned": it counts as no delivery. "unsettled", as after the death
+#: of its worker: it counts as one. "aborted": it counts as one, and a pause comes before the next run. "requeued": its
+#: task asked for another run, which counts as a requeue; a pause comes before that run.
+WAYS = ("returned", "unsettled", "aborted", "requeued")
+
+
+def remove_claim(cohort: Cohort, job: Job, now_us: int) -> None:
+    """Free the slot of *job*. The caller recounts the worker's slots."""
+    assert job.worker is not None
+    del cohort.workers[job.worker].claims[job.id]
+    job.worker = job.fence = job.started_us = None
+    job.by = ""
+    hooks.free(cohort, job, now_us)
+
+
+def requeue(cohort: Cohort, job: Job, now_us: int, *, how: str, why: str = "") -> set[str]:
+    """Take a job from its worker: pending again, dead if it came back too often, lost if it had been acked.
+
+    A job that was revoked meanwhile ends, acked or not: its worker may have told the caller so. So does one that has
+    expired, unless it was acked. Return the types that got a pending job: one, or none.
+    *how*: one of `WAYS`.
+    """
+    remove_claim(cohort, job, now_us)
+    ended = None if job_record.is_batch(job.id) else ends.meanwhile(cohort, job, now_us)
+    if job.acked and ended != "revoked":
+        dead_letter(cohort, job, "lost", now_us)
+        return set()
+    if job_record.is_batch(job.id):
+        if not batches.meanwhile(cohort, job, now_us):
+            return set()
+    elif ended is not None:
+        ends.record(cohort, job, ended, now_us)
+        return set()
+    job.deliveries += how in ("unsettled", "aborted")
+    job.requeues += how == "requeued"
+    if how in ("unsettled", "aborted") and job.deliveries >= int(cohort.settings.get("max_deliveries")):
+        dead_letter(cohort, job, "max_deliveries", now_us, why)
+        return set()
+    if how == "requeued" and job.requeues > int(cohort.settings.get("max_requeues")):
+        dead_letter(cohort, job, "max_requeues", now_us, why)
+        return set()
+    if job_record.is_batch(job.id):
+        job.task_id = ""
+    job.state = "pending"
+    if how in ("requeued", "aborted"):
+        _begin_pause(cohort, job, now_us)
+    if job.state == "scheduled":
+        return set()
+    hooks.wait(cohort, job, now_us)
+    return {job.type}
+
+
+def _begin_pause(cohort: Cohort, job: Job, now_us: int) -> None:
+    """Have *job* wait for the end of its pause: 0, 1, 2, 4 ... s, at most ``requeue_delay_max``.
+
+    The end of the pause decides its place among the jobs that wait. No further call joins it. A key with
+    ``keep_order`` is kept for it.
+    """
+    job.pauses += 1
+    longest_us = int(cohort.settings.get("requeue_delay_max_us"))
+    pause_us = min(SECOND_US << job.pauses - 2, longest_us) if job.pauses > 1 else 0
+    job.rank_us = now_us + pause_us
+    job.state = "scheduled" if pause_us else "pending"
+    batch_calls.close(cohort, job)
+    keys.keep_for(cohort, job, now_us)
+    if 0 < pause_us < TICK_US and cohort.first_scheduled() is job:
+        workers.have_one_tick(cohort)
+
+
+def dead_letter(cohort: Cohort, job: Job, reason: str, now_us: int, why: str = "") -> None:
+    """Put a job among the dead letters, of which the newest are kept."""
+    job.state, job.reason, job.why, job.ended_us = "dead", reason, why, now_us
+    cohort.counters[reason] += 1
+    if cohort.capacity(job.type) and reason != "failed":  # its worker counts it
+        cohort.metrics[job.type][reason] += 1
+    batch_calls.close(cohort, job)
+    if job_record.is_batch(job.id):
+        batches.dead_letter(cohort, job, reason, now_us)
+    elif REASONS[reason].is_announced:
+        cohort.untold[job.id] = now_us
+    _trim_dead(cohort, now_us)
+
+
+def _trim_dead(cohort: Cohort, now_us: int) -> None:
+    """Forget the oldest dead letters, some at a time; those whose callers do not know yet as soon as they do."""
+    listed = [job for job in cohort.jobs.values() if job.state == "dead" and job.is_listed]
+    listed.sort(key=lambda job: (job.ended_us or 0, job.id))
+    for job in listed[: max(0, len(listed) - int(cohort.settings.get("dead_max")))][:MOST_MOVES]:
+        if job.id in cohort.untold:
+            job.is_listed = False
+        else:
+            delete(cohort, job, now_us)
+
+
+def mark_reported(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> None:
+    """The caller of *job*, which was untold, knows how it ended; or all callers, of a batch.
+
+    *most*: calls of a batch that are deleted now, if it is to go.
+    """
+    del cohort.untold[job.id]
+    job.left, job.tries = (), 0
+    if job.state != "dead":
+        ends.mark_reported(cohort, job, now_us)
+    elif not job.is_listed:
+        delete(cohort, job, now_us, most)
+
+
+def delete(cohort: Cohort, job: Job, now_us: int, most: int = MOST_FORGOTTEN) -> None:
+    """Delete a job and all that is known of it; with a batch, *most* of its calls.
+
+    If the batch has more calls, `told` deletes it with the last of them; no caller is told.
+    """
+    batch_calls.close(cohort, job)
+    if not batches.forget_some(cohort, job, most, now_us):
+        return
+    job_index.remove(cohort, job, keeps_last=False)
+    del cohort.jobs[job.id]
+    cohort.untold.pop(job.id, None)

@@ -1,0 +1,216 @@
+"""Batches that were sent and are not answered yet: each counts once, whichever thread goes on; the loop never waits."""
+
+from unittest.mock import Mock, patch
+
+import pytest
+import redis
+
+from celery_affinity.broker.inflight import InFlightCommands
+from celery_affinity.policy.slot_math import NOTHING
+
+from ..support.in_flight import connections
+from ..support.members import in_another_thread, told
+
+
+def test_what_ended_is_told_and_the_next_job_comes_with_the_reply(worker, in_flight):
+    worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
+    assert worker.outbox.is_telling
+    assert [claim.job_id for claim in worker.outbox.receive(worker.scheduler)] == ["second"]
+    assert not worker.outbox.is_telling
+    assert not worker.outbox.has_news
+
+
+def test_no_other_thread_waits_for_the_loop_or_tells_the_same(worker, in_flight):
+    worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
+    assert worker.outbox.flush(worker.scheduler, inline=False) is None
+    worker.outbox.receive(worker.scheduler)
+
+
+def test_while_another_thread_tells_the_loop_goes_on(worker, in_flight):
+    with worker.outbox._flushing:
+        worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
+    assert not worker.outbox.is_telling
+    assert worker.outbox.has_news
+
+
+def test_what_was_abandoned_is_told_again_and_brings_the_same_job(worker, in_flight):
+    worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
+    while worker.held_there() != {"second"}:
+        pass  # the server has it; the reply is lost
+    worker.outbox.abandon()
+    assert worker.outbox.has_news
+    following = worker.outbox.flush(worker.scheduler, inline=False)
+    assert [claim.job_id for claim in following] == ["second"]
+    assert worker.held_there() == {"second"}
+
+
+def test_another_thread_takes_over_what_a_loop_does_not_read(worker, in_flight):
+    assert not worker.outbox.take_over()
+    worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
+    assert in_another_thread(worker.outbox.take_over)
+    (following,) = in_another_thread(lambda: worker.outbox.flush(worker.scheduler, inline=False))
+    assert not worker.outbox.has_news
+    assert worker.held_there() == {following.job_id}
+
+
+def test_a_loop_that_runs_again_reads_nothing_of_what_was_taken_over(worker, in_flight):
+    worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
+    worker.outbox.take_over()
+    assert worker.outbox.receive(worker.scheduler) == []
+    assert in_flight.socket is None
+    worker.outbox.take_over()  # nothing is on its way
+    assert [claim.job_id for claim in told(worker, in_flight)] == ["second"]
+
+
+def test_what_is_sent_after_that_gets_no_reply_to_what_was_taken_over(worker, in_flight):
+    worker.outbox.send(worker.scheduler, in_flight, may_hold=NOTHING)
+    worker.outbox.take_over()
+    in_flight.send([("ECHO", "next")])
+    assert in_flight.receive() == [b"next"]
+
+
+def test_nobody_takes_over_a_reply_that_is_read(worker, in_flight, monkeypatch):
+    receive = in_flight.receive
+    monkeypatch.setattr(in_flight, "receive", lambda: (worker.outbox.take_over(), receive())[1])
+    assert [claim.job_id for claim in told(worker, in_flight)] == ["second"]
+    assert not worker.outbox.has_news
+
+
+def test_a_server_that_lost_its_scripts_is_given_them_again(worker, in_flight, redis_client):
+    redis_client.script_flush()
+    assert [claim.job_id for claim in told(worker, in_flight)] == ["second"]
+
+
+def test_a_connection_that_breaks_leaves_it_to_betold(worker, in_flight, redis_client):
+    in_flight.send([("PING",)])
+    in_flight.receive()
+    (connection,) = connections(redis_client)
+    redis_client.client_kill_filter(_id=connection)
+    with pytest.raises((redis.ConnectionError, OSError)):
+        told(worker, in_flight)
+    assert not worker.outbox.is_telling
+    following = worker.outbox.flush(worker.scheduler, inline=True)
+    assert [claim.job_id for claim in following] == ["second"]
+
+
+# -- acks whose reply nobody waits for
+
+
+def test_the_end_follows_an_ack_whose_reply_nobody_has_read(acking, in_flight):
+    acking.fleet.publish("third", "pdf")
+    assert acking.sends(in_flight)
+    assert not acking.outbox.is_telling
+    assert not acking.outbox.has_news
+    assert [claim.job_id for claim in acking.ends(in_flight)] == ["third"]
+    assert not in_flight.is_under_way
+    assert not acking.outbox.has_news
+    assert not acking.heartbeats.wake.called
+
+
+def test_nobody_waits_for_the_reply_to_the_end_after_that_to_the_ack(acking, in_flight, monkeypatch):
+    acking.sends(in_flight)
+    acking.claims.end(acking.tag)
+    acking.outbox.send(acking.scheduler, in_flight, may_hold=NOTHING)
+    monkeypatch.setattr(InFlightCommands, "is_readable", False)
+    assert acking.outbox.receive(acking.scheduler, waits=False) == []
+    assert acking.outbox.is_telling
+    monkeypatch.undo()
+    acking.outbox.receive(acking.scheduler)
+    assert acking.held_there() == set()
+
+
+def test_an_ack_that_another_thread_tells_at_this_moment_is_not_sent_as_well(acking, in_flight):
+    assert in_another_thread(lambda: acking.outbox.flush(acking.scheduler, inline=False)) == []
+    assert not acking.sends(in_flight), "the caller waits for the other thread"
+    assert not in_flight.is_under_way
+    acking.fleet.publish("third", "pdf")
+    assert [claim.job_id for claim in acking.ends(in_flight)] == ["third"], "no reply is taken for another"
+
+
+def test_an_ack_waits_on_a_connection_of_which_nobody_knows_that_it_works(acking, in_flight, redis_client):
+    in_flight.close()
+    assert not acking.sends(in_flight), "it is a new one"
+    assert acking.claims.has_acks
+    in_flight.send([("PING",)])
+    in_flight.receive()
+    (connection,) = connections(redis_client)
+    redis_client.client_kill_filter(_id=connection)
+    assert not acking.sends(in_flight), "the server has closed it"
+    acking.outbox.flush(acking.scheduler, inline=True)
+    assert acking.is_acked()
+
+
+@pytest.mark.parametrize("breaks", ["before the end is sent", "after it"])
+def test_an_ack_and_an_end_are_said_again_if_their_connection_breaks(acking, in_flight, redis_client, breaks):
+    acking.fleet.publish("third", "pdf")
+    assert acking.sends(in_flight)
+    if breaks == "after it":
+        acking.claims.end(acking.tag)
+        acking.outbox.send(acking.scheduler, in_flight, may_hold=NOTHING)
+    (connection,) = connections(redis_client)
+    redis_client.client_kill_filter(_id=connection)
+    while in_flight.socket.recv(100):  # the answers so far are gone as well
+        pass
+    with pytest.raises((redis.ConnectionError, OSError)):
+        acking.outbox.receive(acking.scheduler)
+    assert not acking.outbox.is_telling
+    acking.claims.end(acking.tag)
+    following = acking.outbox.flush(acking.scheduler, inline=True)
+    assert [claim.job_id for claim in following] == ["third"]
+    assert acking.held_there() == {"third"}
+
+
+def test_an_ack_is_said_again_by_another_thread_while_its_task_runs_and_the_loop_goes_on(acking, in_flight):
+    acking.scheduler.send_acks = Mock(side_effect=lambda in_flight, *_, **__: in_flight.send([("EXISTS", "none")]))
+    assert acking.sends(in_flight)
+    assert in_another_thread(acking.outbox.take_over)
+    assert in_another_thread(lambda: acking.outbox.flush(acking.scheduler, inline=False)) == []
+    assert acking.is_acked()
+    assert not acking.outbox.take_over(), "once"
+    connection = in_flight.socket
+    acking.ends(in_flight)
+    assert in_flight.socket is connection
+    assert acking.held_there() == set()
+
+
+@pytest.mark.parametrize("command", [("LRANGE", "none", "0", "1"), ("ECHO", "0")], ids=["list", "text"])
+@pytest.mark.parametrize("of", ["send_acks", "send_ends"])
+def test_a_reply_to_another_command_is_an_error_of_the_connection(acking, in_flight, of, command):
+    assert acking.sends(in_flight)
+    acking.outbox.receive(acking.scheduler)
+    send = Mock(side_effect=lambda in_flight, *_, **__: in_flight.send([command, ("ECHO", "more")]))
+    with patch.object(acking.scheduler, of, send):
+        acking.claims.ack_again({acking.tag: acking.claims.find(acking.tag)})
+        if of == "send_acks":
+            acking.sends(in_flight)
+        else:
+            acking.claims.end(acking.tag)
+            acking.outbox.send(acking.scheduler, in_flight, may_hold=NOTHING)
+    with pytest.raises(redis.InvalidResponse):
+        acking.outbox.receive(acking.scheduler)
+    assert in_flight.socket is None
+    acking.claims.end(acking.tag)
+    acking.outbox.flush(acking.scheduler, inline=True)
+    assert acking.held_there() == set()
+
+
+def test_a_server_that_lost_its_scripts_gets_the_ack_again(acking, in_flight, redis_client):
+    redis_client.script_flush()
+    assert acking.sends(in_flight)
+    assert acking.outbox.receive(acking.scheduler) == []
+    assert acking.is_acked()
+
+
+def test_an_ack_that_does_not_count_is_noticed(acking, in_flight):
+    acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
+    assert acking.sends(in_flight)
+    assert acking.outbox.receive(acking.scheduler) == []
+    assert acking.heartbeats.wake.called, "a sync tells what else is void"
+    assert acking.claims.is_void(acking.tag)
+    assert not acking.is_acked()
+
+
+def test_an_ack_that_was_waited_for_and_does_not_count_is_noticed_before_the_start(acking):
+    acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
+    acking.outbox.flush(acking.scheduler, inline=True)
+    assert acking.claims.is_void(acking.tag)

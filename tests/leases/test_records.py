@@ -1,0 +1,20 @@
+"""What a recording notes of a claim whose message says what no message should."""
+
+import pytest
+
+from celery_affinity.leases.held_claim import HeldClaim
+
+from ..support.members import claims_of
+
+
+@pytest.mark.parametrize(
+    ("priority", "lane"),
+    [(None, "queued.0"), (3, "queued.3"), ([3], ""), ({"a": 1}, ""), ("3", ""), (2.5, "")],
+)
+def test_the_lane_of_a_priority_that_is_none_is_left_to_the_jobs_row(priority, lane):
+    records = claims_of().records
+    records.begin()
+    records.ended([HeldClaim("job", "1", "pdf", on_demand=False, priority=priority, outcome="acked")])
+    ((_, _, kind, *_),), number = records.take()
+    assert kind == ("pdf", lane, "done")
+    assert number == 1

@@ -1,0 +1,94 @@
+"""The guard's way to the server: its worker's address, with a client of its own."""
+
+import json
+import socket
+
+import pytest
+import redis
+
+from celery_affinity.embedded.server import EmbeddedServer
+from celery_affinity.liveness import redis_client
+from celery_affinity.liveness.guard import address_of
+
+from ..support import certificates
+from ..support.processes import wait_until
+from ..support.sentinel import Sentinel
+from ..support.servers import WITH_TLS, needs_tls
+
+
+def answers(pool):
+    """Return what the server of *pool* says to the guard's client about its connection."""
+    address = json.loads(json.dumps(address_of(pool)))
+    connection = redis_client.GuardConnection(address, 5)
+    try:
+        assert connection.call("EVAL", "return {1, 'a', {KEYS[1], false}}", 1, "k") == [1, b"a", [b"k", None]]
+        with pytest.raises(redis_client.ServerError, match="unknown"):
+            connection.call("NOSUCHCOMMAND")
+        connection.call("SET", "reached", connection.call("CLIENT", "GETNAME") or "")
+        return connection.call("CLIENT", "INFO").decode()
+    finally:
+        connection.close()
+
+
+def test_the_guard_logs_in_and_selects_as_its_worker_does():
+    with EmbeddedServer(password="swordfish") as server:
+        pool = redis.ConnectionPool.from_url(server.url.replace("/0", "/3"), client_name="me")
+        assert " db=3 " in answers(pool)
+        assert " name=me " in answers(pool)
+        redis.Redis.from_url(server.url).acl_setuser(
+            "one", enabled=True, passwords=["+one two"], keys="*", commands=["+@all"]
+        )
+        assert " user=one " in answers(redis.ConnectionPool(port=server.port, username="one", password="one two"))
+
+        class Provider(redis.CredentialProvider):
+            def get_credentials(self):
+                return "one", "one two"
+
+        assert " user=one " in answers(redis.ConnectionPool(port=server.port, credential_provider=Provider()))
+        with pytest.raises(redis_client.ServerError, match="WRONGPASS"):
+            answers(redis.ConnectionPool(port=server.port, password="wrong"))
+
+
+def test_the_guard_reaches_a_unix_socket(tmp_path):
+    path = tmp_path / "s"
+    with EmbeddedServer(options=("--unixsocket", str(path))):
+        answers(redis.ConnectionPool(connection_class=redis.UnixDomainSocketConnection, path=str(path)))
+
+
+def test_the_guard_follows_a_failover_by_asking_the_sentinels(tmp_path):
+    with EmbeddedServer() as first, EmbeddedServer(options=("--replicaof", f"127.0.0.1 {first.port}")) as second:
+        config = tmp_path / "sentinel.conf"
+        config.write_text(
+            f"sentinel monitor main 127.0.0.1 {first.port} 1\n"
+            "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n"
+        )
+        with EmbeddedServer(directory=tmp_path) as free:
+            port = free.port
+        with Sentinel(port, config):
+            sentinel = redis.Sentinel([("127.0.0.1", 1), ("127.0.0.1", port)])  # no Sentinel at the first address
+            pool = sentinel.master_for("main").connection_pool
+            wait_until(lambda: sentinel.discover_slaves("main"), 20, "the replica is known")
+            answers(pool)
+            assert redis.Redis.from_url(first.url).exists("reached")
+            first.kill()
+            wait_until(lambda: redis.Redis.from_url(second.url).role()[0] in (b"master", "master"), 30, "a failover")
+            wait_until(lambda: sentinel.discover_master("main")[1] == second.port, 10, "the Sentinel knows")
+            assert "flags=N" in answers(pool)
+
+
+@needs_tls
+def test_the_guard_verifies_what_its_worker_verifies(tmp_path):
+    certificates.make(tmp_path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = ["--tls-port", str(port), "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "ca.pem")]
+    options += ["--tls-cert-file", str(tmp_path / "server.pem"), "--tls-key-file", str(tmp_path / "server.key")]
+    with EmbeddedServer(executable=WITH_TLS, options=options):
+        url = f"rediss://127.0.0.1:{port}/0"
+        answers(redis.ConnectionPool.from_url(f"{url}?ssl_ca_certs={tmp_path / 'ca.pem'}&ssl_min_version=771"))
+        answers(redis.ConnectionPool.from_url(f"{url}?ssl_cert_reqs=none"))
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            answers(redis.ConnectionPool.from_url(url))
+        with pytest.raises(ValueError, match="OCSP"):
+            address_of(redis.ConnectionPool.from_url(f"{url}?ssl_validate_ocsp=true"))

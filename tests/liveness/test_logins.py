@@ -1,0 +1,40 @@
+"""A guard is told a login that was renewed, although its worker does not connect again: it may have to do so itself."""
+
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import pytest
+
+from celery_affinity.liveness import guard as guard_module
+from celery_affinity.liveness.guard import ForkMarker, Guard
+from celery_affinity.liveness.pulse import Pulse
+
+from ..support.processes import wait_until
+
+
+@pytest.fixture
+def guard(monkeypatch):
+    made = Guard("worker", "worker@host", 5.0, pulse=Pulse(), kin=ForkMarker(), ends_children=False)
+    made._process = Mock(poll=lambda: None)  # it runs
+    monkeypatch.setattr(guard_module, "has_provider", lambda pool: True)
+    return made
+
+
+def test_a_login_that_was_renewed_is_told_once(guard, monkeypatch):
+    login = {"password": "first"}
+    monkeypatch.setattr(guard_module, "address_of", lambda pool: dict(login))
+    monkeypatch.setattr(guard_module, "_ASKS_AGAIN_S", 0.0)
+    scheduler, told = SimpleNamespace(client=Mock()), []
+    guard._scheduler, guard._told = scheduler, dict(login)
+    monkeypatch.setattr(guard, "_tell", told.append)
+
+    def tend():
+        guard.tend(scheduler)
+        wait_until(lambda: not guard._asking.is_alive(), 5, "it has asked")
+
+    tend()
+    assert told == []
+    login["password"] = "second"
+    for _ in range(2):
+        tend()
+    assert told == [{"server": {"password": "second"}}]

@@ -1,0 +1,171 @@
+"""Calls to a type of which so many jobs may wait: refused, or dropped; and calls that no bound holds back."""
+
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import kombu
+import pytest
+from celery import chain
+from celery._state import _task_stack
+
+from celery_affinity.errors import PublishError, QueueFull
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.merge import Merge
+from celery_affinity.publishing.bulk import publish_many
+from celery_affinity.publishing.publish_call import publishing_follow_ups
+from celery_affinity.schema.bounds import Bound
+from celery_affinity.schema.keys import Keys
+
+from ..support.many_calls import arguments, messages, task
+
+
+@pytest.fixture
+def bounded(app):
+    """Return a function that gives *app* bounds, and a task of type pdf."""
+
+    def make(most=2, full="refuse", **options):
+        app.conf.affinity_max_pending = {"p*": Bound(most, full)}
+        return task(app, **options)
+
+    return make
+
+
+def test_a_call_beyond_the_bound_is_refused_and_leaves_no_trace(app, bounded):
+    render = bounded()
+    render.delay("a")
+    render.delay("b")
+    before = app.redis.dbsize()
+    full = r"type .pdf. is full: 2 of its jobs wait, and affinity_max_pending allows 2"
+    with pytest.raises(QueueFull, match=full) as refused:
+        render.apply_async(("c",), retry=True, retry_policy={"max_retries": 3, "interval_start": 30})
+    assert (refused.value.type, refused.value.pending, refused.value.most) == ("pdf", 2, 2)
+    assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
+    assert app.redis.dbsize() == before
+    assert app.redis.hget(Keys().key("counters"), "refused pdf") == b"1"
+    render.apply_async(("other",), queue="excel")
+    assert arguments(app) == [["a"], ["b"]]
+
+
+def test_what_waits_for_its_time_does_not_count(app, bounded):
+    render = bounded(1)
+    for number in range(3):
+        render.apply_async((number,), countdown=60)
+    render.delay("now")
+    render.apply_async(("later",), countdown=60)
+    with pytest.raises(QueueFull):
+        render.delay("again")
+
+
+def test_a_process_without_the_setting_is_not_refused(app):
+    for number in range(3):
+        task(app).delay(number)
+    assert len(messages(app)) == 3
+
+
+def test_a_call_that_joins_others_passes(app, bounded):
+    render = bounded(1, affinity=Affinity("pdf", merge=Merge("{path}", keep="last")))
+    render.delay("a")
+    render.delay("a")
+    with pytest.raises(QueueFull):
+        render.delay("b")
+
+
+def test_what_follows_from_a_run_passes(app, bounded):
+    render = bounded(1)
+    render.delay("first")
+    for publish in (
+        lambda: render.apply_async(("a",), parent_id="run", root_id="run"),  # as after a run
+        lambda: render.apply_async(("b",), retries=1),  # as a retry by the main process of a worker
+    ):
+        publish()
+    with publishing_follow_ups():
+        render.delay("c")
+    render.push_request(id="run", called_directly=False, args=(), kwargs={})
+    _task_stack.push(render)
+    try:
+        render.delay("d")
+        chain(render.si("e"), render.si("f")).delay()
+        with ThreadPoolExecutor() as threads, pytest.raises(QueueFull):  # which begin work of their own
+            threads.submit(render.delay, "thread").result()
+    finally:
+        _task_stack.pop()
+        render.pop_request()
+    assert arguments(app) == [["first"], ["a"], ["b"], ["c"], ["d"], ["e"]]
+    with pytest.raises(QueueFull):
+        render.delay("fresh")
+    with pytest.raises(QueueFull):
+        chain(render.si("fresh"), render.si("next")).delay()
+
+
+def test_many_calls_go_in_parts_of_which_each_is_in_or_none_of_it_is(app, bounded):
+    render, calls = bounded(10), [(number,) for number in range(13)]
+    with pytest.raises(PublishError, match=r"10 calls of task.* were published: type 'pdf' is full") as ended:
+        publish_many(render, calls)
+    assert ended.value.published == 10
+    assert isinstance(ended.value.__cause__, QueueFull)
+    with pytest.raises(QueueFull):
+        publish_many(render, [("late",)])
+    app.redis.flushall()
+    assert len(publish_many(render, calls, resume=ended.value)) == 13
+    assert arguments(app) == [[10], [11], [12]]
+
+
+def test_a_repeated_call_is_known_and_not_refused(app, bounded, monkeypatch):
+    render = bounded(2)
+    ids = publish_many(render, [(1,), (2,)])
+    again = PublishError("lost", ids.publish_id, 0)
+    assert list(publish_many(render, [(1,), (2,)], resume=again)) == list(ids)
+    assert len(messages(app)) == 2
+
+
+def test_the_oldest_is_dropped_and_its_caller_is_told_why(app, bounded):
+    render = bounded(2, "drop-oldest")
+    results = [render.delay(number) for number in range(4)]
+    assert arguments(app) == [[2], [3]]
+    assert _whys(app, results) == [b"dropped: 2 jobs of its type waited"] * 2 + [None] * 2
+    assert app.redis.hget(Keys().key("counters"), "dropped pdf") == b"2"
+
+
+def test_the_newest_is_dropped(app, bounded):
+    render = bounded(2, "drop-newest")
+    results = [render.delay(number) for number in range(3)]
+    assert arguments(app) == [[0], [1]]
+    assert _whys(app, results) == [None, None, b"dropped: 2 jobs of its type waited"]
+
+
+def _whys(app, results):
+    jobs = [app.redis.get(Keys().key("task", result.id)).decode() for result in results]
+    return [app.redis.hget(Keys().key("job", job), "why") for job in jobs]
+
+
+def test_two_publishers_at_once_never_exceed_it(app, bounded):
+    render, refused = bounded(20), []
+
+    def publish():
+        for number in range(30):
+            try:
+                render.delay(number)
+            except QueueFull:
+                refused.append(number)
+
+    threads = [threading.Thread(target=publish) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(messages(app)) == 20
+    assert len(refused) == 70
+
+
+@pytest.mark.skipif(kombu.VERSION[:2] < (5, 7), reason="kombu before 5.7 has no batches")
+def test_jobs_of_a_batch_that_find_no_room_stay_in_it(app, bounded):
+    render = bounded(2)
+    render.delay("first")
+    render.delay("second")
+    with app.producer_pool.acquire() as producer, producer.batch() as batch:
+        render.apply_async(("third",), producer=producer)
+        with pytest.raises(QueueFull):
+            batch.flush()
+        app.redis.flushall()
+    assert arguments(app) == [["third"]]

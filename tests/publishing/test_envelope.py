@@ -1,0 +1,98 @@
+"""A waiting message is stored in a shorter form, and its worker reads the message as sent."""
+
+import base64
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from celery_affinity.publishing.message import PROPERTY, JobHeader, decode_message, encode_job, encode_message
+
+
+def message(**headers):
+    """Return kombu's message of a small task."""
+    body = base64.b64encode(b'[[1], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]').decode()
+    says_nothing = dict.fromkeys(["shadow", "eta", "expires", "group", "group_index", "parent_id", "stamped_headers"])
+    return {
+        "body": body,
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": {
+            "lang": "py",
+            "task": "proj.render",
+            "id": "an-id",
+            "retries": 0,
+            **says_nothing,
+            "stamps": {},
+            **headers,
+        },
+        "properties": {"correlation_id": "an-id", "body_encoding": "base64", "priority": 0},
+    }
+
+
+STAMP = JobHeader("a-publish", None, 0, {}, None)
+
+
+def read(given, stamp=STAMP):
+    return decode_message(encode_message(given, stamp))
+
+
+def test_headers_that_say_nothing_are_left_out_and_read_as_they_were_sent():
+    given = message()
+    waits = json.loads(encode_message(given, STAMP))
+    assert waits["headers"] == {"lang": "py", "task": "proj.render", "id": "an-id", "retries": 0}
+    assert read(given)["headers"] == given["headers"]
+
+
+def test_headers_that_say_something_are_kept():
+    said = {"group": "a-group", "group_index": 0, "stamps": {"batch": [1]}, "shadow": "", "affinity": ["the", "user's"]}
+    found = read(message(**said))["headers"]
+    assert {name: found[name] for name in said} == said
+
+
+def test_of_the_stamp_there_stays_what_a_retry_is_to_find():
+    stamp = JobHeader("a-publish", "pdf", 7, {"on_demand": False}, 1.5, counted=3)
+    properties = read(message(), stamp)["properties"]
+    assert properties[PROPERTY] == {"on_demand": False}
+    assert properties["delivery_info"] == {"exchange": "", "routing_key": "pdf"}
+    assert properties["priority"] == 3, "as the app counts it"
+    assert PROPERTY not in read(message())["properties"]
+
+
+def test_text_waits_as_text():
+    found = read(message())
+    assert found["properties"]["body_encoding"] == "utf-8"
+    assert json.loads(found["body"])[0] == [1]
+
+
+@pytest.mark.parametrize("binary", [{"compression": "application/x-gzip"}, {}], ids=["compressed", "pickled"])
+def test_what_json_cannot_carry_stays_base64(binary):
+    given = message(**binary)
+    given["body"] = base64.b64encode(b"\x1f\x8b\xff").decode()
+    if not binary:
+        given["content-encoding"] = "binary"
+    found = read(given)
+    assert found["properties"]["body_encoding"] == "base64"
+    assert found["body"] == given["body"]
+
+
+def test_what_was_published_is_not_changed_by_that():
+    """kombu publishes the same message again when a connection is lost."""
+    given, as_it_was = message(), message()
+    encode_job("pdf", given, JobHeader("a-publish", "pdf", 3, {"on_demand": True}, None))
+    assert given == as_it_was
+
+
+def test_the_message_of_a_small_task_is_nearly_a_third_shorter():
+    given = message(argsrepr="(1,)", kwargsrepr="{}", root_id="an-id", timelimit=[None, None], origin="gen1@host")
+    assert len(encode_message(given, STAMP)) < 0.7 * len(json.dumps(given))
+
+
+def test_messages_of_other_producers_are_read_as_they_are():
+    for headers in ({}, {"task": "proj.render", "lang": "js"}):
+        assert decode_message(json.dumps({"headers": headers, "body": "e30="}))["headers"] == headers
+
+
+def test_what_json_has_no_word_for_is_read_as_kombu_wrote_it():
+    when = datetime(2026, 1, 2, tzinfo=UTC)
+    assert read(message(when=when))["headers"]["when"] == when

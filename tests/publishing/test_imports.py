@@ -1,0 +1,58 @@
+"""What a process loads: one that imports an app's tasks loads no more than the options of calls need."""
+
+import subprocess
+import sys
+
+import pytest
+
+import celery_affinity
+
+_LOADED = "print(*sorted(name for name in sys.modules if name.startswith(('celery_affinity', 'redis'))))"
+
+#: Modules of the worker that any process loads.
+LIGHT = ["celery_affinity.worker.startup", "celery_affinity.worker.startup"]
+
+
+def loaded(code):
+    done = subprocess.run([sys.executable, "-c", f"import sys; {code}; {_LOADED}"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def rooms(names):
+    return {name.split(".")[1] for name in names if name.startswith("celery_affinity.")}
+
+
+def test_the_import_loads_the_options_of_calls_and_neither_redis_nor_what_workers_need():
+    names = loaded("import celery_affinity")
+    assert rooms(names) == {"backends", "client", "clock", "errors", "log_limit", "rules", "worker"}
+    assert [name for name in names if "worker." in name] == LIGHT
+    assert "redis" not in names
+
+
+def test_a_producer_loads_nothing_of_workers_and_reports():
+    names = loaded("import celery_affinity; celery_affinity.Transport")
+    assert not rooms(names) & {"observe", "operate", "guard", "check", "cli", "web"}
+    assert [name for name in names if "worker." in name] == LIGHT
+
+
+def test_a_command_of_celerys_own_loads_none_of_our_commands():
+    plugins = (
+        "from importlib.metadata import entry_points; [each.load() for each in entry_points(group='celery.commands')]"
+    )
+    names = loaded(f"import celery.bin.celery; {plugins}")
+    ours = {name.removeprefix("celery_affinity.cli.") for name in names if name.startswith("celery_affinity.cli.")}
+    assert ours == {"loads_on_use", "worker_options"}
+    assert not rooms(names) & {"observe", "operate", "guard", "membership", "dispatcher", "web"}
+
+
+def test_every_public_name_is_there(subtests):
+    for name in celery_affinity.__all__:
+        with subtests.test(str(name)):
+            assert loaded(f"from celery_affinity import {name} as found; assert found is not None")
+
+
+def test_a_name_that_is_not_there_is_an_error_as_of_any_module():
+    with pytest.raises(AttributeError, match="module 'celery_affinity' has no attribute 'Transprt'"):
+        celery_affinity.Transprt  # noqa: B018
+    assert {"Transport", "jobs", "__version__"} <= set(dir(celery_affinity))

@@ -1,0 +1,231 @@
+"""Keys of tasks that no call can fill, or that stand in the wrong place: refused where the task is written."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from celery import shared_task
+
+from celery_affinity.errors import OptionError, SettingError
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.keys import Exclusive, Rate
+from celery_affinity.options.merge import Merge
+from celery_affinity.publishing import validation
+from celery_affinity.publishing.app_config import settings_of
+from celery_affinity.publishing.validation import check_app
+
+from ..support.misspellings import nothing, refused, task
+
+TOWN = Affinity(exclusive="{town}")
+NO_TOWN = "exclusive \"{town}\": task shop.reroute has no argument 'town'; it takes: "
+
+
+@pytest.fixture
+def app(new_app):
+    return new_app()
+
+
+def reroute(area, force=False):
+    pass
+
+
+def test_a_template_that_no_call_can_fill_is_refused_at_the_decorator(app):
+    with refused(NO_TOWN + "area, force"):
+        app.task(name="shop.reroute", affinity=TOWN)(reroute)
+    with refused('rate "{args[2]}": task shop.reroute has no positional argument 2; it takes: area, force'):
+        app.task(name="shop.reroute", affinity={"rate": {"rate": "1/s", "key": "{args[2]}"}})(reroute)
+    with refused("exclusive \"{area}\": task shop.reroute has no argument 'area'; it takes: force"):
+        app.task(name="shop.reroute", bind=True, affinity=Affinity(exclusive="{area}"))(reroute)
+    app.task(name="shop.reroute", affinity=Affinity(exclusive="{area}{force}{args[1]}{task}"))(reroute)
+    app.task(name="shop.other", bind=True, affinity=Affinity(exclusive=Exclusive(lambda args, kwargs: None)))(reroute)
+
+
+def test_a_template_of_a_base_or_a_class_is_checked_too(app):
+    class Base(app.Task):
+        affinity = TOWN
+
+    with refused(NO_TOWN + "area, force"):
+        app.task(name="shop.reroute", base=Base)(reroute)
+
+    class Reroute(Base):
+        name = "shop.reroute"
+
+        def run(self, area):
+            pass
+
+    for each in (Reroute, Reroute()):
+        with refused(NO_TOWN + "area"):
+            app.register_task(each)
+
+    class Static(Base):
+        name = "shop.reroute"
+
+        @staticmethod
+        def run(area, town):
+            pass
+
+    app.register_task(Static)
+
+
+def test_an_app_that_chooses_this_transport_later_is_told_then(new_app):
+    app = new_app(transport="redis")
+    made = app.task(name="shop.reroute", affinity=TOWN)(reroute)
+    app.conf.broker_transport = "celery_affinity:Transport"
+    with refused(NO_TOWN + "area, force"):
+        made.delay("north")
+
+
+def test_a_shared_task_is_checked(app, monkeypatch):
+    monkeypatch.setattr(validation, "_complaints_of_shared", [])
+    with refused(NO_TOWN + "area, force"):
+        shared_task(name="shop.reroute", affinity=TOWN)(reroute)
+
+
+def test_an_annotation_is_checked_before_the_first_call_and_at_the_start_of_a_worker(new_app):
+    app = new_app(task_annotations={"shop.reroute": {"affinity": TOWN}})
+    made = app.task(name="shop.reroute", shared=False)(reroute)
+    app.finalize()
+    with refused(NO_TOWN + "area, force"):
+        made.delay("north")
+    with refused("task shop.reroute: " + NO_TOWN + "area, force"):
+        check_app(app)
+
+
+@pytest.mark.parametrize("options", [{"exclusive": "k"}, {"exclusive": Exclusive("k")}, {"rate": Rate("1/s", "k")}])
+def test_a_key_beside_the_affinity_of_a_task_is_refused(app, options):
+    (name,) = options
+    with refused(f"task shop.render: {name}= is an option of calls; a task has it in its affinity: Affinity({name}="):
+        task(app, **options)
+
+
+@pytest.mark.parametrize("options", [{"rate": 5}, {"rate": "10 kHz"}, {"exclusive": True}, {"date": 5}])
+def test_attributes_of_the_users_own_are_none_of_ours(app, options):
+    task(app, **options)
+    check_app(app)
+
+
+def test_a_template_in_the_place_of_a_key_is_found_at_the_start_of_a_worker(new_app):
+    app = new_app(task_routes={"shop.*": {"exclusive": "city:{city}"}})
+    words = "task_routes 'shop.*': exclusive= has the key itself, got: 'city:{city}'; for a template write Exclusive('c"
+    with refused(words):
+        check_app(app)
+    check_app(new_app(task_routes={"shop.*": {"exclusive": Exclusive("city:{city}")}}))
+    check_app(new_app(task_routes={"shop.*": {"exclusive": "city:{"}}))
+    with refused("task_routes 'shop.*': rate must be a Rate, such as Rate('100/m', 'crawl:{host}'), or False, got: 5"):
+        check_app(new_app(task_routes={"shop.*": {"rate": 5}}))
+
+
+# -- affinity_task_rules
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (5, "affinity_task_rules must be a mapping of task name patterns to rules, such as {'proj.route.*': {'exclusi"),
+        ({"": {}}, "affinity_task_rules must be a mapping of task name patterns to rules, such as"),
+        (
+            {"a": 5},
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}, ",
+        ),
+        (
+            {"a": Affinity("pdf", exclusive="k")},
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}",
+        ),
+        (
+            {"a": {"exlusive": 5}},
+            "affinity_task_rules['a']: a rule of a name must be {'exclusive': ...}, {'rate': ...}, {'tenant': ...}",
+        ),
+        ({"a": {"merge": "k"}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
+        ({"a": {"merge": {"keep": "last"}}}, "affinity_task_rules['a']: merge must be a Merge, such as Merge("),
+        ({"a": {"merge": {"key": "k"}}}, "affinity_task_rules['a']: Merge takes one of keep="),
+        ({"a": {"merge": {"key": "k", "kep": "last"}}}, "affinity_task_rules['a']: Merge takes key, keep, fold, "),
+        (
+            {"a": {"merge": Merge("k", fold=max)}},
+            "affinity_task_rules['a']: fold of merge must be the dotted name of a function, such as 'proj.plans.union'",
+        ),
+        (
+            {"a": {"merge": {"key": "k", "keep": "all", "split": list}}},
+            "affinity_task_rules['a']: split of merge must be the dotted name of a function, such as",
+        ),
+        ({"a": {"exclusive": ""}}, "affinity_task_rules['a']: key of exclusive must be a text that is not empty"),
+        (
+            {"a": {"rate": "1/s"}},
+            "affinity_task_rules['a']: rate must be a Rate, such as Rate('100/m', 'crawl:{host}')",
+        ),
+    ],
+)
+def test_what_cannot_be_a_rule_of_a_name_is_refused(new_app, value, words):
+    with pytest.raises(SettingError, match="^" + re.escape(words)):
+        settings_of(new_app(affinity_task_rules=value))
+
+
+def test_rules_of_names_are_read_from_texts_and_mappings(new_app):
+    rate = {"rate": "1/s", "key": "{x}"}
+    rules = {"a": {"exclusive": {"key": "k", "limit": 2}}, "b": {"rate": rate}, "c": {}, "d": None}
+    rules["e"] = {"exclusive": "k", "rate": rate}
+    found = settings_of(new_app(affinity_task_rules=rules)).task_rules
+    assert {name: each.keys for name, each in found.items()} == {
+        "a": (Exclusive("k", 2),),
+        "b": (Rate("1/s", "{x}"),),
+        "c": (),
+        "d": (),
+        "e": (Rate("1/s", "{x}"), Exclusive("k")),
+    }
+
+
+def test_a_name_says_merging_alone_or_beside_a_key(new_app):
+    plans, last = {"key": "{city}", "fold": "proj.plans.union", "most": 5}, Merge("{city}", keep="last")
+    rules = {"a": {"merge": plans}, "b": {"merge": last, "rate": Rate("1/s", "k")}, "c": last, "d": Exclusive("k")}
+    settings = settings_of(new_app(affinity_task_rules=rules))
+    assert settings.task_rules == {
+        "a": Affinity(merge=Merge("{city}", fold="proj.plans.union", most=5)),
+        "b": Affinity(merge=last, rate=Rate("1/s", "k")),
+        "c": Affinity(merge=last),
+        "d": Affinity(exclusive="k"),
+    }
+    assert replace(settings) == settings
+
+
+def test_a_rule_of_a_name_that_a_task_cannot_fill_is_found_at_the_start_of_a_worker(new_app):
+    app = new_app(affinity_task_rules={"shop.*": {"exclusive": "{town}"}})
+    app.task(name="shop.own", shared=False, affinity=Affinity(exclusive="own"))(nothing)
+    app.finalize()
+    check_app(app)
+    app.task(name="shop.reroute", shared=False)(reroute)
+    with refused("affinity_task_rules: " + NO_TOWN + "area, force"):
+        check_app(app)
+    assert issubclass(OptionError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("merge", "words"),
+    [
+        ({"key": "{town}", "keep": "last"}, "merge \"{town}\": task shop.reroute has no argument 'town'"),
+        (
+            {"key": "{area}", "fold": "no.such.module"},
+            "fold of merge must be the dotted name of a function, got: 'no.such.module' (ModuleNotFoundError",
+        ),
+        (
+            {"key": "{area}", "keep": "all", "split": "os:sep"},
+            "split of merge must be the dotted name of a function, got: 'os:sep'",
+        ),
+    ],
+)
+def test_merging_of_a_name_that_no_worker_can_do_is_found_at_its_start(new_app, merge, words):
+    app = new_app(affinity_task_rules={"shop.*": {"merge": merge}})
+    app.task(name="shop.own", shared=False, affinity=Affinity(merge=Merge("k", keep="last")))(nothing)
+    app.finalize()
+    check_app(app)
+    app.task(name="shop.reroute", shared=False)(reroute)
+    with refused(f"affinity_task_rules: {words}"):
+        check_app(app)
+
+
+def test_a_task_may_name_its_functions(new_app):
+    app = new_app()
+    app.finalize()
+    app.task(name="shop.own", shared=False, affinity=Affinity(merge=Merge("k", fold="operator.add")))(nothing)
+    check_app(app)
+    app.task(name="shop.wrong", shared=False, affinity=Affinity(merge=Merge("k", fold="operator.ad")))(nothing)
+    with refused("task shop.wrong: fold of merge must be the dotted name of a function, got: 'operator.ad' (Attribute"):
+        check_app(app)

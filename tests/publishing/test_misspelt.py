@@ -1,0 +1,182 @@
+"""Options of tasks and signatures with a wrong letter or a wrong value: their author is told, and nobody else."""
+
+import re
+
+import pytest
+from celery import Celery, shared_task
+from kombu.exceptions import OperationalError
+
+from celery_affinity.check.app import gather_app
+from celery_affinity.errors import OptionError
+from celery_affinity.publishing import validation
+from celery_affinity.publishing.bulk import publish_many
+from celery_affinity.publishing.validation import check_app
+
+from ..support.misspellings import MISTAKES, OURS, OWN, nothing, refused, task
+
+
+@pytest.fixture
+def app(new_app):
+    return new_app()
+
+
+def test_a_misspelt_option_of_a_decorator_is_refused_where_it_stands(app, subtests):
+    for name, ours in MISTAKES:
+        with subtests.test(name), refused(f"task shop.render: unknown option {name!r}; did you mean {ours!r}?"):
+            task(app, **{name: "pdf"})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"affinity": "a,b"}, "affinity must be the name of a queue that -Q can give"),
+        ({"affinity": "pdf "}, "affinity must be the name of a queue that -Q can give"),
+        ({"affinity": ""}, "affinity must be the name of a queue that -Q can give"),
+        ({"affinity": "pd\nf"}, "affinity must be the name of a queue that -Q can give"),
+        ({"affinity": 7}, "affinity must be a type (str) or an Affinity, got: 7"),
+        ({"affinity": {"typ": "pdf"}}, "affinity must be a type (str) or an Affinity, got: {'typ': 'pdf'}; did you"),
+        ({"on_demand": "yes"}, "on_demand must be True or False, got: 'yes'"),
+        ({"priority": "5.5"}, "priority must be a whole number from 0 to 10, got: '5.5'"),
+        ({"priority": float("nan")}, "priority must be a whole number from 0 to 10, got: nan"),
+    ],
+)
+def test_a_value_that_is_refused_is_refused_wherever_it_is_written(new_app, valkey, options, words):
+    app = new_app(url=valkey.url)
+    with refused(f"task shop.render: {words}"):
+        task(app, **options)
+    with refused(f"task shop.render: {words}"):
+        app.register_task(type("Render", (app.Task,), {"name": "shop.render", **options})())
+    plain = task(app)
+    with refused(f"signature of task shop.render: {words}"):
+        plain.s().set(**options)
+    for call in (
+        lambda: plain.apply_async(**options),
+        lambda: plain.signature(options=options).apply_async(),
+        lambda: app.send_task("shop.far", **options),
+        lambda: publish_many(plain, [()], **options),
+    ):
+        with pytest.raises(OptionError, match=re.escape(words)):
+            call()
+    for settings, where in (
+        ({"task_routes": {"shop.*": options}}, "task_routes 'shop.*'"),
+        ({"task_annotations": {"*": options}}, "task_annotations '*'"),
+    ):
+        with refused(f"{where}: {words}"):
+            check_app(new_app(**settings))
+    beat = new_app(beat_schedule={"nightly": {"task": "shop.far", "schedule": 9.0, "options": options}})
+    assert any(each.startswith(f"beat_schedule entry 'nightly': {words}") for each in gather_app(beat).not_sent)
+
+
+@pytest.mark.parametrize("priority", [None, 0, 10, "5", 5.0, True])
+def test_what_stock_celery_takes_for_a_priority_is_taken(app, priority):
+    task(app, priority=priority)
+    task(app, "shop.other").s().set(priority=priority)
+
+
+def test_options_of_the_users_own_are_taken(new_app, subtests):
+    for own in OWN:
+        with subtests.test(own):
+            app = new_app()
+            assert getattr(task(app, **{own: "x"}), own) == "x"
+            task(app).s().set(**{own: "x"})
+
+
+def test_all_ways_to_decorate(app):
+    words = "task shop.render: unknown option 'affinty'; did you mean 'affinity'?"
+    with refused(words):
+        app.task(nothing, name="shop.render", shared=False, affinty="pdf")
+    with refused(words):
+        app.task(name="shop.render", shared=False, bind=True, lazy=False, affinty="pdf")(nothing)
+    with refused("task tests.support.misspellings.nothing: unknown option"):
+        app.task(shared=False, affinty="pdf")(nothing)
+    with refused(words):
+        task(app, base=type("Base", (app.Task,), {"abstract": True, "affinty": "pdf"}))
+    with refused(words):
+        task(app, autoretry_for=(OSError,), retry_kwargs={"affinty": "pdf"})
+    assert "shop.render" not in app.tasks
+
+
+def test_classes(app):
+    class Render(app.Task):
+        name = "shop.render"
+        affinty = "pdf"
+
+        def on_demands(self):
+            """A method of the user's."""
+
+        def run(self):
+            pass
+
+    words = "task shop.render: unknown option 'affinty'; did you mean 'affinity'?"
+    for given in (Render, Render()):
+        with refused(words):
+            app.register_task(given)
+    assert "shop.render" not in app.tasks
+    del Render.affinty
+    assert app.register_task(Render()).name == "shop.render"
+    instance = Render()
+    instance.afinity = "pdf"
+    with refused("task shop.render: unknown option 'afinity'"):
+        app.register_task(instance)
+
+
+def test_a_class_that_was_registered_before_anybody_looked_is_refused_at_its_call(app):
+    render, other = task(app), task(app, "shop.other")
+    render.__class__.affinty = "pdf"
+    for _ in range(2):
+        with refused("task shop.render: unknown option 'affinty'; did you mean 'affinity'?"):
+            render.delay()
+    with pytest.raises(OperationalError):
+        other.delay()
+
+
+def test_an_app_that_says_later_which_transport_it_has_is_not_finalized_with_a_mistake(valkey):
+    app = Celery("shop", broker=valkey.url, set_as_current=False)
+    app.config_from_object({"broker_transport": OURS})
+    render, other = task(app, affinty="pdf"), task(app, "shop.other")
+    assert not app.configured, "nobody else's configuration is read early"
+    for _ in range(2):
+        for call in (lambda: other.delay(), lambda: render.delay(), app.finalize, lambda: app.tasks):
+            with refused("task shop.render: unknown option 'affinty'; did you mean 'affinity'?"):
+                call()
+    assert gather_app(app).misspelt == ("task shop.render: unknown option 'affinty'; did you mean 'affinity'?",)
+    app.close()
+
+
+def test_an_app_with_another_transport_is_left_alone(new_app):
+    for transport in (None, "memory"):
+        app = new_app(transport=transport, task_routes={"shop.*": {"affinty": "pdf"}})
+        render = task(app, affinty="pdf", ondemand=True, priority=255)
+        app.finalize()
+        assert (render.affinty, render.priority) == ("pdf", 255)
+        render.s().set(afinity="x", priority=99, affinity="a,b")
+        if transport:
+            render.apply_async(affinty="pdf")
+            app.send_task("shop.far", afinity="pdf")
+        assert render.apply(affinty="pdf").successful()
+    app = Celery("plain", broker="memory://", set_as_current=False)
+    task(app, affinty="pdf").delay()
+    app.close()
+
+
+def test_shared_tasks(new_app, monkeypatch):
+    monkeypatch.setattr(validation, "_complaints_of_shared", [])
+    monkeypatch.setattr(validation._state, "_get_active_apps", lambda: set())
+    decorate = validation.celery.shared_task
+    assert decorate is shared_task, "later imports get the decorator that looks"
+    decorate(name="shop.shared", affinty="pdf")(nothing)
+    stock, ours = new_app(transport="memory"), new_app()
+    stock.finalize()
+    with refused("task shop.shared: unknown option 'affinty'"):
+        ours.finalize()
+    monkeypatch.setattr(validation._state, "_get_active_apps", lambda: {stock, ours})
+    with refused("task shop.other: unknown option 'afinity'"):
+        decorate(nothing, name="shop.other", afinity="pdf")
+
+
+@pytest.fixture(autouse=True)
+def shared_tasks_end_with_their_test():
+    """Shared tasks belong to all apps to come."""
+    before = set(validation._state._on_app_finalizers)
+    yield
+    validation._state._on_app_finalizers.intersection_update(before)

@@ -1,0 +1,107 @@
+"""Many calls of one task that end midway: a lost reply, a server that goes, a call that fails; and a new start."""
+
+import itertools
+import pickle
+
+import pytest
+import redis
+from kombu.utils.json import loads
+
+from celery_affinity.errors import PublishError
+from celery_affinity.publishing import bulk as many
+from celery_affinity.publishing.bulk import publish_many
+from celery_affinity.scheduler.scheduler import Scheduler
+
+from ..support.many_calls import arguments, messages, task
+
+
+@pytest.fixture
+def away(monkeypatch):
+    """Return a function that lets *count* round trips of a publish pass, and loses the replies of the next *times*."""
+    publish = Scheduler.publish
+
+    def away_after(count, times=1000, part=slice(None)):
+        calls = itertools.count()
+
+        def lossy(self, *jobs):
+            call = next(calls)
+            published = publish(self, *(jobs[part] if count <= call < count + times else jobs))
+            if count <= call < count + times:
+                raise redis.ConnectionError("the reply was lost")
+            return published
+
+        monkeypatch.setattr(Scheduler, "publish", lossy)
+        monkeypatch.setattr(many, "_TOGETHER", 10)
+
+    return away_after
+
+
+def test_a_lost_reply_is_asked_for_again_and_nothing_is_published_twice(app, away):
+    away(1, times=1)
+    ids = publish_many(task(app), [(number,) for number in range(35)], retry_policy={"interval_start": 0})
+    assert [message["headers"]["id"] for message in messages(app)] == list(ids)
+
+
+@pytest.mark.parametrize("part", [slice(0), slice(4), slice(None)], ids=["none of it", "some", "all of it"])
+def test_a_server_that_goes_midway_is_told_and_the_rest_is_published_later(app, away, monkeypatch, part):
+    render, calls = task(app), [(number,) for number in range(35)]
+    away(2, part=part)
+    with pytest.raises(
+        PublishError, match=r"20 calls of task.* were published, and perhaps some of the next 10"
+    ) as ended:
+        publish_many(render, calls, retry=False)
+    assert ended.value.published == 20
+    assert ended.value.__cause__ is not None
+    monkeypatch.undo()
+    passed_on = pickle.loads(pickle.dumps(ended.value))
+    ids = publish_many(render, calls, resume=passed_on)
+    assert len(ids) == 35
+    assert arguments(app) == [[number] for number in range(35)]
+    assert [message["headers"]["id"] for message in messages(app)] == list(ids)
+
+
+def test_a_server_that_is_not_there_at_first_is_told_as_well(app, away, monkeypatch):
+    """The server may have the first calls: a caller that repeats them is to give the same ids."""
+    away(0)
+    with pytest.raises(PublishError) as ended:
+        publish_many(task(app), [("a",)], retry=False)
+    assert ended.value.published == 0
+    monkeypatch.undo()
+    publish_many(task(app), [("a",)], resume=ended.value)
+
+
+def test_calls_that_end_with_an_error_say_how_far_they_came(app, monkeypatch):
+    monkeypatch.setattr(many, "_TOGETHER", 10)
+
+    def calls():
+        yield from ((number,) for number in range(25))
+        raise OSError("the file ended")
+
+    with pytest.raises(PublishError, match=r"20 calls of .* were published, then: the file ended") as ended:
+        publish_many(task(app), calls())
+    assert ended.value.published == 20
+    assert len(messages(app)) == 20
+
+
+def test_calls_that_end_before_the_first_is_published_raise_what_they_raised(app):
+    def calls():
+        yield ("a",)
+        raise OSError("no such file")
+
+    with pytest.raises(OSError, match="no such file"):
+        publish_many(task(app), calls())
+
+
+def test_a_resumed_publish_takes_up_where_each_call_goes_by_itself(app):
+    app.conf.affinity_queues = ["pdf"]
+    render = task(app, affinity=None)
+
+    def calls():
+        yield from [("a",), ("b",)]
+        raise OSError("the file ended")
+
+    with pytest.raises(PublishError) as ended:
+        publish_many(render, calls())
+    ids = publish_many(render, [("a",), ("b",), ("c",)], resume=ended.value)
+    found = [loads(each.decode())["headers"]["id"] for each in app.redis.lrange("celery", 0, -1)]
+    assert found[::-1] == list(ids)

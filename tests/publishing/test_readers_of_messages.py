@@ -1,0 +1,175 @@
+"""Every module reads the numbers, strings and bodies of untrusted messages with `untrusted` and `bodies`."""
+
+import ast
+from pathlib import Path
+
+import celery_affinity
+
+PACKAGE = Path(celery_affinity.__file__).parent
+
+#: Functions whose result can be much larger than the input: function name (last part) -> modules that may call it, each
+#: with the reason.
+DECODERS = {
+    "loads": {
+        "schema/untrusted.py": "is the boundary",
+        "publishing/bulk.py": "reads the message that Celery has made here, from the user's own arguments",
+        "liveness/guard_process.py": "reads lines from its parent process",
+        "lab/trace_assembly.py": "reads facts of a recording, which our own workers wrote",
+        "lab/trace_file.py": "reads a file that a person names, and reports what is wrong with it",
+        "reports/job_lists.py": "reads the cursor of a page, at most some hundred characters, and catches its errors",
+        "reports/type_metrics.py": "reads what our own dispatcher wrote; a bad value is left out",
+        "admin/job_values.py": "reads what it has dumped itself",
+        "http_workers/worker.py": "reads the row that a web process wrote",
+        "http_workers/job_end.py": "reads the note that a web process wrote",
+        "scheduler/messages.py": "reads what our own workers recorded",
+        "web/traces.py": "reads the first line of a file in the directory of the web process",
+    },
+    "decompress": {
+        "publishing/message_body.py": "is the boundary",
+        "publishing/bulk.py": "reads the message that Celery has made here, from the user's own arguments",
+    },
+    "b64decode": {
+        "publishing/message_body.py": "is the boundary",
+        "publishing/message.py": "reads the message that this process publishes",
+    },
+    "urlsafe_b64decode": {"reports/job_lists.py": "reads the cursor of a page, at most some hundred characters"},
+    "decode_body": {"publishing/bulk.py": "reads the message that Celery has made here"},
+    "maybe_iso8601": {
+        "publishing/message.py": "is the boundary of times, and looks at type and length first",
+        "transport/inbox.py": "looks at type and length first",
+    },
+    "Decimal": {},
+    "fromisoformat": {
+        "admin/job_values.py": "reads the end of a task from the result backend, a text",
+        "admin/submit.py": "checks a text from HTTP, whose body is limited",
+    },
+}
+
+#: Attributes that decode the body of a kombu message.
+DECODING_ATTRIBUTES = {"payload": {"worker/control_commands.py": "has checked the size with raw_body before"}}
+
+#: Conversions whose run time or result size depends on the value.
+CONVERSIONS = {"int", "float", "str", "repr", "round", "Decimal"}
+
+#: Conversions in modules that read messages: (module, function) -> why the value is trusted or already checked.
+CONVERTED = {
+    ("results/reporter.py", "_known_end"): "the URL of a result backend",
+    ("publishing/message.py", "written"): "the result of dumps",
+    ("publishing/message.py", "delay_us"): "a time that `moment` returned",
+    ("publishing/message.py", "expires_us"): "a time that `moment` returned",
+    ("publishing/publish_call.py", "__reduce__"): "a Sending is a str",
+    ("publishing/publish_call.py", "stamp"): "a Sending is a str",
+    ("publishing/publish_call.py", "sending_of"): "a name in a message that this process publishes",
+    ("publishing/bulk.py", "publish_many"): "a UUID made here",
+    ("reports/celery_inspect.py", "spokesman"): "a setting, which `complete` has checked",
+    ("http_workers/worker.py", "held"): "digits of a limited number",
+    ("http_workers/worker.py", "claim_of"): "the fence in a path, which pydantic has checked",
+    ("http_workers/handout.py", "hand_out"): "an error",
+    ("http_workers/handout.py", "_job"): "the fence, which Claim.parse has checked",
+    ("transport/channel.py", "_size"): "the length of a list",
+    ("transport/channel.py", "_purge"): "the length of a list",
+    ("transport/inbox.py", "_check"): "a delivery tag that is an integer of JSON",
+    ("transport/inbox.py", "_read_reply"): "an error",
+    ("transport/inbox.py", "_get_message_priority"): "a priority that was clamped",
+    ("transport/transport.py", "as_uri"): "a URL",
+    ("transport/transport.py", "_describe"): "an option of the transport",
+    ("worker/request.py", "_say_when_it_waited"): "a time of this process",
+    ("worker/preemption.py", "preempted"): "a delivery tag, which the worker has made",
+    ("worker/control_commands.py", "_shown"): "the repr of a text or a bounded number",
+}
+
+#: Modules whose "body" and "headers" do not belong to a kombu message.
+OTHER_MESSAGES = {"web/auth.py": "parts of ASGI's messages"}
+
+
+def modules():
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text())
+
+
+def last_name(node):
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def reads_messages(tree):
+    """Return True if a module reads a field of a message, by a subscript, by ``get`` or by ``.properties``."""
+    parts = {"headers", "properties", "body", "content-type", "content-encoding"}
+
+    def is_part(node):
+        return isinstance(node, ast.Constant) and node.value in parts
+
+    return any(
+        (isinstance(node, ast.Subscript) and is_part(node.slice))
+        or (isinstance(node, ast.Call) and last_name(node.func) == "get" and node.args and is_part(node.args[0]))
+        or (isinstance(node, ast.Attribute) and node.attr == "properties" and isinstance(node.ctx, ast.Load))
+        for node in ast.walk(tree)
+    )
+
+
+def conversions(tree):
+    """Yield the enclosing function's name and the line of each conversion call, including calls through `map`."""
+
+    def walk(node, function):
+        for child in ast.iter_child_nodes(node):
+            inner = child.name if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) else function
+            if isinstance(child, ast.Call):
+                called = [child.func, *child.args] if last_name(child.func) == "map" else [child.func]
+                for each in called:
+                    if isinstance(each, ast.Name) and each.id in CONVERSIONS:
+                        yield function, child.lineno
+            yield from walk(child, inner)
+
+    yield from walk(tree, "")
+
+
+def test_bytes_are_decoded_only_at_the_boundary():
+    wrong, used = [], set()
+    for module, tree in modules():
+        for node in ast.walk(tree):
+            name = last_name(node.func) if isinstance(node, ast.Call) else ""
+            if name in DECODERS:
+                is_ours = name == "loads" and isinstance(node.func, ast.Name)  # `loads` imported from `untrusted`
+                imported = [each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
+                ours = {alias.asname or alias.name for each in imported if each.level for alias in each.names}
+                if is_ours and "loads" in ours:
+                    continue
+                used.add((name, module))
+                if module not in DECODERS[name]:
+                    wrong.append(f"{module}:{node.lineno} calls {name}")
+            if isinstance(node, ast.Attribute) and node.attr in DECODING_ATTRIBUTES:
+                used.add((node.attr, module))
+                if module not in DECODING_ATTRIBUTES[node.attr] and isinstance(node.value, ast.Name):
+                    wrong.append(f"{module}:{node.lineno} reads .{node.attr}")
+    assert not wrong, "\n".join(["use rules.untrusted and client.bodies:", *wrong])
+    stale = {(name, each) for name, each in allowed() if (name, each) not in used}
+    assert not stale
+
+
+def allowed():
+    for table in (DECODERS, DECODING_ATTRIBUTES):
+        for name, each in table.items():
+            yield from ((name, module) for module in each)
+
+
+def test_message_readers_convert_values_only_at_the_boundary():
+    wrong, used = [], set()
+    for module, tree in modules():
+        if module not in OTHER_MESSAGES and reads_messages(tree):
+            for function, line in conversions(tree):
+                used.add((module, function))
+                if (module, function) not in CONVERTED:
+                    wrong.append(f"{module}:{line} in {function}")
+    assert not wrong, "\n".join(["use clamped, whole, text of rules.untrusted:", *wrong])
+    assert not CONVERTED.keys() - used
+
+
+def test_replies_over_http_are_strict_json():
+    wrong = [
+        f"{module}:{node.lineno}"
+        for module, tree in modules()
+        if module.startswith("web/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and last_name(node.func) == "dumps"
+        if not any(each.arg == "allow_nan" and getattr(each.value, "value", True) is False for each in node.keywords)
+    ]
+    assert not wrong

@@ -1,0 +1,147 @@
+"""The facts of jobs by id: they agree with `explain`, and cost few round trips."""
+
+import pytest
+
+from celery_affinity.clock import SECOND_US
+from celery_affinity.reports.explain import explain
+from celery_affinity.reports.jobs import get_job, get_jobs, live_jobs
+
+from ..support.asking import why
+
+MERGING = "merge=city most=100 bytes=10000"
+
+
+def agrees(reader, job):
+    found, explained = get_job(reader, f"task-{job}"), why(reader, job)
+    for name in vars(found).keys() - {"note"}:  # of a merged call, `explain` has more to note
+        assert getattr(found, name) == getattr(explained, name), name
+    assert (found.waited_s, found.ran_s) == (explained.waited_s, explained.ran_s)
+    assert live_jobs(reader, [found.id]) == (set() if found.has_ended else {found.id})
+    return found
+
+
+def test_each_state_is_that_of_explain(fleet, reader):
+    start_s = fleet.scheduler.now_us / SECOND_US
+    fleet.publish("job", "pdf", priority=3, delay_s=10)
+    found = agrees(reader, "job")
+    assert (found.state, found.enqueued_s, found.due_s) == ("scheduled", start_s, start_s + 10)
+    fleet.scheduler.advance(10)
+    fleet.scheduler.tick()
+    assert agrees(reader, "job").state == "pending"
+    fleet.join("worker", "pdf")
+    found = agrees(reader, "job")
+    assert (found.state, found.claimed_s, found.worker) == ("claimed", start_s + 10, "worker@host")
+    (claim,) = fleet.inbox("worker")
+    assert agrees(reader, "job").state == "running"
+    fleet.scheduler.advance(11)
+    assert agrees(reader, "job").state == "claimed", "its worker has had the time to say that it started"
+    slots = {"slots": 1, "other": 0, "draining": False}
+    fleet.scheduler.sync("worker", [(*each, 2_000_000) for each in fleet.claims("worker").items()], **slots)
+    found = agrees(reader, "job")
+    assert (found.state, found.started_s) == ("running", start_s + 19)
+    fleet.end("worker", claim, outcome="failed ValueError: no")
+    found = agrees(reader, "job")
+    assert (found.state, found.why, found.ended_s) == ("failed", "ValueError: no", start_s + 21)
+    assert (found.source, found.has_ended) == ("broker", True)
+    assert (found.waited_s, found.ran_s) == (0.0, 2.0), "from the ETA to the claim; from the start to the end"
+
+
+def test_how_long_a_job_waited_and_ran_is_known_of_its_end(fleet, reader):
+    for job in ("short", "revoked"):
+        fleet.publish(job, "pdf")
+    fleet.scheduler.advance(3)
+    fleet.scheduler.revoke(["task-revoked"], [], keep_s=60)
+    found = agrees(reader, "short")
+    assert (found.waited_s, found.ran_s) == (None, None), "it waits"
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(2)
+    found = agrees(reader, "short")
+    assert (found.waited_s, found.ran_s) == (3.0, None), "it runs"
+    fleet.end("worker", claim)
+    found = agrees(reader, "short")
+    assert (found.started_s, found.waited_s, found.ran_s) == (None, 3.0, 2.0), "no heartbeat told its start"
+    found = agrees(reader, "revoked")
+    assert (found.state, found.waited_s, found.ran_s) == ("revoked", 3.0, None), "it never ran"
+
+
+def test_a_job_that_came_back_waits_and_says_no_wait_that_is_over(fleet, reader):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.advance(3)
+    fleet.join("worker")
+    fleet.end("worker", claim, outcome="unsettled", inline=False)
+    found = agrees(reader, "job")
+    assert (found.state, found.waited_s, found.ran_s) == ("pending", None, None)
+
+
+def test_a_dead_letter_says_its_reason(fleet, reader):
+    fleet.bury("job", outcome="rejected of no use")
+    found = agrees(reader, "job")
+    assert (found.state, found.reason, found.why) == ("dead", "rejected", "of no use")
+
+
+def test_an_id_is_that_of_a_task_or_of_a_job(fleet, reader):
+    fleet.publish("job", "pdf")
+    assert get_job(reader, "job") == get_job(reader, "task-job")
+
+
+@pytest.mark.parametrize("id", ["nobody", "", "a b", "{x}:y", "\udc80", "x" * 10_000, "\0"])
+def test_what_was_never_published_is_unknown(reader, id):
+    assert (get_job(reader, id).state, get_job(reader, id).source) == ("unknown", None)
+
+
+def test_the_newest_job_of_a_task_counts(fleet, reader):
+    fleet.publish("first", "pdf", task_id="task")
+    fleet.publish("second", "excel", task_id="task")
+    found = get_job(reader, "task")
+    assert (found.job_id, found.type, found.other_jobs) == ("second", "excel", ["first"])
+
+
+def test_calls_that_were_merged_have_the_state_of_their_run(fleet, reader):
+    for name in ("a+", "b+", "c+"):
+        fleet.publish(name, "pdf", rules=MERGING)
+    for name in ("a+", "b+", "c+"):
+        found = agrees(reader, name)
+        assert (found.state, found.calls, found.merge_key) == ("pending", 3, "city")
+    fleet.join("worker", "pdf")
+    assert {agrees(reader, name).state for name in ("a+", "b+", "c+")} == {"claimed"}
+
+
+def test_a_key_is_said(fleet, reader):
+    fleet.publish("job!", "pdf", rules="key=city%3AHH limit=1")
+    assert get_job(reader, "task-job!").keys == ["city:HH"]
+
+
+def test_an_app_that_counts_the_other_way_round_is_read_so(fleet, reader):
+    fleet.join("worker", "excel", settings={"priority_order": "lower-first"})
+    fleet.publish("job", "pdf", priority=9)
+    assert agrees(reader, "job").priority == explain(reader, "task-job").priority
+
+
+def test_many_are_asked_for_in_as_many_round_trips_as_one(fleet, reader):
+    fleet.join("worker", "pdf", slots=2)
+    for name in ("one", "two", "three"):
+        fleet.publish(name, "pdf")
+    fleet.publish("first", "excel", task_id="task")
+    fleet.publish("second", "excel", task_id="task")
+    fleet.inbox("worker")
+    ids = ["task-one", "nobody", "three", "task-two", "task", "\udc80", "task-one"]
+    alone = [get_job(reader, each) for each in ids]
+    asked, ask = [], reader.ask
+    reader.ask = lambda commands: asked.append(commands) or ask(commands)
+    assert get_jobs(reader, ids) == alone
+    assert [each.state for each in alone] == [
+        "running", "unknown", "pending", "running", "pending", "unknown", "running"
+    ]  # fmt: skip
+    assert len(asked) <= 5
+    assert get_jobs(reader, []) == []
+
+
+def test_a_job_that_waits_takes_two_round_trips(fleet, reader):
+    fleet.publish("job", "pdf")
+    asked, ask = [], reader.ask
+    reader.ask = lambda commands: asked.append(commands) or ask(commands)
+    get_job(reader, "task-job")
+    assert len(asked) == 2

@@ -1,0 +1,214 @@
+"""The arrows that are counted, on fleets that are the same in each run."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import NamedTuple
+
+import redis
+
+from celery_affinity.scheduler.messages import Claim, ClaimReport, EndArguments, JoinArguments, TypeMetricsDelta
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.constants import MOST_HINTS
+from celery_affinity.schema.histograms import sum_field, wait_field
+from celery_affinity.schema.job_record import NewJob, with_suffix
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.table import Settings
+from celery_affinity.settings.wire import shared_settings
+
+#: Calls of each arrow before those that are counted, and those: so many that Lua collects their garbage meanwhile.
+WARM_UP, CALLS = 50, 400
+
+PENDING = 1_500
+MESSAGE = "x" * 700  # size of Celery's message of a small task
+SLOTS = 8
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """*call* is counted, *calls* times. *jobs*: how many jobs a call is for; the cost is that of one."""
+
+    name: str
+    call: Callable[[], object]
+    jobs: int = 1
+    calls: int = CALLS
+
+
+#: Arrows of a fleet, which are called one after the other.
+Arrows = Iterator[Arrow]
+
+
+class Held(NamedTuple):
+    """A job that a worker holds."""
+
+    worker: str
+    claim: Claim
+
+
+class Fleet:
+    """So many alike workers of *slots* for all *types*, and *pending* jobs; the workers have their first jobs.
+
+    *rules*: of each job, in which ``{}`` stands for one of so many *names*. *settings*: those that differ.
+    """
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        types: int = 1,
+        priorities: int = 1,
+        pending: int = 0,
+        workers: int = 1,
+        slots: int,
+        rules: str = "",
+        names: int = 1,
+        settings: dict[str, str] | None = None,
+    ) -> None:
+        self.scheduler = Scheduler(client, Keys())
+        if settings:
+            self.scheduler.configure(settings)
+        self.types = [f"type{number}" for number in range(types)]
+        self.priorities, self.slots, self.rules, self.names = priorities, slots, rules, names
+        self._numbers = count()
+        self._sequence = 0
+        self.publish(pending)
+        self.workers = [f"worker{number}" for number in range(workers)]
+        for worker in self.workers:
+            self.scheduler.join(JoinArguments(worker, f"{worker}@host", self.types, slots), shared_settings(Settings()))
+        self.held: list[Held] = []
+        self.take()
+
+    def publish(self, number: int = 1) -> None:
+        self.scheduler.publish(*[self._job(next(self._numbers)) for _ in range(number)])
+
+    def _job(self, number: int) -> NewJob:
+        """Return a job: with priorities, one of four is on demand."""
+        rules = self.rules.format(number % self.names)
+        return NewJob(
+            with_suffix(f"job{number:06}", rules),
+            self.types[number % len(self.types)],
+            MESSAGE,
+            on_demand=self.priorities > 1 and number % 4 == 0,
+            priority=number % self.priorities,
+            task_id=f"task-{number:06}",
+            task_name="proj.tasks.render",
+            rules=rules,
+        )
+
+    def take(self) -> None:
+        """Have the workers read their inboxes."""
+        for worker in self.workers:
+            while payload := self.scheduler.client.rpop(Keys().key("inbox", worker)):
+                if not payload.startswith(b"\n"):
+                    self.held.append(Held(worker, Claim.parse(payload)))
+
+    def release(self) -> None:
+        """End the job that is held the longest; its worker's next one comes with the reply."""
+        self._sequence += 1
+        worker, claim = self.held.pop(0)
+        ends = [EndArguments(claim.job_id, claim.fence, "acked")]
+        claims = self.scheduler.tell_ends(worker, acks=[], ends=ends, sequence=self._sequence, inline=True)
+        self.held += [Held(worker, each) for each in claims]
+
+    def acks(self) -> Callable[[], None]:
+        """Return a function whose calls ack one job after the other."""
+        left = iter(list(self.held))
+
+        def ack() -> None:
+            worker, claim = next(left)
+            self.scheduler.tell_ends(worker, acks=[claim[:2]], ends=[], sequence=0, inline=True)
+
+        return ack
+
+    def count(self) -> None:
+        """Hand over what a worker adds up between two heartbeats: of each type waits of two sizes, and times of two."""
+        self._sequence += 1
+        kinds = ("queued", "done")
+        grown = {wait_field(kind, size): 5 for kind in kinds for size in (3, 4)} | dict.fromkeys(
+            map(sum_field, kinds), 400
+        )
+        sums = [TypeMetricsDelta(type_, grown, 10, 400, "11968 0 10") for type_ in self.types]
+        assert self.scheduler.add_metrics(self.workers[0], self._sequence, sums)
+
+    def sync(self) -> None:
+        running = [ClaimReport(*claim[:2], 1000) for _, claim in self.held]
+        assert self.scheduler.sync(self.workers[0], running, slots=self.slots, other=0, draining=False).known
+
+
+def one_type(client: redis.Redis) -> Arrows:
+    """Jobs of one type, and one worker."""
+    fleet = Fleet(client, pending=PENDING, slots=1)
+    yield Arrow("publish", fleet.publish)
+    yield Arrow("publish, 25 in a call", lambda: fleet.publish(25), jobs=25, calls=6)
+    yield Arrow("release", fleet.release)
+
+
+def tenants(client: redis.Redis) -> Arrows:
+    """Jobs of a hundred tenants and one worker: without quotas, with maxima above what waits and below, with shares."""
+    of_tenants = {"pending": PENDING, "slots": 1, "rules": "key=tenant%3At{} quota=settings", "names": 100}
+    fleet = Fleet(client, **of_tenants)
+    yield Arrow("publish of a tenant", fleet.publish)
+    yield Arrow("release of a tenant", fleet.release)
+    client.flushall()
+    fleet = Fleet(client, **of_tenants, settings={"tenants": "*=max:20"})
+    yield Arrow("publish with a maximum", fleet.publish)
+    yield Arrow("release with a maximum", fleet.release)
+    client.flushall()
+    fleet = Fleet(client, **of_tenants, settings={"tenants": "*=max:3"})
+    yield Arrow("publish of a flood", fleet.publish)
+    yield Arrow("release of a flood", fleet.release)
+    client.flushall()
+    fleet = Fleet(client, **of_tenants, settings={"tenant_turns": "share"})
+    yield Arrow("publish with a share", fleet.publish)
+    yield Arrow("release with a share", fleet.release)
+
+
+def keys(client: redis.Redis) -> Arrows:
+    """Jobs with one of a hundred keys, of which one job at a time may run, and one worker."""
+    fleet = Fleet(client, pending=PENDING, slots=1, rules="key=city%3A{} limit=1", names=100)
+    yield Arrow("publish with a key", fleet.publish)
+    yield Arrow("release with a key", fleet.release)
+
+
+def hints(client: redis.Redis) -> Arrows:
+    """Jobs with ten hints and one worker, which soon holds all of them; and jobs with twenty, of which it holds ten: a
+    younger job with one of these goes first.
+    """
+    of_hints = {"pending": PENDING, "slots": MOST_HINTS, "rules": "near=h{}"}
+    fleet = Fleet(client, **of_hints, names=MOST_HINTS, settings={"locality_bonus": "80"})
+    yield Arrow("publish with a hint", fleet.publish)
+    yield Arrow("release with a hint", fleet.release)
+    client.flushall()
+    fleet = Fleet(client, **of_hints, names=2 * MOST_HINTS, settings={"locality_bonus": "1000000"})
+    yield Arrow("release of a younger job", fleet.release)
+
+
+def several_types(client: redis.Redis) -> Arrows:
+    """Jobs of three types, eleven priorities and both modes, and one worker."""
+    fleet = Fleet(client, types=3, priorities=11, pending=PENDING, slots=1)
+    yield Arrow("publish, 3 types, 11 priorities", fleet.publish)
+    yield Arrow("release, 3 types, 11 priorities", fleet.release)
+
+
+def idle(client: redis.Redis) -> Arrows:
+    """Workers with free slots."""
+    fleet = Fleet(client, workers=math.ceil((WARM_UP + CALLS) / SLOTS), slots=SLOTS)
+    yield Arrow("publish to an idle slot", fleet.publish)
+    fleet.take()
+    yield Arrow("ack", fleet.acks())
+    yield Arrow("release, no job follows", fleet.release)
+
+
+def busy(client: redis.Redis) -> Arrows:
+    """A worker whose slots all run jobs, and what it says now and then."""
+    fleet = Fleet(client, pending=20, slots=SLOTS)
+    yield Arrow("sync of 8 jobs", fleet.sync)
+    yield Arrow("count", fleet.count)
+    yield Arrow("heartbeat", lambda: fleet.scheduler.heartbeat(fleet.workers[0], loop_runs=True))
+    yield Arrow("tick", fleet.scheduler.tick)
+
+
+FLEETS: dict[str, Callable[[redis.Redis], Arrows]] = {
+    each.__name__: each for each in (one_type, several_types, tenants, keys, hints, idle, busy)
+}

@@ -1,0 +1,99 @@
+"""Recurring calls between the moment they are due and the next time: who gets them, and when they are made no more."""
+
+import pytest
+
+from celery_affinity.options.recurring import RecurringCall
+from celery_affinity.schema.constants import OTHERS_HAVE_US
+from celery_affinity.schema.job_record import NewJob
+
+TASK = "proj.reroute"
+STALE_S = 300
+
+
+def job(job_id, **fields):
+    rules = "merge=HH most=1000 bytes=1000000"
+    given = {"task_id": f"task-{job_id}", "task_name": TASK, "rules": rules} | fields
+    return NewJob(job_id, "route", f"message of {job_id}", **given)
+
+
+@pytest.fixture
+def scheduler(fleet):
+    """Return the scheduler of a fleet with one recurring call, which is due."""
+    declare(fleet.scheduler)
+    fleet.scheduler.advance(STALE_S)
+    return fleet.scheduler
+
+
+def declare(scheduler, **fields):
+    call = RecurringCall("hh", type="route", merge_key="HH", task=TASK, stale_after_us=STALE_S * 1_000_000, **fields)
+    scheduler.declare_recurring([call])
+
+
+def handed_out(scheduler, app="shop"):
+    return scheduler.due_recurring(app, again_s=10)
+
+
+def test_from_the_end_no_call_is_made_while_the_time_of_its_last_job_is_still_to_come(scheduler, fleet):
+    declare(scheduler, since="end")
+    assert scheduler.fire_recurring(
+        "hh", handed_out(scheduler).due, job("later+", delay_us=2 * STALE_S * 1_000_000)
+    ).fresh
+    assert fleet.state("later+") == "scheduled"
+    scheduler.advance(STALE_S)
+    assert handed_out(scheduler) is None
+
+
+def test_a_call_that_is_suspended_and_then_left_to_others_is_due_for_none(scheduler):
+    handed_out(scheduler)
+    scheduler.pause_recurring("hh", True)
+    scheduler.decline_recurring("shop", "hh")
+    assert handed_out(scheduler, "other") is None
+
+
+def test_a_call_that_is_put_off_and_then_left_to_others_is_due_for_none(scheduler):
+    handed_out(scheduler)
+    scheduler.publish(job("call+"))
+    scheduler.decline_recurring("shop", "hh")
+    assert handed_out(scheduler, "other") is None
+
+
+def test_an_app_that_left_a_call_to_others_long_ago_gets_what_the_others_have_left(scheduler):
+    due = handed_out(scheduler)
+    scheduler.decline_recurring("shop", "hh")
+    scheduler.advance(OTHERS_HAVE_US / 1e6)
+    assert handed_out(scheduler, "other") == due
+    scheduler.decline_recurring("other", "hh")
+    assert handed_out(scheduler) == due
+
+
+def test_what_was_handed_out_for_a_time_at_which_somebody_made_it_is_not_made_for_the_next(scheduler, fleet):
+    old = handed_out(scheduler)
+    scheduler.fire_recurring("hh", "", job("by-hand+"))
+    scheduler.advance(STALE_S)
+    assert scheduler.fire_recurring("hh", old.due, job("late+")) is None
+    assert fleet.state("late+") is None
+    assert scheduler.fire_recurring("hh", handed_out(scheduler).due, job("next+")).fresh
+
+
+def test_what_was_handed_out_before_the_clock_was_set_back_is_not_made_until_it_is_due(scheduler, fleet):
+    due = handed_out(scheduler)
+    scheduler.advance(-1)
+    assert scheduler.fire_recurring("hh", due.due, job("early+")) is None
+    assert fleet.state("early+") is None
+    scheduler.advance(1)
+    assert scheduler.fire_recurring("hh", due.due, job("again+")).fresh
+
+
+def test_a_firing_that_is_refused_leaves_the_call_due(scheduler, fleet):
+    due = handed_out(scheduler)
+    assert scheduler.fire_recurring("hh", due.due, job("bad+", priority=-5)).refused == "priority"
+    assert fleet.state("bad+") is None
+    assert scheduler.fire_recurring("hh", due.due, job("good+")).fresh
+
+
+def test_a_job_that_there_is_already_becomes_no_firing(scheduler):
+    scheduler.publish(job("known+", task_name="proj.other"))
+    assert not scheduler.fire_recurring("hh", handed_out(scheduler).due, job("known+")).fresh
+    client, key = scheduler.client, scheduler.keys.key
+    assert client.hget(key("job", "known+"), "recurring") is None
+    assert client.hget(key("recurring_call", "hh"), "made") is None

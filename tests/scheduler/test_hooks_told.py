@@ -1,0 +1,33 @@
+"""Which hook of a rule is told of a job that begins to wait: `enters` if it was published just now, else `waits`."""
+
+import pytest
+
+from celery_affinity.lua import library
+from celery_affinity.lua.library import assemble, library_of
+
+#: A rule of calls that merge, whose hook counts what it is told of.
+COUNTING = """
+function merging.waits(id)
+    redis.call("HINCRBY", key.counters, "told", 1)
+end
+"""
+
+
+def with_a_counter():
+    """Return the text of the library with this hook."""
+    file = "merging/call_hooks"
+    return assemble({file: library._files()[file] + COUNTING})
+
+
+@pytest.mark.parametrize("key", ["", " key=k limit=1"])
+def test_waits_is_told_of_a_job_that_comes_back_and_not_of_one_that_is_published(fleet, key):
+    def number_told():
+        return int(fleet.scheduler.client.hget(fleet.scheduler.keys.key("counters"), "told") or 0)
+
+    fleet.scheduler.way = library_of(with_a_counter()).by_function
+    job = f"job+{'!' if key else ''}"
+    fleet.publish(job, "pdf", rules=f"merge=m most=3 bytes=2000{key}")
+    assert number_told() == 0
+    fleet.join("worker", "pdf")
+    fleet.end("worker", *fleet.inbox("worker"), outcome="returned")
+    assert number_told() == 1

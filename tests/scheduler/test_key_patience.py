@@ -1,0 +1,196 @@
+"""A key that jobs of one type take again and again is kept, after a while, for a type that waits for it."""
+
+import pytest
+
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.lua.library import server_function
+from celery_affinity.schema.keys import Keys
+
+from ..support.scripted_fleet import ScriptedFleet
+
+KEYED = "key=k limit=1"
+PATIENCE_S = 30
+
+
+@pytest.fixture
+def fleet(redis_client):
+    """Have a worker for videos, which have the key, and one for reports, whose slot is never free while the key is."""
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})  # nobody sends heartbeats
+    fleet.join("videos", "video")
+    fleet.join("reports", "report")
+    for number in range(200):
+        fleet.publish(f"video-{number}!", "video", rules=KEYED)
+        fleet.publish(f"report-{number}", "report")
+    fleet.publish("report!", "report", on_demand=True, rules=KEYED)
+    return fleet
+
+
+def play(fleet, seconds, *, order=("videos", "reports")):
+    """Have both workers end a job once a second, in turn. Return the second in which the report with the key began."""
+    running = {worker: fleet.inbox(worker) for worker in order}
+    for second in range(seconds):
+        for worker in order:
+            fleet.scheduler.advance(1 / len(order))
+            fleet.scheduler.tick()
+            running[worker] += fleet.inbox(worker)
+            if running[worker]:
+                running[worker] += fleet.end(worker, running[worker].pop(0))
+        if any(claim.job_id == "report!" for claims in running.values() for claim in claims):
+            return second
+    return None
+
+
+def patience(fleet, seconds):
+    fleet.scheduler.configure({"key_patience_us": str(round(seconds * 1e6))})
+
+
+def test_a_type_whose_slots_are_busy_whenever_the_key_is_free_has_its_turn(fleet):
+    assert PATIENCE_S - 2 <= play(fleet, 60) <= PATIENCE_S + 2
+
+
+def test_without_patience_such_a_type_never_gets_the_key(fleet):
+    patience(fleet, 0)
+    assert play(fleet, 100) is None
+
+
+def test_a_turn_that_no_slot_can_use_ends_and_others_go_on(fleet):
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,), (report,) = fleet.inbox("videos"), fleet.inbox("reports")
+    assert fleet.end("videos", video) == [], "the key is kept for the report"
+    fleet.scheduler.advance(PATIENCE_S - 1)
+    fleet.scheduler.tick()
+    assert fleet.jobs("videos") == []
+    fleet.scheduler.advance(1)
+    fleet.scheduler.tick()
+    (video,) = fleet.inbox("videos")
+    assert len(fleet.end("videos", video)) == 1, "the next turn comes after as long a wait"
+    assert [each.job_id for each in fleet.end("reports", report)] != ["report!"]
+
+
+@pytest.mark.parametrize("later_s", [1, -3600])
+def test_a_turn_ends_at_the_next_tick_once_nobody_waits_for_it(fleet, later_s):
+    """Even if the clock is set back before that tick: the others would wait for the end of the turn."""
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == [], "the key is kept for the report"
+    fleet.scheduler.revoke(["task-report!"], [], keep_s=60)
+    fleet.scheduler.advance(later_s)
+    fleet.scheduler.tick()
+    assert fleet.jobs("videos") == ["video-1!"]
+
+
+def test_a_turn_of_a_clock_that_was_set_back_ends(fleet):
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == []
+    fleet.scheduler.advance(-PATIENCE_S)
+    fleet.publish("video!", "video", rules=KEYED)
+    assert len(fleet.jobs("videos")) == 1
+
+
+def test_a_repair_after_the_clock_was_set_back_finds_nothing_and_a_tick_ends_the_turn(fleet):
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == []
+    fleet.scheduler.advance(-PATIENCE_S)
+    fleet.scheduler.tick()
+    assert fleet.jobs("videos") == [], "the tick comes to the key when the turn was to be over"
+    first, found = 0, []
+    while first >= 0:
+        first, _, some = fleet.scheduler._run(server_function("repair"), first=first, how=1)
+        found += some
+    assert found == []
+    fleet.scheduler.tick()
+    assert len(fleet.jobs("videos")) == 1
+
+
+def test_a_repair_leaves_a_turn_as_it_is(fleet):
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == []
+    key = fleet.scheduler.keys.key("due_keys")
+    before = fleet.scheduler.client.zrange(key, 0, -1, withscores=True)
+    assert before
+    assert fleet.scheduler.repair() == []
+    assert fleet.scheduler.client.zrange(key, 0, -1, withscores=True) == before
+
+
+def test_a_type_that_nobody_serves_or_that_is_paused_has_no_turn(fleet):
+    fleet.publish("lost!", "unserved", rules=KEYED)
+    fleet.scheduler.pause("type:report")
+    fleet.scheduler.advance(2 * PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    for _ in range(3):
+        (video,) = fleet.end("videos", video)
+
+
+def test_of_types_that_have_waited_equally_long_the_first_by_name_has_its_turn(fleet, redis_client):
+    names = [f"type-{letter}" for letter in "hgfedcba"]
+    fleet.join("others", *names)
+    for name in names:
+        fleet.publish(f"{name}!", name, rules=KEYED)
+    fleet.scheduler.purge("report")
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    fleet.end("videos", video)
+    assert fleet.jobs("others") == ["type-a!"]
+
+
+def with_one_of_two_places_kept(fleet):
+    """Have one place of the key be kept for the report. Return the claim that has the other place."""
+    fleet.scheduler.configure({"limits": "k=2"})
+    fleet.join("videos 2", "video")
+    fleet.scheduler.tick()
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,), (other,) = fleet.inbox("videos"), fleet.inbox("videos 2")
+    assert fleet.end("videos", video) == [], "one place is kept for the report"
+    return other
+
+
+def test_of_a_higher_limit_one_place_is_kept_and_others_take_the_rest(fleet):
+    other = with_one_of_two_places_kept(fleet)
+    assert len(fleet.end("videos 2", other) + fleet.inbox("videos")) == 1
+    (report,) = fleet.inbox("reports")
+    assert [each.job_id for each in fleet.end("reports", report)] == ["report!"]
+    fleet.scheduler.tick()
+    assert len(fleet.jobs("videos") + fleet.jobs("videos 2")) == 0, "both places are held"
+
+
+def test_a_further_end_does_not_prolong_a_turn(fleet):
+    other = with_one_of_two_places_kept(fleet)
+    fleet.scheduler.advance(PATIENCE_S - 1)
+    assert len(fleet.end("videos 2", other) + fleet.inbox("videos")) == 1
+    fleet.scheduler.advance(1)
+    fleet.scheduler.tick()
+    assert [len(fleet.claims(worker)) for worker in ("videos", "videos 2")] == [1, 1]
+
+
+def test_a_turn_goes_on_while_a_job_of_its_type_comes_to_the_key_from_its_rate(redis_client):
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"worker_timeout_us": "1000000000"})
+    fleet.join("videos", "video")
+    fleet.join("reports", "report")
+    fleet.publish("busy", "report")
+    for number in range(3):
+        fleet.publish(f"video-{number}!", "video", rules=KEYED)
+    for number in range(2):
+        fleet.publish(f"report-{number}&", "report", rules=f"key=rate%3Ar rate=1/9000000000 {KEYED}")
+    fleet.scheduler.advance(PATIENCE_S)
+    (video,) = fleet.inbox("videos")
+    assert fleet.end("videos", video) == [], "the key is kept for the first report"
+    fleet.scheduler.revoke(["task-report-0&"], [], keep_s=60)
+    fleet.scheduler.tick()
+    assert fleet.inbox("videos") == [], "the key is kept for the second report"
+    (busy,) = fleet.inbox("reports")
+    assert [claim.job_id for claim in fleet.end("reports", busy)] == ["report-1&"]
+
+
+def test_what_is_known_of_turns_goes_with_the_last_job_of_the_key(fleet, redis_client):
+    assert play(fleet, 60)
+    for worker in ("videos", "reports"):
+        fleet.scheduler.leave(worker)
+    assert redis_client.hkeys(Keys().key("of_key", "k")).count(b"@video") == 1
+    for type_ in ("video", "report"):
+        fleet.scheduler.purge(type_)
+    assert not redis_client.exists(Keys().key("of_key", "k"))

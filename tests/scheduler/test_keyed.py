@@ -1,0 +1,264 @@
+"""Keys on a server: what the random steps of conformance meet too rarely."""
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.constants import MOST_BYTES, MOST_KEYS, MOST_MOVES
+from celery_affinity.schema.keys import Keys
+from celery_affinity.schema.values import encode_part
+from celery_affinity.settings.limits import encoded_limits, limit_set
+
+from ..support.keys_left import keys_of_rules
+from ..support.processes import wait_until
+from ..support.scripted_fleet import ScriptedFleet
+
+ORDERED = "key=o limit=1 order=1"
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(Scheduler(redis_client, Keys()))
+
+
+@pytest.fixture
+def kept(fleet):
+    """Have key "o" kept for job "retry!", on a fleet with a free slot that nothing fits until the key lets it."""
+    fleet.join("worker", "pdf")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=0.000001)
+    fleet.publish("other!", "pdf", rules=ORDERED)
+    assert fleet.end("worker", claim) == []
+
+
+def test_what_gains_when_a_kept_retry_starts_is_filled_by_the_next_tick(fleet, kept):
+    fleet.publish("excel!", "excel", rules=ORDERED)
+    fleet.scheduler.configure({"limits": "o=2"})
+    fleet.join("both", "pdf", "excel", slots=3)
+    fleet.scheduler.tick()
+    fleet.scheduler.tick()
+    started = {*fleet.jobs("worker"), *fleet.jobs("both")}
+    assert "retry!" in started
+    assert len(started) == 2
+
+
+def test_a_retry_that_was_left_to_a_tick_starts_when_the_key_is_kept_for_it(fleet):
+    fleet.scheduler.configure({"limits": "o=2"})
+    fleet.join("for excel", "excel")
+    fleet.publish("excel!", "excel", task_id="task", rules=ORDERED)
+    (claim,) = fleet.inbox("for excel")
+    fleet.publish("pdf!", "pdf", task_id="task", rules=ORDERED)
+    fleet.scheduler.requeue("for excel", [claim[:2]], counted=True)
+    fleet.join("for pdf", "pdf")
+    assert fleet.jobs("for excel") == []  # the next tick would fill its slot
+    fleet.end("for pdf", *fleet.inbox("for pdf"))
+    assert fleet.jobs("for excel") == ["excel!"]
+
+
+@pytest.mark.parametrize("how", ["a pause", "a pause of all", "a limit of 0"])
+def test_a_key_is_not_kept_for_a_retry_whose_type_is_held_back(fleet, how):
+    fleet.join("worker", "pdf", "excel")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED)
+    fleet.publish("other!", "excel", rules=ORDERED)
+    if how == "a limit of 0":
+        fleet.scheduler.configure({"limits": "type%3Apdf=0"})
+        fleet.scheduler.tick()
+    else:
+        fleet.scheduler.pause("type:pdf" if how == "a pause" else "*")
+    ended = fleet.end("worker", claim)
+    assert [each.job_id for each in ended] == ([] if how == "a pause of all" else ["other!"])
+    assert fleet.scheduler.client.hget(Keys().key("of_key", "o"), "retry") is None
+
+
+def test_a_loop_that_runs_again_goes_on_with_no_type_that_only_its_own_slots_could_serve(fleet, monkeypatch):
+    """A release frees the key for two types, on a worker whose slots are taken for busy until this very call."""
+    fleet.join("worker", "pdf", slots=30)
+    fleet.publish("holder!", "pdf", rules="key=a limit=1")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.heartbeat("worker", loop_runs=False)
+    for number in range(MOST_MOVES + 1):
+        fleet.publish(f"pdf{number}", "pdf")
+    fleet.publish("excel", "excel")
+    for type_ in ("pdf", "excel"):
+        fleet.publish(f"{type_}!", type_, rules="key=a limit=1")
+    more = []
+    monkeypatch.setattr(fleet.scheduler, "_go_on", more.append)
+    assert len(fleet.end("worker", claim)) == MOST_MOVES
+    assert more == [b"pdf "]
+
+
+def test_a_retry_that_is_not_due_yet_gives_nobody_more_to_do(fleet, monkeypatch):
+    fleet.join("worker", "excel", slots=3)
+    fleet.publish("try!", "excel", task_id="task", rules=ORDERED)
+    for number in range(2):
+        fleet.publish(f"excel{number}", "excel", message="x" * (MOST_BYTES + 1))
+    assert len(fleet.claims("worker")) == 3
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
+    fleet.publish("pdf", "pdf")
+    fleet.join("other", "excel", slots=3)
+    more = []
+    monkeypatch.setattr(fleet.scheduler, "_go_on", more.append)
+    fleet.scheduler.leave("worker")
+    assert b"excel " in more
+    assert b"pdf" not in b"".join(more)
+
+
+@pytest.mark.parametrize("kept_for", ["a job that runs", "a retry that is not due yet"])
+def test_what_jobs_state_of_a_key_counts_as_long_as_the_key_is_held_or_kept(fleet, kept_for):
+    """No job waits for the key any more, so the server forgets what it needs for waiting jobs alone."""
+    fleet.join("worker", "pdf")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("other!", "pdf", task_id="other", rules=ORDERED)
+    fleet.scheduler.revoke(["other"], [], keep_s=60)
+    if kept_for == "a retry that is not due yet":
+        fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
+        fleet.end("worker", claim)
+    assert fleet.scheduler.client.hget(Keys().key("of_key", "o"), "=tests.task") == b"1"
+
+
+@pytest.mark.parametrize("how", ["a pause", "a limit of 0"])
+def test_what_closes_a_key_keeps_its_retry_back_as_well(fleet, kept, how):
+    def close(is_closed):
+        if how == "a limit of 0":
+            fleet.scheduler.configure({"limits": "o=0" if is_closed else ""})
+        elif is_closed:
+            fleet.scheduler.pause("key:o")
+        else:
+            fleet.scheduler.resume("key:o")
+
+    close(True)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == []
+    close(False)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["retry!"]
+
+
+def test_a_job_of_a_key_whose_pause_ends_in_the_tick_in_which_it_is_due_starts(redis_client):
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf")
+    fleet.publish("job!", "pdf", rules="key=k limit=1", delay_s=10)
+    fleet.scheduler.pause("key:k", for_s=10)
+    fleet.scheduler.advance(10)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["job!"]
+
+
+TEXTS_WITH_STARS = st.text("ab:é*", min_size=1, max_size=4)
+
+
+def the_pattern_that_counts(limits, key):
+    """Return which of *limits* counts for *key*: the name itself, else the longest pattern that matches.
+
+    Ties go to the pattern whose first star stands further back, then to the one that sorts first.
+    """
+    if key in limits and "*" not in key:
+        return key
+    found = [each for each in limits if re.fullmatch(".*".join(map(re.escape, each.split("*"))), key)]
+    found = [each for each in found if len(each) == max(map(len, found))]
+    return min((each for each in found if each.find("*") == max(other.find("*") for other in found)), default=None)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=200)
+@given(st.dictionaries(TEXTS_WITH_STARS, st.integers(0, 4), max_size=6), TEXTS_WITH_STARS)
+@example({"customer:*": 3, "customer:7": 0}, "customer:7")  # of one length
+@example({"customer:*": 3, "*customer:7": 2, "customer:7": 0}, "customer:7")
+@example({"a*:": 1, "a:*": 2, "*a:": 3}, "a:")  # a colon has three characters in Redis
+@example({"é*": 1, "*ab": 2}, "éab")
+@example({"a*b": 1, "a*c": 2, "a**": 3, "a*d": 4}, "abd")
+def test_an_exact_name_counts_before_all_patterns_then_the_longest_pattern(redis_client, limits, key):
+    redis_client.flushdb()
+    fleet = ScriptedFleet(Scheduler(redis_client, Keys()))
+    in_redis = encoded_limits(limits)
+    fleet.scheduler.configure({"limits": in_redis})
+    fleet.join("worker", "pdf", slots=6)
+    for number in range(6):
+        fleet.publish(f"{number}!", "pdf", rules=f"key={encode_part(key)} limit=5")
+    its = the_pattern_that_counts(limits, key)
+    assert len(fleet.jobs("worker")) == limits.get(its, 5)
+    assert limit_set(encode_part(key), in_redis) == limits.get(its)
+
+
+@pytest.mark.parametrize("how", ["it runs", "it is revoked", "it expires", "it is purged", "its worker leaves"])
+@pytest.mark.parametrize("rules", ["key=k limit=1", "key=k limit=3", ORDERED, "key=rate%3Ak rate=5/1000"])
+def test_a_key_without_jobs_leaves_nothing(fleet, redis_client, how, rules):
+    expires_s = 0.001 if how == "it expires" else None
+    fleet.publish("job!", "pdf", rules=rules, task_id="task", expires_s=expires_s)
+    assert redis_client.keys("*lane:key:*")
+    if how == "it runs":
+        fleet.join("worker", "pdf")
+        fleet.end("worker", *fleet.inbox("worker"))
+    elif how == "it is revoked":
+        fleet.scheduler.revoke(["task"], [], keep_s=60)
+    elif how == "it is purged":
+        fleet.scheduler.purge("pdf")
+    elif how == "its worker leaves":
+        fleet.join("worker", "pdf")
+        fleet.scheduler.leave("worker")
+        fleet.scheduler.purge("pdf")
+    wait_until(lambda: fleet.scheduler.tick() is not None and not keys_of_rules(redis_client), 5, "nothing is left")
+
+
+def test_no_job_starts_of_a_key_whose_limit_was_lowered_and_that_no_tick_has_got_to_yet(fleet):
+    fleet.join("worker", "pdf")
+    fleet.publish("running", "pdf")
+    (claim,) = fleet.inbox("worker")
+    keys = [f"many{number}" for number in range(MOST_KEYS + 10)]  # one call goes through MOST_KEYS
+    for key in keys:
+        fleet.publish(f"{key}!", "pdf", rules=f"key={key} limit=1")
+    fleet.scheduler.configure({"limits": "many*=0"})
+    assert fleet.end("worker", claim) == []
+    assert fleet.jobs("worker") == []
+    fleet.scheduler.configure({"limits": ""})
+    fleet.scheduler.tick()
+    assert len(fleet.jobs("worker")) == 1
+
+
+def test_a_key_that_is_kept_for_a_retry_is_kept_for_no_type_besides(fleet):
+    fleet.scheduler.configure({"limits": "o=2", "key_patience_us": "1"})
+    fleet.join("pdf", "pdf")
+    fleet.join("index", "index")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    fleet.publish("index!", "index", rules=ORDERED)
+    (first,), (second,) = fleet.inbox("pdf"), fleet.inbox("index")
+    fleet.join("video", "video")
+    fleet.publish("video!", "video", rules=ORDERED)
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
+    fleet.end("pdf", first)
+    fleet.end("index", second)
+    of_key = fleet.scheduler.client.hgetall(Keys().key("of_key", "o"))
+    assert of_key[b"retry"] == b"retry!"
+    assert not fleet.scheduler.repair(), "that is as it should be"
+    assert b"turn" not in of_key
+
+
+def test_a_key_is_kept_no_more_for_a_retry_that_is_revoked_before_its_time(fleet):
+    fleet.join("worker", "pdf")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
+    fleet.publish("other!", "pdf", task_id="other", rules=ORDERED)
+    fleet.end("worker", *fleet.inbox("worker"))
+    assert fleet.claims("worker") == {}
+    fleet.scheduler.revoke(["task"], [], keep_s=60)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["other!"]
+
+
+def test_a_key_is_kept_no_more_for_a_retry_that_is_purged_before_its_time(fleet):
+    fleet.join("worker", "pdf", "excel")
+    fleet.publish("try!", "pdf", task_id="task", rules=ORDERED)
+    fleet.publish("retry!", "pdf", task_id="task", rules=ORDERED, delay_s=60)
+    fleet.publish("other!", "excel", task_id="other", rules=ORDERED)
+    fleet.end("worker", *fleet.inbox("worker"))
+    assert fleet.claims("worker") == {}
+    assert fleet.scheduler.purge("pdf") == 1
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["other!"]

@@ -1,0 +1,65 @@
+"""A publish of a known job changes nothing, whatever it says of the job.
+
+What follows from an end that is told twice has the job id that it had, and a new task id.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from celery_affinity.schema.bounds import Bound
+from celery_affinity.schema.job_record import NewJob
+
+HOUR_S = 3600
+#: What becomes of a job -> its state then.
+STATES = {each: each for each in ("pending", "scheduled", "claimed", "done", "dead", "revoked", "expired")}
+STATES |= {"kept": "done", "its task is gone": "done"}
+
+
+@pytest.fixture(params=sorted(STATES))
+def known(request, fleet):
+    """A job of a certain state."""
+    brought_to = request.param
+    keep = {"keep": HOUR_S} if brought_to in ("kept", "its task is gone") else None
+    later = {"scheduled": {"delay_s": 60}, "expired": {"expires_s": 1}}
+    fleet.publish("job", "pdf", task_id="task", **later.get(brought_to, {}))
+    if brought_to == "revoked":
+        fleet.scheduler.revoke(["task"], [], keep_s=HOUR_S)
+    elif brought_to == "expired":
+        fleet.scheduler.advance(2)
+        fleet.scheduler.tick(["pdf"])
+    elif brought_to not in ("pending", "scheduled"):
+        fleet.join("worker", "pdf", settings=keep)
+    if STATES[brought_to] in ("done", "dead"):
+        fleet.end("worker", *fleet.inbox("worker"), outcome="rejected" if brought_to == "dead" else "acked")
+    if brought_to == "its task is gone":
+        fleet.scheduler.client.delete(fleet.scheduler.keys.key("task", "task"))
+    assert fleet.state("job") == STATES[brought_to]
+    return "job"
+
+
+def again(job, **fields):
+    return NewJob(job, "pdf", "another message", task_name="another", priority=9, **fields)
+
+
+def everything(fleet):
+    client = fleet.scheduler.client
+    return {key: (client.dump(key), client.ttl(key) == -1) for key in client.scan_iter()}
+
+
+@pytest.mark.parametrize("task", ["task", "another", ""])
+def test_a_publish_of_a_known_job_changes_nothing(fleet, known, task):
+    before = everything(fleet)
+    (published,) = fleet.scheduler.publish(again(known, task_id=task))
+    assert not published.fresh
+    assert everything(fleet) == before
+
+
+def test_a_known_job_among_several_is_no_job_more(fleet, known):
+    """The others are published, and are as many as the bound allows."""
+    row = fleet.scheduler.client.dump(fleet.scheduler.keys.key("job", known))
+    others = fleet.made(["one", "two"], "pdf")
+    bound = Bound(2 + (fleet.state(known) == "pending"))
+    jobs = [replace(job, bound=bound) for job in (others[0], again(known, task_id="another"), others[1])]
+    assert [each.fresh for each in fleet.scheduler.publish(*jobs)] == [True, False, True]
+    assert fleet.scheduler.client.dump(fleet.scheduler.keys.key("job", known)) == row

@@ -1,0 +1,231 @@
+"""The life of a worker, from its join to its death, as the arrows tell it on a real server."""
+
+import pytest
+
+from celery_affinity.clock import SECOND_US
+from celery_affinity.lua.library import server_function
+from celery_affinity.scheduler.messages import Claim, JoinArguments
+from celery_affinity.schema.constants import MOST_MOVES, TICKED_LATELY_US, TICKERS
+from celery_affinity.schema.keys import Keys
+
+
+def _silence(fleet, seconds):
+    """Let time pass, with ticks: a silence counts only while somebody ticks."""
+    for _ in range(round(seconds)):
+        fleet.scheduler.advance(1)
+        ticked = fleet.scheduler.tick()
+    return ticked
+
+
+def test_a_silent_workers_jobs_are_pending_again_with_their_first_enqueue_time(fleet):
+    fleet.publish("job", "pdf")
+    fleet.join("silent", "pdf")
+    (claim,) = fleet.inbox("silent")
+    _silence(fleet, 29)
+    assert fleet.claims("silent")
+    _silence(fleet, 2)
+    assert fleet.state("job") == "pending"
+    fleet.join("healthy", "pdf")
+    (again,) = fleet.inbox("healthy")
+    assert (again.job_id, again.deliveries, again.enqueued_us) == ("job", 1, claim.enqueued_us)
+
+
+def test_an_acked_job_of_a_dead_worker_is_lost_and_not_run_again(fleet):
+    fleet.publish("job", "pdf")
+    fleet.join("silent", "pdf")
+    (claim,) = fleet.inbox("silent")
+    fleet.scheduler.tell_ends("silent", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=False)
+    _silence(fleet, 31)
+    fleet.join("healthy", "pdf")
+    assert fleet.jobs("healthy") == []
+    assert fleet.state("job") == "dead"
+
+
+@pytest.mark.parametrize("dies", ["silent", "reported"])
+def test_an_acked_job_that_was_revoked_ends_as_revoked_when_its_worker_dies(fleet, dies):
+    fleet.publish("job", "pdf")
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.revoke(["task-job"], [], keep_s=60)
+    fleet.ack("worker", claim)
+    if dies == "silent":
+        _silence(fleet, 31)
+    else:
+        fleet.scheduler.recover("worker")
+    assert fleet.state("job") == "revoked"
+    assert fleet.scheduler.next_report("app", again_s=10.0).how == "revoked"
+
+
+def test_an_acked_job_that_has_expired_is_lost_when_its_worker_dies(fleet):
+    fleet.publish("job", "pdf", expires_s=5)
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.ack("worker", claim)
+    _silence(fleet, 31)
+    assert fleet.state("job") == "dead"
+
+
+def test_a_late_release_of_a_dead_worker_is_a_no_op(fleet):
+    fleet.publish("job", "pdf")
+    fleet.join("silent", "pdf")
+    (claim,) = fleet.inbox("silent")
+    _silence(fleet, 31)
+    assert fleet.end("silent", claim) == []
+    assert fleet.state("job") == "pending"
+    assert not fleet.sync("silent", {claim.job_id: claim.fence}).known
+
+
+@pytest.mark.parametrize("seconds", [1000, 60, -60])
+def test_an_outage_or_a_failover_to_another_clock_is_nobodys_death(fleet, seconds):
+    fleet.publish("job", "pdf")
+    fleet.join("worker", "pdf")
+    fleet.scheduler.tick()
+    fleet.scheduler.advance(seconds)  # no tick came meanwhile, or another server has another clock
+    fleet.scheduler.tick()
+    assert fleet.claims("worker")
+    _silence(fleet, 29)
+    assert fleet.claims("worker")
+
+
+def test_a_worker_that_heartbeats_is_never_taken_for_dead(fleet):
+    fleet.publish("job", "pdf")
+    fleet.join("worker", "pdf")
+    for _ in range(20):
+        _silence(fleet, 5)
+        assert fleet.sync("worker").known
+    assert fleet.claims("worker")
+
+
+def test_nothing_is_left_of_a_fleet_that_is_gone(fleet, redis_client):
+    before = set(redis_client.keys())
+    fleet.join("one", "pdf", "excel", slots=4)
+    fleet.join("two", "pdf")
+    fleet.join("two", "pdf", "index")
+    fleet.scheduler.leave("one")
+    _silence(fleet, 31)
+    left = set(redis_client.keys()) - before
+    known = [Keys().key(name).encode() for name in ("settings", "conf", "clock", "schema")]
+    assert left == {*known, Keys().key("conf_of", "").encode()}
+
+
+def test_leaving_returns_what_is_held(fleet, redis_client):
+    fleet.publish("job", "pdf")
+    fleet.join("one", "pdf")
+    fleet.join("two", "pdf")
+    fleet.scheduler.leave("one")
+    assert redis_client.zrange(Keys().key("heartbeats"), 0, -1) == [b"two"]
+    (claim,) = fleet.inbox("two")
+    assert (claim.job_id, claim.deliveries) == ("job", 0)
+
+
+def test_a_guards_heartbeats_keep_a_worker_that_says_nothing_itself(fleet):
+    fleet.publish("job", "pdf")
+    fleet.join("worker", "pdf")
+    for _ in range(20):
+        _silence(fleet, 5)
+        assert fleet.scheduler.heartbeat("worker", loop_runs=True)
+    assert fleet.claims("worker")
+    assert not fleet.scheduler.heartbeat("stranger", loop_runs=True)
+    _silence(fleet, 31)
+    assert not fleet.scheduler.heartbeat("worker", loop_runs=True), "it is dead"
+
+
+def test_a_late_heartbeat_does_not_stop_a_recovery_that_is_under_way(fleet):
+    for number in range(60):
+        fleet.publish(f"job{number:02}", "pdf")
+    fleet.join("dead", "pdf", slots=60)
+    again, recovered, _ = fleet.scheduler._run(server_function("recover"), worker="dead")
+    assert (again, recovered) == (1, MOST_MOVES)
+    assert not fleet.scheduler.heartbeat("dead", loop_runs=True)
+    assert len(fleet.claims("dead")) == 60 - MOST_MOVES
+    fleet.scheduler.advance(1)
+    _silence(fleet, 31)
+    assert not fleet.claims("dead"), "a tick goes on where the guard ended"
+
+
+def test_a_worker_whose_loop_stands_still_gets_no_job_and_what_it_has_not_read_goes_elsewhere(fleet):
+    for job in ("read", "unread"):
+        fleet.publish(job, "pdf")
+    fleet.join("stuck", "pdf", slots=3)
+    read = Claim.parse(fleet.scheduler.client.rpop(Keys().key("inbox", "stuck")))
+    fleet.join("other", "pdf", "excel")
+    fleet.scheduler.heartbeat("stuck", loop_runs=False)
+    assert fleet.claims("stuck") == {"read": read.fence}
+    (elsewhere,) = fleet.inbox("other")
+    assert (elsewhere.job_id, elsewhere.deliveries) == ("unread", 0)
+    fleet.publish("new", "pdf")
+    assert fleet.state("new") == "pending"
+    fleet.scheduler.heartbeat("stuck", loop_runs=True)
+    assert fleet.jobs("stuck") == ["new"]
+
+
+def test_a_loop_that_takes_its_next_job_inline_runs_again(fleet):
+    for job in ("long", "next", "third"):
+        fleet.publish(job, "pdf")
+    fleet.join("solo", "pdf")
+    (claim,) = fleet.inbox("solo")
+    fleet.scheduler.heartbeat("solo", loop_runs=False)
+    assert fleet.end("solo", claim, inline=False) == []
+    assert fleet.claims("solo") == {}, "another thread's word proves nothing"
+    fleet.scheduler.heartbeat("solo", loop_runs=True)
+    (claim,) = fleet.inbox("solo")
+    fleet.scheduler.heartbeat("solo", loop_runs=False)
+    (following,) = fleet.end("solo", claim, inline=True)
+    assert following.job_id == "third"
+
+
+def test_a_worker_that_joins_again_is_open_again(fleet):
+    fleet.join("worker", "pdf")
+    fleet.scheduler.heartbeat("worker", loop_runs=False)
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    assert fleet.jobs("worker") == ["job"]
+
+
+def test_a_reported_death_brings_every_job_back_at_once_and_what_was_acked_is_lost(fleet, redis_client):
+    for number in range(120):
+        fleet.publish(f"job{number:03}", "pdf")
+    fleet.join("dead", "pdf", slots=120)
+    first = fleet.inbox("dead")[0]
+    fleet.scheduler.tell_ends("dead", acks=[(first.job_id, first.fence)], ends=[], sequence=1, inline=False)
+    assert fleet.scheduler.recover("dead") == 120
+    assert fleet.state(first.job_id) == "dead"
+    assert redis_client.zcard(Keys().key("heartbeats")) == 0
+    fleet.join("healthy", "pdf", slots=200)
+    again = fleet.inbox("healthy")
+    assert len(again) == 119
+    assert {claim.deliveries for claim in again} == {1}
+    assert fleet.scheduler.recover("dead") == 0, "said twice"
+
+
+def test_a_draining_worker_returns_what_it_does_not_name_and_gets_nothing(fleet):
+    for job in ("running", "unread"):
+        fleet.publish(job, "pdf")
+    fleet.join("worker", "pdf", slots=2)
+    running = fleet.inbox("worker")[0]
+    fleet.sync("worker", {running.job_id: running.fence}, slots=2, draining=True)
+    assert fleet.state("unread") == "pending"
+    fleet.publish("new", "pdf")
+    assert fleet.claims("worker") == {"running": running.fence}
+
+
+def test_a_worker_whose_pool_shrank_to_nothing_can_leave(fleet, redis_client):
+    fleet.join("worker", "pdf", slots=1)
+    fleet.sync("worker", slots=0)
+    fleet.scheduler.leave("worker")
+    assert redis_client.zcard(Keys().key("heartbeats")) == 0
+
+
+def test_a_namesake_is_named(fleet):
+    assert fleet.join("one", "pdf").namesake is None
+    assert fleet.scheduler.join(JoinArguments("other", "one@host", ["pdf"], 1), {}).namesake == "one"
+
+
+def test_a_worker_beyond_the_first_ones_ticks_once_the_last_tick_is_old(fleet):
+    for number in range(TICKERS + 1):
+        fleet.join(f"worker{number}", "pdf")
+    fleet.scheduler.tick()
+    fleet.scheduler.advance(TICKED_LATELY_US / SECOND_US)
+    assert [fleet.sync(f"worker{number}").ticker for number in range(TICKERS + 1)] == [True] * TICKERS + [False]
+    fleet.scheduler.advance(1 / SECOND_US)
+    assert fleet.sync(f"worker{TICKERS}").ticker

@@ -1,0 +1,149 @@
+"""The errors of a server in a state that passes: told from all others by their words."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import redis
+from redis._parsers.base import BaseParser
+
+import celery_affinity
+from celery_affinity.broker.failover import is_transient, parse_redirect, refuses_writes, short_traceback
+from celery_affinity.embedded.server import EmbeddedServer, free_port
+from celery_affinity.scheduler.scheduler import Scheduler
+from celery_affinity.schema.keys import Keys
+
+from ..support.passing_errors import LOGIN, PASSING, REFUSES_WRITES, STAYING
+from ..support.processes import wait_until
+
+parse = BaseParser.parse_error
+
+#: Log calls about one task that no state of a server can cause.
+ALWAYS_TRACED = [
+    "sharing.py: The caller of task %s cannot be told the outcome of the merged run; retrying",
+    "started_request.py: Task %s[%s] cannot be given to the pool: it is rejected",
+    "teller.py: The message of task %s cannot be read: only its caller is told",
+]
+
+
+@pytest.mark.parametrize("reply", PASSING)
+def test_a_state_that_passes_is_told_by_the_error_alone(reply):
+    assert is_transient(parse(reply))
+    assert not refuses_writes(parse(reply))
+
+
+@pytest.mark.parametrize("make", [parse, redis.ResponseError], ids=["newer redis-py", "older"])
+def test_where_the_keys_are_is_read_from_the_error(make):
+    assert parse_redirect(make("MOVED 3999 127.0.0.1:6381")) == (3999, "127.0.0.1", 6381, False)
+    assert parse_redirect(make("ASK 3999 ::1:6381")) == (3999, "::1", 6381, True)
+    assert parse_redirect(make("MOVED 3999 :6381")) == (3999, "", 6381, False)
+    assert [reply for reply in (*PASSING[2:6], *STAYING) if parse_redirect(make(reply))] == []
+
+
+@pytest.mark.parametrize("reply", REFUSES_WRITES)
+def test_a_refusal_of_writes_is_another_thing(reply):
+    assert refuses_writes(parse(reply))
+    assert not is_transient(parse(reply))
+
+
+def test_errors_of_a_servers_state_are_logged_without_a_traceback():
+    states = [*map(parse, (*PASSING, *REFUSES_WRITES)), redis.TimeoutError("away"), OSError("refused")]
+    assert [exc for exc in states if short_traceback(exc) is not None] == []
+    assert [exc for exc in (KeyError("x"), parse("WRONGTYPE ...")) if short_traceback(exc) is not exc] == []
+
+
+def test_no_log_call_of_one_task_has_an_unconditional_traceback():
+    """What fails for one task fails for thousands: `traceback_of` decides."""
+    package = Path(celery_affinity.__file__).parent
+    found = []
+    for path in [*(package / "worker").rglob("*.py"), *(package / "callers").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "exception":
+                text = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
+                found += [f"{path.name}: {text}"] if "ask %s" in text else []
+    assert sorted(found) == ALWAYS_TRACED
+
+
+@pytest.mark.parametrize("reply", STAYING)
+def test_what_stays_does_not_pass(reply):
+    assert not is_transient(parse(reply))
+    assert not refuses_writes(parse(reply))
+
+
+@pytest.mark.parametrize("reply", LOGIN)
+def test_a_login_that_is_no_longer_valid_is_an_error_of_the_connection(reply):
+    assert isinstance(parse(reply), redis.ConnectionError)
+
+
+@pytest.mark.parametrize("reply", [*PASSING, *REFUSES_WRITES])
+def test_an_error_says_the_same_in_a_pipeline(redis_client, reply):
+    error = parse(reply)
+    redis_client.pipeline().annotate_exception(error, 1, ["SET", "name", "value"])
+    assert is_transient(error) or refuses_writes(error)
+
+
+@pytest.mark.parametrize("reply", [*PASSING, *REFUSES_WRITES, *LOGIN, *STAYING])
+def test_a_server_in_no_fit_state_starts_no_repair(redis_client, monkeypatch, reply):
+    def answer(*_):
+        raise parse(reply)
+
+    def repair(*_):
+        raise AssertionError("the data are sound")
+
+    scheduler = Scheduler(redis_client, Keys())
+    monkeypatch.setattr(redis_client, "execute_command", answer)
+    monkeypatch.setattr(scheduler, "repair", repair)
+    with pytest.raises(redis.RedisError):
+        scheduler.tick()
+
+
+@pytest.fixture
+def nodes(server, tmp_path):
+    """Two nodes of a cluster, by their clients: the first owns the slot of "moving", which moves to the second."""
+    started = []
+    try:
+        for name in ("one", "two"):
+            options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+            started.append(EmbeddedServer(directory=tmp_path / name, options=options, executable=server._executable))
+            started[-1].start()
+        with redis.Redis(port=started[0].port) as one, redis.Redis(port=started[1].port) as two:
+            slot = one.execute_command("CLUSTER KEYSLOT", "moving")
+            one.execute_command("CLUSTER ADDSLOTSRANGE", slot, 16383)
+            two.execute_command("CLUSTER ADDSLOTSRANGE", 0, slot - 1)
+            one.execute_command("CLUSTER MEET", "127.0.0.1", started[1].port, started[1]._options[-1])
+            for node in (one, two):
+                wait_until(lambda node=node: _is_up(node), 20, "the node knows who has which slot")
+            one.set("{moving}here", 1)
+            one.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", two.execute_command("CLUSTER MYID"))
+            yield one, two
+    finally:
+        for node in started:
+            node.stop()
+
+
+def _is_up(node):
+    return node.execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+
+
+READ = "return redis.call('MGET', '{moving}here', '{moving}gone')"
+
+
+def test_what_real_nodes_say_while_a_slot_moves_passes(nodes):
+    one, two = nodes
+    said = [
+        error_of(one, "MGET", "{moving}here", "{moving}gone"),
+        error_of(one, "EVAL", READ, 1, "{moving}gone"),
+        error_of(one, "EVAL", READ, 1, "{moving}here"),
+        error_of(two, "EVAL", READ, 0),
+        error_of(two, "GET", "{moving}here"),
+    ]
+    two.execute_command("CLUSTER DELSLOTS", 0)
+    wait_until(lambda: not _is_up(two), 20, "the node takes the cluster for down")
+    said += [error_of(two, "EVAL", READ, 0), error_of(two, "GET", "{moving}here")]
+    assert [str(error) for error in said if not is_transient(error)] == []
+
+
+def error_of(node, *command):
+    with pytest.raises(redis.RedisError) as raised:
+        node.execute_command(*command)
+    return raised.value

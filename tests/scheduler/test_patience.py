@@ -1,0 +1,302 @@
+"""Calls that wait for others before they run, `wait=` of Merge. The conformance test has the rest."""
+
+import pytest
+
+from celery_affinity.clock import SECOND_US
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.reports.explain import explain
+from celery_affinity.scheduler.reader import Reader
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
+
+from ..support.counting import Counting
+from ..support.scripted_fleet import ScriptedFleet
+
+ROOMY = "merge=city most=1000 bytes=1000000"
+RULES = f"{ROOMY} wait=2000000/5000000"
+
+
+@pytest.fixture
+def fleet(redis_client):
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+    fleet.join("worker", "pdf", slots=3)
+    return fleet
+
+
+def publish(fleet, *ids, rules=RULES, **fields):
+    return fleet.scheduler.publish(*fleet.made(ids, "pdf", task_name="tests.task", rules=rules, **fields))
+
+
+def runs(fleet, after_s=0):
+    """Let time pass, have a tick; return what the worker gets."""
+    fleet.scheduler.advance(after_s)
+    fleet.scheduler.tick()
+    return fleet.jobs("worker")
+
+
+def is_to_tick(fleet):
+    """Return whether the worker has been asked to tick; read its inbox."""
+    signs = fleet.signs("worker")
+    fleet.inbox("worker")
+    return ["tick"] in signs
+
+
+def test_a_call_waits_for_more_which_wait_anew_and_then_they_run(fleet):
+    assert not publish(fleet, "a+")[0].merged
+    assert (fleet.state("a+"), runs(fleet, 1.5)) == ("scheduled", [])
+    assert publish(fleet, "b+")[0].merged
+    assert (fleet.state("a+"), fleet.state("a*"), runs(fleet, 1.9)) == ("merged", "scheduled", [])
+    assert fleet.scheduler.tick().next_due_s == pytest.approx(0.1)
+    assert runs(fleet, 0.1) == ["a*"]
+
+
+def test_only_what_waits_for_more_says_until_when(fleet):
+    def says(job):
+        return fleet.scheduler.client.hexists(fleet.scheduler.keys.key("job", job), "patient")
+
+    publish(fleet, "a+")
+    assert says("a+")
+    publish(fleet, "b+")
+    assert [says(each) for each in ("a+", "b+", "a*")] == [False, False, True]
+    assert runs(fleet, 2) == ["a*"]
+    assert not says("a*")
+
+
+def test_a_call_that_joins_when_the_run_has_waited_enough_keeps_the_run_waiting_no_longer(fleet):
+    publish(fleet, "a+")
+    fleet.scheduler.advance(2)
+    assert publish(fleet, "b+")[0].merged
+    assert runs(fleet) == ["a*"]
+
+
+def test_a_call_to_which_none_comes_runs_alone(fleet):
+    publish(fleet, "a+")
+    assert runs(fleet, 2) == ["a+"]
+
+
+def test_no_run_waits_longer_in_all_than_it_may(fleet):
+    publish(fleet, "a+")
+    for job in "bcd":
+        assert runs(fleet, 1.5) == []
+        publish(fleet, f"{job}+")
+    assert runs(fleet, 0.4) == []
+    publish(fleet, "e+")
+    assert runs(fleet, 0.1) == ["a*"]
+
+
+def test_a_run_is_as_old_as_its_first_call(fleet, redis_client):
+    at_us = fleet.scheduler.now_us
+    publish(fleet, "a+")
+    fleet.scheduler.advance(1)
+    publish(fleet, "b+")
+    assert redis_client.hget(Keys().key("job", "a*"), "enqueued") == str(at_us).encode()
+    fleet.scheduler.advance(2)
+    fleet.scheduler.tick()
+    (claim,) = fleet.inbox("worker")
+    assert claim.enqueued_us == at_us
+
+
+def test_a_call_on_demand_waits_for_nothing(fleet):
+    publish(fleet, "a+", on_demand=True)
+    assert fleet.jobs("worker") == ["a+"]
+
+
+def test_a_call_on_demand_ends_the_patience_of_the_others(fleet):
+    publish(fleet, "a+", "b+")
+    assert not is_to_tick(fleet)
+    publish(fleet, "c+", on_demand=True)
+    assert is_to_tick(fleet)
+    assert runs(fleet) == ["a*"]
+
+
+def test_one_tick_is_asked_for_not_one_for_each_call_on_demand(fleet):
+    publish(fleet, "a+")
+    publish(fleet, *(f"b{number}+" for number in range(9)), on_demand=True)
+    assert fleet.signs("worker") == [["tick"]]
+
+
+def test_one_tick_is_asked_for_if_a_move_ends_the_patience_of_a_run_for_two_reasons(fleet):
+    fleet.scheduler.publish(*fleet.made(["there+"], "excel", task_name="tests.task", rules=RULES))
+    publish(fleet, "a+")
+    fleet.scheduler.move(["a+"], type_="excel", on_demand=True)
+    assert fleet.signs("worker") == [["tick"]]
+
+
+def test_a_run_that_is_full_waits_for_nothing(fleet):
+    publish(fleet, "a+", "b+", rules=RULES.replace("1000 ", "3 "))
+    assert runs(fleet) == []
+    publish(fleet, "c+", rules=RULES.replace("1000 ", "3 "))
+    assert is_to_tick(fleet)
+    assert runs(fleet) == ["a*"]
+    publish(fleet, "d+", rules=RULES.replace("1000 ", "3 "))
+    assert fleet.state("d+") == "scheduled"
+
+
+def test_a_run_whose_messages_fill_it_to_the_last_byte_waits_for_nothing(fleet):
+    rules = RULES.replace("1000000", str(2 * len("message of a+")), 1)
+    publish(fleet, "a+", "b+", rules=rules)
+    assert is_to_tick(fleet)
+    assert runs(fleet) == ["a*"]
+
+
+def test_a_run_that_has_no_room_for_the_next_call_waits_for_nothing(fleet):
+    rules = RULES.replace("1000000", "25", 1)  # bytes: of one message and a half
+    publish(fleet, "a+", rules=rules)
+    fleet.scheduler.advance(0.5)
+    assert not publish(fleet, "b+", rules=rules)[0].merged
+    assert is_to_tick(fleet)
+    assert runs(fleet) == ["a+"]
+    assert (runs(fleet, 1.9), runs(fleet, 0.1)) == ([], ["b+"])
+
+
+def test_a_call_that_fills_a_run_by_itself_waits_for_nothing(fleet):
+    publish(fleet, "a+", rules=RULES.replace("1000000", "5", 1))
+    assert fleet.jobs("worker") == ["a+"]
+
+
+def test_the_first_call_says_how_long_the_run_waits(fleet):
+    publish(fleet, "a+")
+    assert publish(fleet, "b+", rules=ROOMY)[0].merged
+    assert publish(fleet, "c+", rules=f"{ROOMY} wait=64000000/64000000")[0].merged
+    assert (runs(fleet, 1.9), runs(fleet, 0.1)) == ([], ["a*"])
+
+
+def test_a_call_joins_what_waits_for_a_slot_and_has_nothing_to_wait_for(fleet):
+    fleet.scheduler.pause("type:pdf")
+    publish(fleet, "a+")
+    assert runs(fleet, 2) == []
+    publish(fleet, "b+")
+    assert (fleet.state("a*"), fleet.state("b+")) == ("pending", "merged")
+    fleet.scheduler.resume("type:pdf")
+    assert fleet.jobs("worker") == ["a*"]
+
+
+def test_a_run_that_waits_for_nothing_runs_at_the_next_tick_even_if_the_clock_is_set_back(fleet, redis_client):
+    publish(fleet, "a+", "b+", rules=RULES.replace("1000 ", "2 "))
+    publish(fleet, "c+", rules=RULES.replace("1000 ", "2 "))
+    fleet.scheduler.advance(-3600)
+    found = explain(Reader(redis_client, Keys()), "task-a+")
+    assert (found.state, found.patient_until_s, found.due_s) == ("scheduled", None, None)
+    assert runs(fleet) == ["a*"]
+
+
+def test_a_run_whose_patience_has_ended_runs_even_if_the_clock_is_set_back_after_another_began(fleet):
+    rules = RULES.replace("1000000", "25", 1)  # bytes: of one message and a half
+    publish(fleet, "a+", rules=rules)
+    fleet.scheduler.advance(2)
+    assert not publish(fleet, "b+", rules=rules)[0].merged
+    fleet.scheduler.advance(-3600)
+    assert runs(fleet) == ["a+"]
+
+
+def test_a_call_is_patient_once_its_own_time_has_come(fleet):
+    publish(fleet, "a+", delay_us=3 * SECOND_US)
+    publish(fleet, "b+")
+    assert runs(fleet, 2) == ["b+"]
+    assert runs(fleet, 1) == []
+    publish(fleet, "c+")
+    assert (runs(fleet, 1.9), runs(fleet, 0.1)) == ([], ["a*"])
+
+
+def test_a_call_whose_time_came_long_ago_waits_for_nothing(fleet):
+    publish(fleet, "a+", delay_us=1)
+    assert runs(fleet, 6) == ["a+"]
+
+
+def test_calls_that_fall_due_join_what_has_waited_enough_at_that_moment(fleet):
+    publish(fleet, "b+", delay_us=round(1.9 * SECOND_US))
+    publish(fleet, "a+")
+    assert runs(fleet, 2) == ["a*"]
+    assert fleet.state("b+") == "merged"
+
+
+def test_a_tick_is_asked_for_if_the_next_one_came_too_late(fleet):
+    publish(fleet, "a+", rules=f"{ROOMY} wait=1000000/1000000")
+    assert is_to_tick(fleet)
+    publish(fleet, "b+", rules="merge=other most=1000 bytes=1000000 wait=1400000/1400000")
+    assert not is_to_tick(fleet)
+    publish(fleet, "c+", rules="merge=third most=1000 bytes=1000000 wait=1200000/1200000")
+    assert not is_to_tick(fleet), "the tick for the first one tells when this one is due"
+
+
+def test_calls_that_are_patient_are_revoked_and_expire_one_by_one(fleet, redis_client):
+    publish(fleet, "a+", "b+")
+    publish(fleet, "c+", expires_us=SECOND_US)
+    fleet.scheduler.revoke(["task-a+"], [], keep_s=60)
+    assert (fleet.state("a+"), fleet.state("a*")) == ("revoked", "scheduled")
+    assert runs(fleet, 1) == []
+    assert (fleet.state("c+"), fleet.state("a*")) == ("expired", "scheduled")
+    fleet.scheduler.revoke(["task-b+"], [], keep_s=60)
+    assert fleet.state("a*") is None
+    publish(fleet, "d+")
+    fleet.scheduler.revoke(["task-d+"], [], keep_s=60)
+    assert not redis_client.keys("*merging") + redis_client.keys("*callers*") + redis_client.keys("*:scheduled")
+
+
+def test_purge_deletes_what_is_patient(fleet, redis_client):
+    publish(fleet, "a+", "b+")
+    publish(fleet, "c+", rules=RULES.replace("city", "other"))
+    assert fleet.scheduler.purge("pdf") == 2
+    left = ("*job:*", "*message:*", "*merging", "*:scheduled", "*callers*")
+    assert not [key for pattern in left for key in redis_client.keys(pattern)]
+
+
+@pytest.mark.parametrize("outcome", ["returned", "unsettled"])
+def test_a_run_that_comes_back_does_not_wait_again(fleet, outcome):
+    publish(fleet, "a+", "b+")
+    fleet.scheduler.advance(2)
+    fleet.scheduler.tick()
+    (claim,) = fleet.inbox("worker")
+    (again,) = fleet.end("worker", claim, outcome=outcome)
+    assert again.job_id == "a*"
+
+
+def test_a_dead_run_that_runs_again_does_not_wait(fleet):
+    publish(fleet, "a+", "b+")
+    fleet.scheduler.advance(2)
+    fleet.scheduler.tick()
+    (claim,) = fleet.inbox("worker")
+    fleet.end("worker", claim, outcome="rejected")
+    assert fleet.scheduler.replay(["a*"]) == ["a*"]
+    assert fleet.jobs("worker") == ["a*"]
+
+
+def test_a_key_is_kept_for_no_retry_that_has_merged(fleet):
+    """It could be had by nobody: the run that the retry is in is another job."""
+    rules = f"{RULES} key=k limit=1 order=1"
+    publish(fleet, "a+!", rules=rules, on_demand=True)
+    (claim,) = fleet.inbox("worker")
+    fleet.publish("b+!", "pdf", task_id="task-a+!", rules=rules)
+    fleet.end("worker", claim)
+    publish(fleet, "c+!", rules=rules)
+    assert runs(fleet, 2) == ["b*!"]
+
+
+def test_explain_says_until_when_it_waits(fleet, redis_client):
+    at_s = fleet.scheduler.now_us / SECOND_US
+    publish(fleet, "a+")
+    fleet.scheduler.advance(1)
+    publish(fleet, "b+")
+    for task in ("task-a+", "task-b+"):
+        found = explain(Reader(redis_client, Keys()), task)
+        assert (found.state, found.since_s, found.patient_until_s, found.calls) == ("scheduled", at_s, at_s + 3, 2)
+    fleet.scheduler.advance(2)
+    fleet.scheduler.tick()
+    assert explain(Reader(redis_client, Keys()), "task-a+").patient_until_s is None
+
+
+def test_a_time_that_somebody_spoiled_is_set_right(fleet, redis_client):
+    publish(fleet, "a+", "b+")
+    due_us = redis_client.zscore(Keys().key("scheduled"), "a*")
+    redis_client.zadd(Keys().key("scheduled"), {"a*": "inf"})
+    fleet.scheduler.repair()
+    assert redis_client.zscore(Keys().key("scheduled"), "a*") == due_us
+
+
+def test_a_burst_of_patient_calls_costs_what_one_costs(fleet):
+    """In commands, for each call, however many there are."""
+    counting = Counting(fleet.scheduler.client, fleet.scheduler.keys)
+    for number in range(100):
+        counting.publish(NewJob(f"a{number}+", "pdf", "m", task_id=f"t{number}", rules=RULES))
+    commands = [sum(times.values()) for _, times, _ in counting.calls]
+    assert max(commands[2:]) == min(commands[2:]) < 20

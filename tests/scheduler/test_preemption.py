@@ -1,0 +1,489 @@
+"""A running job is stopped for a tenant below its minimum: the order, its withdrawal, the end, and what is left."""
+
+from itertools import pairwise
+
+import pytest
+
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.policy.slot_math import PrefetchLimit
+from celery_affinity.schema.constants import MOST_PREEMPTORS, MOST_VACATING, MOST_VICTIMS
+from celery_affinity.schema.keys import Keys
+
+from ..support.scripted_fleet import ScriptedFleet
+
+PDF = "pdf"
+SETTINGS = {"tenants": "beta=max:none,min:1", "worker_timeout_us": str(10**15)}
+
+
+def of(tenant, *, may_stop=True):
+    """Return the rules of a job of *tenant*."""
+    return f"key=tenant%3A{tenant} quota=settings{' preemptible=1' if may_stop else ''}"
+
+
+class Fleet(ScriptedFleet):
+    """A fleet whose workers can stop what they run."""
+
+    def has(self, worker, *types, slots=1, stops="force", **joining):
+        self.join(worker, *types, slots=slots, **joining)
+        if stops:
+            self.redis.hset(self.key("worker", worker), "stops", stops)
+
+    @property
+    def redis(self):
+        return self.scheduler.client
+
+    def key(self, *names):
+        return self.scheduler.keys.key(*names)
+
+    def run(self, worker, *jobs, rules=None, **publishing):
+        """Publish jobs that *worker* gets, reads and starts; return their claims."""
+        for job in jobs:
+            self.publish(job, PDF, rules=rules or of("acme"), **publishing)
+        return self.started(worker, self.inbox(worker))
+
+    def started(self, worker, claims, since_s=0):
+        for claim in claims:
+            started_us = self.now_us - round(since_s * 1e6)
+            self.redis.hset(self.key("job", claim.job_id), "started", started_us)
+        return claims
+
+    def waits(self, *jobs, tenant="beta", for_s=20, **publishing):
+        """Have jobs of a tenant wait for so long, and tick."""
+        for job in jobs:
+            self.publish(job, PDF, rules=of(tenant, may_stop=False), **publishing)
+        self.later(for_s)
+
+    def later(self, by_s):
+        self.scheduler.advance(by_s)
+        self.scheduler.tick()
+
+    def ordered(self):
+        """Return the jobs that are being stopped."""
+        return sorted(job.decode() for job in self.redis.hkeys(self.key("vacating")))
+
+    def job(self, job):
+        return {name.decode(): value.decode() for name, value in self.redis.hgetall(self.key("job", job)).items()}
+
+
+@pytest.fixture
+def fleet(redis_client):
+    fleet = Fleet(FakeClockScheduler(redis_client, Keys()))
+    fleet.scheduler.configure(SETTINGS)
+    return fleet
+
+
+def test_a_job_is_stopped_after_the_delay_and_its_slot_goes_to_the_tenant_below_its_minimum(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.run("one", "a2$")
+    fleet.waits("b1$", for_s=19)
+    assert fleet.ordered() == []
+    fleet.later(1)
+    assert fleet.ordered() == ["a1$"]
+    assert fleet.signs("one") == [["preempt", "a1$", claim.fence, "10000"]]
+    fleet.later(1)
+    assert len(fleet.signs("one")) == 1
+    (following,) = fleet.end("one", claim, outcome="preempted 21000000")
+    assert following.job_id == "b1$"
+    assert fleet.ordered() == []
+
+
+def test_a_job_that_was_stopped_waits_again_as_it_was_and_its_row_says_what_happened(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    before = fleet.job("a1$")
+    fleet.waits("b1$")
+    (other,) = fleet.end("one", claim, outcome="preempted 21000000")
+    row = fleet.job("a1$")
+    assert (row["state"], row.get("deliveries"), row["enqueued"]) == ("pending", None, before["enqueued"])
+    assert (row["preemptions"], row["preempted"], row["preempted_ran"]) == ("1", str(fleet.now_us), "21000000")
+    assert (row["preempted_for"], row["preempted_on"]) == ("beta", "one%40host")
+    counters = fleet.redis.hgetall(fleet.key("counters"))
+    assert (counters[b"preempted"], counters[b"preempted_us"]) == (b"1", b"21000000")
+    (again,) = fleet.end("one", other)
+    assert (again.job_id, again.deliveries, again.preemptions) == ("a1$", 0, 1)
+
+
+def test_a_stop_that_nobody_ordered_counts_as_a_requeue(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    (again,) = fleet.end("one", claim, outcome="preempted 21000000")
+    assert (again.deliveries, again.requeues, again.preemptions) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("said", ["preempted", "preempted x", "preempted -4", "preempted 1e9", "preempted " + "9" * 30])
+def test_a_time_that_makes_no_sense_spoils_no_count(fleet, said):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.waits("b1$")
+    fleet.end("one", claim, outcome=said)
+    assert fleet.job("a1$")["preempted_ran"] in ("0", str(10**15))
+    assert int(fleet.redis.hget(fleet.key("counters"), "preempted_us")) in (0, 10**15)
+
+
+def test_no_job_is_stopped_that_did_not_say_so_or_was_acked_or_has_not_started_or_runs_where_nothing_can_stop_it(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$", rules=of("acme", may_stop=False))
+    fleet.has("two", PDF)
+    (acked,) = fleet.run("two", "a2$")
+    fleet.redis.hset(fleet.key("job", acked.job_id), "acked", 1)
+    fleet.has("three", PDF)
+    fleet.publish("a3$", PDF, rules=of("acme"))
+    fleet.inbox("three")
+    fleet.has("four", PDF, stops="other.task")
+    fleet.run("four", "a4$")
+    fleet.has("five", "excel")
+    fleet.publish("a5$", "excel", rules=of("acme"))
+    fleet.started("five", fleet.inbox("five"))
+    fleet.waits("b1$")
+    assert fleet.ordered() == []
+    fleet.redis.hset(fleet.key("worker", "four"), "stops", "other.task tests.task")
+    fleet.later(1)
+    assert fleet.ordered() == ["a4$"]
+
+
+def test_a_name_of_a_task_that_can_be_stopped_is_percent_encoded(fleet):
+    fleet.has("one", PDF, stops="tests%2Etask")
+    fleet.run("one", "a1$")
+    fleet.waits("b1$")
+    assert fleet.ordered() == ["a1$"]
+
+
+def test_the_lowest_priority_is_stopped_first_then_queued_jobs_then_the_one_that_started_last(fleet):
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:9"})
+    fleet.has("one", PDF, slots=5)
+    for number, (priority, on_demand) in enumerate([(5, False), (0, True), (0, False), (0, False), (0, True)]):
+        fleet.started(
+            "one", fleet.run("one", f"a{number}$", priority=priority, on_demand=on_demand), since_s=5 - number
+        )
+    stopped = []
+    fleet.waits(*(f"b{number}$" for number in range(5)), for_s=19)
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:1"})
+    fleet.later(1)
+    for least in range(2, 6):
+        stopped += set(fleet.ordered()) - set(stopped)
+        fleet.scheduler.configure({"tenants": f"beta=max:none,min:{least}"})
+        fleet.later(1)
+    stopped += set(fleet.ordered()) - set(stopped)
+    assert stopped == ["a3$", "a2$", "a4$", "a1$", "a0$"], "not in the order of their ids"
+
+
+def test_no_tenant_comes_below_its_own_minimum_also_by_stops_that_are_under_way(fleet):
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:4 acme=max:none,min:2"})
+    fleet.has("one", PDF, slots=4)
+    fleet.run("one", "a1$", "a2$", "a3$", "a4$")
+    fleet.waits("b1$", "b2$", "b3$", "b4$")
+    assert len(fleet.ordered()) == 2
+    fleet.later(1)
+    assert len(fleet.ordered()) == 2
+
+
+def test_as_many_jobs_are_stopped_as_wait_and_as_slots_are_missing(fleet):
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:3"})
+    fleet.has("one", PDF, slots=6)
+    fleet.run("one", *(f"a{number}$" for number in range(6)))
+    fleet.waits("b1$", "b2$")
+    assert len(fleet.ordered()) == 2
+    fleet.later(1)
+    assert len(fleet.ordered()) == 2
+    fleet.waits("b3$", "b4$", "b5$")
+    assert len(fleet.ordered()) == 3
+
+
+def test_one_job_is_stopped_for_one_missing_slot_whatever_types_wait(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    fleet.has("two", "excel")
+    fleet.publish("a2$", "excel", rules=of("acme"))
+    fleet.started("two", fleet.inbox("two"))
+    fleet.publish("b2$", "excel", rules=of("beta"))
+    fleet.waits("b1$")
+    assert fleet.ordered() == ["a1$"]
+    fleet.later(1)
+    assert fleet.ordered() == ["a1$"]
+
+
+def test_no_more_jobs_are_stopped_than_have_waited_so_long(fleet):
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:2"})
+    fleet.has("one", PDF, slots=2)
+    fleet.run("one", "a1$", "a2$")
+    fleet.waits("b1$", for_s=10)
+    fleet.waits("b2$", for_s=10)
+    assert len(fleet.ordered()) == 1
+
+
+def test_a_worker_reads_the_sign_before_the_jobs_in_its_inbox(fleet):
+    fleet.has("one", PDF, slots=2)
+    fleet.run("one", "a1$")
+    fleet.publish("a2$", PDF, rules=of("acme"))
+    fleet.waits("b1$")
+    sign, job = fleet.redis.lrange(fleet.key("inbox", "one"), -1, -1) + fleet.redis.lrange(
+        fleet.key("inbox", "one"), 0, 0
+    )
+    assert (sign[:8], job[:3]) == (b"\npreempt", b"a2$")
+
+
+def test_of_a_later_claim_nobody_has_ordered_the_stop(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.waits("b1$", task_id="gone")
+    fleet.inbox("one")
+    fleet.scheduler.revoke(["gone"], [], keep_s=60)
+    fleet.scheduler.requeue("one", [(claim.job_id, claim.fence)], counted=False)
+    (again,) = fleet.inbox("one")
+    (last,) = fleet.end("one", again, outcome="preempted 21000000")
+    assert (last.deliveries, last.requeues, last.preemptions) == (0, 1, 0)
+
+
+def test_a_job_that_was_stopped_and_that_its_worker_never_read_waits_again(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.waits("b1$")
+    (urgent,) = fleet.end("one", claim, outcome="preempted 21000000")
+    fleet.end("one", urgent, inline=False)
+    assert fleet.job("a1$")["state"] == "claimed"
+    fleet.scheduler.advance(60)
+    assert fleet.scheduler.sync("one", [], slots=0, other=0, draining=False).returned == 1
+    assert fleet.job("a1$")["state"] == "pending"
+
+
+def test_a_job_that_was_stopped_is_not_stopped_elsewhere_for_a_minute(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.waits("b1$")
+    fleet.end("one", claim, outcome="preempted 21000000")
+    fleet.has("two", PDF)
+    fleet.started("two", fleet.inbox("two"))
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:2"})
+    fleet.waits("b2$", for_s=59)
+    assert fleet.ordered() == []
+    fleet.later(1)
+    assert fleet.ordered() == ["a1$"]
+
+
+def test_the_lowest_priority_is_that_of_the_fleet_s_order(fleet):
+    fleet.has("one", PDF, slots=2)
+    fleet.run("one", "a1$", priority=1)
+    fleet.run("one", "a9$", priority=9)
+    fleet.scheduler.configure({"priority_order": "lower-first"})
+    fleet.waits("b1$")
+    assert fleet.ordered() == ["a9$"]
+
+
+def test_an_order_is_withdrawn_that_nobody_has_read_when_the_tenant_needs_no_slot_any_more(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    fleet.waits("b1$", task_id="gone")
+    fleet.scheduler.revoke(["gone"], [], keep_s=60)
+    fleet.later(1)
+    assert (fleet.ordered(), fleet.signs("one"), "stop" in fleet.job("a1$")) == ([], [], False)
+
+
+def test_an_order_that_was_read_stands_although_nobody_needs_the_slot(fleet):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.waits("b1$", task_id="gone")
+    assert fleet.inbox("one") == []
+    fleet.scheduler.revoke(["gone"], [], keep_s=60)
+    fleet.later(1)
+    assert fleet.ordered() == ["a1$"]
+    (again,) = fleet.end("one", claim, outcome="preempted 1")
+    assert again.preemptions == 1
+
+
+def test_a_slot_that_comes_free_elsewhere_is_taken_and_the_order_withdrawn(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    fleet.waits("b1$")
+    fleet.has("two", PDF)
+    assert fleet.jobs("two") == ["b1$"]
+    fleet.later(1)
+    assert (fleet.ordered(), fleet.signs("one")) == ([], [])
+
+
+def test_of_a_worker_that_does_not_answer_no_job_is_waited_for_longer_than_grace_and_five_seconds(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    fleet.has("two", PDF)
+    fleet.run("two", "a2$")
+    fleet.waits("b1$")
+    (first,) = fleet.ordered()
+    fleet.inbox("one")
+    fleet.inbox("two")
+    fleet.later(14)
+    assert fleet.ordered() == [first]
+    fleet.later(1)
+    assert fleet.ordered() == ["a1$", "a2$"]
+    fleet.later(100)
+    assert fleet.ordered() == [first]  # nobody is asked twice, and who has not read the sign not at all
+    assert fleet.signs("one") + fleet.signs("two") == []
+
+
+@pytest.mark.parametrize("way", ["recover", "leave", "requeue", "acked", "failed E: x", "returned"])
+def test_nothing_is_left_of_an_order_however_the_claim_ends(fleet, way):
+    fleet.has("one", PDF)
+    (claim,) = fleet.run("one", "a1$")
+    fleet.waits("b1$")
+    if way in ("recover", "leave"):
+        getattr(fleet.scheduler, way)("one")
+    elif way == "requeue":
+        fleet.scheduler.requeue("one", [(claim.job_id, claim.fence)], counted=False)
+    else:
+        fleet.end("one", claim, outcome=way)
+    assert fleet.ordered() == []
+    assert not fleet.redis.exists(fleet.key("giving"), fleet.key("preemptible", "tenant%3Aacme"))
+    assert fleet.job("a1$").get("deliveries") == ("1" if way == "recover" else None)
+
+
+def again_and_again(fleet, times, *, pause_s):
+    """Have a tenant come below its minimum so often; return which job was stopped each time, and when, s."""
+    found, began_us = [], fleet.now_us
+    for number in range(times):
+        fleet.waits(f"b{number}$")
+        for _ in range(200):
+            if fleet.ordered():
+                break
+            fleet.later(1)
+        else:
+            return found
+        (job,) = fleet.ordered()
+        found.append((job, (fleet.now_us - began_us) // 1_000_000))
+        claims = {claim.job_id: claim for _, claim in fleet.came}
+        fleet.inbox("one")
+        (urgent,) = fleet.end("one", claims[job], outcome="preempted 1000000")
+        fleet.started("one", fleet.end("one", urgent))
+        fleet.later(pause_s)
+    return found
+
+
+def test_a_job_is_stopped_three_times_at_most_and_a_minute_after_its_start_at_the_earliest(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    assert again_and_again(fleet, 5, pause_s=0) == [("a1$", 20), ("a1$", 80), ("a1$", 140)]
+
+
+def test_another_job_in_a_slot_that_was_vacated_is_not_stopped_for_a_minute_either(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    fleet.run("one", "a2$", priority=3)
+    stops = again_and_again(fleet, 4, pause_s=0)
+    assert {job for job, _ in stops} == {"a1$", "a2$"}
+    times = [at_s for _, at_s in stops]
+    assert all(after - before >= 60 for before, after in pairwise(times))
+
+
+def test_a_job_that_a_reserve_keeps_back_in_any_case_stops_no_other(fleet):
+    fleet.scheduler.configure({"reserve": "pdf:queued=1"})
+    fleet.has("one", PDF, slots=2)
+    fleet.run("one", "a1$", "a2$", on_demand=True)
+    fleet.waits("b1$")
+    assert fleet.ordered() == []
+    fleet.scheduler.configure({"reserve": " "})
+    fleet.later(1)
+    assert len(fleet.ordered()) == 1
+
+
+def test_a_worker_with_fewer_slots_than_running_jobs_frees_none(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    fleet.redis.hset(fleet.key("worker", "one"), "other", 1)
+    fleet.waits("b1$")
+    assert fleet.ordered() == []
+
+
+def test_jobs_ahead_of_the_slots_are_asked_back_where_a_job_is_stopped(fleet):
+    fleet.has("one", PDF)
+    (first,) = fleet.run("one", "a1$")
+    for job in ("a2$", "a3$", "a4$"):
+        fleet.publish(job, PDF, rules=of("acme"))
+    running, *ahead = fleet.end("one", first, may_hold=PrefetchLimit(jobs=2))
+    fleet.started("one", [running])
+    fleet.waits("b1$")
+    assert fleet.ordered() == ["a2$"]
+    assert [each[:2] for each in fleet.signs("one")] == [["preempt", "a2$"], ["back", "2"]]
+    for claim in ahead:
+        assert fleet.end("one", claim, outcome="returned") == []
+    assert [each.job_id for each in fleet.end("one", running, outcome="preempted 1")] == ["b1$"]
+
+
+def test_jobs_ahead_are_asked_back_once_for_all_that_are_stopped_there(fleet):
+    fleet.scheduler.configure({"tenants": "beta=max:none,min:2"})
+    fleet.has("one", PDF, slots=2)
+    first, second = fleet.run("one", "a1$", "a2$")
+    for job in ("a3$", "a4$", "a5$"):
+        fleet.publish(job, PDF, rules=of("acme"))
+    running, *_ = fleet.end("one", first, may_hold=PrefetchLimit(jobs=2))
+    fleet.started("one", [running, second])
+    fleet.waits("b1$", "b2$")
+    assert fleet.ordered() == ["a2$", "a3$"]
+    assert [each[0] for each in fleet.signs("one")].count("back") == 1
+
+
+def test_without_a_minimum_or_a_job_that_may_be_stopped_a_tick_reads_no_more_than_before(fleet):
+    """Who uses neither pays nothing; who uses one pays two commands."""
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    fleet.scheduler.configure({"tenants": " "})
+    fleet.waits("b1$")
+    assert fleet.ordered() == []
+
+
+def test_a_tick_begins_with_the_tenants_that_have_waited_longest(fleet):
+    names = [f"t{number:02}" for number in range(MOST_PREEMPTORS + 3)]
+    fleet.scheduler.configure({"tenants": " ".join(f"{name}=max:none,min:1" for name in names)})
+    fleet.has("one", PDF, slots=30)
+    fleet.run("one", *(f"a{number}$" for number in range(30)))
+    for number, name in enumerate(names):
+        fleet.publish(f"{name}$", PDF, rules=of(name, may_stop=False), priority=number % 2)
+        fleet.scheduler.advance(1)
+    fleet.later(20)
+    tenants = {value.decode().split()[2] for value in fleet.redis.hvals(fleet.key("vacating"))}
+    assert tenants == {f"tenant%3A{name}" for name in names[:MOST_PREEMPTORS]}
+
+
+def test_so_many_stops_are_under_way_together_and_no_more(fleet):
+    number = MOST_VACATING + 5
+    fleet.scheduler.configure({"tenants": f"beta=max:none,min:{number}"})
+    fleet.has("one", PDF, slots=5 * MOST_VICTIMS)
+    for tenant in "pqrst":
+        jobs = fleet.made([f"{tenant}{each}$" for each in range(MOST_VICTIMS)], PDF, rules=of(tenant))
+        fleet.scheduler.publish(*jobs)
+    fleet.started("one", fleet.inbox("one"))
+    fleet.scheduler.publish(*fleet.made([f"b{each}$" for each in range(number)], PDF, rules=of("beta")))
+    fleet.later(21)
+    assert len(fleet.ordered()) == MOST_VACATING
+    fleet.later(1)
+    assert len(fleet.ordered()) == MOST_VACATING
+
+
+def test_an_order_that_somebody_spoiled_goes_and_stops_nobody(fleet):
+    fleet.has("one", PDF)
+    fleet.run("one", "a1$")
+    fleet.redis.hset(fleet.key("vacating"), mapping={"a1$": "nonsense", "no-job": "1 one tenant%3Abeta pdf 1 1"})
+    fleet.later(1)
+    assert fleet.ordered() == []
+
+
+def test_what_is_lost_of_the_jobs_that_may_be_stopped_is_made_again(fleet):
+    fleet.scheduler.configure({"tenants": "acme=max:2"})
+    fleet.has("one", PDF, slots=9)
+    fleet.run("one", "a1$", "a2$", "a3$")
+    giving, jobs = fleet.key("giving"), fleet.key("preemptible", "tenant%3Aacme")
+
+    def state():
+        return [fleet.redis.zrange(name, 0, -1, withscores=True) for name in (giving, jobs)]
+
+    before = state()
+    assert before[0] == [(b"tenant%3Aacme", 2)]
+    for spoil in (
+        lambda: fleet.redis.delete(giving),
+        lambda: fleet.redis.delete(jobs),
+        lambda: fleet.redis.delete(giving, jobs),
+        lambda: fleet.redis.zadd(jobs, {"a9$": 0}),
+        lambda: fleet.redis.zadd(jobs, {"a1$": 9}),
+        lambda: fleet.redis.zadd(giving, {"tenant%3Aacme": 9}),
+    ):
+        assert fleet.scheduler.repair() == []
+        spoil()
+        assert fleet.scheduler.repair()
+        assert state() == before

@@ -1,0 +1,306 @@
+"""Reserves on a server: what a class of jobs leaves free, and who gets it."""
+
+import pytest
+
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.schema.bounds import Bound
+from celery_affinity.schema.keys import Keys
+from celery_affinity.settings.reserves import encoded_reserves
+
+from ..support.scripted_fleet import ScriptedFleet
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+
+
+def reserve(fleet, **given):
+    """Put reserves in force, and have claims from before them counted."""
+    fleet.scheduler.configure({"reserve": encoded_reserves(given) or " "})
+    fleet.scheduler.tick()
+
+
+def publish(fleet, number, type_="pdf", name="job", **given):
+    for each in range(number):
+        fleet.publish(f"{name}{each}", type_, **given)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_of_four_slots_a_class_that_leaves_the_rest_free_has_so_many_at_most(fleet, most):
+    """One type, 4 slots: "priority 1 runs only if fewer than n run in all" is a reserve of 4 - n for it."""
+    reserve(fleet, pdf={"1": 4 - most})
+    fleet.join("worker", "pdf", slots=4)
+    publish(fleet, 6, priority=1)
+    claims = fleet.inbox("worker")
+    assert len(claims) == most
+    publish(fleet, 4, name="urgent", priority=9)
+    urgent = fleet.inbox("worker")
+    assert len(urgent) == 4 - most
+    running = [*claims, *urgent]
+    while running:
+        ended, *running = running
+        started = fleet.end("worker", ended)
+        running += started
+        for each in started:  # no urgent one waits: fewer than n ran in all
+            assert each.job_id.startswith("urgent") or len(running) <= most
+    assert fleet.state("job5") == "done"
+
+
+def test_an_on_demand_job_starts_at_once_beside_queued_ones_that_wait(fleet):
+    reserve(fleet, video={"queued": 1})
+    fleet.join("one", "video", slots=2)
+    fleet.join("versatile", "video", "report")
+    publish(fleet, 6, "video")
+    assert len(fleet.inbox("one")) == 2
+    assert fleet.inbox("versatile") == []
+    fleet.publish("asked", "report", on_demand=True)
+    assert fleet.jobs("versatile") == ["asked"]
+
+
+def test_what_a_reserve_keeps_free_goes_to_others_of_the_type_while_its_class_waits(fleet):
+    reserve(fleet, pdf={"queued": 1})
+    fleet.join("worker", "pdf", slots=2)
+    publish(fleet, 3)
+    assert fleet.jobs("worker") == ["job0"]
+    fleet.publish("asked", "pdf", on_demand=True)
+    assert fleet.jobs("worker") == ["asked"]
+
+
+def test_a_job_goes_to_the_most_specialised_of_the_slots_that_were_kept_free(fleet):
+    reserve(fleet, pdf={"queued": 1})
+    fleet.join("versatile", "pdf", "excel")
+    fleet.join("special", "pdf")
+    fleet.publish("sheet", "excel")
+    publish(fleet, 1)
+    (sheet,) = fleet.inbox("versatile")
+    assert fleet.jobs("special") == []
+    assert fleet.end("versatile", sheet) == []
+    assert fleet.jobs("special") == ["job0"]
+
+
+def test_of_several_that_match_the_largest_counts(fleet):
+    reserve(fleet, **{"pdf": {"queued": 1, "0-4": "75%"}, "*": {"0": 2}})
+    fleet.join("worker", "pdf", slots=4)
+    publish(fleet, 4)
+    assert len(fleet.inbox("worker")) == 1
+    publish(fleet, 4, name="higher", priority=5)
+    assert len(fleet.inbox("worker")) == 2
+
+
+def test_a_share_is_of_the_live_slots_and_rounded_up(fleet):
+    reserve(fleet, pdf={"queued": "25%"})
+    fleet.join("worker", "pdf", slots=5)
+    publish(fleet, 5)
+    assert len(fleet.inbox("worker")) == 3
+    fleet.join("other", "pdf", slots=3)  # 2 of 8
+    assert len(fleet.inbox("other")) == 2
+
+
+def test_a_fleet_that_shrinks_makes_no_class_impossible(fleet):
+    reserve(fleet, pdf={"queued": 2})
+    for name in ("one", "two", "three"):
+        fleet.join(name, "pdf")
+    publish(fleet, 2)
+    assert [fleet.state(f"job{each}") for each in range(2)] == ["claimed", "pending"]
+    for name in ("one", "two"):
+        fleet.scheduler.leave(name)
+    assert sorted(fleet.state(f"job{each}") for each in range(2)) == ["claimed", "pending"]
+    (claim,) = fleet.inbox("three")
+    assert [each.job_id for each in fleet.end("three", claim)] == ["job1"]
+
+
+def test_a_class_runs_one_by_one_beside_a_permanent_job_of_another(fleet):
+    reserve(fleet, pdf={"queued": "100%"})
+    fleet.join("worker", "pdf", slots=2)
+    fleet.publish("permanent", "pdf", on_demand=True)
+    publish(fleet, 3)
+    _, claim = fleet.inbox("worker")
+    (claim,) = fleet.end("worker", claim)
+    (claim,) = fleet.end("worker", claim)
+    assert claim.job_id == "job2"
+    assert fleet.end("worker", claim) == []
+
+
+def test_the_last_of_a_class_may_end_on_a_worker_that_serves_its_type_no_more(fleet):
+    reserve(fleet, pdf={"queued": "100%"})
+    fleet.join("one", "pdf")
+    fleet.join("two", "pdf")
+    publish(fleet, 2)
+    (claim,) = fleet.inbox("one")
+    fleet.join("one", "excel")
+    assert fleet.jobs("two") == []
+    fleet.end("one", claim)
+    assert fleet.jobs("two") == ["job1"]
+
+
+def test_claims_from_before_a_reserve_are_counted_by_class(fleet):
+    fleet.join("worker", "pdf", slots=3)
+    fleet.publish("early", "pdf")
+    fleet.publish("asked", "pdf", on_demand=True)
+    early, _ = fleet.inbox("worker")
+    fleet.scheduler.configure({"reserve": "pdf:queued=100%"})
+    fleet.publish("late", "pdf")
+    fleet.scheduler.tick()
+    assert fleet.inbox("worker") == []
+    assert [each.job_id for each in fleet.end("worker", early)] == ["late"]
+
+
+def test_a_drain_and_a_stalled_loop_only_take_slots_away(fleet):
+    reserve(fleet, pdf={"queued": 1})
+    fleet.join("one", "pdf", slots=2)
+    fleet.join("two", "pdf")
+    fleet.scheduler.heartbeat("two", loop_runs=False)
+    publish(fleet, 2)
+    assert fleet.jobs("one") == ["job0"]
+    fleet.scheduler.heartbeat("two", loop_runs=True)
+    assert fleet.state("job1") == "claimed"
+    fleet.sync("two", slots=1, draining=True)
+    fleet.publish("more", "pdf")
+    assert fleet.state("more") == "pending"
+
+
+def test_a_smaller_reserve_and_none_let_the_waiting_start(fleet):
+    reserve(fleet, pdf={"queued": 3})
+    fleet.join("worker", "pdf", slots=4)
+    publish(fleet, 4)
+    assert len(fleet.inbox("worker")) == 1
+    reserve(fleet, pdf={"queued": 2})
+    assert len(fleet.inbox("worker")) == 1
+    reserve(fleet)
+    assert len(fleet.inbox("worker")) == 2
+
+
+@pytest.mark.parametrize("how", ["has fewer", "leaves"])
+def test_fewer_live_slots_are_a_smaller_share_so_that_the_waiting_start(fleet, how):
+    """The worker whose slots go has none free, so it fills none of its own."""
+    reserve(fleet, pdf={"queued": "50%"})
+    fleet.join("versatile", "pdf", "excel", slots=4)
+    publish(fleet, 4, "excel", "sheet")
+    fleet.join("special", "pdf", slots=3)
+    publish(fleet, 2)
+    assert fleet.jobs("special") == [], "4 of 7 are to stay free"
+    if how == "leaves":
+        fleet.scheduler.leave("versatile")
+    else:
+        fleet.sync("versatile", slots=1)
+    assert fleet.jobs("special") == ["job0"], "2 are to stay free"
+
+
+def test_more_slots_let_the_waiting_start(fleet):
+    reserve(fleet, pdf={"queued": 1})
+    fleet.join("worker", "pdf", slots=1)
+    publish(fleet, 3)
+    assert len(fleet.inbox("worker")) == 1  # a reserve of all slots: one runs if none of its class does
+    fleet.sync("worker", slots=3)
+    assert len(fleet.inbox("worker")) == 1
+
+
+def test_looking_ahead_takes_nothing_that_is_to_leave_slots_free(fleet):
+    reserve(fleet, pdf={"queued": 1})
+    fleet.join("worker", "pdf", slots=2)
+    publish(fleet, 2)
+    publish(fleet, 3, name="asked", on_demand=True)
+    first, second = fleet.inbox("worker")
+    following = fleet.end("worker", second, most_ahead=5)
+    assert [each.job_id for each in following] == ["asked1", "asked2"]
+    assert first.job_id == "job0"
+    assert fleet.state("job1") == "pending"
+
+
+def test_a_patient_job_ignores_reserves_from_some_age_on(fleet):
+    fleet.scheduler.configure({"reserve": "pdf:queued=1", "reserve_patience_us": "60000000"})
+    fleet.join("worker", "pdf", slots=2)
+    publish(fleet, 2)
+    assert fleet.jobs("worker") == ["job0"]
+    fleet.scheduler.advance(59)
+    fleet.sync("worker", slots=2)
+    assert fleet.jobs("worker") == []
+    fleet.scheduler.advance(1)
+    fleet.sync("worker", slots=2)
+    assert fleet.jobs("worker") == ["job1"]
+
+
+def test_by_age_the_oldest_goes_of_those_that_no_reserve_keeps_back(fleet):
+    fleet.scheduler.configure({"priority_percentage": "0"})
+    reserve(fleet, pdf={"0": 1})
+    fleet.join("worker", "pdf", slots=1)
+    fleet.publish("busy", "pdf", priority=9)
+    fleet.publish("low", "pdf")
+    for job, priority in [("first", 5), ("second", 6), ("third", 5)]:
+        fleet.publish(job, "pdf", priority=priority)
+    (claim,) = fleet.inbox("worker")
+    fleet.sync("worker", slots=2)
+    order = fleet.jobs("worker")
+    while following := fleet.end("worker", claim):
+        (claim,) = following
+        order.append(claim.job_id)
+    assert order == ["first", "second", "third"]
+
+
+def test_a_rare_type_goes_first_with_those_of_its_jobs_that_no_reserve_keeps_back(fleet):
+    reserve(fleet, pdf={"0": 1})
+    fleet.join("pdfs", "pdf")
+    fleet.join("sheets", "excel", slots=3)
+    fleet.publish("busy", "pdf", priority=5)
+    publish(fleet, 3, "excel", "sheet")
+    fleet.publish("low", "pdf")
+    fleet.publish("older", "excel", priority=5)
+    fleet.scheduler.advance(0.001)
+    fleet.publish("rare", "pdf", priority=5)
+    fleet.join("both", "pdf", "excel")
+    (claim,) = fleet.inbox("both")
+    assert claim.job_id == "rare"
+    assert [each.job_id for each in fleet.end("both", claim)] == ["older"], "low is kept back"
+
+
+# -- costs
+
+#: Commands of one release with the next claim while no reserve is in force, of a job without rules.
+UNRESERVED = 17
+
+
+def cost_of_a_release(fleet, client, profiles, reserve):
+    """Return how many commands a release takes that lets the next job start."""
+    client.flushall()
+    fleet.scheduler.advance(0)
+    fleet.scheduler.configure({"reserve": reserve})
+    fleet.scheduler.tick()
+    fleet.join("worker", "pdf", slots=2)
+    for number in range(profiles):
+        fleet.join(f"other{number}", "pdf", f"own{number}")
+        fleet.publish(f"own{number}", f"own{number}")
+    publish(fleet, 2, name="asked", on_demand=True)
+    publish(fleet, 2)
+    first, second = fleet.inbox("worker")
+    fleet.end("worker", first)
+    client.config_resetstat()
+    (following,) = fleet.end("worker", second)
+    stats = client.info("commandstats")
+    assert following.job_id in ("job0", "job1")
+    ours = {"cmdstat_fcall", "cmdstat_info", "cmdstat_config|resetstat"}
+    return sum(each["calls"] for name, each in stats.items() if name not in ours)
+
+
+def test_a_release_costs_some_commands_more_where_a_reserve_concerns_the_type_and_none_elsewhere(fleet, redis_client):
+    cost = {
+        (profiles, reserve): cost_of_a_release(fleet, redis_client, profiles, reserve)
+        for profiles in (1, 8, 40)
+        for reserve in (" ", "pdf:queued=1", "excel:queued=1")
+    }
+    for profiles in (1, 8, 40):
+        assert cost[profiles, " "] == UNRESERVED
+        assert cost[profiles, "excel:queued=1"] <= UNRESERVED + 2
+        assert cost[profiles, "pdf:queued=1"] <= UNRESERVED + 22 + min(profiles, 10)
+
+
+def test_a_call_of_a_bounded_type_that_makes_others_urgent_has_them_start(fleet):
+    """No reserve keeps the run back once a call on demand has joined it."""
+    reserve(fleet, pdf={"queued": 1})
+    fleet.join("worker", "pdf", slots=2)
+    merged = {"task_name": "tests.task", "rules": "merge=city most=9 bytes=1000000", "bound": Bound(10)}
+    fleet.scheduler.publish(*fleet.made(["a+"], "pdf", **merged))
+    fleet.scheduler.publish(*fleet.made(["b+"], "pdf", **merged))
+    assert fleet.jobs("worker") == ["a+"]
+    fleet.scheduler.publish(*fleet.made(["c+"], "pdf", on_demand=True, **merged))
+    assert fleet.jobs("worker") == ["b*"]

@@ -1,0 +1,68 @@
+"""A publish looks for what is known of its task only if key `task` is there. So a revoked task has the key."""
+
+import pytest
+import redis
+
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import NONE, Keys
+
+from ..support.scripted_fleet import ScriptedFleet
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+
+
+@pytest.fixture
+def ttl_ms(fleet):
+    return lambda name, part: fleet.scheduler.client.pttl(fleet.scheduler.keys.key(name, part))
+
+
+def published(fleet, job, task):
+    (found,) = fleet.scheduler.publish(NewJob(job, "pdf", "message", task_id=task))
+    return found.fresh and fleet.state(job)
+
+
+def test_a_task_stays_revoked_that_has_no_job(fleet):
+    fleet.scheduler.revoke(["task"], [], keep_s=HOUR_S)
+    assert [published(fleet, job, "task") for job in ("a", "b", "a")] == ["revoked", "revoked", False]
+    assert published(fleet, "c", "other task") == "pending"
+
+
+@pytest.mark.parametrize("is_over", [False, True], ids=["before its end", "after its end"])
+def test_a_task_stays_revoked_whose_job_has_ended_while_it_is_revoked(fleet, ttl_ms, is_over):
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf", task_id="task")
+    (claim,) = fleet.inbox("worker")
+    if is_over:
+        fleet.end("worker", claim)
+    fleet.scheduler.revoke(["task"], [], keep_s=HOUR_S)
+    if not is_over:
+        fleet.end("worker", claim)
+    assert ttl_ms("task", "task") >= ttl_ms("revoked", "task") > 0
+    assert published(fleet, "retry", "task") == "revoked"
+
+
+def test_a_task_stays_revoked_whose_dead_letter_is_dropped(fleet, ttl_ms):
+    fleet.bury("job")
+    fleet.scheduler.revoke(["task-job"], [], keep_s=HOUR_S)
+    assert fleet.scheduler.drop(["job"]) == 1
+    assert fleet.scheduler.client.get(fleet.scheduler.keys.key("task", "task-job")) == NONE, "its job is gone"
+    assert ttl_ms("task", "task-job") >= ttl_ms("revoked", "task-job") > 0
+    assert published(fleet, "retry", "task-job") == "revoked"
+
+
+def test_a_publish_that_failed_half_way_finds_its_own_job_when_repeated(fleet, redis_client):
+    key = fleet.scheduler.keys.key
+    redis_client.set(key("lane", "pdf", "queued.0"), "no lane")
+    with pytest.raises(redis.ResponseError):
+        published(fleet, "job", "task")
+    redis_client.delete(key("lane", "pdf", "queued.0"))
+    assert published(fleet, "job", "task") == "pending"
+    assert published(fleet, "job", "task") is False
+    assert redis_client.get(key("task", "task")) == b"job"
+    assert not redis_client.exists(key("jobs_of_task", "task"))

@@ -1,0 +1,589 @@
+"""Turns of tenants by the time of slots that each has used: weights, idleness, credit, and what is bounded."""
+
+from collections import Counter
+from heapq import heapify, heappop, heappush
+from itertools import cycle, permutations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.schema.constants import MOST_OPENED
+from celery_affinity.schema.job_record import NewJob
+from celery_affinity.schema.keys import Keys
+
+from ..support.counting import Counting
+from ..support.scripted_fleet import ScriptedFleet
+
+PDF = "pdf"
+
+
+def of(tenant):
+    """Return the rules of a job of *tenant*."""
+    return f"key=tenant%3A{tenant} quota=settings"
+
+
+SHARES = {"tenant_turns": "share"}
+
+
+def fleet_with_shares(redis_client, scheduler=FakeClockScheduler, **more):
+    fleet = ScriptedFleet(scheduler(redis_client, Keys()))
+    fleet.scheduler.configure(SHARES | more)
+    return fleet
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return fleet_with_shares(redis_client)
+
+
+class Trace:
+    """A fleet of *slots* for one type, on which jobs of tenants take given times, s; each tenant always waits."""
+
+    def __init__(self, fleet, slots, seconds, weights):
+        self.fleet, self.seconds, self.number = fleet, seconds, 0
+        self.used = dict.fromkeys(seconds, 0.0)
+        self.running = []
+        self.starts = []
+        self.stopped = set()
+        quotas = " ".join(f"{name}=max:none,weight:{weight}" for name, weight in weights.items())
+        fleet.scheduler.configure({"tenants": quotas})
+        fleet.join("worker", PDF, slots=slots)
+        for name in seconds:
+            for _ in range(slots + 2):
+                self.publish(name)
+        self.begin()
+
+    def publish(self, name):
+        self.number += 1
+        self.fleet.publish(f"{name}.{self.number}$", PDF, rules=of(name))
+
+    def begin(self):
+        for claim in self.fleet.inbox("worker"):
+            name = claim.job_id.partition(".")[0]
+            self.starts.append(name)
+            took = self.seconds[name]
+            took_s = took if isinstance(took, float) else next(took)
+            self.running.append((self.fleet.now_us + round(took_s * 1e6), took_s, name, claim))
+            if name not in self.stopped:
+                self.publish(name)
+
+    def used_so_far(self):
+        """Return the time of slots of each tenant, s, with that of the jobs that run."""
+        used = dict(self.used)
+        for until_us, took_s, name, _ in self.running:
+            used[name] += took_s - (until_us - self.fleet.now_us) / 1e6
+        return used
+
+    def run_on(self, seconds):
+        until_us = self.fleet.now_us + round(seconds * 1e6)
+        while self.running and min(self.running)[0] <= until_us:
+            first = min(self.running, key=lambda each: each[0])
+            self.running.remove(first)
+            at_us, took_s, name, claim = first
+            self.fleet.scheduler.advance((at_us - self.fleet.now_us) / 1e6)
+            self.used[name] += took_s
+            self.fleet.end("worker", claim, inline=False)
+            self.begin()
+        self.fleet.scheduler.advance((until_us - self.fleet.now_us) / 1e6)
+
+
+def order_of(fleet, most=None):
+    """Return the jobs in the order in which one slot runs them, 1 s each; *most* of them."""
+    order, claims = [], fleet.inbox("worker")
+    while claims and len(order) != most:
+        order += [each.job_id for each in claims]
+        fleet.scheduler.advance(1)
+        claims = fleet.end("worker", *claims)
+    return order
+
+
+def flood(fleet, *tenants, jobs=3):
+    for tenant in tenants:
+        for number in range(jobs):
+            fleet.publish(f"{tenant}{number}$", PDF, rules=of(tenant))
+            fleet.scheduler.advance(0.001)
+
+
+def test_slot_seconds_go_by_weight_however_long_the_jobs_are(valkey, fleet):
+    """Tenant a has jobs of 0.1 s and weight 1, tenant b jobs of 2 s and weight 3."""
+    trace = Trace(fleet, 8, {"a": 0.1, "b": 2.0}, {"a": 1, "b": 3})
+    trace.run_on(80)
+    assert trace.used["b"] / trace.used["a"] == pytest.approx(3, rel=0.05)
+
+
+#: Keshav, "An Engineering Approach to Computer Networking" (1997), 9.2.2: capacity, demands, weights, allocations.
+MAX_MIN = {
+    "equal weights": (10, (2, 2.6, 4, 5), (1, 1, 1, 1), (2, 2.6, 2.7, 2.7)),
+    "weights": (16, (4, 2, 10, 4), (5, 8, 1, 2), (4, 2, 6, 4)),
+}
+
+
+@pytest.mark.parametrize(("slots", "demands", "weights", "allocations"), MAX_MIN.values(), ids=MAX_MIN)
+def test_slots_are_shared_as_worked_examples_of_max_min_fairness_say(
+    fleet, redis_client, slots, demands, weights, allocations
+):
+    """A tenant that demands n slots has n jobs of 1 s come each second."""
+    names = "abcd"
+    quotas = " ".join(f"{name}=max:none,weight:{weight}" for name, weight in zip(names, weights, strict=True))
+    fleet.scheduler.configure({"tenants": quotas})
+    redis_client.hset(Keys().key("durations"), PDF, 1_000_000)
+    fleet.join("worker", PDF, slots=slots)
+    comes = [
+        (nth / demand, name) for name, demand in zip(names, demands, strict=True) for nth in range(round(40 * demand))
+    ]
+    events = [(at_s, 1, name, None) for at_s, name in comes]
+    heapify(events)
+    ended, now_s = Counter(), 0.0
+    while events[0][0] < 40:
+        at_s, _, name, claim = heappop(events)
+        fleet.scheduler.advance(at_s - now_s)
+        now_s = at_s
+        if claim is None:
+            fleet.publish(f"{name}.{len(events)}.{at_s}$", PDF, rules=of(name))
+        else:
+            ended[name] += at_s > 10
+            fleet.end("worker", claim, inline=False)
+        for each in fleet.inbox("worker"):
+            heappush(events, (now_s + 1, 0, each.job_id.partition(".")[0], each))
+    assert [ended[name] / 30 for name in names] == pytest.approx(allocations, rel=0.03)
+
+
+def test_a_slot_goes_by_start_tags_in_the_example_with_one_heavy_session_and_ten_light_ones(fleet, redis_client):
+    """Bennett and Zhang, "WF2Q" (1996), 3.1: a session with half of the link sends eleven packets, ten others one each.
+
+    By start-time fair queueing (Goyal 1996) the start tags are 0, 2, 4, ... for the packets of the first, and 0 for all
+    others.
+    """
+    others = [f"o{number}" for number in range(10)]
+    quotas = ["heavy=max:none,weight:10", *(f"{name}=max:none,weight:1" for name in others)]
+    fleet.scheduler.configure({"tenants": " ".join(quotas)})
+    redis_client.hset(Keys().key("durations"), PDF, 1_000_000)
+    flood(fleet, "heavy", jobs=11)
+    flood(fleet, *others, jobs=1)
+    fleet.join("worker", PDF, slots=1)
+    heavy = [f"heavy{number}$" for number in range(11)]
+    assert order_of(fleet) == [heavy[0], *(f"{name}0$" for name in others), *heavy[1:]]
+
+
+def test_each_of_some_tenants_is_served_within_as_many_turns(fleet):
+    trace = Trace(fleet, 1, dict.fromkeys("abcde", 1.0), {})
+    trace.run_on(60)
+    assert all(len({*trace.starts[first : first + 5]}) == 5 for first in range(len(trace.starts) - 5))
+
+
+def test_who_was_idle_gets_its_share_from_now_on_and_nothing_of_before(fleet):
+    trace = Trace(fleet, 2, {"a": 1.0}, {})
+    trace.run_on(100)
+    trace.seconds["b"], trace.used["b"] = 1.0, 0.0
+    for _ in range(4):
+        trace.publish("b")
+    before = dict(trace.used)
+    trace.run_on(20)
+    assert trace.used["b"] == pytest.approx(trace.used["a"] - before["a"], abs=3)
+
+
+def test_a_flood_owes_nothing_once_it_is_over(fleet):
+    """Tenant a has all slots for 100 s and goes; b has them for 110 s; then both share them from the beginning."""
+    trace = Trace(fleet, 2, {"a": 1.0}, {})
+    trace.run_on(100)
+    trace.stopped = {"a"}
+    trace.run_on(20)
+    trace.seconds["b"], trace.used["b"] = 1.0, 0.0
+    for _ in range(4):
+        trace.publish("b")
+    trace.begin()
+    trace.run_on(110)
+    trace.stopped = set()
+    before = dict(trace.used)
+    for _ in range(4):
+        trace.publish("a")
+    trace.run_on(20)
+    assert trace.used["a"] - before["a"] == pytest.approx(trace.used["b"] - before["b"], abs=3)
+
+
+def test_of_tenants_that_have_used_as_much_the_older_job_goes(fleet):
+    for tenant in ("z", "m", "a"):
+        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
+        fleet.scheduler.advance(0.001)
+    fleet.join("worker", PDF)
+    assert fleet.jobs("worker") == ["z$"]
+
+
+def test_a_job_that_took_less_than_usual_gives_its_tenant_credit(fleet, redis_client):
+    fleet.join("worker", PDF)
+    redis_client.hset(Keys().key("durations"), PDF, 10_000_000)
+    for job in ("a.1$", "b.1$", "a.2$", "b.2$"):
+        fleet.publish(job, PDF, rules=of(job[0]))
+    (first,) = fleet.inbox("worker")
+    fleet.scheduler.advance(4)
+    fleet.end("worker", first)
+    assert fleet.scheduler.reader.hash("credits") == {"tenant%3Aa": str(6_000_000)}
+    tags = redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True)
+    assert dict(tags)[b"tenant%3Aa"] == 10_000_000
+
+
+def test_a_tenant_goes_that_has_used_least_behind_several_that_have_used_more_elsewhere(fleet):
+    """The four jobs that wait for a PDF have the starts of before; the first three tenants have used slots since."""
+    tenants = ("a", "b", "c", "d")
+    for tenant in tenants:
+        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
+    fleet.join("other", "excel", slots=1)
+    for tenant in tenants[:3]:
+        fleet.publish(f"{tenant}.excel$", "excel", rules=of(tenant))
+        [claim] = fleet.inbox("other")
+        fleet.scheduler.advance(60)
+        fleet.end("other", claim)
+    fleet.join("worker", PDF, slots=1)
+    assert order_of(fleet) == ["d$", "a$", "b$", "c$"]
+
+
+def test_a_job_that_comes_back_after_a_crash_was_charged_for_the_time_of_its_slot(fleet, redis_client):
+    fleet.join("one", PDF)
+    fleet.publish("a$", PDF, rules=of("a"))
+    assert fleet.jobs("one") == ["a$"]
+    fleet.scheduler.advance(3)
+    fleet.scheduler.leave("one")
+    tags = dict(redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True))
+    assert tags[b"tenant%3Aa"] == 3_000_000
+
+
+def test_a_job_without_a_tenant_goes_when_it_is_the_oldest(fleet):
+    for job in ("a0$", "a1$", "plain", "a2$", "b$"):
+        fleet.publish(job, PDF, rules="" if job == "plain" else of(job[0]))
+        fleet.scheduler.advance(0.001)
+    fleet.join("worker", PDF)
+    order = []
+    while claims := fleet.inbox("worker"):
+        order += [each.job_id for each in claims]
+        fleet.scheduler.advance(1)
+        fleet.end("worker", *claims, inline=False)
+    assert order == ["a0$", "b$", "a1$", "plain", "a2$"]
+
+
+def test_a_replayed_job_whose_rules_nobody_could_read_goes_when_it_is_the_oldest(fleet, redis_client):
+    """Its id says that it has a tenant, and it has none: whosever turn it is, others would go before it for ever."""
+    fleet.join("worker", PDF)
+    fleet.publish("busy", PDF)
+    redis_client.lpush("list", "message")
+    fleet.scheduler.ingest("list", [NewJob("bad$", PDF, "message", readable=False)])
+    assert fleet.scheduler.replay(["bad$"]) == ["bad$"]
+    fleet.scheduler.advance(1)
+    flood(fleet, "a", "b")
+    assert order_of(fleet, 3)[1] == "bad$"
+
+
+def test_a_tenants_maximum_counts_beside_its_share(fleet):
+    fleet.scheduler.configure({"tenants": "a=max:1,weight:9"})
+    fleet.join("worker", PDF, slots=4)
+    for tenant in ("a", "b"):
+        for number in range(4):
+            fleet.publish(f"{tenant}{number}$", PDF, rules=of(tenant))
+    assert sorted(fleet.jobs("worker")) == ["a0$", "b0$", "b1$", "b2$"]
+
+
+@pytest.mark.parametrize("most", ["none", "2"], ids=["with room for several", "with room for two"])
+def test_claims_by_age_take_the_oldest_job_whosever_turn_it_is(fleet, redis_client, most):
+    fleet.scheduler.configure({"priority_percentage": "0", "tenants": f"a=max:{most}"})
+    flood(fleet, "a", "b")
+    fleet.publish("later$", PDF, rules=of("b"), priority=9)
+    fleet.join("worker", PDF)
+    assert order_of(fleet, most=3) == ["a0$", "a1$", "a2$"]
+    tags = dict(redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True))
+    assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
+
+
+def test_a_job_that_is_placed_at_once_below_a_minimum_leaves_the_clock_alone(fleet, redis_client):
+    fleet.scheduler.configure({"tenants": "a=max:none,min:2"})
+    fleet.join("worker", PDF)
+    flood(fleet, "a", jobs=1)
+    assert order_of(fleet) == ["a0$"]
+    fleet.publish("a1$", PDF, rules=of("a"))
+    assert fleet.jobs("worker") == ["a1$"]
+    tags = dict(redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True))
+    assert tags[b"!"] == 0 < tags[b"tenant%3Aa"]
+
+
+def test_a_reserve_keeps_back_a_young_job_whose_turn_it_is_and_the_old_one_goes(fleet, redis_client):
+    fleet.join("worker", PDF)
+    flood(fleet, "a", jobs=1)
+    assert order_of(fleet) == ["a0$"]
+    fleet.scheduler.configure({"reserve": "pdf:queued=1", "reserve_patience_us": "10000000"})
+    fleet.publish("a9$", PDF, rules=of("a"))
+    fleet.scheduler.advance(11)
+    flood(fleet, "b", jobs=1)
+    fleet.scheduler.tick()
+    assert fleet.jobs("worker") == ["a9$"]
+
+
+def test_a_tag_that_the_clock_has_passed_is_forgotten_and_what_is_ahead_of_it_is_not(fleet, redis_client):
+    fleet.join("worker", PDF)
+    for tenant in ("a", "b"):
+        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
+        (claim,) = fleet.inbox("worker")
+        fleet.scheduler.advance(5 if tenant == "a" else 9)
+        fleet.end("worker", claim)
+    fleet.scheduler.tick()
+    assert b"tenant%3Ab" in redis_client.zrange(Keys().key("tags"), 0, -1)
+    for _ in range(4):
+        fleet.publish(f"c{_}$", PDF, rules=of("c"))
+        (claim,) = fleet.inbox("worker")
+        fleet.scheduler.advance(9)
+        fleet.end("worker", claim)
+    fleet.scheduler.tick()
+    left = redis_client.zrange(Keys().key("tags"), 0, -1)
+    assert b"tenant%3Aa" not in left
+    assert not redis_client.exists(Keys().key("turns", PDF, "queued.0", "1"))
+
+
+def test_of_very_many_tenants_that_were_there_once_a_tick_forgets_all(valkey, fleet, redis_client):
+    tags = {f"tenant%3A{number}": number for number in range(300)}
+    redis_client.zadd(Keys().key("tags"), {**tags, "!": 250})
+    redis_client.hset(Keys().key("credits"), "tenant%3A3", 5)
+    fleet.scheduler.tick()
+    left = [member.decode() for member, _ in redis_client.zrange(Keys().key("tags"), 0, -1, withscores=True)]
+    assert left == ["!", *(f"tenant%3A{number}" for number in range(251, 300))]
+    assert not redis_client.exists(Keys().key("credits"))
+
+
+# -- changed at run time
+
+
+def test_jobs_that_wait_go_by_shares_once_the_setting_says_so_and_by_age_again(redis_client):
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+    flood(fleet, "a", "b")
+    fleet.scheduler.configure(SHARES)
+    fleet.join("worker", PDF)
+    assert order_of(fleet) == ["a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
+    flood(fleet, "c", "d", jobs=4)
+    fleet.scheduler.configure({"tenant_turns": "age"})
+    assert order_of(fleet) == [*(f"c{number}$" for number in range(4)), *(f"d{number}$" for number in range(4))]
+    assert not redis_client.exists(Keys().key("tags"), *redis_client.keys("*turns*"))
+
+
+def test_a_change_begins_an_era_in_which_nothing_counts_that_was_used_before(fleet, redis_client):
+    fleet.join("worker", PDF)
+    flood(fleet, "a", jobs=5)
+    assert len(order_of(fleet)) == 5
+    assert redis_client.exists(Keys().key("tags"))
+    fleet.scheduler.configure({"tenant_half_life_us": "60000000"})
+    assert not redis_client.exists(Keys().key("tags"))
+    flood(fleet, "b")
+    fleet.publish("a9$", PDF, rules=of("a"))
+    assert order_of(fleet) == ["b0$", "a9$", "b1$", "b2$"]
+    assert redis_client.hget(Keys().key("settings"), "shares") == b"2 60000000"
+
+
+def test_a_clock_of_an_era_that_is_over_puts_nobody_back(fleet):
+    """Job b0 came when the clock was ahead. In the new era no tenant has used anything, so the oldest job goes."""
+    fleet.join("worker", PDF)
+    flood(fleet, "a")
+    assert len(order_of(fleet)) == 3
+    fleet.publish("busy", PDF)
+    flood(fleet, "b", jobs=1)
+    fleet.scheduler.configure({"tenant_turns": "age"})
+    fleet.scheduler.configure(SHARES)
+    flood(fleet, "c", jobs=1)
+    assert order_of(fleet) == ["busy", "b0$", "c0$"]
+
+
+def test_a_claim_gives_its_tenant_turns_in_all_lanes_where_no_tick_has_got_to_a_new_era(redis_client):
+    """The job of another type has its turn by age then, before one that comes later."""
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+    fleet.scheduler.configure({"tenants": "a=max:9"})
+    flood(fleet, "a", jobs=10)
+    fleet.publish("a.excel$", "excel", rules=of("a"))
+    redis_client.hset(Keys().key("settings"), mapping={**SHARES, "shares_era": 1, "shares": "1 0"})
+    fleet.join("worker", PDF)
+    assert fleet.jobs("worker") == ["a0$"]
+    fleet.scheduler.advance(0.001)
+    fleet.publish("b.excel$", "excel", rules=of("b"))
+    fleet.join("other", "excel")
+    assert fleet.jobs("other") == ["a.excel$"]
+
+
+def test_of_very_many_tenants_that_wait_ticks_give_all_a_turn(valkey, redis_client):
+    fleet = ScriptedFleet(Counting(redis_client, Keys()))
+    for number in range(400):
+        fleet.publish(f"{number}$", PDF, rules=of(f"t{number:03}"))
+    fleet.scheduler.configure(SHARES)
+    assert fleet.scheduler.most() < 1_000
+    fleet.scheduler.tick()
+    assert redis_client.zcard(Keys().key("turns", PDF, "queued.0", "1")) == 400
+
+
+def test_of_very_many_types_of_a_tenant_a_call_gives_some_a_turn_and_ticks_the_others(redis_client):
+    def turns():
+        return sum(1 for _ in redis_client.scan_iter(Keys().key("turns", "*", "queued.0", "1")))
+
+    fleet = ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+    for number in range(MOST_OPENED + 10):
+        fleet.publish(f"{number}$", f"type{number}", rules=of("a"))
+    fleet.scheduler.configure(SHARES)
+    assert turns() == MOST_OPENED
+    fleet.scheduler.tick()
+    assert turns() == MOST_OPENED + 10
+
+
+# -- what somebody deleted
+
+
+def test_what_is_lost_of_turns_is_made_again(fleet, redis_client):
+    flood(fleet, "a", "b")
+    redis_client.delete(Keys().key("turns", PDF, "queued.0", "1"))
+    assert fleet.scheduler.repair()
+    fleet.scheduler.tick()
+    assert fleet.scheduler.repair() == []
+    fleet.join("worker", PDF)
+    assert order_of(fleet) == ["a0$", "b0$", "a1$", "b1$", "a2$", "b2$"]
+
+
+def test_what_is_lost_of_the_setting_is_made_again(fleet, redis_client):
+    flood(fleet, "a", "b")
+    redis_client.hdel(Keys().key("settings"), "shares")
+    assert fleet.scheduler.repair()
+    fleet.scheduler.tick()
+    assert fleet.scheduler.repair() == []
+    assert redis_client.hget(Keys().key("settings"), "shares") == b"1 0"
+    fleet.join("worker", PDF)
+    assert order_of(fleet)[:2] == ["a0$", "b0$"]
+
+
+# -- a half-life
+
+
+def test_with_a_half_life_who_was_quiet_goes_first_until_it_has_caught_up(redis_client):
+    fleet = fleet_with_shares(redis_client, tenant_half_life_us="20000000")
+    trace = Trace(fleet, 1, {"a": 1.0}, {})
+    trace.run_on(60)
+    trace.seconds["b"], trace.used["b"] = 1.0, 0.0
+    for _ in range(3):
+        trace.publish("b")
+    trace.starts.clear()
+    trace.run_on(15)
+    assert trace.starts[1:12] == ["b"] * 11
+    trace.run_on(60)
+    trace.starts.clear()
+    trace.run_on(20)
+    assert abs(trace.starts.count("a") - trace.starts.count("b")) <= 2
+
+
+def test_what_was_used_ten_half_lives_ago_is_forgotten(redis_client):
+    fleet = fleet_with_shares(redis_client, tenant_half_life_us="1000000")
+    fleet.join("worker", PDF)
+    flood(fleet, "a", jobs=1)
+    assert order_of(fleet) == ["a0$"]
+    fleet.scheduler.advance(9)
+    fleet.scheduler.tick()
+    assert redis_client.zcard(Keys().key("tags")) == 1
+    fleet.scheduler.advance(2)
+    fleet.scheduler.tick()
+    assert not redis_client.exists(Keys().key("tags"))
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    half_life=st.sampled_from([1.0, 7.0, 600.0]),
+    weights=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    times=st.lists(st.floats(0.1, 5), min_size=7, max_size=12),
+)
+def test_with_a_half_life_the_tenant_that_has_used_least_goes(valkey, redis_client, half_life, weights, times):
+    """By a ledger outside: of jobs that have ended each second counts by its age, divided by the tenant's weight."""
+    redis_client.flushdb()
+    fleet = fleet_with_shares(redis_client, tenant_half_life_us=str(round(half_life * 1e6)))
+    names = [f"t{number}" for number in range(len(weights))]
+    fleet.scheduler.configure(
+        {"tenants": " ".join(f"{n}=max:none,weight:{w}" for n, w in zip(names, weights, strict=True))}
+    )
+    fleet.join("worker", PDF)
+    for name in names:
+        for number in range(20):
+            fleet.publish(f"{name}.{number}$", PDF, rules=of(name))
+    ended: list[tuple[str, float, float]] = []
+    (claim,), now_s, took = fleet.inbox("worker"), 0.0, cycle(times)
+    for _ in range(18):
+        used = dict.fromkeys(names, 0.0)
+        for name, at_s, seconds in ended:
+            used[name] += seconds / weights[names.index(name)] * 2 ** ((at_s - now_s) / half_life)
+        name = claim.job_id.partition(".")[0]
+        assert used[name] <= min(used.values()) + 1e-4
+        seconds = next(took)
+        fleet.scheduler.advance(seconds)
+        now_s += seconds
+        ended.append((name, now_s, seconds))
+        (claim,) = fleet.end("worker", claim)
+
+
+# -- cost
+
+
+@pytest.mark.parametrize(
+    ("rules", "changes", "publish", "release"),
+    [
+        ("", {}, 7, 17),
+        (of("a"), {}, 10, 24),
+        (of("a"), {"tenants": "*=max:20"}, 12, 25),
+        (of("a"), SHARES, 13, 39),
+        (of("a"), SHARES | {"tenant_half_life_us": "3600000000"}, 11, 39),
+    ],
+)
+def test_a_tenant_costs_the_commands_that_the_docs_say(valkey, redis_client, rules, changes, publish, release):
+    """Of very many tenants, as docs/internals/scripts.md has it: nothing that the call before read helps."""
+    fleet = ScriptedFleet(Counting(redis_client, Keys()))
+    fleet.scheduler.configure(changes)
+    fleet.join("worker", PDF, slots=4)
+    for number in range(1_000):
+        its = rules.replace("Aa", f"A{number % 500}")
+        fleet.publish(f"{number}{'$' if its else ''}", PDF, rules=its)
+    published = [sum(times.values()) for name, times, _ in fleet.scheduler.calls if name == "publish"]
+    assert published[-1] == publish
+    claims = fleet.inbox("worker")
+    fleet.scheduler.calls.clear()
+    for _ in range(50):
+        claims += fleet.end("worker", claims.pop(0))
+    ended = [sum(times.values()) for name, times, _ in fleet.scheduler.calls if name == "release"]
+    assert max(ended[10:]) == release
+
+
+def test_a_claim_sets_some_starts_right_and_the_next_ones_go_on(valkey, redis_client):
+    """Very many tenants wait in a lane while each is served in another: the starts there are of before."""
+    fleet = fleet_with_shares(redis_client, Counting)
+    tenants = [f"t{number:03}" for number in range(300)]
+    for tenant in tenants:
+        fleet.publish(f"{tenant}$", PDF, rules=of(tenant))
+    for tenant in tenants:
+        redis_client.zadd(Keys().key("tags"), {f"tenant%3A{tenant}": 1_000_000 + int(tenant[1:])})
+    fleet.join("worker", PDF)
+    order = []
+    while claims := fleet.inbox("worker"):
+        fleet.scheduler.calls.clear()
+        order += [each.job_id for each in claims]
+        fleet.end("worker", *claims, inline=False)
+        assert fleet.scheduler.most() < 400
+    assert sorted(order) == [f"{tenant}$" for tenant in tenants], "each goes once"
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    slots=st.integers(1, 4),
+    weights=st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    times=st.lists(st.floats(0.1, 5), min_size=12, max_size=12),
+    usual=st.sampled_from([0.0, 0.5, 2.5, 9.0]),
+)
+def test_no_tenant_that_always_waits_is_ahead_of_another_by_more_than_the_bound(
+    valkey, redis_client, slots, weights, times, usual
+):
+    """The bound of docs/internals/shares.md. *usual*: what claims are charged, s, whatever the jobs take."""
+    redis_client.flushdb()
+    fleet = fleet_with_shares(redis_client)
+    redis_client.hset(Keys().key("durations"), PDF, round(usual * 1e6))
+    names = [f"t{number}" for number in range(len(weights))]
+    seconds = {name: cycle([*times[number:], *times[:number]]) for number, name in enumerate(names)}
+    trace = Trace(fleet, slots, seconds, dict(zip(names, weights, strict=True)))
+    for _ in range(10):
+        trace.run_on(3)
+        used = trace.used_so_far()
+        for (one, weight), (other, its_weight) in permutations(zip(names, weights, strict=True), 2):
+            allowed = slots * (max(times) / weight + usual / its_weight) + 1e-3
+            assert used[one] / weight - used[other] / its_weight <= allowed

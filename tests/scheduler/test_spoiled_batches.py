@@ -1,0 +1,179 @@
+"""Somebody deletes or overwrites the row of a batch: its calls wait again, or are told, and none waits for ever."""
+
+import pytest
+
+from celery_affinity.lab.scripts_engine import FakeClockScheduler
+from celery_affinity.scheduler.messages import EndArguments
+from celery_affinity.schema.keys import Keys
+from celery_affinity.schema.values import encode_part
+
+from ..support.scripted_fleet import ScriptedFleet
+
+RULES = "merge=city most=1000 bytes=1000000"
+BATCH = "a*"
+ROW = Keys().key("job", BATCH)
+
+
+@pytest.fixture
+def fleet(redis_client):
+    return ScriptedFleet(FakeClockScheduler(redis_client, Keys()))
+
+
+def publish(fleet, *ids, rules=RULES):
+    return fleet.scheduler.publish(*fleet.made(ids, "pdf", task_name="tests.task", rules=rules))
+
+
+def _delete(client):
+    client.delete(ROW)
+
+
+def _overwrite(client):
+    client.set(ROW, "ghost")
+
+
+def _spoil(client):
+    client.delete(ROW)
+    client.hset(ROW, mapping={"lane": "ghost", "enqueued": "x", "worker": "ghost"})
+
+
+each_fault = pytest.mark.parametrize("lose", [_delete, _overwrite, _spoil], ids=["deleted", "another type", "ghost"])
+
+
+def end_and_tell(fleet, claim):
+    """Have the worker that got *claim* end its run, and tell the others. Return the ids of all calls, in order."""
+    page = fleet.scheduler.batch_calls(claim.job_id, fence=claim.fence)
+    others = [each.job_id for each in page.callers]
+    first = fleet.scheduler.client.hget(ROW, "primary").decode()
+    fleet.scheduler.ack_batch_reports(claim.job_id, others, fence=claim.fence)
+    fleet.end("worker", claim)
+    while ending := fleet.scheduler.next_report("app", again_s=5):
+        page = fleet.scheduler.batch_calls(ending.job_id)
+        fleet.scheduler.ack_batch_reports(ending.job_id, [each.job_id for each in page.callers])
+    return [first, *others]
+
+
+def is_forgotten_in_time(fleet):
+    found = [*fleet.scheduler.client.scan_iter("*job:*")]
+    return all(fleet.scheduler.client.ttl(each) > 0 for each in found)
+
+
+@each_fault
+@pytest.mark.parametrize("repairs", [True, False], ids=["repaired", "met by a claim"])
+def test_a_batch_that_waits_runs_with_all_its_calls(fleet, lose, repairs):
+    publish(fleet, "a+", "b+", "c+")
+    lose(fleet.scheduler.client)
+    if repairs:
+        assert any(BATCH in each for each in fleet.scheduler.repair())
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    assert (claim.job_id, claim.message) == (BATCH, b"message of a+")
+    assert end_and_tell(fleet, claim) == ["a+", "b+", "c+"]
+    assert is_forgotten_in_time(fleet)
+
+
+@each_fault
+def test_a_batch_that_is_claimed_and_given_back_runs_with_all_its_calls(fleet, lose):
+    publish(fleet, "a+", "b+", "c+")
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    lose(fleet.scheduler.client)
+    (again,) = fleet.end("worker", claim, outcome="unsettled") or fleet.inbox("worker")
+    assert end_and_tell(fleet, again) == ["a+", "b+", "c+"]
+    assert not publish(fleet, "d+")[0].merged
+
+
+@each_fault
+def test_a_batch_of_many_calls_is_made_again_as_it_was_and_others_join_it(fleet, lose):
+    publish(fleet, *(f"{name}+" for name in "abcdefghijklmno"))
+    client = fleet.scheduler.client
+    before = client.hmget(ROW, "type", "lane", "enqueued", "name", "rules", "calls")
+    lose(client)
+    fleet.scheduler.repair()
+    assert client.hmget(ROW, "type", "lane", "enqueued", "name", "rules", "calls") == before
+    assert not client.hexists(Keys().key("job", "o+"), "rules")
+    fleet.scheduler.purge("pdf")
+    assert not client.exists(Keys().key("merging"))
+
+
+@each_fault
+def test_calls_of_a_batch_that_came_back_are_revoked_one_by_one(fleet, lose):
+    publish(fleet, "a+", "b+", "c+")
+    fleet.join("worker", "pdf")
+    lose(fleet.scheduler.client)
+    fleet.scheduler.leave("worker")
+    assert fleet.state(BATCH) == "pending"
+    assert fleet.scheduler.revoke(["task-b+"], [], keep_s=60) == 1
+    assert fleet.state("b+") == "revoked"
+
+
+def test_a_claim_makes_the_row_again_of_what_the_calls_say(fleet):
+    publish(fleet, "a+", "b+")
+    fleet.scheduler.client.delete(ROW)
+    fleet.join("worker", "pdf")
+    assert fleet.scheduler.client.hmget(ROW, "name", "task", "rules") == [b"tests.task", b"task-a%2B", b"merge=city"]
+
+
+@each_fault
+@pytest.mark.parametrize("outcome", ["acked", "failed", "rejected"])
+def test_calls_of_a_run_that_has_ended_are_to_be_told(fleet, lose, outcome):
+    publish(fleet, "a+", "b+", "c+")
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    lose(fleet.scheduler.client)
+    fleet.end("worker", claim, outcome=outcome)
+    ending = fleet.scheduler.next_report("app", again_s=5)
+    assert (ending.job_id, ending.task_name) == (BATCH, "tests.task")
+    page = fleet.scheduler.batch_calls(BATCH)
+    assert [each.job_id for each in page.callers] == ["a+", "b+", "c+"]
+
+
+@each_fault
+def test_calls_of_a_batch_whose_end_is_to_be_told_are_told(fleet, lose):
+    publish(fleet, "a+", "b+", "c+")
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.end("worker", claim)
+    lose(fleet.scheduler.client)
+    ending = fleet.scheduler.next_report("app", again_s=5)
+    assert (ending.job_id, ending.how) == (BATCH, "")
+    fleet.scheduler.set_aside([BATCH])
+    fleet.scheduler.advance(6)
+    assert fleet.scheduler.next_report("app", again_s=5).task_name == "tests.task"
+    assert [each.job_id for each in fleet.scheduler.batch_calls(BATCH).callers] == ["b+", "c+"]
+
+
+def test_a_claim_of_a_batch_is_mended(fleet):
+    publish(fleet, "a+", "b+")
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    fleet.scheduler.client.delete(ROW)
+    assert any(BATCH in each for each in fleet.scheduler.repair())
+    assert fleet.scheduler.client.hmget(ROW, "state", "fence", "name") == [
+        b"claimed",
+        claim.fence.encode(),
+        b"tests.task",
+    ]
+    fleet.end("worker", claim)
+    assert fleet.scheduler.next_report("app", again_s=5).how == "shared"
+
+
+def test_a_batch_with_a_key_waits_again(fleet):
+    publish(fleet, "a+!", "b+!", rules=f"{RULES} key=k limit=1")
+    fleet.scheduler.client.delete(Keys().key("job", "a*!"))
+    fleet.scheduler.repair()
+    fleet.join("worker", "pdf")
+    (claim,) = fleet.inbox("worker")
+    assert claim.job_id == "a*!"
+    assert fleet.scheduler.client.zcard(Keys().key("held", "k")) == 1
+    fleet.scheduler.tell_ends("worker", acks=[], ends=[EndArguments(*claim[:2], "acked")], sequence=1, inline=True)
+    assert not fleet.scheduler.client.exists(Keys().key("held", "k"))
+
+
+def test_calls_of_whose_batch_nothing_is_left_wait_by_themselves_once_they_are_named(fleet):
+    publish(fleet, "a+", "b+")
+    client = fleet.scheduler.client
+    client.delete(ROW, Keys().key("callers", BATCH), Keys().key("merging"))
+    fleet.scheduler.repair(["a+", encode_part("task-b+")])
+    assert (fleet.state("a+"), fleet.state("b+")) == ("pending", "pending")
+    fleet.scheduler.purge("pdf")
+    assert not client.keys("*job:*")

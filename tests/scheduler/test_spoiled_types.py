@@ -1,0 +1,65 @@
+"""Somebody deletes what holds back types, or fencing numbers: a repair finds it out from settings, pauses, claims."""
+
+import pytest
+
+from celery_affinity.schema.keys import Keys
+
+
+def lose(fleet, *key):
+    assert fleet.scheduler.client.delete(Keys().key(*key))
+    assert fleet.scheduler.repair()
+
+
+@pytest.mark.parametrize("rule", ["pause", "limit"])
+def test_what_holds_back_a_type_is_known_again(fleet, rule):
+    fleet.join("worker", "pdf", slots=2)
+    fleet.publish("first", "pdf")
+    if rule == "pause":
+        fleet.scheduler.pause("type:pdf")
+    else:
+        fleet.scheduler.configure({"limits": "type%3Apdf=1"})
+        fleet.scheduler.tick()
+    (claim,) = fleet.inbox("worker")
+    lose(fleet, "type_rules")
+    fleet.scheduler.tick()
+    fleet.publish("second", "pdf")
+    assert fleet.inbox("worker") == []
+    assert not fleet.scheduler.repair()
+    if rule == "pause":
+        fleet.scheduler.resume("type:pdf")
+        assert fleet.jobs("worker") == ["second"]
+    else:
+        assert [each.job_id for each in fleet.end("worker", claim)] == ["second"]
+
+
+def test_a_pause_that_is_gone_holds_back_nothing(fleet):
+    fleet.scheduler.pause("type:pdf")
+    fleet.join("worker", "pdf")
+    fleet.publish("job", "pdf")
+    lose(fleet, "pauses")
+    assert fleet.jobs("worker") == ["job"]
+
+
+def test_claims_that_a_limit_counts_are_found_again(fleet):
+    fleet.join("worker", "pdf", slots=3)
+    fleet.scheduler.configure({"limits": "type%3Apdf=2"})
+    fleet.scheduler.tick()
+    fleet.publish("first", "pdf")
+    lose(fleet, "limited", "pdf")
+    for job in ("second", "third"):
+        fleet.publish(job, "pdf")
+    assert fleet.jobs("worker") == ["first", "second"]
+
+
+@pytest.mark.parametrize("holds", [True, False], ids=["with a claim", "without claims"])
+def test_fencing_numbers_grow_whatever_was_written_of_them(fleet, holds):
+    fleet.join("worker", "pdf", slots=2)
+    for job in ("first", "second") if holds else ():
+        fleet.publish(job, "pdf")
+    before = [int(claim.fence) for claim in fleet.inbox("worker")]
+    fleet.scheduler.client.set(Keys().key("fence"), "1" if holds else "x")
+    fleet.join("other", "excel")
+    assert fleet.scheduler.repair()
+    fleet.publish("next", "excel")
+    (claim,) = fleet.inbox("other")
+    assert int(claim.fence) > max(before, default=0)

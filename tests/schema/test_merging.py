@@ -1,0 +1,161 @@
+"""Merge: the text in a job, and what is refused."""
+
+import copy
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kombu.utils.json import dumps
+
+from celery_affinity.errors import OptionError
+from celery_affinity.options.affinity import Affinity
+from celery_affinity.options.keys import Exclusive, is_rules_dict, key_in
+from celery_affinity.options.merge import Call, Merge, merge_key, merge_key_in
+from celery_affinity.schema.constants import USUAL_BOUNDS
+from celery_affinity.schema.job_record import FIELDS
+from celery_affinity.schema.rules_codec import encode_rules, join_rules, merge_in, readable_rules, split_rules
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+def union(a, b):
+    return a.replace(changes=[*a.kwargs["changes"], *b.kwargs["changes"]])
+
+
+def refused(words):
+    return pytest.raises(OptionError, match="^" + re.escape(words))
+
+
+def test_a_job_says_key_and_bounds():
+    text = Merge("{city}", keep="last", most=5, most_bytes=100).text("New York")
+    assert text == "merge=New%20York most=5 bytes=100"
+    assert is_rules_dict(text)
+    assert merge_key_in(text) == "New York"
+    assert key_in(text) is None
+
+
+@pytest.mark.parametrize(
+    ("given_", "text"),
+    [
+        ({"wait": 0}, ""),
+        ({"wait": 2}, " wait=2000000/10000000"),
+        ({"wait": 0.5, "at_most": 0.5}, " wait=500000/500000"),
+        ({"wait": 1e-9}, " wait=1/1"),
+        ({"wait": 8_640_000}, " wait=8640000000000/8640000000000"),
+    ],
+)
+def test_a_job_says_how_long_it_waits_for_others_if_it_does(given_, text):
+    rules = Merge("k", keep="first", **given_).text("k")
+    assert rules == "merge=k most=1000 bytes=1000000" + text
+    merge = merge_in(rules)
+    assert (merge.most, merge.most_bytes) == (1000, 1_000_000)
+    assert f" wait={merge.wait_us}/{merge.at_most_us}" == (text or " wait=0/0")
+    both = join_rules(rules, "key=k limit=1")
+    assert is_rules_dict(both)
+    assert merge_in(both) == merge
+    assert split_rules(both) == (rules, "key=k limit=1")
+
+
+@given(texts, texts)
+def test_a_merge_key_and_an_exclusive_key_stand_side_by_side(merge, key):
+    of_merging = Merge("k", keep="first").text(merge)
+    of_key = Exclusive("k").text("of " + key)
+    assert re.fullmatch(FIELDS["rules"].pattern, join_rules(of_merging, of_key))
+    for parts in ((of_merging, of_key), (of_merging, ""), ("", of_key), ("", "")):
+        assert split_rules(join_rules(*parts)) == parts
+
+
+def test_a_rule_is_a_value():
+    for rule in (Merge("{city}", keep="all"), Merge("{city}", fold=union, split=max)):
+        assert pickle.loads(pickle.dumps(rule)) == copy.copy(rule) == rule
+
+
+def test_what_is_no_way_to_merge_is_refused(subtests):
+    for given_, words in [
+        ({}, 'Merge takes one of keep="first", "last", "all", or fold=, got: neither'),
+        ({"keep": "newest"}, 'Merge takes one of keep="first", "last", "all", or fold=, got: keep=\'newest\''),
+        (
+            {"keep": "last", "fold": union},
+            'Merge takes one of keep="first", "last", "all", or fold=, got: keep=\'last\'',
+        ),
+        ({"fold": "union"}, "fold of merge must be a function, or the dotted name of one, got: 'union'"),
+        ({"fold": "shop. union"}, "fold of merge must be a function, or the dotted name of one, got: 'shop. union'"),
+        ({"keep": "all", "split": 3}, "split of merge must be a function, or the dotted name of one, got: 3"),
+        ({"keep": "all", "most": 1}, "most of merge must be a whole number, 2 or more, up to 1,000,000,000, got: 1"),
+        (
+            {"keep": "all", "most": True},
+            "most of merge must be a whole number, 2 or more, up to 1,000,000,000, got: True",
+        ),
+        (
+            {"keep": "all", "most_bytes": 0},
+            "most_bytes of merge must be a whole number above 0, up to 1,000,000,000, got: 0",
+        ),
+        *[
+            (
+                {"keep": "all", "wait": wait},
+                f"wait of merge must be a number of seconds, 0 or more, up to 8,640,000, got: {wait!r}",
+            )
+            for wait in (-1, "2", True, float("nan"), float("inf"), None, 8_640_001)
+        ],
+        *[
+            (
+                {"keep": "all", "wait": 2, "at_most": at_most},
+                f"at_most of merge must be a number of seconds, wait (2) to 8,640,000, got: {at_most!r}",
+            )
+            for at_most in (1.9, -1, "10", True, float("nan"), float("inf"), 8_640_001)
+        ],
+        (
+            {"keep": "all", "at_most": 5},
+            "at_most of merge says how long wait= may take in all, and there is no wait=, got: 5",
+        ),
+        (
+            {"keeps": "all"},
+            "Merge takes key, keep, fold, most, most_bytes, wait, at_most, split, got: 'keeps'; did you mean 'keep'?",
+        ),
+    ]:
+        with subtests.test(str((given_, words))), refused(words):
+            Merge("{city}", **given_)
+
+
+@pytest.mark.parametrize("key", ["", None, 5, "{city!r}", "{city"])
+def test_what_is_no_template_is_refused(key):
+    with pytest.raises(OptionError, match="merge"):
+        Merge(key, keep="first")
+
+
+def test_an_affinity_takes_a_merge_alone():
+    for value in ("{city}", {"key": "{city}", "keep": "last"}, True):
+        with refused('merge must be a Merge, such as Merge("{city}", keep="last"), got: '):
+            Affinity(merge=value)
+
+
+def test_a_merge_is_not_written_into_a_message():
+    with refused("merge belongs to a task; a call can only give its key, with merge_key=, got: Merge("):
+        dumps(Affinity(merge=Merge("{city}", keep="last")))
+
+
+def test_a_call_says_its_merge_key():
+    for value in ("x", False, None):
+        assert merge_key(value) is value
+    for value in ("", True, 0.5, b"x"):
+        with pytest.raises(OptionError, match="merge_key"):
+            merge_key(value)
+
+
+def test_a_call_with_other_arguments():
+    call = Call((1,), {"a": 2}, "task")
+    assert call.replace(b=3) == Call((1,), {"a": 2, "b": 3}, "task")
+    assert call.replace(4, a=5) == Call((4,), {"a": 5}, "task")
+
+
+@pytest.mark.parametrize(
+    "bounds", [USUAL_BOUNDS, " most=2 bytes=1", " most=1000 bytes=10000000", " most=10000 bytes=1"]
+)
+@pytest.mark.parametrize("rest", ["", " wait=1/2", " key=city%3AHH limit=1", " wait=1/2 key=most limit=1 order=1"])
+def test_what_a_row_keeps_of_rules_says_all_of_them(bounds, rest):
+    rules = f"merge=HH{bounds}{rest}"
+    assert readable_rules(encode_rules(rules)) == readable_rules(rules) == rules
+    assert readable_rules("") == ""
+    assert readable_rules("key=merge limit=1") == "key=merge limit=1"
