@@ -237,7 +237,7 @@ class Dispatcher:
             # apps, which have not the tasks of this one.
             ticked = None if self._quiet else self._scheduler.tick(self._lists())
             reader = self._scheduler.reader
-            untold = reader.has_untold() if ticked is None else ticked.untold
+            untold = reader.has_unreported_ends() if ticked is None else ticked.untold
             due = reader.has_due() if ticked is None else ticked.recurring
             if ticked is not None:
                 self._note_step(ticked.time)

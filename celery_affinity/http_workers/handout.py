@@ -204,7 +204,7 @@ def dead_letter(scheduler: Scheduler, worker: str, job_id: str, fence: str, why:
     """Make a claimed job a dead letter."""
     logger.error("Job %s cannot be run by a worker over HTTP, and becomes a dead letter: %s", job_id, why)
     end = EndArguments(job_id, fence, f"rejected {why[:MOST]}")
-    scheduler.tell_ends(worker, acks=(), ends=[end], sequence=ONCE, inline=False, may_hold=NOTHING)
+    scheduler.release_and_claim(worker, acks=(), ends=[end], sequence=ONCE, inline=False, may_hold=NOTHING)
 
 
 def _job(scheduler: Scheduler, app: Celery, claim: Claim, now_us: int) -> HandedOutJob:

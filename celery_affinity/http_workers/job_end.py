@@ -349,7 +349,7 @@ def _ended_meanwhile(scheduler: Scheduler, its: RemoteClaim) -> str | None:
 def _acks(scheduler: Scheduler, worker: HttpWorker, its: RemoteClaim) -> bool:
     """Ack a job. Return whether it is the worker's."""
     acked: list[int] = []
-    scheduler.tell_ends(
+    scheduler.release_and_claim(
         worker.id, acks=[its.number], ends=(), sequence=ONCE, inline=False, may_hold=NOTHING, on_acked=acked.append
     )
     return acked == [1]
@@ -366,4 +366,4 @@ def _check_may_run_again(its: RemoteClaim, outcome: Outcome) -> None:
 def _release(scheduler: Scheduler, worker: HttpWorker, job_id: str, fence: int, said: str) -> None:
     """End a claim. A claim that has ended stays so."""
     ends = [EndArguments(job_id, str(fence), said)]
-    scheduler.tell_ends(worker.id, acks=(), ends=ends, sequence=ONCE, inline=False, may_hold=NOTHING)
+    scheduler.release_and_claim(worker.id, acks=(), ends=ends, sequence=ONCE, inline=False, may_hold=NOTHING)

@@ -146,7 +146,7 @@ class ClaimTable:
         with self._lock:
             return frozenset(self._settled_in_buffer)
 
-    def settle(self, tag: str, outcome: str, why: str = "") -> bool:
+    def set_outcome(self, tag: str, outcome: str, why: str = "") -> bool:
         """Record what became of the message. Return whether there is something new to tell the server.
 
         Without a request (the task is unknown, say) the claim ends here; *why* is the error then, in words.
@@ -168,13 +168,13 @@ class ClaimTable:
                 return False  # told with the end, which is near
         return True
 
-    def has_run(self, tag: str) -> None:
+    def mark_ending(self, tag: str) -> None:
         """Say that the task of a claim has ended: `end` has to follow."""
         held = self._held.get(tag)
         if held is not None:
             held.is_ending = True
 
-    def frees(self, tag: str) -> bool:
+    def mark_slot_free(self, tag: str) -> bool:
         """Say that the slot of a claim is free, whose end is near: its task has ended. Return False if it was before.
 
         `end` has to follow.
@@ -198,7 +198,7 @@ class ClaimTable:
             self._acks.pop(tag, None)  # told with the end
         return held
 
-    def may_start(self, tag: str) -> bool:
+    def check_may_start(self, tag: str) -> bool:
         """Return whether the task of a claim may start.
 
         If not, the claim is the worker's no more, or the job is given back with its age intact: after a long silence
@@ -235,13 +235,13 @@ class ClaimTable:
     def has_acks(self) -> bool:
         return bool(self._acks)
 
-    def news(self, most: int) -> tuple[dict[str, HeldClaim], dict[str, HeldClaim]]:
+    def pending_reports(self, most: int) -> tuple[dict[str, HeldClaim], dict[str, HeldClaim]]:
         """Return *most* acks and ends at most. The acks are news no more; the ends stay news until `forget`."""
         with self._lock:
             ends = dict(islice(self._ends.items(), most))
             return self._pop_acks(most), ends
 
-    def pop_acks(self, most: int) -> dict[str, HeldClaim]:
+    def take_acks(self, most: int) -> dict[str, HeldClaim]:
         """Return the first *most* acks, which are news no more."""
         with self._lock:
             return self._pop_acks(most)
@@ -252,7 +252,7 @@ class ClaimTable:
             del self._acks[tag]
         return acks
 
-    def ack_again(self, acks: Mapping[str, HeldClaim]) -> None:
+    def requeue_acks(self, acks: Mapping[str, HeldClaim]) -> None:
         """Have *acks* sent again, except those of claims that have ended: the end says the outcome too."""
         with self._lock:
             self._acks.update((tag, held) for tag, held in acks.items() if tag in self._held and tag not in self._ends)
@@ -307,7 +307,7 @@ class ClaimTable:
             for held in self.held()
         ]
 
-    def unended(self) -> list[tuple[str, HeldClaim]]:
+    def open_claims(self) -> list[tuple[str, HeldClaim]]:
         """Return the tags and claims that have not ended, are not about to end, and have not been given up."""
         with self._lock:
             ended = (self._ends, self._given_up, self._settled_in_buffer)
@@ -386,7 +386,7 @@ class ClaimTable:
             self._ends.update(unstarted)
         return bool(unstarted)
 
-    def give_up(self, tags: Iterable[str]) -> None:
+    def abandon(self, tags: Iterable[str]) -> None:
         """Record that these claims will not start. They stay held until `let_go`."""
         with self._lock:
             self._given_up.update(tag for tag in tags if tag in self._held)
@@ -396,14 +396,14 @@ class ClaimTable:
         with self._lock:
             return frozenset(self._given_up)
 
-    def let_go(self, given_up: frozenset[str]) -> list[tuple[str, str]]:
+    def release_given_up(self, given_up: frozenset[str]) -> list[tuple[str, str]]:
         """Drop claims that were given up. Return their job ids and fencing numbers."""
         with self._lock:
             tags = (self._given_up & given_up) - self._ends.keys()
             self._given_up -= tags
             return self._drop(tags)
 
-    def renounce(self, pool: PoolPort) -> list[tuple[str, str]]:
+    def drop_unstarted(self, pool: PoolPort) -> list[tuple[str, str]]:
         """Drop the claims whose request *pool* does not have. Return their job ids and fencing numbers.
 
         Once the worker stops, an acked claim stays held: the server may not know the ack yet, and would have the job

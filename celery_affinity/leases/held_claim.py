@@ -79,7 +79,7 @@ class TaskRequest(Protocol):
     def fence(self) -> None:
         """Stop the task, where the pool can, and tell nothing of it."""
 
-    def end_unnoticed(self) -> None:
+    def end_leaked(self) -> None:
         """Free the slot of a task whose end nobody noticed."""
 
 

@@ -75,8 +75,8 @@ class Member:
         self.capacity = Capacity(pool, self.claims)
         self.capacity.priority = settings.worker_priority
         self.lookahead = Prefetch(settings.lookahead, settings.lookahead_ms / 1_000)
-        self.recalled = WithdrawnTypes()
-        self.reporting = EndReporter(
+        self.withdrawn_types = WithdrawnTypes()
+        self.reporter = EndReporter(
             scheduler, self.claims, self.lookahead, pool=pool, host=host, heartbeats=self._heartbeats
         )
         self._reconciling = Heartbeat(settings, self.claims, self.capacity, host=host, heartbeats=self._heartbeats)
@@ -92,7 +92,7 @@ class Member:
 
     @property
     def scheduler(self) -> Scheduler:
-        return self.reporting.scheduler
+        return self.reporter.scheduler
 
     @property
     def has_started(self) -> bool:
@@ -112,7 +112,7 @@ class Member:
     @property
     def returned(self) -> int:
         """Number of jobs that the worker has given back so far."""
-        return self._reconciling.returned + self.reporting.outbox.returned
+        return self._reconciling.returned + self.reporter.outbox.returned
 
     # -- joining and serving
 
@@ -146,9 +146,9 @@ class Member:
         return is_new
 
     def _use(self, scheduler: Scheduler) -> None:
-        if scheduler is not self.reporting.scheduler:
-            self.reporting.scheduler.close()
-        self.reporting.scheduler = scheduler
+        if scheduler is not self.reporter.scheduler:
+            self.reporter.scheduler.close()
+        self.reporter.scheduler = scheduler
 
     def _join(self) -> bool:
         self._rejoin = False
@@ -157,7 +157,7 @@ class Member:
         self._recording.joined()
         is_new = joined.void_up_to > 0
         if is_new:
-            self.recalled.clear()
+            self.withdrawn_types.clear()
             self.claims.sums.drop_doubtful()
         return is_new
 
@@ -181,21 +181,21 @@ class Member:
             self._rejoin = True
             self._heartbeats.wake()
 
-    def tell_anew(self) -> None:
+    def rejoin(self) -> None:
         """Join again, since the server is to know more of this worker. Any thread may call this method."""
         self._rejoin = True
         self._heartbeats.wake()
 
-    def prefer(self, priority: int) -> None:
+    def set_priority(self, priority: int) -> None:
         """Have the worker get jobs by this *priority* from now on, before or after equally specialised ones."""
         self.capacity.priority = priority
-        self.tell_anew()
+        self.rejoin()
 
     def loop_ran(self) -> None:
         """Record that the event loop runs: it calls this method at each iteration."""
         if self._loop.note_run():
             self._heartbeats.wake()
-        self.reporting.abandon_what_is_late()
+        self.reporter.abandon_what_is_late()
 
     def notice_slots(self) -> None:
         """Wake the heartbeats if the pool has grown or shrunk, or if slots are taken without a claim."""
@@ -225,18 +225,18 @@ class Member:
                 self.scheduler.revoke(*revoked, keep_s=REVOKED_KEPT_S)
             except (RedisError, OSError) as exc:
                 # Each worker's Celery remembers the revoke, and refuses the task when it comes.
-                self.reporting.note_trouble(exc)
+                self.reporter.switch_to_heartbeat_thread(exc)
 
     def look_at_the_loop(self, patience_s: float) -> None:
         """Give back what has not started, from another thread, if the event loop has not run for *patience_s*."""
-        if self._loop.stands_still_for(patience_s) and self.reporting.do_without_the_loop():
+        if self._loop.stands_still_for(patience_s) and self.reporter.return_jobs_of_stalled_loop():
             self._heartbeats.wake()
 
     # -- giving back, draining and leaving
 
     def give_back(self, tags: Sequence[str]) -> None:
         """Give back claims that will not start here."""
-        self.claims.give_up(tags)
+        self.claims.abandon(tags)
         self._heartbeats.wake()
 
     def pause(self) -> list[HeldClaim]:
@@ -252,9 +252,9 @@ class Member:
         self._rejoin = True
         self._heartbeats.wake()
 
-    def renounce(self) -> None:
-        """Give back the claims that a reconnect dropped (see `Claims.renounce`), their age intact."""
-        numbers = self.claims.renounce(self._pool)
+    def drop_unstarted(self) -> None:
+        """Give back the claims that a reconnect dropped (see `Claims.drop_unstarted`), their age intact."""
+        numbers = self.claims.drop_unstarted(self._pool)
         if numbers:
             logger.info("Giving back %d job(s) that a reconnect dropped", len(numbers))
         self._reconciling.requeue(self.scheduler, numbers)
@@ -264,10 +264,10 @@ class Member:
         self.claims.close()
         try:
             self._sync()  # first: else the server places here again what is given back
-            self.renounce()
+            self.drop_unstarted()
         except (RedisError, OSError) as exc:
             # Claims that the next sync of a draining worker does not name go back as well.
-            self.reporting.note_trouble(exc)
+            self.reporter.switch_to_heartbeat_thread(exc)
         self._heartbeats.wake()
 
     def leave(self) -> bool:
@@ -278,7 +278,7 @@ class Member:
         for tag in self.claims.settled_in_buffer():
             self.claims.end(tag)
         try:
-            self.reporting.flush_all()
+            self.reporter.flush_all()
             self.claims.sums.hand_over(self.scheduler, self.id)
             self._recording.leave(self.scheduler)
             self._reconciling.returned += self.scheduler.leave(self.id)
@@ -303,21 +303,21 @@ class Member:
         given_up = self.claims.given_up()
         settled = self.claims.settled_in_buffer()
         try:
-            self.reporting.flush_all()
+            self.reporter.flush_all()
             if not self.claims.is_closed and (self._rejoin or self.capacity.unwanted != self.withdrawn):
                 self._join()
-            if self._loop.report(self.scheduler) and self.reporting.do_without_the_loop():
-                self.reporting.flush_all()
+            if self._loop.report(self.scheduler) and self.reporter.return_jobs_of_stalled_loop():
+                self.reporter.flush_all()
             self._sync()
             # After the sync: before that the server may take the slots of the claims that were given up for free.
-            self._reconciling.requeue(self.scheduler, self.claims.let_go(given_up))
-            self.reporting.end_settled_in_buffer(settled)
+            self._reconciling.requeue(self.scheduler, self.claims.release_given_up(given_up))
+            self.reporter.end_settled_in_buffer(settled)
             self.claims.sums.hand_over(self.scheduler, self.id)
             self._recording.heartbeat(self.scheduler)
         except (RedisError, OSError) as exc:
-            self.reporting.note_trouble(exc)
+            self.reporter.switch_to_heartbeat_thread(exc)
             return _RETRY_S
-        self.reporting.note_answer()
+        self.reporter.note_answer()
         return None if again_s is None else min(again_s, self._settings.heartbeat_interval)
 
     def _sync(self) -> None:

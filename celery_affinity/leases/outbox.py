@@ -40,7 +40,7 @@ class _Batch:
     is_repeated: bool = False
 
     def tell(self) -> dict[str, Any]:
-        """Return the batch as arguments of `Scheduler.tell_ends`: the next time as those of a repeated call."""
+        """Return the batch as arguments of `Scheduler.release_and_claim`: the next time as those of a repeated call."""
         self.is_repeated, self.was_told = self.was_told, True
         sequence = -self.sequence if self.is_repeated else self.sequence
         return {
@@ -97,7 +97,7 @@ class Outbox:
             batch = self._next_batch()
             if batch is None:
                 return []
-            following = scheduler.tell_ends(
+            following = scheduler.release_and_claim(
                 self._claims.worker,
                 **batch.tell(),
                 inline=inline,
@@ -110,7 +110,7 @@ class Outbox:
 
     def _next_batch(self) -> _Batch | None:
         if self._batch is None and self._claims.has_news:
-            acks, ends = self._claims.news(MOST_MOVES)
+            acks, ends = self._claims.pending_reports(MOST_MOVES)
             if acks or ends:
                 self._sequence += 1
                 self._batch = _Batch(self._sequence, acks, ends)
@@ -142,7 +142,7 @@ class Outbox:
         if not in_flight.is_proven or (in_flight.is_under_way and not goes_on):
             return False
         with self._lock:
-            sent = _SentAcks(self._claims.pop_acks(MOST_MOVES))
+            sent = _SentAcks(self._claims.take_acks(MOST_MOVES))
             if not sent.acks:
                 return False  # another thread is telling them: without a command there is no reply to be counted
             self._sent_acks.append(sent)
@@ -165,7 +165,7 @@ class Outbox:
             repeated = [each for each in self._sent_acks if not each.repeated]
             for each in repeated:
                 each.repeated = True
-                self._claims.ack_again(each.acks)
+                self._claims.requeue_acks(each.acks)
         return bool(repeated)
 
     def _receive_acks(self, scheduler: Scheduler, in_flight: InFlightCommands) -> bool:
@@ -190,7 +190,7 @@ class Outbox:
         with self._lock:
             sent, self._sent_acks = self._sent_acks, []
             for each in sent:
-                self._claims.ack_again(each.acks)
+                self._claims.requeue_acks(each.acks)
         return bool(sent)
 
     # -- a batch whose reply the event loop reads later
@@ -324,9 +324,9 @@ class EndReporter:
 
     # -- what becomes of a claim; from any thread
 
-    def settle(self, tag: str, outcome: str, why: str = "") -> None:
-        """Have the server know what became of a message (see `Claims.settle`)."""
-        if self.claims.settle(tag, outcome, why):
+    def set_outcome(self, tag: str, outcome: str, why: str = "") -> None:
+        """Have the server know what became of a message (see `Claims.set_outcome`)."""
+        if self.claims.set_outcome(tag, outcome, why):
             self._call_for_a_report()
         if self.claims.has_settled_in_buffer:
             self._heartbeats.wake()
@@ -350,9 +350,9 @@ class EndReporter:
 
     # -- the end of a claim
 
-    def may_start(self, tag: str) -> bool:
-        """Return whether the task of a claim may start; if not, the job may be given back (see `Claims.may_start`)."""
-        may = self.claims.may_start(tag)
+    def check_may_start(self, tag: str) -> bool:
+        """Return whether the task of a claim may start; if not, the job may be given back (see `Claims.check_may_start`)."""
+        may = self.claims.check_may_start(tag)
         if not may and self.claims.has_news:
             self._call_for_a_report()
         return may
@@ -363,14 +363,14 @@ class EndReporter:
         if held is not None and held.outcome == ACKED and self._pool.blocks_the_loop:
             self.ack_now()
 
-    def make_way(self, tag: str) -> None:
+    def start_next_in_freed_slot(self, tag: str) -> None:
         """Start the next job that is held ahead in the slot of a claim whose task has ended.
 
         The process of the task has nothing to do meanwhile, so all else that the end brings comes after this. Nothing
         is done in another thread than the event loop's, or for a pool without processes.
         """
-        self.claims.has_run(tag)
-        if self.lookahead and self._pool.forks and self._host.in_flight is not None and self.claims.frees(tag):
+        self.claims.mark_ending(tag)
+        if self.lookahead and self._pool.forks and self._host.in_flight is not None and self.claims.mark_slot_free(tag):
             self._made_way = tag
             self._host.start_next()
 
@@ -417,7 +417,7 @@ class EndReporter:
         try:
             self.outbox.send(self.scheduler, in_flight, may_hold=self._may_hold)
         except (RedisError, OSError) as exc:
-            self.note_trouble(exc)
+            self.switch_to_heartbeat_thread(exc)
 
     def receive(self) -> list[Claim]:
         """Return the jobs that follow the ends that were sent; none if the server does not answer, or not yet."""
@@ -427,7 +427,7 @@ class EndReporter:
         try:
             return self.outbox.receive(self.scheduler, waits=waits)
         except (RedisError, OSError) as exc:
-            self.note_trouble(exc)
+            self.switch_to_heartbeat_thread(exc)
             return []
 
     @property
@@ -439,7 +439,7 @@ class EndReporter:
         """Have the heartbeats' thread tell again if a reply is overdue."""
         if self.outbox.is_late:
             self.outbox.abandon()
-            self.note_trouble(ReplyTimeoutError("no reply to what was sent"))
+            self.switch_to_heartbeat_thread(ReplyTimeoutError("no reply to what was sent"))
 
     def ack_now(self) -> None:
         """Have the server know an ack of a task that blocks the event loop as soon as it starts.
@@ -471,7 +471,7 @@ class EndReporter:
         try:
             return self.outbox.flush(self.scheduler, inline=not self.claims.is_closed) or []
         except (RedisError, OSError) as exc:
-            self.note_trouble(exc)
+            self.switch_to_heartbeat_thread(exc)
             return []
 
     # -- the heartbeats' thread
@@ -485,13 +485,13 @@ class EndReporter:
             if following:
                 self._host.deliver(following)
 
-    def do_without_the_loop(self) -> bool:
+    def return_jobs_of_stalled_loop(self) -> bool:
         """Give back jobs that wait for an event loop that stands still. Return whether there is something to tell."""
         gives_back = self.claims.give_back_unstarted()
         takes_over = self.outbox.take_over()
         return gives_back or takes_over
 
-    def note_trouble(self, exc: BaseException) -> None:
+    def switch_to_heartbeat_thread(self, exc: BaseException) -> None:
         """Have the heartbeats' thread tell from now on, until `note_answer`: the server does not answer."""
         if not self._in_trouble:
             logger.warning("The broker does not answer; jobs that end meanwhile will be reported when it does: %s", exc)

@@ -171,7 +171,7 @@ def explain_in_all(fleet: Cohorts, task_id: str, lists: StockLists | None = None
     *lists*: stock Celery's lists, where the message of a task that has no job is looked for.
     """
     try:
-        name = fleet.has_job(task_id)
+        name = fleet.cohort_of_job(task_id)
     except CohortDownError as exc:
         return Explanation(task_id, "unknown", note=f"it is in no cohort that answers; {exc}")
     found = fleet.ask(name, lambda scheduler: explanation.explain(scheduler.reader, task_id))

@@ -208,7 +208,7 @@ class Cohorts:
             self._down[name] = time.monotonic() + self._rest_s, str(exc)
             raise CohortDownError(name, str(exc)) from exc
 
-    def has_job(self, id: str) -> str:
+    def cohort_of_job(self, id: str) -> str:
         """Return the cohort that knows a job by its id, or its task's; the first one if no cohort does."""
         if not self.is_split:
             return self.names[0]

@@ -118,7 +118,7 @@ class Claim(NamedTuple):
     requeues: int = 0
 
     @property
-    def has_run(self) -> bool:
+    def mark_ending(self) -> bool:
         """Whether its task may have started before."""
         return self.deliveries > 0 or self.preemptions > 0 or self.requeues > 0
 

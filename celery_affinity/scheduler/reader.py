@@ -302,7 +302,7 @@ class Reader:
             )
         return in_force, conf
 
-    def has_untold(self) -> bool:
+    def has_unreported_ends(self) -> bool:
         """Return whether there are ends that nobody has told yet."""
         return bool(self._client.exists(self.key("untold")))
 

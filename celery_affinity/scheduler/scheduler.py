@@ -121,7 +121,7 @@ class WorkerFunctions(Runner):
             decode_text(namesake) or None, [decode_text(name) for name in replaced], int(void_up_to), now_us
         )
 
-    def tell_ends(
+    def release_and_claim(
         self,
         worker: str,
         *,

@@ -70,7 +70,7 @@ def message_of_claim(claim: Claim, tag: str, settings: Settings) -> Message:
         properties["priority"] = clamp(priority, 0, MAX_PRIORITY, 0)  # the same priority as when it was published
     information = properties["delivery_info"] = properties.get("delivery_info") or {}
     # Stock Celery's own mark stays: a message that kombu restored came from a list.
-    information["redelivered"] = claim.has_run or information.get("redelivered") is True
+    information["redelivered"] = claim.mark_ending or information.get("redelivered") is True
     if claim.preemptions:
         properties[PREEMPTIONS] = claim.preemptions
     if not information.get("exchange"):
@@ -173,7 +173,7 @@ class QoS(stock.QoS):
             is_refused = held is not None and held.request is None
             if outcome == REQUEUED and not is_refused:
                 outcome = UNSETTLED  # `EndOfTask` settles it as REQUEUED if the task requested that
-            reporting.settle(delivery_tag, outcome, why_refused() if is_refused else "")
+            reporting.set_outcome(delivery_tag, outcome, why_refused() if is_refused else "")
 
 
 #: Types of those parts of a message that may be missing.
@@ -454,7 +454,7 @@ class InboxChannel(ConnectedChannel):
         reporting = self.inbox.reporting_of(tag)
         consume = self.connection._callbacks.get(claim.type)
         if consume is None or self.inbox.drained:
-            reporting.settle(tag, RETURNED)
+            reporting.set_outcome(tag, RETURNED)
             return
         self.burying(claim, tag, partial(self._consume, claim, tag, consume, has_slot))
 
@@ -483,7 +483,7 @@ class InboxChannel(ConnectedChannel):
             logger.exception("Job %s of type %r cannot be read and becomes a dead letter", claim.job_id, claim.type)
             why = describe_error(exc)
             reporting = self.inbox.reporting_of(tag)
-            reporting.settle(tag, REJECTED, why)
+            reporting.set_outcome(tag, REJECTED, why)
             reporting.end(tag, FAILED, why)  # whatever Celery made of the job so far
 
     def close(self) -> None:

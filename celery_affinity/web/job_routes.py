@@ -154,7 +154,7 @@ def add_job_routes(api: APIRouter, site: Site) -> None:
         responses=changed,
     )
     async def cancel(id: str, terminate: bool = False) -> Response:
-        return _reply_to_change(await site.foreign(_cancel, site, id, terminate))
+        return _reply_to_change(await site.run_untrusted(_cancel, site, id, terminate))
 
     @api.patch(
         "/api/jobs/{id:path}",
@@ -181,7 +181,7 @@ def move_target_of(moving: MoveRequest) -> MoveTarget:
 async def get_job_or_404(site: Site, id: str) -> Job:
     """Return a job as `Jobs.get` does; the result backend, which may hang, is asked in a thread of its own."""
     found = await site.job(id)
-    return found if found.source else await site.foreign(job_values.backend_of_job, site.app, id)
+    return found if found.source else await site.run_untrusted(job_values.backend_of_job, site.app, id)
 
 
 async def _explained(site: Site, found: Job) -> dict[str, object]:
@@ -192,7 +192,7 @@ async def _explained(site: Site, found: Job) -> dict[str, object]:
 
 async def _values(site: Site, job: Job) -> JobValues:
     known = await site.with_fleet(_arguments, job)
-    return await site.foreign(job_values.with_result, site.app, job.id, known)
+    return await site.run_untrusted(job_values.with_result, site.app, job.id, known)
 
 
 def _arguments(fleet: Cohorts, job: Job) -> JobValues:
@@ -297,7 +297,7 @@ def add_bulk_routes(api: APIRouter, site: Site) -> None:
             with site.broker.connection() as connection:
                 return bulk.cancel_jobs(site.app, scheduler, choice.chosen, terminate, connection=connection)
 
-        return json_reply(await site.foreign(_act, site, which, states, act), 200 if which.dry_run else 202)
+        return json_reply(await site.run_untrusted(_act, site, which, states, act), 200 if which.dry_run else 202)
 
     @api.patch(
         "/api/jobs",
@@ -316,7 +316,7 @@ def add_bulk_routes(api: APIRouter, site: Site) -> None:
         def act(scheduler: Scheduler, choice: JobChoice) -> BulkResult:
             return bulk.move_jobs(site.app, scheduler, choice.chosen, wish)
 
-        return json_reply(await site.foreign(_act, site, which, states, act, wish), 200 if which.dry_run else 202)
+        return json_reply(await site.run_untrusted(_act, site, which, states, act, wish), 200 if which.dry_run else 202)
 
 
 def _act(
@@ -378,7 +378,7 @@ def add_submit_routes(api: APIRouter, site: Site) -> None:
             raise RefusedError(404, f"no task that can be submitted is named {call.task[:300]!r}")
         try:
             asked = submit.Submission(call.task, call.args, call.kwargs, call.options, idempotency_key)
-            task_id, is_new = await site.foreign(_submit, site, asked, submit.SubmittedIds.of(asked.name))
+            task_id, is_new = await site.run_untrusted(_submit, site, asked, submit.SubmittedIds.of(asked.name))
         except (submit.IdempotencyKeyReusedError, QueueFull) as exc:
             raise RefusedError(409, str(exc)) from exc
         except OptionError as exc:

@@ -297,7 +297,7 @@ def add_recurring_routes(api: APIRouter, site: Site) -> None:
         found = await site.with_fleet(_find_recurring, name)
         if found.task not in site.app.tasks:
             raise RefusedError(409, f"the app has no task {found.task!r}, the task of recurring call {name!r}")
-        await site.foreign(_fire, site, found)
+        await site.run_untrusted(_fire, site, found)
         return one(await site.with_fleet(_find_recurring, name), request)
 
     @api.post(

@@ -101,7 +101,7 @@ class Site:
         self.listening = InboxPoller(
             lambda: self.broker.call(self.broker.opened), settings_of(self.app).heartbeat_interval
         )
-        self.duty = DispatcherDuty(self.app, self.broker.opened)
+        self.dispatcher_duty = DispatcherDuty(self.app, self.broker.opened)
         self.jobs = Jobs(self.app, self.broker.reach)
         self._threads = RequestThreads("affinity-web", _OF_BROKER, _BROKER_S)
         self._together = CoalescedReads(lambda ids: self.ask(self.jobs.known_many, ids))
@@ -124,7 +124,7 @@ class Site:
         """Return what *function*, which takes the cohorts first, does."""
         return await self.ask(_with_fleet, self.broker, function, *args)
 
-    async def foreign(self, function: Callable[..., T], *args: object) -> T:
+    async def run_untrusted(self, function: Callable[..., T], *args: object) -> T:
         """Return what *function* does, which runs code of users, of Celery or of a result backend, and may hang."""
         return await self._foreign.run(self.broker.call, function, *args)
 

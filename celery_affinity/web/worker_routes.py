@@ -137,7 +137,7 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
         responses=reply_responses(JoinedWorker, status=201, text="The worker has joined."),
     )
     async def join(joining: JoinRequest) -> Response:
-        site.duty.begin()
+        site.dispatcher_duty.begin()
         return json_reply(await site.with_scheduler(partial(join_worker, **joining.model_dump()), site.app), 201)
 
     @api.get(
@@ -150,9 +150,9 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
     ) -> Response:
         holds = None if held is None else _fences(held)
         found, came = await site.with_scheduler(_known_and_its, site.app, worker, worker_secret, holds)
-        site.duty.begin()
+        site.dispatcher_duty.begin()
         if came.wants_a_tick:
-            site.duty.tick()
+            site.dispatcher_duty.tick()
         if came.is_empty and wait:
             came = await _waited(site, request, found, wait, came.leaves_types)
         return Response(status_code=204) if came.is_empty else json_reply(came.reply)
@@ -165,11 +165,11 @@ def add_http_worker_routes(api: APIRouter, site: Site) -> None:
     async def heartbeat(worker: str, worker_secret: _Secret, said: HeartbeatRequest) -> Response:
         found = await site.with_scheduler(find_worker, worker)
         found.check(worker_secret)
-        site.duty.begin()
+        site.dispatcher_duty.begin()
         running = [ClaimNumber(*each) for each in said.running]
         answer, wants_a_tick = await site.with_scheduler(heartbeat_module.send_heartbeat, found, running)
         if wants_a_tick:
-            site.duty.tick()
+            site.dispatcher_duty.tick()
         return json_reply(answer)
 
     @api.delete(
@@ -255,7 +255,7 @@ async def _waited(site: Site, request: Request, worker: HttpWorker, wait_s: floa
                 return _Came()
             came = await site.with_scheduler(_taken, site.app, worker, None, first)
             if came.wants_a_tick:
-                site.duty.tick()
+                site.dispatcher_duty.tick()
             if not came.is_empty:  # else it was a sign, or no job that can be handed out
                 return came
             leaves_types = came.leaves_types

@@ -137,23 +137,23 @@ class AffinityBootstep(bootsteps.StartStopStep):
         if self.membership is None:
             self._enter(scheduler)
         self.limits.begin()  # the requests that a lost connection made Celery drop lend no slots any more
-        self.following.begin(channel)
+        self.job_feed.begin(channel)
         queues = [queue.name for queue in consumer.task_consumer.queues]
         is_new = self.members.join(scheduler, [queue for queue in queues if self.settings.schedules(queue)])
-        self.members.renounce()  # those that a lost connection made Celery drop
+        self.members.drop_unstarted()  # those that a lost connection made Celery drop
         self._log_join(channel, is_new)
 
     def _enter(self, scheduler: Scheduler) -> None:
         consumer, host = self._consumer, self._host
         self.membership = members = self.membership_with(scheduler, self.slots, host)
-        self._following = host.following = JobFeed(consumer, members, host, self.slots)
-        host.strays = LeakedClaims(consumer, members.reporting)
+        self._following = host.job_feed = JobFeed(consumer, members, host, self.slots)
+        host.leaked_claims = LeakedClaims(consumer, members.reporter)
         self._limits = RateLimits(consumer, members, self._following)
-        self._have_parts(members, host)
+        self._wire_consumer(members, host)
         if self.slots.blocks_the_loop:
             self._following.watch_the_loop()
 
-    def _have_parts(self, members: Member | CohortMembers, host: WorkerLoop | CohortMembers) -> None:
+    def _wire_consumer(self, members: Member | CohortMembers, host: WorkerLoop | CohortMembers) -> None:
         """Have the consumer pass on what its parts have to know, from now on."""
         consumer = self._consumer
         consumer.affinity_limits, consumer.affinity_host = self._limits, host
@@ -189,7 +189,7 @@ class AffinityBootstep(bootsteps.StartStopStep):
     def _log_join(self, channel: AffinityChannel, is_new: bool) -> None:
         members = self.members
         if self._is_introduced:
-            again = line_on_joining_again(anew=is_new, unfinished=len(members.claims.unended()))
+            again = line_on_joining_again(anew=is_new, unfinished=len(members.claims.open_claims()))
             logger.info(again, extra=UNLIMITED)
             return
         self._is_introduced = True
@@ -208,7 +208,7 @@ class AffinityBootstep(bootsteps.StartStopStep):
     def register_with_event_loop(self, consumer: "AffinityConsumer", hub: Hub) -> None:
         """Tell ends, and start the jobs that follow, at each iteration of the loop."""
         in_flight = consumer.task_consumer.channel.in_flight_of_its_own()
-        self._host.loop = EventLoop(hub, in_flight, on_tick=self.following.iterate, on_reply=self.following.reply)
+        self._host.loop = EventLoop(hub, in_flight, on_tick=self.job_feed.iterate, on_reply=self.job_feed.reply)
 
     def stop(self, consumer: "AffinityConsumer") -> None:
         """Before a reconnect: wait for the next start. At a shutdown: take no new job."""
@@ -259,7 +259,7 @@ class AffinityBootstep(bootsteps.StartStopStep):
         # First no thread wakes the loop any more: the heartbeats' thread tells the ends that the loop was to tell.
         loop, self._host.loop = self._host.loop, None
         if self.membership is not None:
-            self.membership.reporting.outbox.abandon()
+            self.membership.reporter.outbox.abandon()
         if loop is not None:
             loop.close()
 
@@ -292,7 +292,7 @@ class AffinityBootstep(bootsteps.StartStopStep):
         return [] if self.membership is None else [self.membership]
 
     @property
-    def following(self) -> JobFeed:
+    def job_feed(self) -> JobFeed:
         assert self._following is not None, "started"
         return self._following
 
@@ -313,11 +313,11 @@ class AffinityBootstep(bootsteps.StartStopStep):
             if held.request is not None:
                 state.task_ready(held.request)
         self.limits.count()
-        return len(given_up), sum(len(each.claims.unended()) for each in self.memberships)
+        return len(given_up), sum(len(each.claims.open_claims()) for each in self.memberships)
 
     def _give_up(self) -> list[HeldClaim]:
         """Give back the jobs that have not started, and return them."""
-        self.following.drop()
+        self.job_feed.drop()
         return self.members.pause()
 
     def end_merged_runs(self, task_ids: Sequence[str], signal: object) -> None:
@@ -375,7 +375,7 @@ class CohortsBootstep(AffinityBootstep):
             its = CohortSlots(consumer, self.slots, slots, cohort, counts_unclaimed=at == 0)
             seats.by_cohort[cohort] = CohortMember(consumer, cohort, its, self, seats)
         self._limits = RateLimits(consumer, seats, seats)
-        self._have_parts(seats, seats)
+        self._wire_consumer(seats, seats)
         self._mover = SlotMover(slots, seats.members, self.settings.heartbeat_interval)
         if len(cohorts) > 1:
             self._mover.start()
@@ -426,8 +426,8 @@ class CohortsBootstep(AffinityBootstep):
     def _give_up(self) -> list[HeldClaim]:
         found: list[HeldClaim] = []
         for seat in self._seats.by_cohort.values():
-            if seat.following is not None and seat.members is not None:
-                seat.following.drop()
+            if seat.job_feed is not None and seat.members is not None:
+                seat.job_feed.drop()
                 found += seat.members.pause()
         return found
 

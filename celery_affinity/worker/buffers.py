@@ -50,7 +50,7 @@ class BufferedRequest:
     def fence(self) -> None:
         """Do nothing, because the job cannot be removed from the strategy's buffer."""
 
-    def end_unnoticed(self) -> None:
+    def end_leaked(self) -> None:
         raise AssertionError("`Strays` drops it from the buffer")
 
 

@@ -92,7 +92,7 @@ class CohortMember:
         self.types: list[str] = []
         self.host = CeleryWorkerLoop(consumer)
         self.members: Member | None = None
-        self.following: JobFeed | None = None
+        self.job_feed: JobFeed | None = None
         self._consumer, self._slots, self._step, self._inbox = consumer, slots, step, inbox
         #: The channel that Celery consumes on; None between two connections to the broker.
         self._channel: AffinityChannel | None = None
@@ -150,13 +150,13 @@ class CohortMember:
         assert self._own is not None, "open"
         if self.members is None:
             self._enter(scheduler)
-        members, following = self.members, self.following
+        members, following = self.members, self.job_feed
         assert members is not None, "entered"
         assert following is not None, "entered"
         following.begin(self._channel, self._inbox)
         self._loop()
         members.join(scheduler, self.types)
-        members.renounce()  # those that a lost connection made Celery drop
+        members.drop_unstarted()  # those that a lost connection made Celery drop
         own = self._own.scheduler_of_its_own()
         if self._reader is None:
             self._reader = InboxReader(self.cohort, own, members.id, receive=self._receive, obey=self._obey)
@@ -168,10 +168,10 @@ class CohortMember:
 
     def _enter(self, scheduler: Scheduler) -> None:
         self.members = members = self._step.membership_with(scheduler, self._slots, self.host)
-        self.following = self.host.following = JobFeed(self._consumer, members, self.host, self._slots)
-        self.host.strays = LeakedClaims(self._consumer, members.reporting)
+        self.job_feed = self.host.job_feed = JobFeed(self._consumer, members, self.host, self._slots)
+        self.host.leaked_claims = LeakedClaims(self._consumer, members.reporter)
         if self._slots.blocks_the_loop:
-            self.following.watch_the_loop()
+            self.job_feed.watch_the_loop()
 
     def run_with(self, hub: Hub) -> None:
         """Have a part in the event loop, now or when the seat is taken."""
@@ -179,23 +179,23 @@ class CohortMember:
         self._loop()
 
     def _loop(self) -> None:
-        if self._hub is None or self.following is None or self._own is None or self.host.loop is not None:
+        if self._hub is None or self.job_feed is None or self._own is None or self.host.loop is not None:
             return
         in_flight: InFlightCommands = self._own.in_flight_of_its_own()
-        self.host.loop = EventLoop(self._hub, in_flight, on_tick=self.following.iterate, on_reply=self.following.reply)
+        self.host.loop = EventLoop(self._hub, in_flight, on_tick=self.job_feed.iterate, on_reply=self.job_feed.reply)
 
     def pause(self) -> None:
         """Start nothing until the next `start`: Celery has lost the broker, or stops."""
         self._channel = None
         self.close_loop()
-        if self.following is not None:
-            self.following.pause()
+        if self.job_feed is not None:
+            self.job_feed.pause()
 
     def close_loop(self) -> None:
         self._hub = None
         loop, self.host.loop = self.host.loop, None  # first no thread wakes the loop any more
         if self.members is not None:
-            self.members.reporting.outbox.abandon()
+            self.members.reporter.outbox.abandon()
         if loop is not None:
             loop.close()
 
@@ -205,8 +205,8 @@ class CohortMember:
             self._opening.stop()
         if self._reader is not None:
             self._reader.stop()
-        if self.following is not None:
-            self.following.stop()
+        if self.job_feed is not None:
+            self.job_feed.stop()
         has_left = self.members is None or self.members.leave()
         if self._own is not None and self.cohort != DEFAULT:
             self._own.connection.client.release()
@@ -215,15 +215,15 @@ class CohortMember:
     # -- the inbox, in the reader's thread
 
     def _receive(self, claim: Claim) -> None:
-        assert self.following is not None, "entered"
+        assert self.job_feed is not None, "entered"
         if getattr(self._consumer.pool, "is_green", False) and self._channel is not None:
-            self.following.receive(claim)  # another greenlet of the only thread, and no event loop that would run
+            self.job_feed.receive(claim)  # another greenlet of the only thread, and no event loop that would run
         else:
-            self.following.receive_elsewhere([claim])
+            self.job_feed.receive_elsewhere([claim])
 
     def _obey(self, sign: list[str]) -> None:
-        assert self.following is not None, "entered"
-        self._consumer.call_soon(self.following.obey, sign)
+        assert self.job_feed is not None, "entered"
+        self._consumer.call_soon(self.job_feed.obey, sign)
 
 
 class CohortMembers:
@@ -260,15 +260,15 @@ class CohortMembers:
 
     def reporting_of(self, tag: str) -> EndReporter:
         found = self.of(tag)
-        return (self.taken[0] if found is None else found).reporting
+        return (self.taken[0] if found is None else found).reporter
 
     def serve(self, queue: str, serves: bool) -> None:
         cohort = self._settings.cohort_of(queue)
         seat = self.by_cohort.get(cohort)
         if seat is None:
             logger.error("Queue %r is not served: this worker was started without types of cohort %r", queue, cohort)
-        elif seat.following is not None:
-            seat.following.serve(queue, serves)
+        elif seat.job_feed is not None:
+            seat.job_feed.serve(queue, serves)
 
     def receive(self, claim: Claim) -> None:
         raise AssertionError("no server knows this inbox")
@@ -287,7 +287,7 @@ class CohortMembers:
         return self
 
     @property
-    def recalled(self) -> "WithdrawnTypesOfAll":
+    def withdrawn_types(self) -> "WithdrawnTypesOfAll":
         return WithdrawnTypesOfAll(self.taken)
 
     def find(self, tag: str) -> HeldClaim | None:
@@ -309,16 +309,16 @@ class CohortMembers:
 
     def room(self) -> int:
         """Return how many jobs the pool could start beside those that have a slot or wait for a rate limit."""
-        return sum(seat.following.room() for seat in self.by_cohort.values() if seat.following is not None)
+        return sum(seat.job_feed.room() for seat in self.by_cohort.values() if seat.job_feed is not None)
 
     def ask(self) -> None:
         for each in self.taken:
             each.ask()
 
     @property
-    def reporting(self) -> SimpleNamespace:
+    def reporter(self) -> SimpleNamespace:
         """What `reconnecting` asks of: the times that a server came back."""
-        return SimpleNamespace(returns=sum(each.reporting.returns for each in self.taken))
+        return SimpleNamespace(returns=sum(each.reporter.returns for each in self.taken))
 
     def wake(self) -> bool:
         have_loops = [seat.host.wake() for seat in self.by_cohort.values()]
@@ -329,14 +329,14 @@ class WithdrawnTypesOfAll:
     """The pauses that concern claims of *members*."""
 
     def __init__(self, members: Iterable[Member]) -> None:
-        self._members = [each for each in members if each.recalled]
+        self._members = [each for each in members if each.withdrawn_types]
 
     def __bool__(self) -> bool:
         return bool(self._members)
 
     def has(self, job_id: str, type_: str, fence: str) -> bool:
         return any(
-            each.recalled.has(job_id, type_, fence)
+            each.withdrawn_types.has(job_id, type_, fence)
             for each in self._members
             if each.claims.find(delivery_tag(job_id, fence)) is not None
         )

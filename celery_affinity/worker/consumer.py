@@ -229,7 +229,7 @@ class ReconnectingConsumer:
             return ensure(waiting, max_retries, *pauses, **options)
 
         connection.ensure_connection = ensuring
-        self._known = self._members.reporting.returns
+        self._known = self._members.reporter.returns
         try:
             return connect(connection)
         finally:
@@ -239,11 +239,11 @@ class ReconnectingConsumer:
         """Wait *pause_s*, or until the server is back; not at all if the server came back during the last try."""
         until_s = monotonic() + pause_s
         self._members.ask()
-        while self._members.reporting.returns == self._known and monotonic() < until_s:
+        while self._members.reporter.returns == self._known and monotonic() < until_s:
             maybe_shutdown()
             self._read_ends()
             sleep(_POLL_S)
-        self._known = self._members.reporting.returns
+        self._known = self._members.reporter.returns
 
     def _read_ends(self) -> None:
         try:

@@ -173,7 +173,7 @@ def set_priority(state: ControlState, priority: int) -> Reply:
     if accepted:
         return control.nok(f"priority must be {accepted}, got: {priority!r}")  # type: ignore[no-any-return]
     for each in step.memberships:
-        each.prefer(priority)
+        each.set_priority(priority)
     return control.ok(f"has priority {priority}")  # type: ignore[no-any-return]
 
 

@@ -138,8 +138,8 @@ class CeleryWorkerLoop:
 
     def __init__(self, consumer: "Consumer") -> None:
         self.loop: EventLoop | None = None
-        self.following: _Receiver | None = None
-        self.strays: LeakedClaims | None = None
+        self.job_feed: _Receiver | None = None
+        self.leaked_claims: LeakedClaims | None = None
         self._consumer = consumer
 
     @property
@@ -158,9 +158,9 @@ class CeleryWorkerLoop:
         return self._consumer.task_buckets.get(task) is not None
 
     def start_next(self) -> None:
-        assert self.following is not None, "joined"
+        assert self.job_feed is not None, "joined"
         if self.goes_on:
-            self.following.start_next()
+            self.job_feed.start_next()
 
     @property
     def goes_on(self) -> bool:
@@ -171,8 +171,8 @@ class CeleryWorkerLoop:
         self._consumer.hub.call_later(pause_s, lambda: None)
 
     def deliver(self, claims: list[Claim]) -> None:
-        assert self.following is not None, "joined"
-        self.following.receive_elsewhere(claims)
+        assert self.job_feed is not None, "joined"
+        self.job_feed.receive_elsewhere(claims)
 
     def fence(self, claims: list[HeldClaim]) -> None:
         """Stop the tasks whose jobs other workers have by now. The task of an acked job goes on: nobody else runs it.
@@ -186,4 +186,4 @@ class CeleryWorkerLoop:
 
     def heartbeat(self, *, loop_runs: bool) -> float | None:
         """Free slots of claims that run nowhere."""
-        return None if self.strays is None else self.strays.free(loop_runs=loop_runs)
+        return None if self.leaked_claims is None else self.leaked_claims.free(loop_runs=loop_runs)

@@ -124,7 +124,7 @@ class JobFeed:
     """
 
     def __init__(self, consumer: "AffinityConsumer", members: Member, host: CeleryWorkerLoop, slots: PoolSlots) -> None:
-        self.reporting = members.reporting
+        self.reporter = members.reporter
         self.schedules = settings_of(consumer.app).schedules
         self._consumer = consumer
         self._members, self._host, self._slots = members, host, slots
@@ -164,7 +164,7 @@ class JobFeed:
             self._watch.start()
 
     def _give_back_if_it_stands_still(self) -> None:
-        if self._lookahead or self.reporting.outbox.is_telling:  # a reply that nobody reads brings more
+        if self._lookahead or self.reporter.outbox.is_telling:  # a reply that nobody reads brings more
             self._members.look_at_the_loop(STARTS_WITHIN_S)
 
     def stop(self) -> None:
@@ -181,14 +181,14 @@ class JobFeed:
 
     @property
     def key(self) -> str:
-        return self.reporting.claims.inbox
+        return self.reporter.claims.inbox
 
     @property
     def drained(self) -> bool:
-        return self.reporting.claims.drained
+        return self.reporter.claims.drained
 
     def reporting_of(self, tag: str) -> EndReporter:
-        return self.reporting
+        return self.reporter
 
     def serve(self, queue: str, serves: bool) -> None:
         if self._heeds_consumers:
@@ -205,7 +205,7 @@ class JobFeed:
             self._start(claim)
         else:
             self._hold(claim)
-            self._start_what_has_a_slot()
+            self._start_ready_jobs()
 
     def obey(self, sign: list[str]) -> None:
         match sign:
@@ -224,7 +224,7 @@ class JobFeed:
 
     def _recall(self, what: str, fence: int) -> None:
         """Give back claims up to *fence* that a pause of *what* concerns: those ahead now, others when they come."""
-        self._members.recalled.add(what, fence)
+        self._members.withdrawn_types.add(what, fence)
         kind, _, name = what.partition(":")
         types = self._members.capacity.types if kind == "*" else (decode_part(name),) if kind == "type" else ()
         self._return(self._lookahead.give_back(types, len(self._lookahead)))
@@ -235,7 +235,7 @@ class JobFeed:
         """Start the jobs that follow, tell the ends since the loop's last iteration, and make requests ahead."""
         self._members.loop_ran()
         self._members.notice_slots()
-        self._hold_what_arrived()
+        self._prefetch_arrived()
         if self._lookahead:
             self._give_back_what_is_late()
         self._go_on()
@@ -243,16 +243,16 @@ class JobFeed:
     def _go_on(self) -> None:
         """Start jobs, tell ends and make requests ahead: nothing that can wait holds up a start."""
         if self._slots.blocks_the_loop:  # the start is the whole task, and the server can work meanwhile
-            self.reporting.tell()
+            self.reporter.tell()
             self._run_what_follows()
             return
         if self._start_what_follows() and not pool.writes_immediately(self._consumer.pool, self._consumer.hub):
             self._host.wake()  # for the rest: first the loop has the pool write
             return
-        self.reporting.tell()
-        self._make_what_starts_next()
+        self.reporter.tell()
+        self._prebuild_requests()
 
-    def _make_what_starts_next(self) -> None:
+    def _prebuild_requests(self) -> None:
         """Make the requests of as many jobs that are held as the pool has slots."""
         most = min(self._slots.size(), len(self._lookahead))
         if len(self._made) >= most:
@@ -267,8 +267,8 @@ class JobFeed:
 
     def reply(self) -> None:
         """Start the jobs that a reply brings, and tell the ends that came meanwhile."""
-        self._arrived.extend(self.reporting.receive())
-        self._hold_what_arrived()
+        self._arrived.extend(self.reporter.receive())
+        self._prefetch_arrived()
         self._go_on()
 
     def receive_elsewhere(self, claims: list[Claim]) -> None:
@@ -286,29 +286,29 @@ class JobFeed:
         """Return how many jobs the pool could start beside those that have a slot or wait for a rate limit."""
         return self._members.capacity.room() + len(self._lookahead)
 
-    def _hold_what_arrived(self) -> None:
+    def _prefetch_arrived(self) -> None:
         """With lookahead, hold all jobs that arrived before the first of them starts."""
         while self._arrived and not self._lookahead.is_off:
             self._hold(self._arrived.popleft())
 
     def _hold(self, claim: Claim) -> None:
-        claims = self.reporting.claims
+        claims = self.reporter.claims
         tag = claims.hold(claim)
         if tag is None:
             return
         if claims.drained:  # the job was on its way; here it would wait behind a long task, and then not start
-            self.reporting.settle(tag, RETURNED)
+            self.reporter.set_outcome(tag, RETURNED)
         else:
             self._lookahead.add(claim, tag)
 
     def _start(self, claim: Claim) -> None:
-        tag = self.reporting.claims.hold(claim)
+        tag = self.reporter.claims.hold(claim)
         if tag is not None:
             self._hand_over(claim, tag)
 
     def _hand_over(self, claim: Claim, tag: str) -> None:
         assert self._channel is not None, "begun"
-        recalled = self._members.recalled
+        recalled = self._members.withdrawn_types
         if recalled and recalled.has(claim.job_id, claim.type, claim.fence):
             self._return([tag])
         elif tag in self._made:
@@ -319,11 +319,11 @@ class JobFeed:
     def _return(self, tags: Collection[str]) -> None:
         self._made.drop(tags)
         for tag in tags:
-            self.reporting.settle(tag, RETURNED)
+            self.reporter.set_outcome(tag, RETURNED)
 
     def _start_what_follows(self) -> int:
         """Start the jobs that arrived, as far as there are slots. Return how many."""
-        return self._start_what_arrived() + self._start_what_has_a_slot()
+        return self._start_what_arrived() + self._start_ready_jobs()
 
     def _start_what_arrived(self) -> int:
         arrived = len(self._arrived)
@@ -357,7 +357,7 @@ class JobFeed:
         except (Exception, SystemExit) as exc:
             self._consumer.call_soon(_fail, exc)
 
-    def _start_what_has_a_slot(self) -> int:
+    def _start_ready_jobs(self) -> int:
         """Start as many of the jobs that are held as slots are free. Return how many."""
         started = self._start_as_many_as_fit()
         if started and self._lookahead and self._free_slots() > 0:

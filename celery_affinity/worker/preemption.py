@@ -191,7 +191,7 @@ class Preemption:
         if held is None:
             return
         if self._slots.stops_when_asked(name):
-            self._members.tell_anew()
+            self._members.rejoin()
         if self._slots.blocks_the_loop and held.stops_at_s is None:
             self._look(held)
 

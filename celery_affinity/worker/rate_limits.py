@@ -137,12 +137,12 @@ class RateLimits:
 
     def _return_what_is_recalled(self, bucket: "TokenBucket") -> None:
         """Give back jobs that wait since before a pause."""
-        if not self._members.recalled:
+        if not self._members.withdrawn_types:
             return
         for each in tuple(bucket.contents):
             request = each[0]
             held = self._members.claims.find(request._tag) if _is_claimed(request) else None
-            if held is not None and self._members.recalled.has(held.job_id, held.type, held.fence):
+            if held is not None and self._members.withdrawn_types.has(held.job_id, held.type, held.fence):
                 bucket.contents.remove(each)
                 logger.info("Task %s[%s] is given back: it is paused", request.name, request.id)
                 self._give_back([request])

@@ -94,10 +94,10 @@ class ClaimedRequest(_Request):
                 self._check_that_it_can_run_all_calls()
             self._reporting = reporting
             self._show_its_eta()
-            self._say_until_when()
+            self._set_expiry()
             if is_of_a_batch:
                 self._say_whether_events_are_sent()
-            self._say_when_it_waited()
+            self._set_wait_times()
             reporting.claims.bind(tag, self)
         else:
             add_unclaimed(self)
@@ -153,7 +153,7 @@ class ClaimedRequest(_Request):
         if eta:
             self.request_dict["eta"] = eta
 
-    def _say_until_when(self) -> None:
+    def _set_expiry(self) -> None:
         """Have a retry, which this host publishes, expire when this job does, whatever the clock here says."""
         assert self._reporting is not None, "it is a claim"
         left_us = self._reporting.claims.left_us(self._tag)
@@ -167,7 +167,7 @@ class ClaimedRequest(_Request):
         """Tell the process that runs merged calls whether to send the events of each call to monitors."""
         self.request_dict[SENDS_EVENTS] = self.task.send_events and are_events_sent(self.eventer)
 
-    def _say_when_it_waited(self) -> None:
+    def _set_wait_times(self) -> None:
         """Have the process that records the wait know its begin and end by this host's clock, in Unix time, ns."""
         assert self._reporting is not None, "it is a claim"
         wait = self.request_dict["properties"].get(WAIT)
@@ -277,7 +277,7 @@ class CancelledRequest(ClaimedRequest):
         """Have the job be pending again, whose task was cut short. An acked job stays claimed until the worker ends."""
         task_ready(self)
         if self._reporting is not None and self._given_back_as:
-            self._reporting.settle(self._tag, self._given_back_as)
+            self._reporting.set_outcome(self._tag, self._given_back_as)
             self._reporting.end(self._tag, self._given_back_as)
         elif self._reporting is not None and not self.acknowledged:
             self._reporting.end(self._tag)
@@ -313,7 +313,7 @@ class StartedRequest(CancelledRequest):
 
     def on_accepted(self, pid: int, time_accepted: float) -> Any:
         self._call_off_unless_it_may_start()  # the task may have waited for a thread, or a greenlet
-        if self.is_called_off:
+        if self.is_cancelled_before_start:
             return
         try:
             self._accept(pid, time_accepted)
@@ -349,10 +349,10 @@ class StartedRequest(CancelledRequest):
         if self._reporting is None or pool_forks(self._pool):
             return
         if state.should_terminate:
-            self.is_called_off = True
+            self.is_cancelled_before_start = True
             logger.info("Task %s[%s] is not started: the worker stops", self.name, self.id)
-        elif not self._reporting.may_start(self._tag):
-            self.is_called_off = True
+        elif not self._reporting.check_may_start(self._tag):
+            self.is_cancelled_before_start = True
             logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
 
     def fence(self) -> None:
@@ -395,7 +395,7 @@ class StartedRequest(CancelledRequest):
         return given
 
     def _give_up_unless_it_may_start(self) -> None:
-        if self._reporting is not None and not self._reporting.may_start(self._tag):
+        if self._reporting is not None and not self._reporting.check_may_start(self._tag):
             logger.info("Task %s[%s] is not started: another worker may run it by now", self.name, self.id)
             task_ready(self)
             raise TaskRevokedError(self.id)  # Celery goes on without the task

@@ -116,11 +116,11 @@ class EndOfTask(StartedRequest):
             self.end_cut_short()
             return None
         if self._reporting is not None and isinstance(error, NotStartedError):
-            self._reporting.settle(self._tag, RETURNED)
+            self._reporting.set_outcome(self._tag, RETURNED)
         elif self._reporting is not None and is_ignored(exc_info, Preempted):
             self._stop_by_itself(self._reporting)
         elif self._reporting is not None and isinstance(error, Reject) and error.requeue:
-            self._reporting.settle(self._tag, REQUEUED)
+            self._reporting.set_outcome(self._tag, REQUEUED)
         try:
             if _LEAVES_REJECTED_PENDING and isinstance(error, Reject) and not error.requeue:
                 self._tell_the_first_caller(error)
@@ -143,10 +143,10 @@ class EndOfTask(StartedRequest):
                 *(self.name, self.id),
             )
         elif held.stops_at_s is None:
-            reporting.settle(self._tag, REQUEUED)
+            reporting.set_outcome(self._tag, REQUEUED)
             self.reject(requeue=True)
         else:
-            reporting.settle(self._tag, PREEMPTED)
+            reporting.set_outcome(self._tag, PREEMPTED)
 
     def _tell_the_first_caller(self, error: Reject) -> None:
         """Store that a merged run was rejected, as the other callers are told: nobody is to wait for ever."""
@@ -178,7 +178,7 @@ class EndOfTask(StartedRequest):
     def _abort(self) -> None:
         """Settle an unsettled job as ABORTED, unless the worker is terminating. The job pauses before its next run."""
         if self._reporting is not None and not state.should_terminate:
-            self._reporting.settle(self._tag, ABORTED)
+            self._reporting.set_outcome(self._tag, ABORTED)
 
     def _settle_after_a_timeout(self) -> None:
         """Ack or reject as Celery does once the result is stored: the storing failed."""
@@ -225,7 +225,7 @@ class EndOfTask(StartedRequest):
         if not self._is_acked_at_its_end:
             super().acknowledge()
 
-    def end_unnoticed(self) -> None:
+    def end_leaked(self) -> None:
         """Free the slot of a task whose end nobody noticed. Nobody knows whether the task ended well."""
         self._end(WorkerLostError("its end went unnoticed, and it does not run in its worker"))
 
@@ -256,9 +256,9 @@ def _ending_on_success(generated: Any) -> Any:
             self.end_cut_short()
             return None
         if self._reporting is not None:
-            self._reporting.make_way(self._tag)  # the process is idle until then
+            self._reporting.start_next_in_freed_slot(self._tag)  # the process is idle until then
         try:
-            if self.is_called_off:
+            if self.is_cancelled_before_start:
                 return None
             # An error from outside the task's body, in a pool without processes. Celery's own method cannot unpack it.
             if isinstance(failed__retval__runtime, ExceptionInfo):
@@ -346,7 +346,7 @@ class LeakedClaims:
                 self._free(each, nowhere[each])
 
     def _drop_what_strategies_dropped(self) -> None:
-        for tag, held in self._reporting.claims.unended():
+        for tag, held in self._reporting.claims.open_claims():
             if isinstance(held.request, BufferedRequest) and not held.request.is_in_the_pool():
                 logger.error(
                     "%s is pending again: the strategy of its task has dropped it, and neither acked nor rejected it",
@@ -356,7 +356,7 @@ class LeakedClaims:
 
     def _nowhere(self) -> Iterator[tuple[Any, HeldClaim | None]]:
         """Yield requests, or the tags of claims without one, each with its claim."""
-        for tag, held in self._reporting.claims.unended():
+        for tag, held in self._reporting.claims.open_claims():
             if held.request is None:
                 if tag not in self._reporting.lookahead:
                     yield tag, held
@@ -382,4 +382,4 @@ class LeakedClaims:
         if isinstance(each, str):
             self._reporting.end(each)
         else:
-            each.end_unnoticed()
+            each.end_leaked()

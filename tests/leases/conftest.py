@@ -34,7 +34,7 @@ class Worker:
         self.claims.lease.renew(asked_at_s=time.monotonic(), timeout_s=30)
         (claim,) = self.fleet.inbox("worker")
         tag = self.claims.hold(claim)
-        self.claims.settle(tag, ACKED)  # a claim without a request ends here
+        self.claims.set_outcome(tag, ACKED)  # a claim without a request ends here
 
     def held_there(self):
         return set(self.fleet.claims("worker"))
@@ -57,7 +57,7 @@ class Acking(Worker):
         (self.number,) = self.fleet.claims("worker").items()
         self.tag = self.claims.hold(Claim(*self.number, "pdf", 0, 0, b""))
         self.claims.bind(self.tag, SimpleNamespace(name="task", id="one"))
-        self.claims.settle(self.tag, ACKED)
+        self.claims.set_outcome(self.tag, ACKED)
 
     def is_acked(self):
         return self.scheduler.client.hget(self.scheduler.keys.key("job", self.number[0]), "acked") == b"1"

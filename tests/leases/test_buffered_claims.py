@@ -44,14 +44,14 @@ def test_acked_claim_ends_after_the_next_sync():
     claims = reporting.claims
     capacity = Capacity(Pool(2), claims)
     tag = buffer(claims, 1)
-    reporting.settle(tag, ACKED)
+    reporting.set_outcome(tag, ACKED)
     reporting._heartbeats.wake.assert_called()
-    acks, ends = claims.news(10)
+    acks, ends = claims.pending_reports(10)
     assert (set(acks), set(ends)) == ({tag}, set()), "the ack goes at once"
     assert (capacity.room(), capacity.tell()) == (2, (2, 0))
     assert claims.running() != [], "the next sync still names the claim"
     reporting.end_settled_in_buffer(claims.settled_in_buffer())
-    assert set(claims.news(10)[1]) == {tag}
+    assert set(claims.pending_reports(10)[1]) == {tag}
     claims.forget({tag: claims.find(tag)})
     assert (claims.held(), claims.settled_in_buffer()) == ([], frozenset())
 
@@ -63,7 +63,7 @@ def test_dropped_claim_is_requeued(closed, outcome):
     if closed:
         claims.close()
     claims.drop_from_buffer(tag)
-    claims.settle(tag, ACKED)
+    claims.set_outcome(tag, ACKED)
     assert claims.settled_in_buffer() == {tag}
     assert claims.end(tag).outcome == outcome
 
@@ -74,9 +74,9 @@ def test_reconnect_and_drain_keep_buffered_claims():
     tags = [hold(claims, number) for number in range(1, 4)]
     claims.buffer(tags[0], kept)
     claims.buffer(tags[1], request())
-    claims.settle(tags[1], ACKED)
+    claims.set_outcome(tags[1], ACKED)
     pool = Pool(has=lambda each: each is kept)
-    assert claims.renounce(pool) == [("job3", "3")]
+    assert claims.drop_unstarted(pool) == [("job3", "3")]
     assert claims.drain(pool) == []
     assert [held.job_id for held in claims.held()] == ["job1", "job2"]
 
@@ -89,7 +89,7 @@ def test_full_buffer_withdraws_only_its_own_types(monkeypatch):
         capacity.types, capacity.prefetch_multiplier = ("pdf", "mail", "excel"), multiplier
         tags = [buffer(claims, number, "pdf" if number > 1 else "mail") for number in range(1, most + 1)]
         assert capacity.unwanted == {"pdf", "mail"}
-        claims.settle(tags[-1], REJECTED)
+        claims.set_outcome(tags[-1], REJECTED)
         assert capacity.unwanted == frozenset(), "there is room again"
 
 
@@ -124,7 +124,7 @@ def test_server_never_sees_more_free_slots_than_exist(seed):
                 claims.take_back(tag, request())
                 unknown += 1
             case "ack" if tag:
-                claims.settle(tag, ACKED)
+                claims.set_outcome(tag, ACKED)
             case "drop" if tag:
                 claims.drop_from_buffer(tag)
             case "void" if tag:
@@ -132,7 +132,7 @@ def test_server_never_sees_more_free_slots_than_exist(seed):
                 unknown += 1
             case "end" if tag and not claims.find(tag).is_buffered:
                 claims.end(tag)
-        ends = claims.news(100)[1]
+        ends = claims.pending_reports(100)[1]
         claims.forget(ends)
         held = [each for each in held if each not in ends]
         free_at_the_server = pool.size() - told - sum(not each.void for each in claims.held())

@@ -30,10 +30,10 @@ def claim(job_id, fence):
 def test_after_a_silence_what_has_not_started_is_given_back(clock, claims):
     tag = claims.hold(claim("job", 7))
     clock[0] += 29.9
-    assert claims.may_start(tag)
+    assert claims.check_may_start(tag)
     clock[0] += 0.2
-    assert not claims.may_start(tag)
-    _, ends = claims.news(10)
+    assert not claims.check_may_start(tag)
+    _, ends = claims.pending_reports(10)
     assert [(held.number, held.outcome) for held in ends.values()] == [(("job", "7"), RETURNED)]
 
 
@@ -41,22 +41,22 @@ def test_a_lease_is_renewed_from_the_moment_of_the_question_not_of_the_answer(cl
     tag = claims.hold(claim("job", 7))
     claims.lease.renew(asked_at_s=80, timeout_s=30)
     clock[0] = 111
-    assert not claims.may_start(tag)
+    assert not claims.check_may_start(tag)
 
 
 def test_what_is_void_does_not_start_and_does_not_arrive_any_more(claims):
     held = claims.hold(claim("held", 7))
     assert [each.job_id for each in claims.void_up_to(8)] == ["held"]
     assert claims.hold(claim("late", 8)) is None
-    assert not claims.may_start(held)
+    assert not claims.check_may_start(held)
     assert claims.held() == []
-    assert claims.may_start(claims.hold(claim("fresh", 9)))
+    assert claims.check_may_start(claims.hold(claim("fresh", 9)))
 
 
 def test_what_was_let_go_does_not_start(claims):
     tag = claims.hold(claim("job", 7))
-    claims.renounce(Pool())
-    assert not claims.may_start(tag)
+    claims.drop_unstarted(Pool())
+    assert not claims.check_may_start(tag)
 
 
 def test_a_claim_expires_when_it_does_on_the_server():
@@ -83,7 +83,7 @@ def test_after_a_silence_a_worker_does_not_say_that_a_job_has_expired(monkeypatc
     assert claims.left_us(tag) == -28_000_000
     now[0] += 2
     assert claims.left_us(tag) is None
-    assert not claims.may_start(tag)
+    assert not claims.check_may_start(tag)
 
 
 def test_what_a_drain_gives_up_does_not_start_any_more():
@@ -91,9 +91,9 @@ def test_what_a_drain_gives_up_does_not_start_any_more():
     runs, waits = (claims.hold(Claim(job, "7", "pdf", 0, 0, b"")) for job in ("runs", "waits"))
     claims.bind(runs, "a request")
     assert [held.job_id for held in claims.drain(Pool(has=lambda request: request == "a request"))] == ["waits"]
-    assert (claims.may_start(runs), claims.may_start(waits)) == (True, False)
+    assert (claims.check_may_start(runs), claims.check_may_start(waits)) == (True, False)
     assert claims.unfinished() == 1
-    assert claims.let_go(claims.given_up()) == [("waits", "7")]
+    assert claims.release_given_up(claims.given_up()) == [("waits", "7")]
     assert claims.given_up() == frozenset()
 
 
@@ -109,9 +109,9 @@ def test_the_log_names_the_task_whose_claim_is_gone(claims, caplog):
 def test_once_the_worker_stops_an_acked_claim_is_not_given_back(claims):
     acked, other = claims.hold(claim("acked", 7)), claims.hold(claim("other", 8))
     claims.bind(acked, object())
-    claims.settle(acked, ACKED)
+    claims.set_outcome(acked, ACKED)
     claims.close()
-    assert claims.renounce(Pool()) == [("other", "8")], "of the acked one the server may not know the ack yet"
+    assert claims.drop_unstarted(Pool()) == [("other", "8")], "of the acked one the server may not know the ack yet"
     assert claims.find(acked)
     assert not claims.find(other)
 
@@ -121,9 +121,9 @@ def test_the_ack_of_a_task_that_has_run_is_told_with_its_end_alone(claims, has_r
     tag = claims.hold(claim("job", 7))
     claims.bind(tag, SimpleNamespace())
     if has_run:
-        claims.has_run(tag)
-    assert claims.settle(tag, ACKED) is not has_run, "there is nothing to tell before the end"
+        claims.mark_ending(tag)
+    assert claims.set_outcome(tag, ACKED) is not has_run, "there is nothing to tell before the end"
     assert claims.has_news is not has_run
     claims.end(tag)
-    acks, ends = claims.news(10)
+    acks, ends = claims.pending_reports(10)
     assert (list(acks), [held.told for held in ends.values()]) == ([], [ACKED])

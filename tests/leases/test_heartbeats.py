@@ -15,7 +15,7 @@ def membership_with(claims, sync):
     members, calls = Member.__new__(Member), []
     members.claims, members.capacity = claims, Capacity(Pool(2), claims)
     members.capacity.types = ("mail", "pdf")
-    members.reporting = reporting_of(claims)
+    members.reporter = reporting_of(claims)
     members.withdrawn, members._rejoin = frozenset(), False
     members._loop, members._host, members._heartbeats = Mock(), Host(), Mock()
     members._loop.stands_still = members._loop.report.return_value = False

@@ -180,7 +180,7 @@ def test_a_reply_to_another_command_is_an_error_of_the_connection(acking, in_fli
     acking.outbox.receive(acking.scheduler)
     send = Mock(side_effect=lambda in_flight, *_, **__: in_flight.send([command, ("ECHO", "more")]))
     with patch.object(acking.scheduler, of, send):
-        acking.claims.ack_again({acking.tag: acking.claims.find(acking.tag)})
+        acking.claims.requeue_acks({acking.tag: acking.claims.find(acking.tag)})
         if of == "send_acks":
             acking.sends(in_flight)
         else:

@@ -7,7 +7,7 @@ from celery_affinity.schema.values import encode_part
 
 
 @pytest.fixture
-def recalled():
+def withdrawn_types():
     return WithdrawnTypes()
 
 

@@ -41,8 +41,8 @@ def test_a_loop_that_stands_still_is_done_without_once():
     membership, age_s = Member.__new__(Member), 0.4
     membership._loop, membership._heartbeats = Mock(), Mock()
     membership._loop.stands_still_for = lambda seconds: seconds < age_s
-    membership.reporting = reporting_of()
-    membership.reporting.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
+    membership.reporter = reporting_of()
+    membership.reporter.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
     membership.look_at_the_loop(0.5)
     assert not membership._heartbeats.wake.called, "it ran a moment ago"
     age_s = 0.6
@@ -59,8 +59,8 @@ def _reporting(acking, in_flight):
 
 def test_an_ack_that_another_thread_is_about_to_tell_is_waited_for(acking, in_flight):
     acking.fleet.scheduler.requeue("worker", [acking.number], counted=False)
-    settle, is_waiting = acking.scheduler.tell_ends, threading.Event()
-    acking.scheduler.tell_ends = lambda *args, **options: (is_waiting.wait(10), settle(*args, **options))[1]
+    settle, is_waiting = acking.scheduler.release_and_claim, threading.Event()
+    acking.scheduler.release_and_claim = lambda *args, **options: (is_waiting.wait(10), settle(*args, **options))[1]
     other = threading.Thread(target=lambda: acking.outbox.flush(acking.scheduler, inline=False))
     other.start()
     while acking.claims.has_acks:

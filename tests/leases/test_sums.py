@@ -45,7 +45,7 @@ class Worker:
     def membership(self):
         members = Member.__new__(Member)
         members.id, members.claims = "worker", SimpleNamespace(sums=self.sums, settled_in_buffer=frozenset)
-        members.reporting = SimpleNamespace(scheduler=self.scheduler)
+        members.reporter = SimpleNamespace(scheduler=self.scheduler)
         members._recording = Mock()
         return members
 
@@ -128,7 +128,7 @@ def test_a_worker_that_leaves_hands_over_the_rest_before_the_server_forgets_it(w
     members = worker.membership()
     members._dispatcher = members._heartbeats = Mock()
     members._reconciling, members._loop = SimpleNamespace(returned=0), Mock()
-    members.reporting.flush_all = lambda: worker.sums.ran("pdf", "done", 1)
+    members.reporter.flush_all = lambda: worker.sums.ran("pdf", "done", 1)
     assert members.leave()
     assert worker.runs == 2
 
@@ -231,7 +231,7 @@ def test_only_jobs_that_ended_here_count_a_time_in_a_slot(outcome, how, kind, vo
     claims = claims_of()
     tag = claims.hold(Claim("job", "7", "pdf", 0, 0, b""))
     claims.bind(tag, SimpleNamespace(name="task", id="one"))
-    claims.settle(tag, outcome)
+    claims.set_outcome(tag, outcome)
     held = claims.end(tag, how)
     held.void = void
     held.ended_s = held.held_since_s + 2
@@ -253,13 +253,13 @@ def test_a_job_that_was_taken_ahead_waits_until_it_has_a_slot(monkeypatch):
         for job, fence, enqueued_us in (("ahead", "1", 2_000_000), ("early", "2", 5_000_001))
     )
     now_us = 60_000_000  # the server's clock counts when the job arrives; then this process' own, which never steps
-    held = dict(claims.unended())
+    held = dict(claims.open_claims())
     held[ahead].held_since_s, held[early].held_since_s = 100.0, 104.0
     claims.count_wait(ahead, on_demand=True)
     claims.count_wait(early, on_demand=False)
     claims.count_wait("no claim", on_demand=False)
     now_s = 106.0
-    claims.settle(ahead, ACKED)
+    claims.set_outcome(ahead, ACKED)
     claims.forget({ahead: held[ahead]})
     ((found,),) = [page.sums for page in claims.sums.pages()]
     assert found.grown["demand sum"] == 7_000_000

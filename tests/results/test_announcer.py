@@ -232,7 +232,7 @@ def test_a_row_that_cannot_be_read_is_set_aside_and_the_next_is_told(
 ):
     end(scheduler, "spoiled", "sound")
     spoil(redis_client, Keys().key("job", "spoiled"))
-    look_until(announcer, scheduler, clock, lambda: not scheduler.reader.has_untold())
+    look_until(announcer, scheduler, clock, lambda: not scheduler.reader.has_unreported_ends())
     assert teller.begun == ["sound"]
     (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
     assert "Job spoiled has ended with an unknown outcome" in record.getMessage()

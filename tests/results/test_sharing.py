@@ -99,7 +99,7 @@ def test_the_end_that_the_result_backend_knows_is_that_of_all(app, fleet, teller
     assert deliver_later(teller, fleet.scheduler, ending)
     assert [each.get(timeout=5) for each in others] == [7, 7]
     assert fleet.scheduler.next_report("an app", again_s=0.0) is None
-    assert not fleet.scheduler.reader.has_untold()
+    assert not fleet.scheduler.reader.has_unreported_ends()
 
 
 def test_a_result_that_nobody_knows_is_lost(app, fleet, teller):

@@ -52,7 +52,7 @@ def test_an_acked_job_keeps_its_slot_until_its_release(fleet):
     fleet.publish("two", "pdf")
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
-    fleet.scheduler.tell_ends("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
+    fleet.scheduler.release_and_claim("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     assert fleet.jobs("worker") == []
     fleet.sequence = 1
     (following,) = fleet.end("worker", claim, outcome="unsettled")

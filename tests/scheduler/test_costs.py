@@ -56,7 +56,7 @@ def inbox(scheduler, worker):
 
 def end(scheduler, worker, claims, sequence=1):
     ends = [EndArguments(claim.job_id, claim.fence, "acked") for claim in claims]
-    return scheduler.tell_ends(worker, acks=[], ends=ends, sequence=sequence, inline=True)
+    return scheduler.release_and_claim(worker, acks=[], ends=ends, sequence=sequence, inline=True)
 
 
 # -- many jobs of one task
@@ -356,6 +356,6 @@ def test_dead_letters_beyond_their_number_go_some_at_a_time(scheduler, redis_cli
             scheduler.calls.clear()
         uncounted.publish(*[NewJob(f"job{part}.{each}", "pdf", "message") for each in range(MOST_MOVES)])
         ends = [EndArguments(claim.job_id, claim.fence, "rejected") for claim in inbox(scheduler, "worker")]
-        scheduler.tell_ends("worker", acks=[], ends=ends, sequence=part, inline=False)
+        scheduler.release_and_claim("worker", acks=[], ends=ends, sequence=part, inline=False)
     assert scheduler.most() < 1_000
     assert 0 < redis_client.zcard(scheduler.keys.key("dead")) < 190

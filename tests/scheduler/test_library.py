@@ -157,7 +157,7 @@ def test_a_server_that_lost_the_library_is_given_it_again(redis_client, by_scrip
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
     lose()
-    fleet.scheduler.tell_ends("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
+    fleet.scheduler.release_and_claim("worker", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=True)
     lose()
     fleet.sequence = 1
     assert fleet.end("worker", claim) == []

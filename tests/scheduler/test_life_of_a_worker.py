@@ -34,7 +34,7 @@ def test_an_acked_job_of_a_dead_worker_is_lost_and_not_run_again(fleet):
     fleet.publish("job", "pdf")
     fleet.join("silent", "pdf")
     (claim,) = fleet.inbox("silent")
-    fleet.scheduler.tell_ends("silent", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=False)
+    fleet.scheduler.release_and_claim("silent", acks=[(claim.job_id, claim.fence)], ends=[], sequence=1, inline=False)
     _silence(fleet, 31)
     fleet.join("healthy", "pdf")
     assert fleet.jobs("healthy") == []
@@ -187,7 +187,7 @@ def test_a_reported_death_brings_every_job_back_at_once_and_what_was_acked_is_lo
         fleet.publish(f"job{number:03}", "pdf")
     fleet.join("dead", "pdf", slots=120)
     first = fleet.inbox("dead")[0]
-    fleet.scheduler.tell_ends("dead", acks=[(first.job_id, first.fence)], ends=[], sequence=1, inline=False)
+    fleet.scheduler.release_and_claim("dead", acks=[(first.job_id, first.fence)], ends=[], sequence=1, inline=False)
     assert fleet.scheduler.recover("dead") == 120
     assert fleet.state(first.job_id) == "dead"
     assert redis_client.zcard(Keys().key("heartbeats")) == 0

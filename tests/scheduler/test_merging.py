@@ -349,12 +349,12 @@ def commands_of(scheduler, job_id, rules):
     fleet = ScriptedFleet(scheduler)
     fleet.join("worker", "pdf")
     (claim,) = fleet.inbox("worker")
-    following = scheduler.tell_ends(
+    following = scheduler.release_and_claim(
         "worker", acks=[], ends=[EndArguments(claim.job_id, claim.fence, "acked")], sequence=1, inline=True
     )
     found["release"] = sum(scheduler.calls[-1][1].values())
     found["claim"] = following[0].job_id
-    scheduler.tell_ends(
+    scheduler.release_and_claim(
         "worker",
         acks=[],
         ends=[EndArguments(following[0].job_id, following[0].fence, "acked")],

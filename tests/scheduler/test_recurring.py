@@ -271,7 +271,7 @@ def test_a_run_that_was_acked_early_and_lost_puts_nothing_off(fleet):
     fleet.join("worker", "route")
     fleet.scheduler.publish(job("call+"))
     (claim,) = fleet.inbox("worker")
-    fleet.scheduler.tell_ends("worker", acks=[claim[:2]], ends=[], sequence=50, inline=False)
+    fleet.scheduler.release_and_claim("worker", acks=[claim[:2]], ends=[], sequence=50, inline=False)
     fleet.scheduler.advance(100)
     fleet.end("worker", claim, outcome="unsettled")
     assert fires_in_s(fleet) == 200

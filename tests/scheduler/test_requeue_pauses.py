@@ -66,7 +66,7 @@ def test_requeued_job_runs_after_younger_jobs_but_keeps_its_enqueue_time(fleet):
     assert younger.job_id == "younger"
     fleet.publish("youngest", "pdf")
     (claim,) = fleet.end("worker", younger)
-    assert (claim.job_id, claim.enqueued_us, claim.requeues, claim.has_run) == ("job", enqueued_us, 1, True)
+    assert (claim.job_id, claim.enqueued_us, claim.requeues, claim.mark_ending) == ("job", enqueued_us, 1, True)
 
 
 def test_job_of_a_dead_worker_keeps_its_place_without_a_pause(fleet):

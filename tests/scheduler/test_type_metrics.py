@@ -172,7 +172,7 @@ def test_each_arrow_keeps_to_its_budget_of_commands(redis_client):
     (claim,) = fleet.inbox("worker")
     for number in range(40):
         ends = [EndArguments(claim.job_id, claim.fence, "acked")]
-        (claim,) = scheduler.tell_ends("worker", acks=[], ends=ends, sequence=number, inline=True)
+        (claim,) = scheduler.release_and_claim("worker", acks=[], ends=ends, sequence=number, inline=True)
         note("release that claims")
     fleet.join("other", "excel", slots=40)
     for number in range(40):

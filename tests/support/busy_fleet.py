@@ -96,7 +96,7 @@ class Worker:
                 self.share(batch, some[batch])
             self.sequence += 1
             acks = [end[:2] for end in ends[:1]]
-            following = self.scheduler.tell_ends(
+            following = self.scheduler.release_and_claim(
                 self.name, acks=acks, ends=ends, sequence=self.sequence, inline=True, may_hold=PrefetchLimit(1)
             )
             self.held |= {claim.job_id: claim.fence for claim in following}
@@ -164,14 +164,14 @@ class Scene:
         one.work()
         one.read()
         held = next(iter(two.held.items()))
-        scheduler.tell_ends(two.name, acks=[held], ends=[], sequence=99, inline=False)
+        scheduler.release_and_claim(two.name, acks=[held], ends=[], sequence=99, inline=False)
         # Jobs that ended without a worker, and dead letters.
         self.publish("excel", 2, delay_us=60_000_000, stamps=(STAMP,))
         scheduler.revoke([f"t{self.number - 1}"], [STAMP], keep_s=3600)
         self.publish("gone", expires_us=0)
         (dead,) = self.publish("web")
         three.read()
-        scheduler.tell_ends(
+        scheduler.release_and_claim(
             three.name, acks=[], ends=[EndArguments(dead, three.held.pop(dead), "rejected")], sequence=98, inline=False
         )
         # Jobs that wait.
@@ -223,7 +223,7 @@ class Scene:
         self.scheduler.publish(retry)
         self.jobs += [retry.id, *self.publish("web", rules=IN_ORDER)]
         end = EndArguments(first, three.held.pop(first), "acked")
-        self.scheduler.tell_ends(three.name, acks=[], ends=[end], sequence=97, inline=False)
+        self.scheduler.release_and_claim(three.name, acks=[], ends=[end], sequence=97, inline=False)
         self.jobs += self.publish("web")  # unread
 
     def _fill_hints(self):
@@ -235,7 +235,7 @@ class Scene:
         (stopped,) = self.publish("web", rules=OF_ANOTHER)
         three.read()
         end = EndArguments(first, three.held.pop(first), "acked")
-        self.scheduler.tell_ends(three.name, acks=[], ends=[end], sequence=95, inline=False)
+        self.scheduler.release_and_claim(three.name, acks=[], ends=[end], sequence=95, inline=False)
         self.jobs += self.publish("pdf", 3, rules=HINTED) + self.publish("excel", 2, rules="near=other")
         order = f"{three.held[stopped]} {three.name} tenant%3Aacme web {self.scheduler.now_us} 1000"
         self.client.hset(self.scheduler.keys.key("vacating"), stopped, order)  # as after a tick
@@ -258,7 +258,7 @@ class Scene:
         four.read()
         (batch,) = four.held
         ends = [EndArguments(batch, four.held.pop(batch), "rejected")]
-        self.scheduler.tell_ends(four.name, acks=[], ends=ends, sequence=96, inline=False)
+        self.scheduler.release_and_claim(four.name, acks=[], ends=ends, sequence=96, inline=False)
         self.scheduler.ack_batch_reports(batch, dead[1:2])
         self.scheduler.leave(four.name)
         self.jobs += self.publish("excel", 3, rules=MERGING)

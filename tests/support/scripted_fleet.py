@@ -106,7 +106,7 @@ class ScriptedFleet:
         """*again*: the call is that of before once more, since its reply was lost."""
         self.sequence += not again
         ends = [EndArguments(claim.job_id, claim.fence, outcome) for claim in claims]
-        following = self.scheduler.tell_ends(
+        following = self.scheduler.release_and_claim(
             worker,
             acks=[],
             ends=ends,
@@ -145,7 +145,7 @@ class ScriptedFleet:
 
     def ack(self, worker, claim):
         self.sequence += 1
-        self.scheduler.tell_ends(worker, acks=[claim[:2]], ends=[], sequence=self.sequence, inline=False)
+        self.scheduler.release_and_claim(worker, acks=[claim[:2]], ends=[], sequence=self.sequence, inline=False)
 
     def bury(self, job, type_="pdf", *, outcome="rejected", acked=False):
         """Make a dead letter of a new job: it ends with *outcome*, or its worker is gone after it *acked* it."""

@@ -44,18 +44,18 @@ class Worker:
         self.limited.task_buckets["mail"]._tokens = 0
         self.limited.app = Celery(set_as_current=False)
         pool = Pool(slots)
-        self.reporting = reporting_of(lookahead=8, pool=pool)
-        self.claims = self.reporting.claims
+        self.reporter = reporting_of(lookahead=8, pool=pool)
+        self.claims = self.reporter.claims
         self.members = members = Member.__new__(Member)
         members._heartbeats, members._rejoin, members._pool = Mock(), False, pool
-        members.claims, members.reporting, members.lookahead = self.claims, self.reporting, self.reporting.lookahead
+        members.claims, members.reporter, members.lookahead = self.claims, self.reporter, self.reporter.lookahead
         members.capacity = Capacity(pool, self.claims)
         members.capacity.types = types
-        members.recalled = WithdrawnTypes()
+        members.withdrawn_types = WithdrawnTypes()
         self.host = SimpleNamespace(loop=Mock(), wake=Mock(), goes_on=True)
-        self.following = JobFeed(self.limited, members, self.host, pool)
-        self.following.begin(SimpleNamespace(consume=self.consume, burying=self.burying))
-        self.slots, self.limits = slots, RateLimits(self.limited, members, self.following)
+        self.job_feed = JobFeed(self.limited, members, self.host, pool)
+        self.job_feed.begin(SimpleNamespace(consume=self.consume, burying=self.burying))
+        self.slots, self.limits = slots, RateLimits(self.limited, members, self.job_feed)
         self.limited.affinity_limits = self.limits
         self.numbers = count(1)
 
@@ -64,7 +64,7 @@ class Worker:
         return Claim(f"job{number}", str(number), type_, 0, 0, b"")
 
     def hold(self, type_):
-        self.following._hold(self.claim(type_))
+        self.job_feed._hold(self.claim(type_))
 
     def consume(self, claim, tag, *, has_slot=True):
         if has_slot:
@@ -81,11 +81,11 @@ class Worker:
             start()
         except ValueError:
             self.buried.append(claim.job_id)
-            self.reporting.settle(tag, REJECTED)
-            self.reporting.end(tag, FAILED)
+            self.reporter.settle(tag, REJECTED)
+            self.reporter.end(tag, FAILED)
 
     def run(self, request):
-        if self.claims.may_start(request._tag):
+        if self.claims.check_may_start(request._tag):
             self.running.append(request)
 
     def iterate(self):
@@ -93,19 +93,19 @@ class Worker:
         self.host.wake.called = True
         while self.host.wake.called:
             self.host.wake.reset_mock()
-            self.following._start_what_has_a_slot()
+            self.job_feed._start_ready_jobs()
         if self.makes:
-            self.following._make_what_starts_next()
+            self.job_feed._prebuild_requests()
         assert len(self.running) <= self.slots
 
     def lose_one(self):
         """Void a claim that is ahead: another worker has the job by now."""
-        for claim, *_ in list(self.reporting.lookahead._waiting)[:1]:
+        for claim, *_ in list(self.reporter.lookahead._waiting)[:1]:
             self.claims.void([(claim.job_id, claim.fence)])
 
     def end_one(self):
         if self.running:
-            self.reporting.end(self.running.pop()._tag)
+            self.reporter.end(self.running.pop()._tag)
 
     def types_ahead(self):
-        return [claim.type for claim, *_ in self.reporting.lookahead._waiting]
+        return [claim.type for claim, *_ in self.reporter.lookahead._waiting]

@@ -30,8 +30,8 @@ class Request:
 
 class Worker:
     def __init__(self):
-        self.reporting = reporting_of()
-        self.claims = self.reporting.claims
+        self.reporter = reporting_of()
+        self.claims = self.reporter.claims
         self.consumer = SimpleNamespace(
             affinity_made_ahead=[], affinity_limits=None, task_buckets={}, controller=SimpleNamespace(semaphore=None)
         )
@@ -41,7 +41,7 @@ class Worker:
         """Pass a message to the strategy *handle*. Return the tag of the claim."""
         tag = self.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
         task = SimpleNamespace(name="task")
-        StrategyBuffers(self.consumer).noting(task, handle)(Message(self.reporting, tag))
+        StrategyBuffers(self.consumer).noting(task, handle)(Message(self.reporter, tag))
         return tag
 
     def bound(self, message, keeps_message=True):
@@ -61,7 +61,7 @@ def test_request_outside_of_celerys_collections_is_buffered(worker):
     assert worker.claims.buffered_count() == 1
     assert worker.claims.find(tag).is_buffered
     assert worker.kept[0].is_buffered
-    request_end.LeakedClaims(worker.consumer, worker.reporting).free(loop_runs=True)
+    request_end.LeakedClaims(worker.consumer, worker.reporter).free(loop_runs=True)
     assert worker.claims.buffered_count() == 1
 
 
@@ -93,7 +93,7 @@ def test_request_in_celerys_collections_is_not_buffered(worker):
 def test_unreferenced_message_is_dropped(worker, caplog):
     tag = worker.receive(lambda message: worker.bound(message, keeps_message=False))
     assert worker.claims.buffered_count() == 1
-    request_end.LeakedClaims(worker.consumer, worker.reporting).free(loop_runs=True)
+    request_end.LeakedClaims(worker.consumer, worker.reporter).free(loop_runs=True)
     assert worker.claims.settled_in_buffer() == {tag}
     assert worker.claims.end(tag).outcome == UNSETTLED
     assert "has dropped it" in caplog.text
@@ -102,7 +102,7 @@ def test_unreferenced_message_is_dropped(worker, caplog):
 def test_requeued_message_is_not_buffered(worker):
     def requeue(message):
         worker.bound(message)
-        worker.reporting.settle(message.delivery_tag, UNSETTLED)
+        worker.reporter.set_outcome(message.delivery_tag, UNSETTLED)
         message.acknowledged = True
 
     tag = worker.receive(requeue)
@@ -111,5 +111,5 @@ def test_requeued_message_is_not_buffered(worker):
 
 
 def test_ended_claim_is_not_buffered(worker):
-    worker.receive(lambda message: worker.reporting.end(message.delivery_tag))
+    worker.receive(lambda message: worker.reporter.end(message.delivery_tag))
     assert worker.claims.buffered_count() == 0

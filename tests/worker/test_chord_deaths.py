@@ -62,7 +62,7 @@ def test_the_body_of_an_early_acked_chord_runs_once_although_its_parts_do_not_ru
     whole = chord_of(fleet, "early_part")()
     start(fleet, "threads", "process", is_done=is_done)
     assert whole.get(timeout=CLAIMED_S) == [0, 1, 2]
-    wait_until(lambda: not fleet.scheduler.reader.has_untold(), CLAIMED_S, "all ends are told")
+    wait_until(lambda: not fleet.scheduler.reader.has_unreported_ends(), CLAIMED_S, "all ends are told")
     assert fleet.runs("total") == [[[0, 1, 2]]]
     assert sorted(fleet.runs("early_part")) == [[0], [1], [2]]
 

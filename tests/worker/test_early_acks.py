@@ -103,10 +103,10 @@ def test_a_job_whose_ack_is_refused_in_time_does_not_start_in_the_solo_pool(app)
     request, _ = request_of(app, reporting)
     request._pool = SoloPool()
     number = reporting.claims.held()[0].number
-    reporting.settle(":".join(number), ACKED)
+    reporting.set_outcome(":".join(number), ACKED)
     reporting.outbox.flush = lambda *_, **__: reporting.claims.void([number])
     request.on_accepted(1, 0.0)
-    assert request.is_called_off
+    assert request.is_cancelled_before_start
     assert reporting.claims.held() == []
 
 
@@ -121,6 +121,6 @@ def test_in_a_cold_shutdown_the_reply_to_an_early_ack_is_waited_for(monkeypatch,
     reporting.outbox.flush = answered = Mock(return_value=[])
     tag = reporting.claims.hold(Claim("job", "1", "pdf", 0, 0, b""))
     reporting.claims.bind(tag, "request")
-    reporting.claims.settle(tag, ACKED)
+    reporting.claims.set_outcome(tag, ACKED)
     reporting.started(tag)
     assert (sent.called, answered.called) == (not is_cold, is_cold)

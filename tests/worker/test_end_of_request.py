@@ -19,7 +19,7 @@ def test_a_job_that_is_revoked_ends_though_nobody_can_store_that(app):
     revoked, message = request_of(app, reporting)
     revoked._announce_revoked("revoked", False, None, False)
     assert message.ack_log_error.called, "it does not come again"
-    assert reporting.claims.unended() == []
+    assert reporting.claims.open_claims() == []
     assert revoked.revoked()
 
 
@@ -29,7 +29,7 @@ def test_a_task_that_takes_too_long_ends_as_its_author_wishes_though_nobody_can_
     long, message = request_of(app, reporting, acks_late=True, acks_on_failure_or_timeout=acks)
     long.on_timeout(soft=False, timeout=1)
     assert (message.ack_log_error.called, message.reject_log_error.called) == (acks, not acks)
-    assert reporting.claims.unended() == []
+    assert reporting.claims.open_claims() == []
 
 
 @pytest.mark.parametrize("error", [LookupError, SystemExit])
@@ -38,7 +38,7 @@ def test_a_task_whose_start_cannot_be_told_runs_or_has_ended(app, error):
     started, _ = request_of(app, reporting, eventer=Mock(enabled=True, **{"send.side_effect": error}), send_events=True)
     with pytest.raises(error) if error is SystemExit else nullcontext():
         started.on_accepted(1, 0.0)
-    assert len(reporting.claims.unended()) == (error is not SystemExit)
+    assert len(reporting.claims.open_claims()) == (error is not SystemExit)
 
 
 class Busy(BasePool):
@@ -93,7 +93,7 @@ def test_a_task_does_not_begin_when_its_job_may_be_anothers_by_then(app, happens
         happens(reporting.claims)
     pool.begin()
     assert not began
-    assert reporting.claims.unended() == []
+    assert reporting.claims.open_claims() == []
     assert message.ack_log_error.called == (eventer is not None and not acks_late)
     if happens is is_silent:
         assert [each.outcome for each in reporting.claims._ends.values()] == [RETURNED]
@@ -104,7 +104,7 @@ def test_an_early_ack_that_was_told_is_followed_by_its_task(app):
     message, pool = give(app, reporting, began)
 
     def is_told(*_, **__):
-        reporting.settle(message.delivery_tag, ACKED)
+        reporting.set_outcome(message.delivery_tag, ACKED)
         reporting.outbox.flush(Mock(), inline=False)
         is_silent(reporting.claims)
 
@@ -118,9 +118,9 @@ def test_what_a_green_pool_was_given_is_kept_when_the_worker_drains(app):
     claimed, _ = request_of(app, reporting)
     assert claimed._apply_result is None
     claimed.is_in_the_pool = is_accepted_inline
-    assert reporting.claims.renounce(Pool(has=lambda each: still_has_job(pool, each))) == []
+    assert reporting.claims.drop_unstarted(Pool(has=lambda each: still_has_job(pool, each))) == []
     claimed.is_in_the_pool = None  # a request that waits for its ETA, say
-    assert len(reporting.claims.renounce(Pool(has=lambda each: still_has_job(pool, each)))) == 1
+    assert len(reporting.claims.drop_unstarted(Pool(has=lambda each: still_has_job(pool, each)))) == 1
 
 
 @pytest.mark.parametrize("acks_late", [True, False])
@@ -133,7 +133,7 @@ def test_a_greenlet_that_a_lost_connection_or_a_shutdown_ends_is_no_task_that_ha
     pool = Mock(**{"terminate_job.side_effect": lambda *_: request.on_success((False, None, None))})
     request.cancel(pool, emit_retry=acks_late)
     assert message.ack_log_error.called != acks_late
-    assert bool(reporting.claims.unended()) != acks_late, "an acked job is left for the end of the worker"
+    assert bool(reporting.claims.open_claims()) != acks_late, "an acked job is left for the end of the worker"
     assert request.task.backend.mark_as_retry.called == acks_late
     (held,) = reporting.claims.held()
     assert held.told == UNSETTLED

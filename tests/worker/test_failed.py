@@ -150,7 +150,7 @@ def test_the_server_has_room_for_whatever_a_worker_says_of_an_error():
 class Told:
     """The part of a scheduler that hears of ends."""
 
-    def tell_ends(self, worker, *, acks, ends, **_):
+    def release_and_claim(self, worker, *, acks, ends, **_):
         self.outcomes = [end.outcome for end in ends]
         return []
 
@@ -160,7 +160,7 @@ def test_what_its_worker_finds_revoked_or_expired_ends_as_that(expired, outcome)
     reporting, told = reporting_of(), Told()
     with Celery("alone", broker="memory://", set_as_current=False) as app:
         request, message = request_of(app, reporting)
-        message.ack_log_error.side_effect = lambda *_: reporting.settle(message.delivery_tag, "acked")
+        message.ack_log_error.side_effect = lambda *_: reporting.set_outcome(message.delivery_tag, "acked")
         request._announce_revoked(outcome, False, None, expired)
     reporting.outbox.flush(told, inline=True)
     assert told.outcomes == [outcome]

@@ -114,7 +114,7 @@ def test_no_slot_is_idle_beside_a_job_that_is_ahead_and_could_start(slots, types
         elif move == "lose":
             worker.lose_one()
         elif move == "inbox":
-            worker.following.receive(worker.claim("mail"))
+            worker.job_feed.receive(worker.claim("mail"))
         elif move in types:
             worker.hold(move)
         worker.iterate()
@@ -141,7 +141,7 @@ def test_what_is_ahead_and_will_not_start_here_goes_back_though_all_slots_are_bu
         assert [held.outcome for held in worker.claims._ends.values()] == [RETURNED]
     else:
         worker.hold("pdf")
-        worker.following.serve("pdf", False)
-        assert worker.claims.let_go(worker.claims.given_up()) == [("job2", "2")]
+        worker.job_feed.serve("pdf", False)
+        assert worker.claims.release_given_up(worker.claims.given_up()) == [("job2", "2")]
     assert worker.types_ahead() == []
     assert worker.claims.unfinished() == 1

@@ -25,13 +25,13 @@ def one_runs_and(*types):
 
 
 def made(worker):
-    return list(worker.following._made._requests.values())
+    return list(worker.job_feed._made._requests.values())
 
 
 def test_as_many_requests_are_made_as_there_are_slots_and_none_of_them_has_one():
     worker = one_runs_and("pdf", "pdf")
     (request,) = made(worker)
-    ((_, tag),) = worker.reporting.lookahead.first(1)
+    ((_, tag),) = worker.reporter.lookahead.first(1)
     assert request._tag == tag
     held = worker.claims.find(tag)
     assert (held.request, held.slot_since_s) == (None, None)
@@ -67,26 +67,26 @@ def test_a_job_that_ends_when_its_request_is_made_waits_no_more():
     worker = one_runs_and()
 
     def consume(claim, tag, **options):
-        worker.reporting.end(tag, EXPIRED)
+        worker.reporter.end(tag, EXPIRED)
 
-    worker.following._channel.consume = consume
+    worker.job_feed._channel.consume = consume
     worker.hold("pdf")
-    worker.following._make_what_starts_next()
-    assert not worker.reporting.lookahead
+    worker.job_feed._prebuild_requests()
+    assert not worker.reporter.lookahead
     assert worker.claims.unfinished() == 1
 
 
 def test_a_job_that_cannot_start_is_a_dead_letter_and_the_next_one_starts():
     worker = one_runs_and("pdf", "pdf")
     (first,) = made(worker)
-    may_start = worker.claims.may_start
+    may_start = worker.claims.check_may_start
 
     def failing_once(tag):
         if tag == first._tag:
             raise ValueError("no such strategy")
         return may_start(tag)
 
-    worker.claims.may_start = failing_once
+    worker.claims.check_may_start = failing_once
     worker.end_one()
     worker.iterate()
     worker.iterate()
@@ -112,11 +112,11 @@ class Pool:
 def test_what_can_wait_does_not_hold_up_a_start(monkeypatch, blocks, writes, order):
     worker, did = one_runs_and("pdf", "pdf", "pdf"), []
     worker.end_one()
-    following = worker.following
+    following = worker.job_feed
     following._slots, worker.limited.hub = Pool(blocks), None
     monkeypatch.setattr(following_module.pools, "writes_at_once", lambda pool, hub: did.append("write") or writes)
     following._hand_over = lambda claim, tag: did.append("start") or following._made.drop([tag])
-    following.reporting.tell = lambda: did.append("tell")
+    following.reporter.tell = lambda: did.append("tell")
     following._made.make = lambda tag, consume: did.append("make") or True
     worker.host.wake = lambda: did.append("wake")
     following._go_on()
@@ -135,10 +135,10 @@ def test_a_solo_worker_runs_short_tasks_in_one_iteration_of_its_loop(monkeypatch
     worker, ran = one_runs_and("pdf", "pdf", "pdf"), []
     worker.end_one()
     worker.host.goes_on = goes_on
-    worker.following._slots = Pool(blocks_the_loop=True)
-    worker.following._hand_over = lambda claim, tag: ran.append(tag) or worker.reporting.end(tag)
+    worker.job_feed._slots = Pool(blocks_the_loop=True)
+    worker.job_feed._hand_over = lambda claim, tag: ran.append(tag) or worker.reporter.end(tag)
     worker.host.wake.reset_mock()
-    worker.following._go_on()
+    worker.job_feed._go_on()
     assert ran == [f"job{number}:{number}" for number in range(2, 2 + run)]
     assert worker.host.wake.called, "the rest runs in the next iteration"
 

@@ -28,8 +28,8 @@ def one_of_two_has_ended(*, forks=True, in_flight="a connection", ahead=3):
         worker.hold("pdf")
     worker.iterate()
     worker.members._pool.forks = forks
-    worker.reporting._host = Host(in_flight)
-    worker.reporting._host.start_next = worker.following.start_next
+    worker.reporter._host = Host(in_flight)
+    worker.reporter._host.start_next = worker.job_feed.start_next
     return worker, worker.running[0]._tag
 
 
@@ -50,17 +50,17 @@ def in_a_pool(worker):
 def test_the_next_job_has_the_slot_before_the_end_is_recorded_and_no_other_has_it_after_that(written):
     worker, tag = one_of_two_has_ended()
     in_a_pool(worker)
-    worker.reporting.make_way(tag)
+    worker.reporter.start_next_in_freed_slot(tag)
     assert written == [3]
     assert [request._tag for request in worker.running] == ["job1:1", "job2:2", "job3:3"], "in their order"
-    assert tag in dict(worker.claims.unended())
-    assert worker.following.room() == len(worker.reporting.lookahead) - 2, "as if it had ended"
-    worker.reporting.make_way(tag)
-    worker.reporting.end(tag)
+    assert tag in dict(worker.claims.open_claims())
+    assert worker.job_feed.room() == len(worker.reporter.lookahead) - 2, "as if it had ended"
+    worker.reporter.start_next_in_freed_slot(tag)
+    worker.reporter.end(tag)
     worker.running.pop(0)
     worker.iterate()
     assert [request._tag for request in worker.running] == ["job2:2", "job3:3"]
-    worker.reporting.make_way(tag)
+    worker.reporter.start_next_in_freed_slot(tag)
     assert written == [3], "it has no slot to give any more"
 
 
@@ -69,7 +69,7 @@ def test_the_next_job_has_the_slot_before_the_end_is_recorded_and_no_other_has_i
 )
 def test_elsewhere_the_next_job_starts_in_the_next_iteration(written, where):
     worker, tag = one_of_two_has_ended(**where)
-    in_a_pool(worker).reporting.make_way(tag)
+    in_a_pool(worker).reporter.start_next_in_freed_slot(tag)
     assert (len(worker.running), written) == (2, [])
     assert worker.claims.unfinished() == 2 + where.get("ahead", 3)
 
@@ -77,12 +77,12 @@ def test_elsewhere_the_next_job_starts_in_the_next_iteration(written, where):
 def test_an_end_that_made_way_for_the_last_job_ahead_goes_out_with_the_others_of_the_iteration(written):
     worker, tag = one_of_two_has_ended(ahead=1)
     in_a_pool(worker)
-    told = worker.reporting.tell = Mock()
-    worker.reporting.make_way(tag)
-    worker.reporting.end(tag)
-    assert not worker.reporting.lookahead
-    assert (told.called, worker.reporting._host.woken) == (False, 1)
-    worker.reporting.end("job2:2")
+    told = worker.reporter.tell = Mock()
+    worker.reporter.start_next_in_freed_slot(tag)
+    worker.reporter.end(tag)
+    assert not worker.reporter.lookahead
+    assert (told.called, worker.reporter._host.woken) == (False, 1)
+    worker.reporter.end("job2:2")
     assert told.called, "it had nothing to make way for"
 
 
@@ -90,9 +90,9 @@ def test_a_job_that_was_revoked_since_its_request_was_made_leaves_the_slot_to_th
     worker, tag = one_of_two_has_ended()
     in_a_pool(worker)
     start = worker.limited.on_task_request
-    worker.limited.on_task_request = lambda request: worker.reporting.end(request._tag, REVOKED)  # as Celery's does
-    worker.reporting.make_way(tag)
-    worker.reporting.end(tag)
+    worker.limited.on_task_request = lambda request: worker.reporter.end(request._tag, REVOKED)  # as Celery's does
+    worker.reporter.start_next_in_freed_slot(tag)
+    worker.reporter.end(tag)
     worker.running.pop(0)
     assert [request._tag for request in worker.running] == ["job2:2"]
     worker.limited.on_task_request = start
@@ -102,19 +102,19 @@ def test_a_job_that_was_revoked_since_its_request_was_made_leaves_the_slot_to_th
 
 def test_who_stops_starts_nothing(monkeypatch):
     host = CeleryWorkerLoop(Mock())
-    host.following = Mock()
+    host.job_feed = Mock()
     host.start_next()
     monkeypatch.setattr(state, "should_stop", 0)  # the exit code of a stop in good order
     host.start_next()
-    assert host.following.start_next.call_count == 1
+    assert host.job_feed.start_next.call_count == 1
 
 
 @pytest.mark.parametrize("error", [OSError, SystemExit, WorkerShutdown])
 def test_an_error_of_the_next_start_is_raised_in_the_loop(written, error):
     worker, tag = one_of_two_has_ended()
     in_a_pool(worker).limited.call_soon = Mock()
-    worker.following._hand_over = Mock(side_effect=error("lost"))
-    worker.reporting.make_way(tag)
+    worker.job_feed._hand_over = Mock(side_effect=error("lost"))
+    worker.reporter.start_next_in_freed_slot(tag)
     fail, raised = worker.limited.call_soon.call_args.args
     with pytest.raises(error, match="lost"):
         fail(raised)
@@ -128,11 +128,11 @@ def test_an_end_makes_way_before_it_is_acked_and_then_it_is_recorded(app, failed
     generated = create_request_cls(type(made), made.task, Mock(), "here", None, trace=Mock(), app=app)
     request = generated(message, app=app, task=made.task, eventer=None)
     acked = []
-    reporting._host.start_next = lambda: acked.append((message.ack_log_error.called, len(reporting.claims.unended())))
+    reporting._host.start_next = lambda: acked.append((message.ack_log_error.called, len(reporting.claims.open_claims())))
     request.on_success((failed, SimpleNamespace(exception=ValueError("no"), traceback="") if failed else "done", 0.1))
     assert acked == [(False, 1)]
     assert message.ack_log_error.called
-    assert reporting.claims.unended() == []
+    assert reporting.claims.open_claims() == []
 
 
 # -- real workers

@@ -31,7 +31,7 @@ def worker(marks):
 
 def order(worker, request, grace_ms="5000"):
     job_id, _, fence = request._tag.rpartition(":")
-    worker.following.obey(["preempt", job_id, fence, grace_ms])
+    worker.job_feed.obey(["preempt", job_id, fence, grace_ms])
     return request._tag
 
 
@@ -59,7 +59,7 @@ def test_a_task_is_asked_once_and_the_grace_is_that_of_the_first_sign(worker, ma
 def test_a_task_that_has_ended_in_the_grace_is_left_alone(worker):
     request = run_one(worker)
     tag = order(worker, request)
-    worker.reporting.settle(tag, ACKED)
+    worker.reporter.set_outcome(tag, ACKED)
     worker.end_one()
     (stop,) = worker.limited.timer.call_after.call_args_list
     stop.args[1](*stop.args[2])
@@ -73,7 +73,7 @@ def test_a_reconnect_which_may_drop_timers_ends_no_grace(worker):
     held = worker.claims.find(order(worker, request))
     held.stops_at_s = monotonic() - 1
     worker.limited.timer.reset_mock()
-    worker.following._preempting.begin()
+    worker.job_feed._preempting.begin()
     ((pause_s, stop, arguments),) = (call.args for call in worker.limited.timer.call_after.call_args_list)
     assert pause_s == 0
     stop(*arguments)
@@ -84,32 +84,32 @@ def test_a_job_that_has_not_started_goes_back_at_once(worker):
     run_one(worker)
     worker.hold("excel")  # ahead
     worker.iterate()
-    ((claim, tag),) = worker.reporting.lookahead.first(9)
-    worker.following.obey(["preempt", claim.job_id, claim.fence, "5000"])
-    assert not worker.reporting.lookahead
-    assert worker.claims.news(9)[1][tag].told == "returned"
+    ((claim, tag),) = worker.reporter.lookahead.first(9)
+    worker.job_feed.obey(["preempt", claim.job_id, claim.fence, "5000"])
+    assert not worker.reporter.lookahead
+    assert worker.claims.pending_reports(9)[1][tag].told == "returned"
     worker.limited.timer.call_after.assert_not_called()
 
 
 def test_a_job_that_waits_for_a_rate_limit_goes_back_at_once(worker):
     claim = worker.claim("mail")
-    worker.following.receive(claim)
+    worker.job_feed.receive(claim)
     worker.iterate()
-    worker.following.obey(["preempt", claim.job_id, claim.fence, "5000"])
+    worker.job_feed.obey(["preempt", claim.job_id, claim.fence, "5000"])
     assert worker.claims.given_up() == {delivery_tag(claim.job_id, claim.fence)}
     worker.members._heartbeats.wake.assert_called()
 
 
 def test_a_task_that_was_acked_early_goes_on(worker, marks, caplog):
     request = run_one(worker)
-    worker.reporting.settle(request._tag, ACKED)
+    worker.reporter.set_outcome(request._tag, ACKED)
     tag = order(worker, request)
     assert not marks.has(tag)
     assert "goes on: the job may not run again" in caplog.text
 
 
 def test_a_sign_for_a_job_that_is_not_here_changes_nothing(worker, marks):
-    worker.following.obey(["preempt", "job", "9", "0"])
+    worker.job_feed.obey(["preempt", "job", "9", "0"])
     assert not marks.has("job:9")
     worker.limited.timer.call_after.assert_not_called()
 

@@ -30,7 +30,7 @@ class Requested:
         self.is_in_the_pool = is_in_the_pool and (lambda: is_in_the_pool == "runs")
         self.has_ended = False
 
-    def end_unnoticed(self):
+    def end_leaked(self):
         self.has_ended = True
 
 
@@ -59,11 +59,11 @@ def test_what_waits_or_runs_is_no_stray_and_the_rest_is_one_after_a_while(clock)
     for clock.s in (0.0, 10.0, 29.0):
         assert found.free(loop_runs=True) is not None, "it looks again soon"
     assert not ended.has_ended
-    assert forgotten in dict(claims.unended())
+    assert forgotten in dict(claims.open_claims())
     clock.s = 30.0
     found.free(loop_runs=True)
     assert [each.has_ended for each in (waiting, limited, running, queued_nowhere, ended)] == [False] * 3 + [True] * 2
-    assert forgotten not in dict(claims.unended())
+    assert forgotten not in dict(claims.open_claims())
 
 
 def test_nothing_is_a_stray_while_the_event_loop_stands_still(clock):

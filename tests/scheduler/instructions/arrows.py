@@ -108,7 +108,7 @@ class Fleet:
         self._sequence += 1
         worker, claim = self.held.pop(0)
         ends = [EndArguments(claim.job_id, claim.fence, "acked")]
-        claims = self.scheduler.tell_ends(worker, acks=[], ends=ends, sequence=self._sequence, inline=True)
+        claims = self.scheduler.release_and_claim(worker, acks=[], ends=ends, sequence=self._sequence, inline=True)
         self.held += [Held(worker, each) for each in claims]
 
     def acks(self) -> Callable[[], None]:
@@ -117,7 +117,7 @@ class Fleet:
 
         def ack() -> None:
             worker, claim = next(left)
-            self.scheduler.tell_ends(worker, acks=[claim[:2]], ends=[], sequence=0, inline=True)
+            self.scheduler.release_and_claim(worker, acks=[claim[:2]], ends=[], sequence=0, inline=True)
 
         return ack
 

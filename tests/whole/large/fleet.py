@@ -272,7 +272,7 @@ class LargeFleet:
     def release(self, worker):
         self.sequence += 1
         ended = self.claims(worker)[:8]
-        self.scheduler.tell_ends(
+        self.scheduler.release_and_claim(
             worker,
             acks=ended,
             ends=[EndArguments(*each, "acked") for each in ended],
@@ -283,7 +283,7 @@ class LargeFleet:
     def bury(self, ids):
         self.sequence += 1
         ends = [EndArguments(*each, "rejected") for each in self.claims("versatile") if each[0] in ids]
-        self.scheduler.tell_ends("versatile", acks=[], ends=ends, sequence=self.sequence, inline=True)
+        self.scheduler.release_and_claim("versatile", acks=[], ends=ends, sequence=self.sequence, inline=True)
 
     def sync(self, worker):
         held = [ClaimReport(*each, 1000) for each in self.claims(worker)]

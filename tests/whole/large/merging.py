@@ -189,7 +189,7 @@ class _Worker:
         self._sequence += 1
         ended = EndArguments(self._held, self._fence, "acked")
         scheduler = self._fleet.scheduler
-        claims = scheduler.tell_ends("measured", acks=[], ends=[ended], sequence=self._sequence, inline=True)
+        claims = scheduler.release_and_claim("measured", acks=[], ends=[ended], sequence=self._sequence, inline=True)
         self._held, self._fence = (claims[0].job_id, claims[0].fence) if claims else ("", "")
 
 
