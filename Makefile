@@ -124,8 +124,9 @@ check: $(VENV)/.test $(VENV)/.check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.support.variable_names celery_affinity
 	@command -v luacheck >/dev/null || { echo "luacheck is missing: on Debian, apt-get install lua-check"; exit 1; }
-	$(BIN)/python -c "from pathlib import Path; from celery_affinity.lua import ways; ways.write(Path('build/lua/library.lua'))"
+	$(BIN)/python -c "from pathlib import Path; from celery_affinity.lua.library import write_library; write_library(Path('build/lua/library.lua'))"
 	luacheck --quiet build/lua/library.lua
 
 format: $(VENV)/.check

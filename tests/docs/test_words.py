@@ -123,41 +123,7 @@ def test_no_two_classes_have_one_name():
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
-#: Names that had several meanings: in which files of the package they may stand, and what says the others.
-ONE_MEANING = {
-    r"\bsettle[sd]?\b": (
-        ("membership/", "worker/", "transport/"),
-        "ack or reject a message; else correct, review, resolve",
-    ),
-    r"\bdef beat\b|\.beat\(": ((), "heartbeat"),
-    r"\bdef of_(type|key)\b": ((), "type_address, key_address"),
-    r"_Telling\b": ((), "_EndInHand"),
-    r"(?i)\b(\w+_)?turn(s|ed|ing)?(_\w+)?\b": (
-        # where tenants, or types that share a key, take turns
-        (
-            *("lua/keyed/", "lua/jobs/hooks.lua", "lua/placing/", "lua/repair/"),
-            *("observe/", "lab/", "rules/", "cli/", "check/"),
-        ),
-        "of an event loop: runs, iteration; else in order, becomes, makes",
-    ),
-}
-
-
-def several_meanings(path, source):
-    for pattern, (rooms, instead) in ONE_MEANING.items():
-        for each in re.finditer(pattern, source):
-            if not path.startswith(rooms):
-                yield f"{path}: {each[0]!r}: {instead}"
-
-
-def test_a_name_has_one_meaning():
-    paths = [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.lua")]
-    assert [each for path in paths for each in several_meanings(str(path.relative_to(PACKAGE)), path.read_text())] == []
-
-
-def test_a_name_of_another_meaning_is_found():
-    assert len(list(several_meanings("lua/keys/fair_share.lua", "-- settles it: shares.settle()"))) == 2
-    assert len(list(several_meanings("worker/cohort_member.py", "loop_turns = self.turned()  # a turn returns"))) == 3
+def test_a_turn_that_tells_is_found():
     assert found("The event loop turns again, and each turn of the loop tells.") != []
 
 
