@@ -29,7 +29,7 @@ local function replied_jobs(worker, sequence)
             jobs[#jobs + 1], jobs[#jobs + 2] = facts, message
         end
     end
-    return parts
+    return jobs
 end
 
 -- Ends a job whose outcome is not plain "acked".
@@ -80,8 +80,7 @@ local function end_all(worker, ends_given, keeps, settings)
     return requeued_types
 end
 
--- Returns true if slots other than the one just freed may fit waiting jobs: requeued jobs, or jobs that a rule has
--- admitted.
+-- Returns true if jobs may fit slots other than the slots just freed: requeued jobs, or jobs that a rule has admitted.
 local function fits_others(requeued_types)
     if next(requeued_types) then
         return true

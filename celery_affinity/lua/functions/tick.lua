@@ -68,8 +68,8 @@ local function promote_due(types, settings)
             on_time[#on_time + 1] = { id, fields }
         end
     end
-    for _, each in ipairs(on_time) do
-        promote(scheduled[1], scheduled[2], types, settings)
+    for _, job in ipairs(on_time) do
+        promote(job[1], job[2], types, settings)
     end
     return #due
 end

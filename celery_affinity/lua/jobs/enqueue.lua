@@ -22,9 +22,9 @@ end
 -- may have stored only half of a job: a pending job in no lane, or without a hash.
 local function is_known(id, its)
     local state, job_type, lane = unpack(redis.call("HMGET", its, "state", "type", "lane"))
-    local waiting_place = state == "pending" and job_type and lane and not id_suffix.has_key(id) and key.lane(job_type, lane)
+    local queue_key = state == "pending" and job_type and lane and not id_suffix.has_key(id) and key.lane(job_type, lane)
         or state == "scheduled" and key.scheduled
-    return not waiting_place or redis.call("ZSCORE", waiting_place, id)
+    return not queue_key or redis.call("ZSCORE", queue_key, id)
 end
 
 -- Returns true if a live worker serves `type`, whose first published job was just counted. Otherwise deletes the count.
