@@ -11,8 +11,8 @@
 -- Cost: O(log n) in pending jobs; grows with the lanes of the worker's types.
 local MINUS = 45 -- the byte of "-"
 
--- Returns the jobs in the reply to the first, repeated invocation that `worker` still holds. Field `by` of such a job
--- has the sequence number of that invocation.
+-- Returns the jobs that `worker` still holds from the reply to the first invocation with this `sequence`. Field `by`
+-- of such a job has the sequence number.
 local function replied_jobs(worker, sequence)
     local fences, ids = {}, {}
     for _, id in ipairs(redis.call("HKEYS", key.claims(worker))) do
