@@ -28,7 +28,7 @@ def test_a_file_says_what_it_is(subtests):
             assert re.match(r"-- \w+: ", source)
             assert "math.random" not in source
             if path.parent.name == "functions":
-                assert re.search(r"^-- RETURNS ", source, re.MULTILINE)
+                assert re.search(r"^-- Returns ", source, re.MULTILINE)
                 assert f"function functions.{path.stem}(ARGV)" in source
                 assert source.startswith(f"-- {path.stem}: ")
 

@@ -1,6 +1,6 @@
--- chunked: commands with more values than Lua's `unpack` passes at once.
+-- chunked: Redis commands with more values than Lua's `unpack` can pass in one call.
 
--- Calls `command` with the Redis key `name` and all `values`, some at a time. RETURNS the sum of the replies.
+-- Runs `command` on the Redis key `name` with all `values`, in chunks. Returns the sum of the replies.
 function chunked.call(command, name, values)
     local sum = 0
     for first = 1, #values, protocol.MOST_UNPACKED do

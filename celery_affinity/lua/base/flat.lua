@@ -1,6 +1,6 @@
--- flat: what Redis says of a hash, or of a sorted set with scores: a list of member, value, member, value, ...
+-- flat: converts Redis replies of the form member, value, member, value, ... (a hash, or a sorted set with scores).
 
--- RETURNS its members, in their order.
+-- Returns the members in their order.
 function flat.members(list)
     local members = {}
     for i = 1, #list, 2 do
@@ -9,11 +9,11 @@ function flat.members(list)
     return members
 end
 
--- RETURNS a table: member -> value.
+-- Returns a table: member -> value.
 function flat.values(list)
-    local of = {}
+    local values = {}
     for i = 1, #list, 2 do
-        of[list[i]] = list[i + 1]
+        values[list[i]] = list[i + 1]
     end
-    return of
+    return values
 end

@@ -1,6 +1,6 @@
--- hash: fields of a hash that are there only while they say something.
+-- hash: optional fields of a hash. A field without a value is deleted.
 
--- Writes `value` into a field of the hash `name`; without a value, false or nil, deletes the field.
+-- Sets a field of the hash `name` to `value`, or deletes the field if `value` is false or nil.
 function hash.write(name, field, value)
     if value then
         redis.call("HSET", name, field, value)

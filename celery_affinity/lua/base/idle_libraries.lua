@@ -1,6 +1,6 @@
--- idle_libraries: has Lua's collector work in small portions, at all times. With Lua's own numbers (200, 200) it rests until
--- there is as much garbage as code, and then a few calls in each fifty pay for all of it: 5 to 15 ms each.
--- The numbers are those of the server: they hold for all functions until the server ends.
+-- idle_libraries: makes Lua's garbage collector run continuously in small steps. With Lua's defaults (200, 200) the
+-- collector waits until there is as much garbage as code. A few of every fifty invocations then take 5 to 15 ms more
+-- each. The parameters are global to the server: they apply to all functions until the server ends.
 
 function idle_libraries.collect_in_steps()
     collectgarbage("setpause", 110)

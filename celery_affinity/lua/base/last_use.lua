@@ -1,8 +1,8 @@
--- last_use: when the library was called last. A dispatcher deletes libraries of other versions that nobody calls any more.
--- `last_s`: the server's time, s. A replica does not call the functions: one that has become the primary counts from
--- the moment at which it is asked first.
+-- last_use: time of the library's last invocation. Dispatchers delete libraries of other versions that are no longer
+-- used. `last_s` is the server time in seconds. Functions do not run on a replica. After a failover, the new primary
+-- therefore counts from the first time `idle_s` is invoked.
 
--- RETURNS for how many seconds nobody has called an arrow.
+-- Returns the number of seconds since the last invocation of a server function.
 function last_use.idle_s()
     call.take_globals()
     local now_s = redis.call("TIME")[1]

@@ -1,20 +1,23 @@
--- limits: what the setting `limits` says: words "pattern=number", "rate:pattern=N/US" for keys, in the order in which
--- they count, and "type:T=number" for types, all percent-encoded (settings/limits.py). A `text` may be nil.
+-- limits: parses the setting `limits`. Its entries are percent-encoded and separated by spaces (settings/limits.py):
+--   "pattern=number", "rate:pattern=N/US": limits of keys. The first matching entry applies.
+--   "type:T=number": limit of a type.
+-- In all functions, `text` can be nil.
 local OF_A_TYPE = "%f[^%s%z]type%%3A(%S+)=(%d+)"
 
--- RETURNS an iterator over the types that have a limit, and their limits, texts.
+-- Returns an iterator over the limited types and their limits, as strings.
 function limits.of_types(text)
     return string.gmatch(text or "", OF_A_TYPE)
 end
 
--- RETURNS the first type with a limit from `place` in `text` on, and the place behind it; nil if there is none.
+-- Returns the first limited type at or after position `place` of `text`, and the position after its entry. Returns nil
+-- if there is none.
 function limits.next_type(text, place)
     local _, last, type = string.find(text, OF_A_TYPE, place)
     return type, last and last + 1
 end
 
--- RETURNS what the setting says of keys: its other words. There may be thousands of types.
+-- Returns the entries for keys. The entries for types are removed, because there can be thousands of types.
 function limits.of_keys(text)
-    local words = string.gsub(text or "", "%f[^%s%z]type%%3A%S+ *", "")
-    return string.match(words, "^ *(.-) *$")
+    local entries = string.gsub(text or "", "%f[^%s%z]type%%3A%S+ *", "")
+    return string.match(entries, "^ *(.-) *$")
 end

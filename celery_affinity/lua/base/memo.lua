@@ -1,12 +1,12 @@
--- memo: what a text means, worked out once for many calls. Only what follows from the text alone is kept: so neither a
--- failover nor a flush, nor another version, can make it wrong. A cache that is full begins anew.
+-- memo: caches values parsed from strings across invocations. A cached value may depend only on its string, so a
+-- failover, a flush or another version cannot invalidate it. A full cache is cleared.
 
--- RETURNS a cache. `of`: text -> what it means. `most`: number of texts; nil for MOST_KEPT.
+-- Returns an empty cache. `of`: string -> value. `most`: maximum number of entries; nil means MOST_KEPT.
 function memo.cache(most)
     return { of = {}, number = 0, most = most }
 end
 
--- Keeps what `text` means, which is not nil. RETURNS the meaning.
+-- Caches `meaning`, which must not be nil, as the value of `text`. Returns `meaning`.
 function memo.keep(cache, text, meaning)
     if cache.number == (cache.most or protocol.MOST_KEPT) then
         cache.of, cache.number = {}, 0

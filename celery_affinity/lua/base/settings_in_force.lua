@@ -1,6 +1,6 @@
--- settings_in_force: reads and writes settings. Key `conf` has what an app.conf said last, key `settings` what counts:
--- a change at run time stands there until it is reset, or until app.conf's own value changes.
-local MOST_EXACT = 2 ^ 53 -- up to this number, each whole number differs from the next
+-- settings_in_force: reads and writes settings. Hash `conf` has the values of the last app.conf. Hash `settings` has
+-- the effective values. A change at run time is effective until it is reset, or until app.conf's own value changes.
+local MOST_EXACT = 2 ^ 53 -- all integers up to this number are exact
 
 local read_when_needed = {
     __index = function(settings, name)
@@ -11,7 +11,7 @@ local read_when_needed = {
 }
 
 -- Returns the settings as a table: name -> value. Each value is read from Redis when it is first needed. The table is
--- reused by the next call of this function, because a new table for each release costs more.
+-- reused by the next invocation, because a new table per release costs more.
 local settings
 function settings_in_force.read()
     settings = settings or setmetatable({}, read_when_needed) -- Valkey forbids this while the library is loaded
@@ -21,49 +21,50 @@ function settings_in_force.read()
     return settings
 end
 
-local meanings, by_words = memo.cache(), memo.cache() -- of texts with a time, and of texts without
+local meanings, by_words = memo.cache(), memo.cache() -- by the string with its time, and by the string without
 
--- RETURNS the settings that words say, by name; those of no text have their defaults.
+-- Returns the settings in `text`, by name. A missing or invalid value is replaced by its default.
 local function read_words(text)
-    local found, words = { standings = memo.cache() }, string.gmatch(text, "%S+")
+    local values, tokens = { standings = memo.cache() }, string.gmatch(text, "%S+")
     for _, name in ipairs(defaults.FOR_A_CLAIM) do
-        local word, default = words(), defaults.OF[name]
-        found[name] = type(default) == "string" and word or tonumber(word) or default
+        local word, default = tokens(), defaults.OF[name]
+        values[name] = type(default) == "string" and word or tonumber(word) or default
     end
-    found.most_rarity = score.rarity(1, found)
-    return found
+    values.most_rarity = score.rarity(1, values)
+    return values
 end
 
--- RETURNS what field `for_claims` says: texts that differ in their time alone say the same.
+-- Returns the settings in field `for_claims`. Strings that differ only in their time have the same settings.
 local function meaning_of(text)
-    local words = string.match(text, "^(.*) %d+$") or text
-    return by_words.of[words] or memo.keep(by_words, words, read_words(words))
+    local without_time = string.match(text, "^(.*) %d+$") or text
+    return by_words.of[without_time] or memo.keep(by_words, without_time, read_words(without_time))
 end
 
--- RETURNS the settings by which a claim chooses that has a choice of jobs: a table for many calls, which also keeps
--- what `best_heads` makes of them, and the points of a type with one slot (`most_rarity`). A change writes them as one
--- text, so that a claim reads one field. RETURNS that text as well: a change of slots makes another one, which says
--- the same settings.
+-- Returns the settings for a claim that must choose between jobs, and the string that contains them. A change of
+-- settings writes them as one string, so that a claim reads only one field. A change of slots also writes a new string,
+-- with the same settings. The table is shared by many invocations. It also caches values that `best_heads` computes,
+-- and the points of a type with one slot (`most_rarity`).
 function settings_in_force.for_a_claim()
     local text = redis.call("HGET", key.settings, "for_claims") or ""
     return meanings.of[text] or memo.keep(meanings, text, meaning_of(text)), text
 end
 
--- RETURNS that text, of the settings as they are now. `last`: the text so far, false or nil for none. The last word is
--- the time, µs, and greater than in any text before: what is kept of slots and settings holds for one text.
+-- Returns the string of the current settings. `last`: the previous string, or false or nil. The last token is the time
+-- in µs, and is greater than in all earlier strings: values cached per string become invalid when slots or settings
+-- change.
 function settings_in_force.words_for_claims(last)
-    local words = {}
+    local tokens = {}
     for i, value in ipairs(redis.call("HMGET", key.settings, unpack(defaults.FOR_A_CLAIM))) do
-        words[i] = value and corrupt.is_word(value) and value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
+        tokens[i] = value and corrupt.is_word(value) and value or tostring(defaults.OF[defaults.FOR_A_CLAIM[i]])
     end
     local before = tonumber(string.match(last or "", " (%d+)$")) or 0
     before = before < MOST_EXACT and before or 0
-    words[#words + 1] = string.format("%.0f", math.max(before + 1, call.now_us))
-    return table.concat(words, " ")
+    tokens[#tokens + 1] = string.format("%.0f", math.max(before + 1, call.now_us))
+    return table.concat(tokens, " ")
 end
 
--- Writes a setting; nil is its default. The limits of keys have a revision of their own: with each change of these, all
--- keys for which jobs wait are renewed (`recheck` in gate.lua).
+-- Sets a setting; nil means its default. The limits of keys have a separate revision: after each change, all keys with
+-- waiting jobs are re-evaluated (`recheck` in gate.lua).
 local function put(name, value)
     if hooks.setting_changes(name, value) then
         redis.call("HINCRBY", key.settings, "limits_revision", 1)
@@ -71,13 +72,13 @@ local function put(name, value)
     hash.write(key.settings, name, value)
 end
 
--- Settings, or the slots of a type, have changed: what claims keep of them holds no more.
+-- Invalidates the values cached by claims, after a change of settings or of a type's slots.
 function settings_in_force.renew_for_claims()
     put("for_claims", settings_in_force.words_for_claims(redis.call("HGET", key.settings, "for_claims")))
 end
 
--- Counts a change. Jobs carry priorities in the order of their app.conf: another order at run time reverses them all.
--- RETURNS the revision of the settings.
+-- Increments the revision of the settings. Returns the revision. Jobs carry priorities in the order that their app.conf
+-- sets. Another order at run time therefore reverses all priorities.
 local function count_change()
     local order = redis.call("HGET", key.settings, "priority_order") or defaults.OF.priority_order
     local own = redis.call("HGET", key.conf, "priority_order") or defaults.OF.priority_order
@@ -90,8 +91,8 @@ local function count_change()
     return revision
 end
 
--- Adopts what the app.conf of `app` says: `given` is name, value, ..., from `first` on.
--- RETURNS the names of settings to which another app, or another version of this one, gave other values.
+-- Adopts settings from the app.conf of `app`. `given`: name, value, ..., from position `first`. Returns the names of
+-- settings whose values, set by another app or another version of `app`, were replaced.
 function settings_in_force.adopt(app, given, first)
     local replaced, changed = {}, false
     for i = first, #given, 2 do
@@ -99,8 +100,8 @@ function settings_in_force.adopt(app, given, first)
         local own = redis.call("HGET", key.conf_of(app), name)
         local last = redis.call("HGET", key.conf, name)
         local in_force = redis.call("HGET", key.settings, name)
-        local is_news = own and own ~= value or not own and last ~= value
-        if is_news then
+        local is_new = own and own ~= value or not own and last ~= value
+        if is_new then
             redis.call("HSET", key.conf, name, value)
             if own or in_force == last then
                 put(name, value)
@@ -120,13 +121,13 @@ function settings_in_force.adopt(app, given, first)
     return replaced
 end
 
--- Keeps what the app.conf of `app` says, since a worker of it lives.
+-- Extends the expiry of the app.conf of `app`. Invoked while a worker of the app is alive.
 function settings_in_force.keep(app)
     redis.call("EXPIRE", key.conf_of(app), protocol.CONF_KEPT_S)
 end
 
--- Changes settings at run time: `given` is name, value, ...; "" resets a setting to what app.conf said last.
--- RETURNS the revision of the settings.
+-- Changes settings at run time. `given`: name, value, ...; "" resets a setting to its last value in app.conf. Returns
+-- the revision of the settings.
 function settings_in_force.change(given)
     for i = 1, #given, 2 do
         local name, value = given[i], given[i + 1]

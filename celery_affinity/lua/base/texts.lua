@@ -1,11 +1,11 @@
--- texts: texts that are words, separated by blanks, and patterns.
+-- texts: strings that contain tokens separated by spaces, and patterns.
 
--- RETURNS how many words there are in `text`; nil and false have none.
+-- Returns the number of tokens in `text`; 0 if `text` is nil or false.
 function texts.number_of_words(text)
     return select(2, string.gsub(text or "", "%S+", ""))
 end
 
--- RETURNS whether `word` is one of the words in `text`; nil and false have none.
+-- Returns true if `word` is a token of `text`, which can be nil or false.
 function texts.has_word(text, word)
     return string.find(" " .. (text or "") .. " ", " " .. word .. " ", 1, true) ~= nil
 end
@@ -15,15 +15,15 @@ function texts.count(value)
     return value and #value <= 9 and tonumber(string.match(value, "^%d+$")) or 0
 end
 
--- RETURNS the name that was percent-encoded as `word`.
+-- Returns `word` percent-decoded.
 function texts.decoded(word)
     return (string.gsub(word, "%%(%x%x)", function(digits)
         return string.char(tonumber(digits, 16))
     end))
 end
 
--- RETURNS whether `name` matches `pattern`, in which "*" stands for any text.
+-- Returns true if `name` matches `pattern`, where "*" matches any string.
 function texts.matches(pattern, name)
-    local of_lua = string.gsub(string.gsub(pattern, "[-.%%]", "%%%0"), "%*", ".*")
-    return string.find(name, "^" .. of_lua .. "$") ~= nil
+    local lua_pattern = string.gsub(string.gsub(pattern, "[-.%%]", "%%%0"), "%*", ".*")
+    return string.find(name, "^" .. lua_pattern .. "$") ~= nil
 end

@@ -1,7 +1,7 @@
--- utf8: names that people read, such as those of tasks.
+-- utf8: checks human-readable names, such as task names.
 
--- RETURNS whether `name` is UTF-8. Each good sequence becomes "?" instead of nothing: the bytes on its two sides must
--- not make another sequence.
+-- Returns true if `name` is valid UTF-8. Each valid sequence is replaced by "?", not removed: the bytes before and
+-- after it must not form another sequence.
 function utf8.is_good(name)
     for _, sequence in ipairs({
         "[\194-\223][\128-\191]", "\224[\160-\191][\128-\191]", "\237[\128-\159][\128-\191]",

@@ -1,10 +1,11 @@
--- ack: inbox -> acked. The worker answers for the message: the job will not run again. The slot stays occupied until
--- the job's release, and the message stays until then: if the worker dies, the message says whom to tell.
--- RETURNS the number of jobs acked; a stale fencing number changes nothing.
+-- ack: inbox -> acked. An acked job will not run again. Its slot stays occupied until the job's release. Its message
+-- also stays until then: if the worker dies, the message identifies the caller that gets the result.
+--
+-- Returns the number of acked jobs. A stale fencing token changes nothing.
 -- Cost: O(jobs).
 function functions.ack(ARGV)
     local worker = ARGV[1]
-    -- ARGV[2..]: job id, fencing number of each
+    -- ARGV[2..]: job id, fencing token, ...
     local acked = 0
     for i = 2, #ARGV, 2 do
         local id = ARGV[i]

@@ -1,11 +1,12 @@
--- ack_batch_reports: claimed or untold -> told, for calls of a batch that have got the result of its run. Calls of a dead batch
--- stay with it, for a replay.
--- RETURNS the number of other calls that have not; -1 if the batch is not the caller's to tell.
+-- ack_batch_reports: ends the calls of a batch whose callers have received the result. The batch is claimed or
+-- unreported. Calls of a dead batch are kept for a replay.
+--
+-- Returns the number of other calls that are unreported, or -1 if another process must report the batch.
 -- Cost: O(calls given).
 function functions.ack_batch_reports(ARGV)
-    local batch = ARGV[1] -- id
-    local fence = ARGV[2] -- number of the caller's claim of the batch; "" for a batch that is untold
-    local outcome = ARGV[3] -- how the calls ended: "acked" or "failed"; after a blank why may follow, in words
+    local batch = ARGV[1]
+    local fence = ARGV[2] -- fencing token of the caller's claim; "" for an unreported batch
+    local outcome = ARGV[3] -- "acked" or "failed", optionally followed by a space and the reason
     -- ARGV[4..]: ids of calls
 
     if not batches.is_its_own(batch, fence) then
@@ -23,11 +24,11 @@ function functions.ack_batch_reports(ARGV)
             batches.end_caller(id, batch, ends.STATE_AFTER[how], why)
         end
     end
-    local left = redis.call("ZCARD", key.callers(batch))
+    local unreported = redis.call("ZCARD", key.callers(batch))
     if fence ~= "" then
-        return left - 1
-    elseif left == 0 then
+        return unreported - 1
+    elseif unreported == 0 then
         requeue.mark_reported(batch)
     end
-    return left
+    return unreported
 end

@@ -1,11 +1,12 @@
--- add_metrics: a worker hands over what it added up of its jobs, for observers alone: waits, times in a slot and ends
--- (rules/metrics has the fields).
--- RETURNS 1; 0 if the worker is unknown, which then joins, and hands over once more.
--- Cost: O(fields), of which one call has little more than MOST_METRICS.
+-- add_metrics: adds a worker's metric deltas (waits, times in a slot, ends), which are used only for reports.
+-- `reports/metrics` lists the fields.
+--
+-- Returns 1, or 0 if the worker is unknown. The worker then joins and sends the deltas again.
+-- Cost: O(fields); one invocation has little more than MOST_METRICS.
 local OF_A_TYPE = 5 -- values before the fields of a type
 
--- Has the moving average of a type's times in a slot go by `number` more, whose sum is `sum_us`:
--- average + (sum - number * average) / max(number, AVERAGED_OVER), rounded down; the first average is sum / number.
+-- Updates the moving average of a type's slot times with `number` times whose sum is `sum_us`. New average: average +
+-- (sum - number * average) / max(number, AVERAGED_OVER), rounded down. The first average is sum / number.
 local function average(type, number, sum_us)
     local average_us = tonumber(redis.call("HGET", key.durations, type))
     if average_us then
@@ -19,9 +20,9 @@ end
 
 function functions.add_metrics(ARGV)
     local worker = ARGV[1]
-    local number = tonumber(ARGV[2]) -- grows with each call; a repeated call, which has the same, changes nothing
-    -- ARGV[3..]: of each type: type, jobs that ended in a slot, sum of their times, µs, the worker's pace
-    -- (rules/pace; "" if none ended), how many fields follow; and of each field: name, by how much it grows
+    local number = tonumber(ARGV[2]) -- increases with each invocation; a repeated number changes nothing
+    -- ARGV[3..]: for each type: type, number of jobs that ended in a slot, sum of their times in µs, pace of the worker
+    -- (`schema/histograms`; "" if no job ended), number of fields; then for each field: name, increment
 
     local profile, counted = unpack(redis.call("HMGET", key.worker(worker), "profile", "counted"))
     if not profile then
@@ -29,7 +30,8 @@ function functions.add_metrics(ARGV)
     elseif number <= (tonumber(counted) or 0) then
         return 1
     end
-    -- First: a call that a spoiled key ends is repeated, and shall rather lose metrics than count them twice.
+    -- Before the metrics: the worker repeats an invocation that fails on a corrupt key. Metrics can be lost, but must
+    -- not be counted twice.
     redis.call("HSET", key.worker(worker), "counted", number)
     local at = 3
     while ARGV[at] do
@@ -41,7 +43,7 @@ function functions.add_metrics(ARGV)
         end
         if not is_served then
             redis.call("EXPIRE", key.metrics(type), protocol.METRICS_KEPT_S)
-        elseif ended ~= "0" then -- else the average went with the last worker that served the type
+        elseif ended ~= "0" then -- otherwise the average was deleted with the last worker that served the type
             average(type, tonumber(ended), tonumber(sum_us))
         end
         if pace ~= "" then

@@ -1,14 +1,16 @@
--- batch_calls: a page of the calls of a batch that are to get its result. The primary, whose message the worker has, is
--- none of them.
--- RETURNS {after, published, id, task id, published, message, ...}; after: the argument of the next call, -1 if these
--- are all. published: when a call was published, µs, a retry as its first try was; first that of the primary. message:
--- "" if it is gone. {} if the batch is not the caller's to tell.
+-- batch_calls: returns one page of the batch's calls that still need its result. The primary is excluded, because its
+-- worker reports it.
+--
+-- Returns {after, published, id, task id, published, message, ...}, or {} if another process must report the batch.
+--   after: argument for the next page, or -1 after the last page.
+--   published: publish time in µs; a retry keeps the time of its first attempt. The first one is the primary's.
+--   message: "" if it was deleted.
 -- Cost: O(calls returned) and their bytes, at most some MB.
 function functions.batch_calls(ARGV)
-    local batch = ARGV[1] -- id
-    local fence = ARGV[2] -- number of the caller's claim of the batch; "" for a batch that is untold
-    local after = ARGV[3] -- what the call before returned; 0 for the first one
-    local most = ARGV[4] -- calls to look at
+    local batch = ARGV[1]
+    local fence = ARGV[2] -- fencing token of the caller's claim; "" for an unreported batch
+    local after = ARGV[3] -- `after` of the previous page, or 0
+    local most = ARGV[4] -- maximum number of calls to read
 
     if not batches.is_its_own(batch, fence) then
         return {}

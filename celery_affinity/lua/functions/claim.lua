@@ -1,8 +1,9 @@
--- claim: pending -> inbox. Moves the best pending jobs to the most specialised free slots. Other arrows end with the
--- same move (`fill`); a claim goes on with the types that another arrow, or a claim, returned as `unfilled`.
--- RETURNS {unfilled}; unfilled: types, separated by blanks, whose pending jobs this call did not get to, since one call
--- moves MOST_MOVES jobs at most. The caller passes them to `claim`.
--- Cost: that of `fill`.
+-- claim: pending -> inbox. Moves the best pending jobs to the most specialised free slots. Other server functions end
+-- with the same step (`fill`). A claim continues with the types that another invocation returned as `unfilled`.
+--
+-- Returns {unfilled}. unfilled: types, separated by spaces, whose pending jobs were not processed, because one
+-- invocation moves at most MOST_MOVES jobs. The caller passes them to `claim`.
+-- Cost: the cost of `fill`.
 function functions.claim(ARGV)
     -- ARGV[1..]: types, encoded
 

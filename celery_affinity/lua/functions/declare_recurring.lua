@@ -1,13 +1,15 @@
--- declare_recurring: recurring calls are declared, by an app.conf or at run time. The last declaration counts; one that an app.conf
--- repeats, unchanged, changes nothing.
--- RETURNS {{replaced, ...}, {refused, ...}}; replaced: names of calls that another app, or somebody at run time, had
--- declared otherwise. refused: names of calls that are not declared, since MOST_ALIKE others match the same jobs.
+-- declare_recurring: declares recurring calls, for an app.conf or at run time. The last declaration applies. An
+-- unchanged declaration that an app.conf repeats has no effect.
+--
+-- Returns {{replaced, ...}, {refused, ...}}.
+--   replaced: names of calls with a different earlier declaration by another app or at run time.
+--   refused: names of calls that are not declared, because MOST_ALIKE other calls already match the same jobs.
 -- Cost: O(calls); the caller limits their number and size.
-local FIELDS = 7 -- of a call
+local FIELDS = 7 -- per call
 
 function functions.declare_recurring(ARGV)
     local app = ARGV[1] -- encoded; "" at run time
-    -- ARGV[2..]: name, type, merge key, interval, µs, "enqueue" or "end", task name, signature of each
+    -- ARGV[2..]: name, type, merge key, interval in µs, "enqueue" or "end", task name, signature, ...
 
     local replaced, refused = {}, {}
 
@@ -30,7 +32,7 @@ function functions.declare_recurring(ARGV)
             "digest", digest, "app", app)
         redis.call("SET", key.signature(name), signature)
         if place == old_place and tonumber(due) and tonumber(old_stale) then
-            if old_stale ~= stale then -- it matches what it did: so the new interval begins when the old one did
+            if old_stale ~= stale then -- the call matches the same jobs, so its interval keeps its start
                 local due_us = tonumber(due) - tonumber(old_stale) + tonumber(stale)
                 recurring.set_due(name, math.max(call.now_us, due_us), is_suspended)
             end

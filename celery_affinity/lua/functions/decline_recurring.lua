@@ -1,5 +1,6 @@
--- decline_recurring: an app does not know the task of a recurring call that was handed out to it: another app may have it now.
--- RETURNS 1 if the call is due still.
+-- decline_recurring: passes a due recurring call to other apps, because `app` does not define its task.
+--
+-- Returns 1 if the call is still due, or 0.
 -- Cost: O(log n) in recurring calls.
 function functions.decline_recurring(ARGV)
     local name = ARGV[1]

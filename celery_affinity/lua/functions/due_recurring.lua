@@ -1,18 +1,20 @@
--- due_recurring: a recurring call that is to be made now is handed out to a process, which makes it (`fire`), or leaves it to
--- another app (`leave_due`). After a while without either it is handed out again: the process may hang.
--- RETURNS {name, due, task name, signature}; due: the time by which `fire` knows that the call is still to be made. {}
--- if none is due.
+-- due_recurring: assigns a due recurring call to a process. The process fires the call (`fire_recurring`), or declines
+-- it (`decline_recurring`). Otherwise the call is assigned again after a delay, because a process can hang.
+--
+-- Returns {name, due, task name, signature}, or {} if no call is due. due: argument for `fire_recurring`, which checks
+-- that the call is still due.
 -- Cost: at most MOST_DUE_LOOKED_AT recurring calls, and one signature.
 
--- RETURNS whether the last job of a call that counts from the end of its runs has not come to its own yet.
+-- Returns true if the interval of a call begins at the end of its runs (`since`), and the call's last job has not
+-- ended.
 local function is_under_way(since, made)
     local state = since == "end" and made and redis.call("HGET", key.job(made), "state")
     return state == "scheduled" or state == "pending" or state == "merged" or state == "claimed"
 end
 
 function functions.due_recurring(ARGV)
-    local again_us = tonumber(ARGV[1]) -- time after which it is handed out again
-    local app = ARGV[2] -- the app that asks, encoded: a call that it has left to others it gets again after a while
+    local again_us = tonumber(ARGV[1]) -- delay until the call is assigned again
+    local app = ARGV[2] -- encoded name of the calling app; it gets its declined calls again only after a while
 
     for _, name in ipairs(redis.call("ZRANGEBYSCORE", key.recurring, "-inf", call.now, "LIMIT", 0,
         protocol.MOST_DUE_LOOKED_AT)) do

@@ -1,11 +1,12 @@
--- fire_recurring: a recurring call that is due -> pending, or scheduled: publishes its job as publish does, and sets the time at
--- which the call is due next. Any number of processes may try: each time at which a call is due has one job.
--- RETURNS {state, unfilled, served}, as publish does; {} if the call is not due any more, and nothing has changed.
--- Cost: that of publish for one job. A full server may refuse the first write, before anything is written.
+-- fire_recurring: due recurring call -> pending, or scheduled. Publishes the call's job, and sets the next due time.
+-- Any number of processes can try: each due time has one job.
+--
+-- Returns {state, unfilled, served} as in publish, or {} if the call is no longer due and nothing has changed.
+-- Cost: the cost of publish for one job. A full server can reject the first write, before any change.
 function functions.fire_recurring(ARGV)
     local name = ARGV[1]
-    local due = ARGV[2] -- as `due` returned it; "" for a person who asks: whenever the call is due
-    -- ARGV[3..]: the fields of the job, in the order of rules/job_fields
+    local due = ARGV[2] -- from `due_recurring`; "" fires the call for an operator, regardless of its due time
+    -- ARGV[3..]: the fields of the job, in the order of schema/job_record
     local job = job_fields.at(ARGV, 3)
 
     local its_due, stale_us, is_suspended =
@@ -13,7 +14,7 @@ function functions.fire_recurring(ARGV)
     if not tonumber(stale_us) or (due ~= "" and (due ~= its_due or is_suspended)) then
         return {}
     elseif due ~= "" and (tonumber(its_due) or 0) > call.now_us then
-        return {} -- the clock was set back since
+        return {} -- the clock was set back
     end
     job.recurring = name
     local reply = enqueue.only(job)

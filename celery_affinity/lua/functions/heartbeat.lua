@@ -1,10 +1,14 @@
--- heartbeat: a worker's guard says that the worker lives, and whether its event loop runs. While the loop stands
--- still, no job is placed on the worker, and its unread jobs are pending again; the jobs that it has read it keeps.
--- RETURNS {known, again, unfilled}; known 0: the worker is unknown, or its jobs are being recovered, and nothing has
--- changed. again 1: call again, more jobs are unread. unfilled: as `fill` returns it.
--- Cost: O(1); when the loop stands still, O(moves * log n), at most MOST_MOVES of them in one call, and some MB.
+-- heartbeat: records that a worker is alive, and whether its event loop runs. The worker's guard invokes it. While the
+-- event loop is stalled, the worker gets no jobs and its unread jobs are returned. The worker keeps the jobs it has
+-- read.
+--
+-- Returns {known, again, unfilled}.
+--   known: 0 if the worker is unknown or its jobs are being reclaimed. Nothing has changed then.
+--   again: 1 if more jobs are unread and the caller must invoke the function again.
+--   unfilled: see `fill`.
+-- Cost: O(1). For a stalled event loop, O(moves * log n), at most MOST_MOVES moves per invocation and some MB.
 
--- Takes back the jobs in the inbox: to pop them there proves that they were never read. RETURNS their types.
+-- Returns jobs from the inbox to their queues, and returns the jobs' types. A job popped from the inbox was never read.
 local function return_unread(worker, settings)
     local types, bytes = {}, 0
     for _ = 1, protocol.MOST_MOVES do
@@ -14,7 +18,7 @@ local function return_unread(worker, settings)
         end
         bytes = bytes + #unread
         local id, fence = string.match(unread, "^(%S+) (%S+)")
-        if id and claims.held(worker, id, fence) then -- a sign is no job
+        if id and claims.held(worker, id, fence) then -- false for control messages
             types[#types + 1] = requeue.requeue(worker, id, "returned", settings)
         end
     end
@@ -23,7 +27,7 @@ end
 
 function functions.heartbeat(ARGV)
     local worker = ARGV[1]
-    local loop_runs = ARGV[2] == "1" -- whether the event loop runs
+    local loop_runs = ARGV[2] == "1" -- true if the event loop runs
 
     local seen = redis.call("ZSCORE", key.heartbeats, worker)
     if not seen or tonumber(seen) == protocol.GIVEN_UP_US then

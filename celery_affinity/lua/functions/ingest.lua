@@ -1,13 +1,16 @@
--- ingest: a list of stock Celery -> pending, or scheduled. Moves a message as publish does, if it is the next one in
--- its list: then nobody else has it, and a repeated call moves nothing twice.
--- RETURNS {state, unfilled, served}, as publish does; state -1: another message is next, or none; 4: the message is a
--- dead letter, since nobody can read it or a field is refused; 5: it has no id or type, and so cannot be a dead letter.
--- At -1, 0 and 5 nothing has changed.
--- Cost: that of publish for one job.
+-- ingest: list of stock Celery -> pending, or scheduled. Moves the next message of the list, like publish. A message
+-- that is still the next one has not been taken by another process, so a repeated invocation moves nothing twice.
+--
+-- Returns {state, unfilled, served} as in publish, with three more states:
+--   -1: the list is empty or has another next message.
+--   4: the message is dead-lettered, because it is unreadable or has an invalid field.
+--   5: the message has no valid id or type, and therefore cannot be dead-lettered.
+-- For the states -1, 0 and 5, nothing has changed.
+-- Cost: the cost of publish for one job.
 function functions.ingest(ARGV)
-    local list = ARGV[1] -- kombu's own key, of a queue or of one of its priority steps
-    local readable = ARGV[2] == "1" -- if not, only type, id and the bytes of the message are known
-    -- ARGV[3..]: the fields of the job, in the order of rules/job_fields; its message is the bytes in the list
+    local list = ARGV[1] -- kombu's key of a queue, or of one of its priority steps
+    local readable = ARGV[2] == "1" -- if false, only type, id and message bytes are available
+    -- ARGV[3..]: the fields of the job, in the order of schema/job_record; its message is the list's item
     local job = job_fields.at(ARGV, 3)
 
     if redis.call("LINDEX", list, -1) ~= job.message then

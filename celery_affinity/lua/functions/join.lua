@@ -1,30 +1,35 @@
--- join: a worker enters with its types and slots, or comes back with others and keeps the jobs that it holds.
--- RETURNS {unfilled, namesake, {replaced setting, ...}, void, now}; unfilled: as `fill` returns it. namesake: a live
--- worker with the same node name, or "". replaced: settings to which another app, or another version of this one, gave
--- other values. void: a claim with this fencing number, or a smaller one, is not the worker's own, even if it reads it
--- later; 0: the worker keeps its claims. now: the server's time, µs, by which jobs expire that wait in the worker.
--- Cost: that of `fill`, and O(types).
+-- join: registers a worker with its types and slots. A worker that joins again can change both, and keeps its claims.
+--
+-- Returns {unfilled, namesake, {replaced setting, ...}, void, now}.
+--   unfilled: see `fill`.
+--   namesake: a live worker with the same node name, or "".
+--   replaced: settings whose values, set by another app or another version of this one, were replaced.
+--   void: claims with this fencing token or a lower one no longer belong to the worker, even if it reads them later. 0
+--     if the worker keeps its claims.
+--   now: server time in µs, for jobs that expire while they wait in the worker.
+-- Cost: the cost of `fill`, and O(types).
 function functions.join(ARGV)
     idle_libraries.collect_in_steps()
-    local worker = ARGV[1] -- id, one for each run of a worker process
+    local worker = ARGV[1] -- one id per run of a worker process
     local name = ARGV[2] -- node name, encoded
     local slots_in_all = ARGV[3]
-    local other = ARGV[4] -- slots occupied by requests without a claim, less the slots that claims lend
-    local profile = ARGV[5] -- id, one for each set of types
-    local types = workers.split(ARGV[6]) -- encoded and separated by blanks
+    local other = ARGV[4] -- slots occupied by requests without a claim, minus the slots that claims lend
+    local profile = ARGV[5] -- one id per set of types
+    local types = workers.split(ARGV[6]) -- encoded and separated by spaces
     local app = ARGV[7] -- encoded
-    local stops = ARGV[8] -- "force", or the tasks that it can stop, encoded and separated by blanks; "" for none
-    local priority = ARGV[9] -- among equally specialised workers (`placement`): a whole number
-    -- ARGV[10..]: name, value of each setting in its app.conf
+    local stops = ARGV[8] -- "force", or the tasks that it can stop, encoded and separated by spaces, or ""
+    local priority = ARGV[9] -- an integer, compared between equally specialised workers (`placement`)
+    -- ARGV[10..]: name, value, ...: settings in its app.conf
 
-    redis.call("SET", key.schema, protocol.SCHEMA, "NX") -- on a server that was emptied under a running fleet
+    redis.call("SET", key.schema, protocol.SCHEMA, "NX") -- for a server that was flushed while workers ran
     local replaced = {}
     local accepting = redis.call("HGET", key.worker(worker), "accepting")
     local void = accepting == "1" and 0 or tonumber(redis.call("GET", key.fence)) or 0
     if accepting then
         workers.detach(worker)
     else
-        -- Only a new worker's settings are adopted: else an old version of an app would undo what a new one said.
+        -- Only a new worker's settings are adopted. Otherwise workers of an old app version would undo the settings of
+        -- a new version.
         replaced = settings_in_force.adopt(app, ARGV, 10)
     end
     settings_in_force.keep(app)

@@ -1,10 +1,13 @@
--- leave: a worker goes. The jobs that it still holds are pending again with their first enqueue time; those that had
--- been acked are lost.
--- RETURNS {unfilled, unfinished, returned}; unfilled: as `fill` returns it. unfinished 1: call again, the worker still
--- holds jobs. returned: number of jobs that are pending again. For an unknown worker nothing changes.
--- Cost: at most MOST_MOVES claims in one call.
+-- leave: a worker leaves. The jobs that it still holds are requeued with their original enqueue time. Acked jobs are
+-- lost.
+--
+-- Returns {unfilled, unfinished, returned}. Nothing changes for an unknown worker.
+--   unfilled: see `fill`.
+--   unfinished: 1 if the worker still holds jobs and the caller must invoke the function again.
+--   returned: number of jobs that are pending again.
+-- Cost: at most MOST_MOVES claims per invocation.
 function functions.leave(ARGV)
-    local worker = ARGV[1] -- id
+    local worker = ARGV[1]
 
     if redis.call("EXISTS", key.worker(worker)) == 0 then
         return { "", 0, 0 }

@@ -1,23 +1,27 @@
--- move: jobs that wait get another type, mode or priority, because a person asked for it, and keep their enqueue times.
--- The worker that gets a job learns of the change with it (`claims.payload`), so that a retry keeps the change, too.
--- RETURNS {unfilled, served, found, calls, ...}; unfilled: as `fill` returns it. served 0: no live worker serves the
--- type. Each job adds found and calls: the state of the job, or of the batch that it was merged into: what was pending
--- or scheduled has been moved; "" for a job that is not known. calls: those of the batch; 1 for a job.
--- Cost: O(log n) for each job, at most MOST_MOVES jobs in one call, by the caller; and that of `fill`.
+-- move: changes the type, mode or priority of waiting jobs for an operator. The jobs keep their enqueue times. The
+-- worker that claims a job receives the change with it (`claims.payload`), so that a retry keeps the change.
+--
+-- Returns {unfilled, served, found, calls, ...}, with found and calls for each job.
+--   unfilled: see `fill`.
+--   served: 0 if no live worker serves the new type.
+--   found: state of the job, or of the batch that it was merged into. A pending or scheduled job has been moved. "" for
+--     an unknown job.
+--   calls: number of calls in the batch; 1 for a job.
+-- Cost: O(log n) per job, at most MOST_MOVES jobs per invocation, limited by the caller, plus the cost of `fill`.
 
 function functions.move(ARGV)
-    local new_type = ARGV[1] -- encoded; "" for the one that it has
-    local new_mode = ARGV[2] -- "queued" or "demand"; "" likewise
-    local new_priority = ARGV[3] -- 0 to 10; "" likewise
+    local new_type = ARGV[1] -- encoded; "" keeps the type
+    local new_mode = ARGV[2] -- "queued" or "demand"; "" keeps the mode
+    local new_priority = ARGV[3] -- 0 to 10; "" keeps the priority
     -- ARGV[4..]: job ids
 
-    -- RETURNS the lane of a job that was in `lane`.
-    local function lane_instead_of(lane)
+    -- Returns the new lane of a job from `lane`.
+    local function new_lane_for(lane)
         local mode, priority = string.match(lane, "^(%l+)%.(%d+)$")
         return lanes.name(new_mode ~= "" and new_mode or mode, new_priority ~= "" and new_priority or priority)
     end
 
-    -- Moves job `id` if it waits. RETURNS its state, and its type if it is pending.
+    -- Moves job `id` if it waits. Returns its state, and the type if the job is pending.
     local function move(id)
         local state, type, lane, enqueued, deliveries, patient, rules, name, rank = unpack(redis.call("HMGET",
             key.job(id), "state", "type", "lane", "enqueued", "deliveries", "patient", "rules", "name", "rank"))
@@ -26,7 +30,7 @@ function functions.move(ARGV)
         elseif not (corrupt.is_word(id) and corrupt.can_wait(type, lane, enqueued, deliveries)) then
             return nil
         end
-        local its_type, its_lane = new_type ~= "" and new_type or type, lane_instead_of(lane)
+        local its_type, its_lane = new_type ~= "" and new_type or type, new_lane_for(lane)
         if its_type == type and its_lane == lane then
             return state
         end

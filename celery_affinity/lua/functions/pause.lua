@@ -1,12 +1,14 @@
--- pause: no job of a type, of a key, or of any type starts until `resume`, or until the pause ends. What waits goes on
--- waiting, and so does what is published; what runs goes on running. Signs recall jobs that workers have not started
--- (`limit_changes.put_signs`).
--- RETURNS 1 if it was not paused before.
--- Cost: O(1) in jobs; of a key that of its sub-lanes. The next ticks put the signs for more than MOST_SIGNED workers.
+-- pause: jobs of a type, of a key or of any type do not start until `resume` or until the pause ends. Waiting and newly
+-- published jobs keep waiting, and running jobs keep running. Control messages recall jobs that workers have not
+-- started (`limit_changes.put_signs`).
+--
+-- Returns 1 if the target was not paused before, or 0.
+-- Cost: O(1) in jobs; for a key, O(1) per sub-lane. If more than MOST_SIGNED workers must recall jobs, the next ticks
+-- send the other messages.
 function functions.pause(ARGV)
     local what = ARGV[1] -- "type:T", "key:K", encoded, or "*"
-    local for_us = ARGV[2] -- "" for a pause without an end
-    local why = ARGV[3] -- in words, for whoever asks
+    local for_us = ARGV[2] -- duration in µs, or "" without an end
+    local why = ARGV[3] -- reason, for display
 
     local is_new = redis.call("HEXISTS", key.pauses, what) == 0
     local until_us = for_us ~= "" and call.text(call.now_us + tonumber(for_us)) or "0"

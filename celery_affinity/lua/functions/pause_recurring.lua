@@ -1,9 +1,11 @@
--- pause_recurring: a recurring call is kept, and never due; or it is due again as before, at once if that time has come.
--- RETURNS 1 if there is such a call.
+-- pause_recurring: suspends or resumes a recurring call. A suspended call is kept, but is never due. A resumed call
+-- keeps its due time, and is due immediately if that time has passed.
+--
+-- Returns 1 if the call exists, or 0.
 -- Cost: O(log n) in recurring calls.
 function functions.pause_recurring(ARGV)
     local name = ARGV[1]
-    local suspended = ARGV[2] == "1" -- if not, it goes on
+    local suspended = ARGV[2] == "1" -- false: resume
 
     local due, is_suspended, stale = unpack(redis.call("HMGET", key.recurring_call(name), "due", "suspended", "stale"))
     if not stale then

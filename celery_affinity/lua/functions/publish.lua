@@ -1,18 +1,26 @@
--- publish: client -> pending, or scheduled if the job's time is still to come. Places the jobs at once if slots are
--- free. A known id changes nothing: a call repeated after a lost reply publishes once.
--- RETURNS {state, unfilled, served, state, served, ...}; state 0: known already, 1: pending or placed, 2: scheduled, 3:
--- revoked before, expired, or dropped, 5: refused, and nothing is written of the job, 6: merged with others that wait,
--- 7: refused with all others of the call, since as many jobs wait as a type may have. unfilled: as `fill` returns it.
--- served 0: the job waits, and no live worker serves its type; of a refused job served is the name of the refused
--- field; for 7, the type, how many of its jobs wait, and how many may. Each further job adds state and served.
--- Cost: O(log n) in pending jobs, for each job. A full server refuses the call before it begins.
+-- publish: client -> pending, or scheduled if the job is due later. Pending jobs are placed immediately on free slots.
+-- A job with an existing id changes nothing: an invocation repeated after a lost reply publishes once.
+--
+-- Returns {state, unfilled, served, state, served, ...}; additional jobs add state and served.
+--   state 0: the id exists already.
+--   state 1: pending or placed.
+--   state 2: scheduled.
+--   state 3: revoked before, expired or dropped.
+--   state 5: rejected because of an invalid field; nothing is written for the job. `served` is the name of the field.
+--   state 6: merged with other waiting jobs.
+--   state 7: the limit on pending jobs of a type rejects all jobs. `served` contains the type, its number of waiting
+--     jobs, and the limit.
+--   unfilled: see `fill`.
+--   served: 0 if the job waits and no live worker serves its type.
+-- Cost: O(log n) in pending jobs, per job. A full server rejects the invocation before its first write.
 
--- Adds `job`, the `nth` of the call, from 0: the jobs of one call are 1 µs apart, so that they stay in order. Adds its
--- type to `types` if these are to be filled, and its message to `fresh`. RETURNS state and served.
+-- Publishes `job`, number `nth` of the invocation, counted from 0. The jobs are 1 µs apart, which preserves their
+-- order. Adds the job's type to `types` if the type must be filled, and the job's message to `fresh`. Returns state and
+-- served.
 local function add(job, nth, types, fresh)
-    local bad = validate.first_invalid_field(job)
-    if bad then
-        return protocol.IS_REFUSED, bad
+    local invalid = validate.first_invalid_field(job)
+    if invalid then
+        return protocol.IS_REFUSED, invalid
     end
     local state, served, is_first = enqueue.insert(job, call.now_us + nth, false)
     if call.bounds then
@@ -23,30 +31,30 @@ local function add(job, nth, types, fresh)
     if is_first then
         types[#types + 1] = job.type
     end
-    if state == protocol.IS_PENDING or state == protocol.IS_MERGED then -- a call may repeat a job
+    if state == protocol.IS_PENDING or state == protocol.IS_MERGED then -- an invocation may repeat a job
         fresh[job.id] = job.message
     end
     if state == protocol.IS_MERGED then
         local batch = redis.call("HGET", key.job(job.id), "into")
         local first = redis.call("ZRANGE", key.callers(batch), 0, 0)[1]
-        fresh[batch] = fresh[first] -- if this call published it
+        fresh[batch] = fresh[first] -- if this invocation published the first call
     end
     return state, served
 end
 
 function functions.publish(ARGV)
-    -- ARGV[1..]: the fields of each job, in the order of rules/job_fields; of a job alone perhaps not the last ones;
-    -- then, if there are any, the bounds of types
+    -- ARGV[1..]: the fields of each job, in the order of schema/job_record; the last fields of a single job can be
+    -- missing. Limits on pending jobs can follow as the last value.
     local length, count = #ARGV, job_fields.COUNT
     if length <= count and length >= job_fields.LEAST then
         return enqueue.only(job_fields.alone(ARGV))
     end
-    local bounded = length > count and length % count == 1 and ARGV[length] -- type=most/full, separated by blanks
-    if length % count ~= 0 and not bounded then
+    local bounds = length > count and length % count == 1 and ARGV[length] -- type=most/full, separated by spaces
+    if length % count ~= 0 and not bounds then
         return redis.error_reply("ERR each job has " .. count .. " arguments, got: " .. length .. " in all")
     end
-    if bounded then
-        local refusal = hooks.refuses(bounded, ARGV)
+    if bounds then
+        local refusal = hooks.refuses(bounds, ARGV)
         if refusal then
             return refusal
         end

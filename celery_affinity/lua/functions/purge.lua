@@ -1,16 +1,16 @@
--- purge: deletes jobs of a type that wait, because a person asked for it: pending jobs, and the scheduled jobs that are
--- named.
--- RETURNS {deleted, again}; again 1: call again, more jobs are pending.
--- Cost: at most MOST_PURGED jobs of each kind in one call; a job with a key, or a call of a batch, counts as several,
--- and each recurring call that a job put off as one more.
+-- purge: deletes waiting jobs of a type for an operator: pending jobs, and the given scheduled jobs.
+--
+-- Returns {deleted, again}. again: 1 if more jobs are pending and the caller must invoke the function again.
+-- Cost: at most MOST_PURGED jobs of each kind per invocation. A job with a key, or a call of a batch, counts as several
+-- jobs. Each recurring call that a job postponed adds 1.
 
--- RETURNS as how many jobs the deletion of job `id` counts. `do_some_recur`: whether there are recurring calls.
-local function count_of(id, type, do_some_recur)
-    local its_own = id_suffix.has_key(id) and protocol.KEYED_COUNTS_AS or 1
-    return its_own + hooks.of(id).counts_as(id, type, do_some_recur)
+-- Returns the number of jobs that the deletion of job `id` counts as. `do_some_recur`: true if recurring calls exist.
+local function cost_of(id, type, do_some_recur)
+    local own_cost = id_suffix.has_key(id) and protocol.KEYED_COUNTS_AS or 1
+    return own_cost + hooks.of(id).counts_as(id, type, do_some_recur)
 end
 
--- Deletes a job, which is not in its lane any more; one with a key may be kept back from `lane`.
+-- Deletes a job that has been removed from its lane. A job with a key may be blocked, waiting for `lane`.
 local function forget(id, type, lane)
     if lane then
         hooks.leave_gate(id, type, lane)
@@ -18,12 +18,12 @@ local function forget(id, type, lane)
     hooks.of(id).is_purged(id, type)
 end
 
--- Deletes jobs of `type`, and those of the scheduled ones in `arguments`, from the second on. RETURNS the reply.
+-- Deletes jobs of `type`, including the scheduled jobs in `arguments`, from the second argument. Returns the reply.
 local function delete_some(type, arguments)
-    local deleted, counted = 0, 0 -- jobs; and as how many those of lanes count
+    local deleted, counted = 0, 0 -- number of jobs; counted cost of the jobs from lanes
     local do_some_recur = redis.call("EXISTS", key.recurs) == 1
 
-    -- RETURNS the first jobs of a sorted set, as many as this call still deletes.
+    -- Returns the first jobs of a sorted set, within the remaining budget of this invocation.
     local function some_of(place)
         local ids = {}
         for _, id in ipairs(redis.call("ZRANGE", place, 0, protocol.MOST_PURGED - counted - 1)) do
@@ -31,7 +31,7 @@ local function delete_some(type, arguments)
                 break
             end
             ids[#ids + 1] = id
-            counted = counted + count_of(id, type, do_some_recur)
+            counted = counted + cost_of(id, type, do_some_recur)
         end
         deleted = deleted + #ids
         return ids
@@ -50,7 +50,7 @@ local function delete_some(type, arguments)
             forget(id, type, lane)
         end
         if counted >= protocol.MOST_PURGED then
-            return { deleted, 1 } -- what follows would delete jobs of keys that have come to stand just now
+            return { deleted, 1 } -- the code below would delete jobs that keys have just admitted
         end
     end
     local heads = redis.call("HGET", key.heads, type) or ""
@@ -73,7 +73,7 @@ end
 
 function functions.purge(ARGV)
     local type = ARGV[1] -- encoded
-    -- ARGV[2..]: ids of scheduled jobs, MOST_PURGED at most
+    -- ARGV[2..]: ids of scheduled jobs, at most MOST_PURGED
 
     hooks.many_leave()
     local reply = delete_some(type, ARGV)

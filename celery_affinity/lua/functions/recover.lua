@@ -1,10 +1,13 @@
--- recover: claimed -> pending, for all jobs of a worker whose guard saw it end. Each job that had a slot counts one
--- more delivery, but a job that had been acked is lost.
--- RETURNS {again, recovered, unfilled}; again 1: call again, the worker held more jobs. recovered: number of jobs that
--- came back. unfilled: as `fill` returns it. For an unknown worker nothing changes.
--- Cost: O(moves * log n), at most MOST_MOVES of them in one call.
+-- recover: claimed -> pending, for all jobs of a worker that ended, as its guard observed. A reclaimed job that had a
+-- slot counts a delivery. Acked jobs are lost.
+--
+-- Returns {again, recovered, unfilled}. Nothing changes for an unknown worker.
+--   again: 1 if the worker held more jobs and the caller must invoke the function again.
+--   recovered: number of reclaimed jobs.
+--   unfilled: see `fill`.
+-- Cost: O(moves * log n), at most MOST_MOVES moves per invocation.
 function functions.recover(ARGV)
-    local worker = ARGV[1] -- id
+    local worker = ARGV[1]
 
     if redis.call("EXISTS", key.worker(worker)) == 0 then
         return { 0, 0, "" }

@@ -1,16 +1,19 @@
--- release: claimed -> ended, and a slot is free again. The reply carries the next job for the slot, which so costs no
--- call of its own. A job that ends unsettled, neither acked nor rejected, is pending again, and counts one more
--- delivery; so does a job whose run was aborted, after a pause. A job that its task requeued counts one more requeue,
--- and has a pause, too. A job that the worker returns without having started it, or that it stopped for another tenant,
--- is pending again, and counts none. A call that is repeated gets the jobs of the first reply once more.
--- RETURNS {unfilled, facts, message, ...}; unfilled: as `fill` returns it. Facts and messages are those of the worker's
--- next jobs, if it gets them inline.
--- Cost: O(log n) in pending jobs; grows with the lanes of the types that the worker serves.
+-- release: claimed -> ended, which frees a slot. The reply contains the next job for the slot, which saves an
+-- invocation. Jobs that are pending again, by outcome:
+--   "unsettled" (neither acked nor rejected): counts a delivery.
+--   "aborted": counts a delivery; the job pauses first.
+--   "requeued" (by its task): counts a requeue; the job pauses first.
+--   "returned" (not started), "preempted" (stopped for another tenant): counts nothing.
+-- A repeated invocation gets the jobs of the first reply again.
+--
+-- Returns {unfilled, facts, message, ...}. unfilled: see `fill`. Facts and messages belong to the worker's next jobs,
+-- if it gets them inline.
+-- Cost: O(log n) in pending jobs; grows with the lanes of the worker's types.
 local MINUS = 45 -- the byte of "-"
 
--- RETURNS what the reply to a call that is repeated carried, of the jobs that `worker` still holds: such a job says in
--- field `by` which call gave it away.
-local function carried(worker, sequence)
+-- Returns the jobs that `worker` still holds from the reply to the first invocation with this `sequence`. Field `by`
+-- of such a job has the sequence number.
+local function replied_jobs(worker, sequence)
     local fences, ids = {}, {}
     for _, id in ipairs(redis.call("HKEYS", key.claims(worker))) do
         local by, fence = unpack(redis.call("HMGET", key.job(id), "by", "fence"))
@@ -19,24 +22,27 @@ local function carried(worker, sequence)
         end
     end
     table.sort(ids, function(one, other) return fences[one] < fences[other] end)
-    local parts = {}
+    local jobs = {}
     for _, id in ipairs(ids) do
         local facts, message = claims.payload_again(id)
         if facts then
-            parts[#parts + 1], parts[#parts + 2] = facts, message
+            jobs[#jobs + 1], jobs[#jobs + 2] = facts, message
         end
     end
-    return parts
+    return jobs
 end
 
--- Ends a job that is not just done; `fence`: number of its claim; `known`: what `claims.remove` returned; `keeps`: what
--- the worker's row says of ended jobs. RETURNS the type of a job that is pending again, else nil.
+-- Ends a job whose outcome is not plain "acked".
+--   fence: fencing token of its claim.
+--   known: returned by `claims.remove`.
+--   keeps: field of the worker's hash about retained ended jobs.
+-- Returns the type of a job that is pending again, or nil.
 local function end_otherwise(worker, id, fence, known, outcome, keeps, settings)
     local how, why = ends.read_outcome(outcome)
     if how == protocol.PREEMPTED then
         how, why = hooks.stopped(worker, id, fence, known, why)
     end
-    -- The worker had acked it, and lost it; or the task says that it was ignored.
+    -- The worker has lost a job that it acked, or the task raised Ignore.
     known.is_doubtful = how ~= "acked"
     local is_kept = how == "failed" and keeps and string.find(keeps, "failed", 1, true)
     local has_ended = (ends.STATE_AFTER[how] or known.acked) and not is_kept
@@ -50,9 +56,9 @@ local function end_otherwise(worker, id, fence, known, outcome, keeps, settings)
     return requeue.requeue(worker, id, how, settings, why)
 end
 
--- Ends the jobs in `ends_given`, from the fifth value on. RETURNS a table of the types of those that are pending again.
+-- Ends the jobs in `ends_given`, from the fifth value. Returns the set of types whose jobs are pending again.
 local function end_all(worker, ends_given, keeps, settings)
-    local again = {}
+    local requeued_types = {}
     for i = 5, #ends_given, 3 do
         local id, fence, outcome = ends_given[i], ends_given[i + 1], ends_given[i + 2]
         local known = claims.remove(worker, id, fence)
@@ -62,22 +68,21 @@ local function end_all(worker, ends_given, keeps, settings)
         if known and outcome == "acked" and known.rules then
             hooks.ended_well(worker, id, known)
         end
-        if known and outcome == "acked" and not (known.is_marked and hooks.by_mark[id_suffix.of(id)]) then -- as most end
+        if known and outcome == "acked" and not (known.is_marked and hooks.by_mark[id_suffix.of(id)]) then -- usual
             ends.on_worker(id, known, "done", "")
         elseif known then
             local type = end_otherwise(worker, id, fence, known, outcome, keeps, settings)
             if type then
-                again[type] = true
+                requeued_types[type] = true
             end
         end
     end
-    return again
+    return requeued_types
 end
 
--- RETURNS whether jobs may wait for other slots than the one that is free now: those that came back, or that a rule has
--- let go on.
-local function fits_others(again)
-    if next(again) then
+-- Returns true if jobs may fit slots other than the slots just freed: requeued jobs, or jobs that a rule has admitted.
+local function fits_others(requeued_types)
+    if next(requeued_types) then
         return true
     elseif not next(call.to_fill) then
         return false
@@ -93,53 +98,54 @@ end
 
 function functions.release(ARGV)
     local worker = ARGV[1]
-    local sequence = ARGV[2] -- the number of the call; "-" before it: the call is repeated
+    local sequence = ARGV[2] -- sequence number of the invocation; "-" before it: the invocation is repeated
     local caller = ARGV[3] == "1" and worker or "" -- the worker that gets jobs inline
-    local may_hold = ARGV[4] -- what it may hold beyond its slots (`lookahead`); "0" for nothing
-    -- ARGV[5..]: job id, fencing number, outcome of each: "acked", "ignored", "failed", "revoked", "expired",
-    -- "rejected", "unsettled", "aborted", "requeued", "returned" or "preempted"; after a blank why may follow, in words
-    local before
+    local may_hold = ARGV[4] -- jobs it may hold beyond its slots (`prefetch`); "0" for none
+    -- ARGV[5..]: job id, fencing token, outcome, ... The outcome is "acked", "ignored", "failed", "revoked", "expired",
+    -- "rejected", "unsettled", "aborted", "requeued", "returned" or "preempted", optionally followed by a space and the
+    -- reason.
+    local earlier_jobs
     if string.byte(sequence) == MINUS then
         sequence = string.sub(sequence, 2)
-        before = carried(worker, sequence)
+        earlier_jobs = replied_jobs(worker, sequence)
     end
     local row, served, keeps, free = free_slots.terms(worker)
     if caller ~= "" then
         call.sequence = sequence
     end
     local settings = settings_in_force.read()
-    local again = end_all(worker, ARGV, keeps, settings)
-    local fits = fits_others(again) -- before the worker's own slots are free
+    local requeued_types = end_all(worker, ARGV, keeps, settings)
+    local fits_other_slots = fits_others(requeued_types) -- before the worker's own slots are free
     if row[free_slots.STALLED] and caller ~= "" then
-        workers.resume(worker) -- only the event loop gets jobs inline: it runs again
+        workers.resume(worker) -- only a running event loop gets jobs inline
         free_slots.recount(worker)
         row, free = free_slots.row(worker), nil
     end
     local types = served
-    if next(again) then
+    if next(requeued_types) then
         types = { unpack(served) }
-        for type in pairs(again) do
+        for type in pairs(requeued_types) do
             types[#types + 1] = type
         end
     end
     local view = free_slots.own(worker, row, free)
-    if fits then
+    if fits_other_slots then
         view = view:of_all()
     end
     local reply
     reply, view = fill.fill(types, caller, settings, view)
-    local left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
-    if next(again) then
-        prefetch.gave_back(worker, again)
+    local slots_left = view.left or tonumber(redis.call("HGET", key.worker(worker), "free") or 0)
+    if next(requeued_types) then
+        prefetch.gave_back(worker, requeued_types)
     end
     if reply[1] == "" then
-        if may_hold ~= "0" and caller ~= "" and left == 0 then
+        if may_hold ~= "0" and caller ~= "" and slots_left == 0 then
             prefetch.fill(worker, row, served, may_hold, settings, reply)
         end
-        prefetch.ask(worker, served, left)
+        prefetch.ask(worker, served, slots_left)
     end
-    for i = 1, before and #before or 0 do
-        table.insert(reply, i + 1, before[i])
+    for i = 1, earlier_jobs and #earlier_jobs or 0 do
+        table.insert(reply, i + 1, earlier_jobs[i])
     end
     return reply
 end

@@ -1,9 +1,10 @@
--- remove_recurring: recurring calls are made no more, because a person asks for it, or because an app.conf declares them no more;
--- then those that another app, or somebody at run time, has declared since go on.
--- RETURNS the number of recurring calls that stopped.
--- Cost: O(names), by the caller.
+-- remove_recurring: stops recurring calls for an operator, or because an app.conf no longer declares them. In the
+-- second case, calls declared since by another app or at run time are kept.
+--
+-- Returns the number of stopped recurring calls.
+-- Cost: O(names), limited by the caller.
 function functions.remove_recurring(ARGV)
-    local app = ARGV[1] -- the app whose app.conf has them no more, encoded; "" for a person
+    local app = ARGV[1] -- the app whose app.conf no longer declares them, encoded; "" for an operator
     -- ARGV[2..]: names
 
     local stopped = 0

@@ -1,12 +1,13 @@
--- replay: dead -> pending, because a person asked for it. Jobs wait as if they were published now: without their
--- deliveries, and without the stamps and the expiry that would end them. A job whose message is gone stays dead.
--- RETURNS {unfilled, left, replayed id, ...}; unfilled: as `fill` returns it. left: number of ids, the last ones, with
--- which the caller is to go on.
--- Cost: at most MOST_MOVES jobs in one call, by the caller, and MOST_SHARED calls of batches.
+-- replay: dead -> pending, for an operator. The jobs are queued as if they were published now, with no deliveries.
+-- Stamps and expiry are removed, because they would end the jobs. A job without a message stays dead.
+--
+-- Returns {unfilled, left, replayed id, ...}. unfilled: see `fill`. left: number of ids, the last ones, that the caller
+-- must pass to the next invocation.
+-- Cost: at most MOST_MOVES jobs per invocation, limited by the caller, and MOST_SHARED calls of batches.
 function functions.replay(ARGV)
     -- ARGV[1..]: job ids
     local types, replayed = {}, {}
-    local calls_left, left = protocol.MOST_SHARED, 0
+    local calls_remaining, remaining = protocol.MOST_SHARED, 0
     for nth, id in ipairs(ARGV) do
         local state, type, lane, stamps, expires, reason =
             unpack(redis.call("HMGET", key.job(id), "state", "type", "lane", "stamps", "expires", "reason"))
@@ -14,10 +15,10 @@ function functions.replay(ARGV)
         local is_ready = state == "dead" and reason ~= "deleted" and corrupt.is_word(id)
             and corrupt.can_wait(type, lane, call.now, "0")
         if is_ready then
-            local are_all, number = rule.wait_again(id, calls_left)
-            calls_left = calls_left - number
-            if not are_all then
-                left = #ARGV - nth + 1
+            local is_finished, number = rule.wait_again(id, calls_remaining)
+            calls_remaining = calls_remaining - number
+            if not is_finished then
+                remaining = #ARGV - nth + 1
                 break
             end
         end
@@ -33,5 +34,5 @@ function functions.replay(ARGV)
             replayed[#replayed + 1] = id
         end
     end
-    return { fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1], left, unpack(replayed) }
+    return { fill.fill(types, "", settings_in_force.read(), slot_choice.view())[1], remaining, unpack(replayed) }
 end

@@ -1,11 +1,12 @@
--- requeue: claimed -> pending. Jobs come back to their places in their lanes, and their slots are free again.
--- RETURNS {unfilled, returned}; unfilled: as `fill` returns it. returned: number of jobs that are pending again; a
--- stale fencing number changes nothing.
--- Cost: O(jobs * log n), and that of `fill`.
+-- requeue: claimed -> pending. Returns jobs to their positions in their lanes, which frees their slots.
+--
+-- Returns {unfilled, returned}. unfilled: see `fill`. returned: number of jobs that are pending again. A stale fencing
+-- token changes nothing.
+-- Cost: O(jobs * log n), plus the cost of `fill`.
 function functions.requeue(ARGV)
     local worker = ARGV[1]
-    local counted = ARGV[2] == "1" -- whether this counts as a delivery, which a drain does not
-    -- ARGV[3..]: job id, fencing number of each
+    local counted = ARGV[2] == "1" -- true if a delivery is counted, false for a drain
+    -- ARGV[3..]: job id, fencing token, ...
 
     local how = counted and "unsettled" or "returned"
     local settings = settings_in_force.read()

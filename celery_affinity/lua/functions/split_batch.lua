@@ -1,39 +1,42 @@
--- split_batch: claimed -> pending, for calls of a batch that its run cannot take. They are a batch of their own, in order, as
--- old as the oldest of them, and as urgent as the most urgent, or as the batch was moved. It waits for no more calls;
--- others may join if nothing else is open. After a batch that had a pause, no others join, and the new batch has the
--- same place in the lane. The primary, whose message the worker has, stays, and so do calls that have ended.
--- RETURNS {calls, unfilled}; calls: how many went; -1 if the batch is not the caller's. unfilled: as `fill` returns it.
--- Cost: O(calls given), about 5 µs for each, and that of `fill`.
+-- split_batch: claimed -> pending, for calls of a batch that its run cannot take. The calls form a new batch in the
+-- same order. Its enqueue time is the oldest of the calls; its lane is the most urgent one, or the lane to which the
+-- batch was moved. It has no merge window; other calls can join if no other batch is open. If the old batch paused,
+-- other calls cannot join, and the new batch keeps the position in the lane. The primary stays, because the worker has
+-- its message. Ended calls stay, too.
+--
+-- Returns {calls, unfilled}. calls: number of moved calls, or -1 if the caller does not hold the batch. unfilled: see
+-- `fill`.
+-- Cost: O(calls given), about 5 µs per call, plus the cost of `fill`.
 
--- Moves calls from `batch` into the batch `part`. RETURNS the lane of that, its enqueue time, and the bytes of its
--- messages.
-local function move(ids, batch, part)
+-- Moves calls from `batch` into the new batch `part`. Returns the lane, the enqueue time and the message bytes of
+-- `part`.
+local function move_calls(ids, batch, part)
     local lane, enqueued, bytes = nil, nil, 0
     for number, id in ipairs(ids) do
-        local its_lane, its_enqueued = unpack(redis.call("HMGET", key.job(id), "lane", "enqueued"))
+        local call_lane, call_enqueued = unpack(redis.call("HMGET", key.job(id), "lane", "enqueued"))
         redis.call("ZREM", key.callers(batch), id)
         redis.call("ZADD", key.callers(part), number, id)
         redis.call("HSET", key.job(id), "into", part)
-        if lanes.is_one(its_lane) then
-            lane = merge.better_lane(lane or its_lane, its_lane)
+        if lanes.is_one(call_lane) then
+            lane = merge.better_lane(lane or call_lane, call_lane)
         end
-        enqueued = math.min(enqueued or math.huge, tonumber(its_enqueued) or call.now_us)
+        enqueued = math.min(enqueued or math.huge, tonumber(call_enqueued) or call.now_us)
         bytes = bytes + redis.call("STRLEN", key.message(id))
     end
     return lane or "queued.0", call.text(enqueued), bytes
 end
 
 function functions.split_batch(ARGV)
-    local batch = ARGV[1] -- id
-    local fence = ARGV[2] -- number of the caller's claim of the batch
+    local batch = ARGV[1]
+    local fence = ARGV[2] -- fencing token of the caller's claim
     -- ARGV[3..]: ids of calls
 
     if fence == "" or not batches.is_its_own(batch, fence) then
         return { -1, "" }
     end
-    local type, name, rules, is_moved, its_lane, primary, rank =
+    local type, name, rules, is_moved, batch_lane, primary, rank =
         unpack(redis.call("HMGET", key.job(batch), "type", "name", "rules", "moved", "lane", "primary", "rank"))
-    local ids, seen, part = {}, {}, nil -- calls that go; the batch of the first of them whose id for one is free
+    local ids, seen, part = {}, {}, nil -- calls to move; the first unused id of a batch that one of them can begin
     for i = 3, #ARGV do
         local id = ARGV[i]
         if not seen[id] and id ~= primary and redis.call("ZSCORE", key.callers(batch), id) then
@@ -46,10 +49,10 @@ function functions.split_batch(ARGV)
     if not part then
         return { #ids > 0 and -1 or 0, "" }
     end
-    local lane, enqueued, bytes = move(ids, batch, part)
+    local lane, enqueued, bytes = move_calls(ids, batch, part)
     redis.pcall("HINCRBY", key.job(batch), "size", -#ids)
-    if is_moved and lanes.is_one(its_lane) then
-        lane = its_lane
+    if is_moved and lanes.is_one(batch_lane) then
+        lane = batch_lane
         redis.call("HSET", key.job(part), "moved", 1, "claimed", "") -- see `claims.grant`
     end
     merge.write_batch(part, type, lane, enqueued, name, rules, #ids, "state", "pending", "bytes", call.text(bytes))

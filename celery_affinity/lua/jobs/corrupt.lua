@@ -30,8 +30,8 @@ end
 -- Quarantines the key of the findings if it is not a list, so that findings can be recorded. Returns true if the key is
 -- usable, or false if this user is not allowed to rename it.
 function corrupt.is_ready()
-    local its_kind = redis.call("TYPE", key.spoiled).ok
-    if its_kind == "none" or its_kind == "list" then
+    local kind = redis.call("TYPE", key.spoiled).ok
+    if kind == "none" or kind == "list" then
         return true
     end
     local is_done = pcall(corrupt.quarantine, key.spoiled)
@@ -79,20 +79,20 @@ end
 function corrupt.first_of(name, number)
     local most = number
     for _ = 1, MOST_PAGES do
-        local found, are_good = redis.call("ZRANGE", name, 0, most - 1, "WITHSCORES"), true
-        for i = 1, #found, 2 do
-            local id, time = found[i], found[i + 1]
+        local entries, are_valid = redis.call("ZRANGE", name, 0, most - 1, "WITHSCORES"), true
+        for i = 1, #entries, 2 do
+            local id, time = entries[i], entries[i + 1]
             if not corrupt.is_word(id) then
                 corrupt.remove(name, id)
-                are_good = false
+                are_valid = false
             elseif not string.find(time, "^%d+$") then
                 redis.call("ZADD", name, call.now, id)
                 corrupt.record("job " .. id .. " of " .. name .. ", whose time was " .. time)
-                are_good = false
+                are_valid = false
             end
         end
-        if are_good then
-            return { unpack(found, 1, 2 * number) }
+        if are_valid then
+            return { unpack(entries, 1, 2 * number) }
         end
         most = PAGE
     end

@@ -1,53 +1,54 @@
--- default_hooks: the hooks of a rule of jobs, and what each does with a job that has no such rule. A rule is a module with a
--- MARK, which the ids of its jobs end with (`marks`); it has the hooks that it needs. An arrow asks `hooks.of(id)`
--- for the hooks of a job, and names no rule. Jobs without a mark pay for none: where every job passes, an arrow asks
--- `hooks.by_mark`, which has no entry for them.
--- A rule that STANDS_FOR_CALLS has rows that are no task's: each stands for calls that have rows of their own.
+-- default_hooks: default implementation of every rule hook, used for jobs without rules. A rule is a module with a
+-- MARK, the character that ends its jobs' ids (`id_suffix`), and overrides only the hooks that it needs. Server
+-- functions call `hooks.of(id)`, and never name a rule. On hot paths they use `hooks.by_mark`, which has no entry for
+-- plain jobs.
+-- A rule with STANDS_FOR_CALLS has job hashes that belong to no task: each represents several calls with their own
+-- hashes.
 
--- == A job is published, or its time has come.
+-- == Publishing: a job is published, or its time has come.
 
--- RETURNS what `job`, whose row is about to be written, is to join: a table; nil for nothing.
+-- Returns a table about the batch that `job` should join, or nil. Called before the job hash is written.
 function default_hooks.joins(_)
     return nil
 end
 
--- RETURNS the further fields of the row of `job`, names and values. `joined`: what `joins` returned.
+-- Returns additional fields of the job hash: name, value, ... `joined`: result of `joins`.
 function default_hooks.fields(job, _)
     return job.rules ~= "" and { "rules", job.rules } or {}
 end
 
--- `job` was written, and its task has other jobs that have not ended: it is a retry.
+-- Called after `job` was written if its task has other unfinished jobs: it is a retry.
 function default_hooks.is_retried(_)
 end
 
--- Job `job`, which was written, is to wait in `lane` since `due`. `joined`: what `joins` returned, before it was
--- written. RETURNS "merged" if it waits as a part of what it joined, "patient" if it is not to wait in its lane yet;
--- nil: the caller has it wait.
+-- Called when the stored job `job` must be queued in `lane`, with the time `due`. `joined`: result of `joins`. Returns
+-- "merged" if the job waits as a part of a batch, or "patient" if its merge window has begun. If it returns nil, the
+-- caller queues the job.
 function default_hooks.enters(_, _, _, _, _)
     return nil
 end
 
--- The time of a scheduled job has come. RETURNS whether it is to wait elsewhere than in its lane.
+-- Called when a scheduled job is due. Returns true if the job waits elsewhere than in its lane.
 function default_hooks.is_due(_, _, _, _)
     return false
 end
 
--- RETURNS whether `job`, which is not written yet, will join others or be scheduled, so that it will not be one more
--- that waits. `opened`: a table of the call of publish, empty at first.
+-- Returns true if `job`, which is not written yet, will be merged or scheduled, and therefore adds no waiting job.
+-- `opened`: a table for one publish, initially empty.
 function default_hooks.adds_none(_, _, _)
     return false
 end
 
--- == A job waits. Of a job that is published `enters` is asked instead of `waits`; of one that waits no more since a
--- worker gets it `choose` instead of `leaves`, and of one that a purge deletes `is_purged`.
+-- == Waiting. Publishing calls `enters` instead of `waits`. Claiming calls `choose`, and purging `is_purged`, instead
+-- of `leaves`.
 
--- A job begins to wait: its time has come, or it waits again or elsewhere. A job waits no more: it ends, or is moved.
+-- waits: called when a job starts to wait, waits again or is moved. leaves: called when a waiting job ends or is moved.
 function default_hooks.waits(_, _)
 end
 function default_hooks.leaves(_, _)
 end
 
--- A job that was given back without a result waits again.
+-- Called when a job that was requeued without a result waits again.
 function default_hooks.waits_again(_)
 end
 
@@ -55,96 +56,99 @@ end
 function default_hooks.is_paused(_)
 end
 
--- RETURNS the job that waits for a job in state "merged", and that state; of others the job itself.
+-- Returns the job that waits on behalf of a job in state "merged"; otherwise the job itself.
 function default_hooks.representative(id, _)
     return id
 end
 
--- RETURNS for how many calls a job stands.
+-- Returns the number of calls that a job represents.
 function default_hooks.number_of_calls(_)
     return 1
 end
 
--- The type of a job that waits was changed. `row`: what it says: state, type, lane, rules, name, patient.
+-- Called when the type of a waiting job was changed. `row`: its earlier fields: state, type, lane, rules, name,
+-- patient.
 function default_hooks.is_moved(_, _, _, _)
 end
 
--- A dead job is to wait again: handles `most` of its calls. RETURNS whether none is left, and how many it handled.
+-- Prepares up to `most` calls of a dead job for a replay. Returns true if no calls remain, and the number of prepared
+-- calls.
 function default_hooks.wait_again(_, _)
     return true, 0
 end
 
--- == A worker has a job.
+-- == Claims: a worker has the job.
 
--- Chooses what is run of a job that was popped from its lane. RETURNS the id whose message it is, and when that
--- expires; nil if nothing is left to run, and then the job is gone.
+-- Chooses the call to run for a job popped from its lane. Returns the id whose message is used, and its expiry time.
+-- Returns nil if no call remains; the job has then been deleted.
 function default_hooks.choose(id, _)
     return id
 end
 
--- RETURNS what `choose` returned for a job that a worker has.
+-- Returns the earlier result of `choose` for a claimed job.
 function default_hooks.runs(id, expires)
     return id, expires
 end
 
--- The worker says how a job ended. `known`: what `claims.remove` returned. `why`: in words, "" for nothing. RETURNS the
--- type of a job that is pending again, else nil.
+-- Ends a job as its worker reported. `known`: result of `claims.remove`. `why`: reason, or "". Returns the type of a
+-- job that is pending again, or nil.
 function default_hooks.release(id, known, how, why)
     local state = ends.STATE_AFTER[how]
     ends.on_worker(id, known, state or "done", state and why or "")
     return nil
 end
 
--- RETURNS "expired" or "revoked" for a job to which that happened while a worker had it; "gone" for one that waits no
--- more; nil if it may wait again. `is_acked`: whether its message was acked.
+-- Returns "expired" or "revoked" if that happened while a worker had the job, "gone" if the job no longer exists, or
+-- nil if it can wait again. `is_acked`: true if its message was acked.
 function default_hooks.meanwhile(id, _)
     return ends.meanwhile(id)
 end
 
--- == A job ends.
+-- == Ends: a job ends.
 
--- A job has ended in this state; `known`: as in `release`.
+-- Called when a job has ended in this state. `known`: see `release`.
 function default_hooks.has_ended(_, _, _)
 end
 
--- A job that waits, or that comes back, ends without a run.
+-- Called when a waiting or requeued job ends without a run.
 function default_hooks.ends_unrun(_)
 end
 
--- A job in state "merged" is to end. RETURNS whether it may.
+-- Called when a job in state "merged" should end. Returns true if it may end.
 function default_hooks.let_go(_, _)
     return false
 end
 
--- A job becomes a dead letter. `row`: what it says: type, rules, name. RETURNS whether the rule has seen to its
+-- Called when a job is dead-lettered. `row`: type, rules and name. Returns true if the rule reports the end to its
 -- callers.
 function default_hooks.dead_letter(_, _, _)
     return false
 end
 
--- A job is to be deleted, whose indexes and row the caller deletes. RETURNS false if `most` of its calls are not all.
+-- Deletes up to `most` calls of a job. Returns true if the caller can delete the job's hash and indexes, or false if
+-- calls remain.
 function default_hooks.forget_some(_, _)
     return true
 end
 
--- RETURNS as how many jobs more than one the deletion of a job counts. `do_some_recur`: whether there are recurring
--- calls.
+-- Returns the number of additional jobs that the deletion of a job counts as. `do_some_recur`: true if recurring calls
+-- exist.
 function default_hooks.counts_as(_, _, _)
     return 0
 end
 
--- Deletes a job that waited, or that was scheduled.
+-- Deletes a job that was waiting or scheduled.
 function default_hooks.is_purged(id, _)
     job_index.remove(id, 0)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
 
--- Makes the row of a job again that somebody deleted. RETURNS type, lane and enqueue time; nil if that cannot be.
+-- Rebuilds a deleted job hash. Returns type, lane and enqueue time, or nil if that is not possible.
 function default_hooks.make_again(_)
     return nil
 end
 
--- RETURNS whether callers are left that do not know the end of a job.
+-- Returns true if callers remain that have not received the job's result.
 function default_hooks.has_callers(_)
     return false
 end

@@ -1,26 +1,30 @@
--- ends: how jobs end, and how long an ended job is known. A worker ends a job that it ran. A job that ends otherwise,
--- revoked or expired while it waited, is untold (key `untold`) until a process that has its app tells its caller.
--- A job that has ended is known for a minute, or for longer (`affinity_keep`); then key `ended` has it in time order.
-local ENDED_KEPT_S = protocol.ENDED_KEPT_S .. "" -- a text: to write a number takes as long as the command
+-- ends: how jobs end, and how long they are retained. A worker ends the jobs that it ran. Other jobs, revoked or
+-- expired while they waited, are unreported (key `untold`) until a process of their app reports them to their callers.
+-- An ended job is retained for a minute, or for longer (`affinity_keep`). In the second case, key `ended` lists it in
+-- time order.
+local ENDED_KEPT_S = protocol.ENDED_KEPT_S .. "" -- a string: formatting a number costs as much as the command
 
--- What a worker says of a job's end -> the state of the job.
+-- Outcome reported by a worker -> state of the job.
 ends.STATE_AFTER = {
     acked = "done", ignored = "done", failed = "failed", revoked = "revoked", expired = "expired",
 }
 
--- RETURNS the two parts of what a worker says of an end: how the job ended; and why, in words, "" if it does not say.
+-- Splits an outcome reported by a worker. Returns the kind of end, and the reason, or "".
 function ends.read_outcome(outcome)
     local how, why = string.match(outcome, "^(%S*) ?(.*)$")
     return how, string.sub(why, 1, protocol.MOST_WHY_BYTES)
 end
 
--- Ends a job whose claim was removed, as its worker says. `known`: what `claims.remove` returned; is_doubtful: whether
--- the task may not have succeeded, whatever `state` says; ran: the call of a batch that was run; keep_s: how long
--- the job is known, nil for a minute. `why`: in words, "" for nothing. `is_untold`: whether callers are to be told.
+-- Ends a job whose claim was removed, as its worker reported.
+--   known: result of `claims.remove`, with three more fields. is_doubtful: true if the task may have failed, regardless
+--     of `state`. ran: the call of a batch that was run. keep_s: seconds for which the job is retained, or nil for a
+--     minute.
+--   why: reason, or "".
+--   is_untold: true if calls remain unreported.
 function ends.on_worker(id, known, state, why, is_untold)
     redis.call("UNLINK", key.message(id))
     if not known.has_row then
-        redis.call("UNLINK", known.key) -- the server has lost the job: an ack may be left of it
+        redis.call("UNLINK", known.key) -- the server has lost the job: a late ack may have written fields
         return
     end
     local keep_s = known.keep_s or ENDED_KEPT_S
@@ -41,8 +45,8 @@ function ends.on_worker(id, known, state, why, is_untold)
     end
 end
 
--- Has job `id`, which has ended and whose row is key `its`, be known for `keep_s` seconds more, nil for a minute. Calls
--- of a batch are known like other jobs, the batch itself for a minute.
+-- Retains the ended job `id`, whose hash is `its`, for `keep_s` seconds, or for a minute if nil. The calls of a batch
+-- are retained like other jobs, the batch itself for a minute.
 function ends.remember(id, its, keep_s)
     redis.call("EXPIRE", its, keep_s or ENDED_KEPT_S)
     if keep_s and not hooks.of(id).STANDS_FOR_CALLS then
@@ -60,7 +64,7 @@ function ends.record(id, how)
     job_index.fade(id, stamps, expires)
 end
 
--- Adds 1 to the counter of such ends, and to the metrics of `type` while a live worker serves the type.
+-- Increments the counter of such ends, and the metrics of `type` while a live worker serves the type.
 function ends.count(type, kind)
     redis.call("HINCRBY", key.counters, kind, 1)
     if type and redis.call("HEXISTS", key.capacity, type) == 1 then
@@ -68,16 +72,16 @@ function ends.count(type, kind)
     end
 end
 
--- Ends a job that waits. RETURNS whether it did wait: a claimed job is its worker's.
+-- Ends a waiting job. Returns true if it was waiting. A claimed job is ended by its worker.
 function ends.waiting(id, how)
     local state, type, lane = unpack(redis.call("HMGET", key.job(id), "state", "type", "lane"))
-    local has_place = type and lanes.is_one(lane)
-    if state == "pending" and has_place then
+    local has_lane = type and lanes.is_one(lane)
+    if state == "pending" and has_lane then
         hooks.leave(id, type, lane)
     elseif state == "scheduled" then
         redis.call("ZREM", key.scheduled, id)
-        if has_place and id_suffix.has_key(id) then
-            hooks.leave(id, type, lane) -- its key may be kept for it
+        if has_lane and id_suffix.has_key(id) then
+            hooks.leave(id, type, lane) -- its key may be reserved for it
         end
     elseif state ~= "merged" or not hooks.of(id).let_go(id, how) then
         return false
@@ -86,7 +90,7 @@ function ends.waiting(id, how)
     return true
 end
 
--- RETURNS "expired" or "revoked" for a job to which that happened while a worker had it; nil if it may wait again.
+-- Returns "expired" or "revoked" if that happened while a worker had the job, or nil if it can wait again.
 function ends.meanwhile(id)
     local task, stamps, expires, enqueued =
         unpack(redis.call("HMGET", key.job(id), "task", "stamps", "expires", "enqueued"))
@@ -96,8 +100,8 @@ function ends.meanwhile(id)
     return job_index.is_revoked(task or "", stamps, enqueued) and "revoked" or nil
 end
 
--- The caller of job `id`, which ended without its worker's release, knows how: deletes the message. For a while the job
--- is found by its task alone.
+-- Deletes the message of job `id` after a process other than its worker reported the end. The job can then be found
+-- only by its task id, for a limited time.
 function ends.mark_reported(id)
     redis.call("UNLINK", key.message(id))
     local keep_us = tonumber(redis.call("HGET", key.settings, "keep_us")) or 0
@@ -106,24 +110,24 @@ function ends.mark_reported(id)
     ends.remember(id, key.job(id), seconds > protocol.ENDED_KEPT_S and seconds)
 end
 
--- Removes jobs from key `ended` that are older than `keep_us`, or more than `keep_max`: these are known for a minute
--- more. RETURNS whether there may be more to remove.
+-- Removes jobs from key `ended` that are older than `keep_us`, or exceed `keep_max`. They are retained for another
+-- minute. Returns true if more jobs may have to be removed.
 -- Cost: MOST_TRIMMED jobs.
 function ends.trim(settings)
     local number = redis.call("ZCARD", key.ended)
-    local since = call.text(call.now_us - settings.keep_us)
-    local gone = number == 0 and {}
-        or redis.call("ZRANGEBYSCORE", key.ended, "-inf", since, "LIMIT", 0, protocol.MOST_TRIMMED)
-    local over = math.min(number - settings.keep_max, protocol.MOST_TRIMMED)
-    if #gone < over then
-        gone = redis.call("ZRANGE", key.ended, 0, over - 1)
-        for _, id in ipairs(gone) do
+    local cutoff = call.text(call.now_us - settings.keep_us)
+    local removed_ids = number == 0 and {}
+        or redis.call("ZRANGEBYSCORE", key.ended, "-inf", cutoff, "LIMIT", 0, protocol.MOST_TRIMMED)
+    local excess = math.min(number - settings.keep_max, protocol.MOST_TRIMMED)
+    if #removed_ids < excess then
+        removed_ids = redis.call("ZRANGE", key.ended, 0, excess - 1)
+        for _, id in ipairs(removed_ids) do
             job_index.remove(id, protocol.ENDED_KEPT_S)
             redis.call("EXPIRE", key.job(id), protocol.ENDED_KEPT_S)
         end
     end
-    if #gone > 0 then
-        redis.call("ZREM", key.ended, unpack(gone))
+    if #removed_ids > 0 then
+        redis.call("ZREM", key.ended, unpack(removed_ids))
     end
-    return #gone == protocol.MOST_TRIMMED
+    return #removed_ids == protocol.MOST_TRIMMED
 end

@@ -1,7 +1,7 @@
--- enqueue: a message becomes a job: pending, or scheduled if its time is still to come; placed at once on a free slot.
--- A reason for the length: publish, ingest and fire share all of it.
+-- enqueue: a message becomes a job: pending, scheduled, or placed immediately on a free slot. Publish, ingest and
+-- fire_recurring share this code.
 
--- Writes the row of `job`, whose key is `its`. `rule`: the hooks of a job with rules, else nil. `joined`: what the job
+-- Writes the hash `its` of `job`. `rule`: the hooks of a job with rules, or nil. `joined`: the batch that the job
 -- joins.
 function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined)
     if rule then
@@ -11,23 +11,23 @@ function enqueue.write_hash(its, job, lane, enqueued, state, rule, joined)
     end
 end
 
--- Writes the message of a job, and its id as that of the only job of its task, if neither key is there yet. RETURNS
--- whether it has done so: mostly. If not, its task has other jobs, or is revoked (`job_index.revoke`).
+-- Writes the message of a job, and the job's id as its task's only job, if neither key exists. Returns true if both
+-- were written, as for most jobs. Otherwise the task has other jobs, or is revoked (`job_index.revoke`).
 local function write_first(id, task, message)
     return task ~= "" and redis.call("MSETNX", key.message(id), message, key.task(task), id) == 1
 end
 
--- RETURNS whether job `id`, whose row is key `its`, is known, perhaps with another task id: what follows from an end
--- that is told twice has the job id that it had, and a new task id. An arrow that failed at a spoiled key may have
--- written one half: a job that waits, but is nowhere, or has no row.
+-- Returns true if job `id`, whose hash is `its`, was published before. Its task id can differ: after a repeated report
+-- of an end, a follow-up call has the same job id, but a new task id. A server function that failed on a corrupt key
+-- may have stored only half of a job: a pending job in no lane, or without a hash.
 local function is_known(id, its)
-    local state, its_type, lane = unpack(redis.call("HMGET", its, "state", "type", "lane"))
-    local place = state == "pending" and its_type and lane and not id_suffix.has_key(id) and key.lane(its_type, lane)
+    local state, job_type, lane = unpack(redis.call("HMGET", its, "state", "type", "lane"))
+    local queue_key = state == "pending" and job_type and lane and not id_suffix.has_key(id) and key.lane(job_type, lane)
         or state == "scheduled" and key.scheduled
-    return not place or redis.call("ZSCORE", place, id)
+    return not queue_key or redis.call("ZSCORE", queue_key, id)
 end
 
--- RETURNS whether a live worker serves `type`, of which one job was counted by now. Counts none if none serves it.
+-- Returns true if a live worker serves `type`, whose first published job was just counted. Otherwise deletes the count.
 local function is_first_counted(type)
     local is_served = redis.call("HEXISTS", key.capacity, type) == 1
     if not is_served then
@@ -36,7 +36,7 @@ local function is_first_counted(type)
     return is_served
 end
 
--- Counts a job of a call that publishes several, if a live worker serves its type. RETURNS whether one does.
+-- Counts one of several published jobs, if a live worker serves its type. Returns true if one does.
 local function is_counted(type)
     local number = call.published and call.published[type]
     if not number and redis.call("HEXISTS", key.capacity, type) == 0 then
@@ -47,13 +47,14 @@ local function is_counted(type)
     return true
 end
 
--- Writes `job`, a table: field -> value, and puts it where it waits: mode and priority name its lane. A firing also has
--- the name of its recurring call (`recurring`). `enqueued_us`: when it was published. `is_only`: whether the call has
--- no other job.
--- RETURNS state and served, as publish does; whether the caller is to `place` pending jobs of this type: not if others
--- wait, since then no free slot fits, or another call is about to place them, unless reserves keep these back. A fourth
--- value, for the only job, if no other of its type waits: the table from which `place` adds it to its lane, or gives it
--- a slot without a lane.
+-- Stores `job`, a table of fields, and queues it in the lane of its mode and priority.
+--   job.recurring: name of the recurring call, for a job fired by it.
+--   enqueued_us: publish time.
+--   is_only: true if the invocation publishes no other job.
+-- Returns state and served like publish, and two more values. The third value is true if the caller must `place`
+-- pending jobs of this type. It is false if others wait: then no free slot fits them, or another invocation is about to
+-- place them, unless reserves block them. The fourth value is set for an only job if no other job of its type waits.
+-- From this table, `place` adds the job to its lane, or assigns it to a slot without a lane.
 function enqueue.insert(job, enqueued_us, is_only)
     local id, type, expires_us = job.id, job.type, job.expires_us
     local delay_us = job.delay_us == "0" and 0 or tonumber(job.delay_us)
@@ -61,9 +62,9 @@ function enqueue.insert(job, enqueued_us, is_only)
     if redis.call("EXISTS", its) == 1 and is_known(id, its) then
         return protocol.IS_KNOWN, 1, false
     end
-    -- First: a full server may refuse the first write alone.
-    local is_found, is_revoked = write_first(id, job.task_id, job.message), false
-    if not is_found then
+    -- Before all other writes: a full server can reject only the first write.
+    local is_first_of_task, is_revoked = write_first(id, job.task_id, job.message), false
+    if not is_first_of_task then
         is_revoked = job_index.is_revoked(job.task_id)
         redis.call("SET", key.message(id), job.message)
     end
@@ -75,12 +76,12 @@ function enqueue.insert(job, enqueued_us, is_only)
     if rule and delay_us <= 0 and not (is_expired or is_revoked) then
         joined = rule.joins(job)
     end
-    local its_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
-    enqueue.write_hash(its, job, lane, due, its_state, rule, joined)
+    local initial_state = joined and "merged" or delay_us > 0 and "scheduled" or "pending"
+    enqueue.write_hash(its, job, lane, due, initial_state, rule, joined)
     local is_again = false
-    if not is_found or expires_us ~= "" or job.stamps ~= "" then
+    if not is_first_of_task or expires_us ~= "" or job.stamps ~= "" then
         local expires = expires_us ~= "" and call.text(call.now_us + tonumber(expires_us)) or ""
-        is_again = job_index.add(id, job.task_id, job.stamps, expires, is_found)
+        is_again = job_index.add(id, job.task_id, job.stamps, expires, is_first_of_task)
     end
     if is_expired or is_revoked then
         ends.record(id, is_revoked and "revoked" or "expired")
@@ -91,7 +92,7 @@ function enqueue.insert(job, enqueued_us, is_only)
         rule.is_retried(job)
     end
     local is_served
-    if is_only then -- only a type with live workers has the field (`workers.note_served`): so the count tells
+    if is_only then -- only a served type has the field (`workers.note_served`)
         is_served = redis.call("HINCRBY", key.metrics(type), "published", "1") > 1 or is_first_counted(type)
     else
         is_served = is_counted(type)
@@ -109,7 +110,7 @@ function enqueue.insert(job, enqueued_us, is_only)
     if waits_as == "patient" then
         return protocol.IS_SCHEDULED, 1, false
     elseif waits_as == "merged" then
-        heads = heads or "" -- others wait
+        heads = heads or "" -- other jobs wait
     elseif rule and id_suffix.has_key(id) then
         hooks.wait(id, type, lane, due, job, heads or "")
     elseif heads or has_type_rules or not is_only then
@@ -129,26 +130,26 @@ function enqueue.insert(job, enqueued_us, is_only)
     return state, 1, not heads or has_type_rules == protocol.HAS_RESERVES, alone
 end
 
--- Places pending jobs of `their_types`, as `fill` does. `messages`: job id -> message, of the jobs that were just
--- written. `alone`: as `put` returns it. RETURNS more, as `fill` does. Most publishes find no free slot.
-function enqueue.place(their_types, messages, alone)
-    local fitting, left = 0, ""
+-- Places pending jobs of `types_to_fill` with `fill`. `messages`: job id -> message, for the jobs just written.
+-- `alone`: fourth value of `insert`. Returns the unfilled types, like `fill`. Most publishes find no free slot.
+function enqueue.place(types_to_fill, messages, alone)
+    local free_slots_found, unfilled = 0, ""
     if call.published then
         for type, number in pairs(call.published) do
             redis.call("HINCRBY", key.metrics(type), "published", number)
         end
     end
     if next(call.to_fill) then
-        their_types, left = hooks.with_to_fill(their_types) -- a job may state a higher limit for others
+        types_to_fill, unfilled = hooks.with_to_fill(types_to_fill) -- a job can set a higher limit
     end
-    for _, type in ipairs(their_types) do
-        fitting = fitting + free_slots.free_for(type)
+    for _, type in ipairs(types_to_fill) do
+        free_slots_found = free_slots_found + free_slots.free_for(type)
     end
-    if fitting > 0 then
+    if free_slots_found > 0 then
         local view = slot_choice.view()
         local waiting = alone and queue_heads.only(alone)
-            or queue_heads.of(their_types, view, settings_in_force.read())
-        return fill.from(waiting, "", view, messages)[1] .. left
+            or queue_heads.of(types_to_fill, view, settings_in_force.read())
+        return fill.from(waiting, "", view, messages)[1] .. unfilled
     end
     if alone then
         if alone.has_rules then
@@ -156,10 +157,10 @@ function enqueue.place(their_types, messages, alone)
         end
         lanes.add(alone.id, alone.type, alone.lane, alone.enqueued, "")
     end
-    return left
+    return unfilled
 end
 
--- Writes and places `job`, the only one of its call. RETURNS the reply of `publish`.
+-- Stores and places `job`, the only job of the invocation. Returns the reply of `publish`.
 function enqueue.only(job)
     local bad = validate.first_invalid_field(job)
     if bad then
@@ -169,5 +170,5 @@ function enqueue.only(job)
     if is_first or alone or next(call.to_fill) then
         return { state, enqueue.place(is_first and { job.type } or {}, { [job.id] = job.message }, alone), served }
     end
-    return { state, "", served } -- nothing to place, as mostly
+    return { state, "", served } -- nothing to place, the common case
 end

@@ -1,25 +1,26 @@
--- hooks: the registry of rules: arrows, claims and settings ask rules here alone, and name none.
--- A rule of some jobs is told by the end of their ids: `default_hooks` says what its hooks are, and library.py enters each
--- such rule. A job with keys passes them before its lane (`keyed`). A rule of types (`type_rules`, `reserves`) holds
--- back whole types at a claim. A publish may say bounds of types (`bounds`).
--- Here are the hooks that ask several rules, or first look whether a job has one. A hook of one rule is a function of
--- that rule's file: `function hooks.turn` is in keyed/fair_share.lua.
+-- hooks: the registry of rules. Server functions, claims and settings call rules only through it, and never name a
+-- rule. A rule of jobs is identified by the suffix of their ids. `default_hooks` describes its hooks, and library.py
+-- registers each such rule. A job with keys passes them before its lane (`gate`). A rule of types (`type_limits`,
+-- `reserves`) blocks whole types during a claim. A publish can set limits on pending jobs (`max_pending`).
+-- This file has the hooks that call several rules, or first check whether a job has a rule. A hook of one rule is a
+-- function in that rule's file: `hooks.turn` is defined in keys/fair_share.lua.
 
--- Mark -> the hooks of its rule; and mark -> true, of all these, those of keys, and that of a hint.
+-- by_mark: id suffix -> hooks of its rule. is_mark: id suffix -> true, for these suffixes, the suffixes of keys and the
+-- hint's suffix.
 hooks.by_mark, hooks.is_mark = {}, {}
 
--- RETURNS the hooks for a job.
+-- Returns the hooks for job `id`.
 function hooks.of(id)
     return hooks.by_mark[id_suffix.of(id)] or default_hooks
 end
 
--- RETURNS the hooks for `job`, which is published; nil for a job without rules, as most are.
+-- Returns the hooks for `job`, which is being published, or nil for a job without rules, the common case.
 function hooks.of_new(job)
     return hooks.by_mark[job.mark] or job.rules ~= "" and default_hooks or nil
 end
 
--- Has a job wait: in its lane, unless its key keeps it back. `fresh`: the job, if it was published just now; else nil.
--- `heads`: the heads of its type, if they are known.
+-- Queues a job in its lane, unless its key blocks it. `fresh`: the job if it was just published, or nil. `heads`: the
+-- heads of its type, or nil if they have not been read.
 function hooks.wait(id, type, lane, enqueued, fresh, heads)
     if id_suffix.has_key(id) then
         gate.enter(id, type, lane, enqueued, fresh, heads)
@@ -40,7 +41,7 @@ function hooks.pauses(id, type)
     end
 end
 
--- Removes a job that waits from where it waits.
+-- Removes a waiting job from its lane or its key.
 function hooks.leave(id, type, lane)
     hooks.of(id).leaves(id, type)
     if id_suffix.has_key(id) then
@@ -50,15 +51,15 @@ function hooks.leave(id, type, lane)
     end
 end
 
--- Does what `hooks.leave` does, of a job that is not in its lane any more.
+-- Like `hooks.leave`, for a job that has already been removed from its lane.
 function hooks.leave_gate(id, type, lane)
     if id_suffix.has_key(id) then
         gate.leave(id, type, lane)
     end
 end
 
--- A job comes into its lane, or leaves it. `job`: what a choice knows of the one that leaves, if one has chosen it. For
--- a job without rules nobody need call this.
+-- Called when a job is added to its lane, or removed from it; not required for jobs without rules. `job`: entry of the
+-- removed job in the current claim, or nil.
 function hooks.enters_lane(id, type, lane, enqueued)
     if id_suffix.has_hint(id) then
         locality.enter(id, type, lane, enqueued)
@@ -70,14 +71,14 @@ function hooks.leaves_lane(id, type, lane, job)
     end
 end
 
--- A worker ended a job well, of which `known` is what `claims.remove` returned.
+-- Called when a worker has completed job `id` successfully. `known`: result of `claims.remove`.
 function hooks.ended_well(worker, id, known)
     if id_suffix.has_hint(id) then
         locality.record(worker, known.rules)
     end
 end
 
--- A setting is about to become `value`; nil: its default. RETURNS whether this changes what it says of keys.
+-- Called before a setting becomes `value`; nil means its default. Returns true if this changes the limits of keys.
 function hooks.setting_changes(name, value)
     if name == "limits" then
         return type_changes.change(redis.call("HGET", key.settings, name), value)
@@ -89,31 +90,31 @@ function hooks.setting_changes(name, value)
     return false
 end
 
--- Settings have changed. RETURNS whether this changes what they say of keys.
+-- Called after a change of settings. Returns true if this changes the limits of keys.
 function hooks.settings_have_changed()
     placement.settings_have_changed()
     return tenants.change_shares()
 end
 
--- RETURNS how workers are preferred, as `placement.read` says it, if `word`, field "!" of key `heads`, says that this
--- is all that there is of rules of types; else nil.
+-- Returns the worker preferences (`placement.read`), or nil. They are returned only if `word`, field "!" of key
+-- `heads`, indicates that there are no other rules of types.
 function hooks.preferred(word)
     return not type_limits.holds_back(word) and placement.read(word) or nil
 end
 
--- Frees what a job held whose claim was removed: its keys, and its part of the limit of its type. A second call for the
--- same claim changes nothing. `is_limited`, `rules`, `name`: what the job's row says: whether a limit or reserve
--- counted it, its rules, the name of its task.
+-- Frees the keys of a job whose claim was removed, and its part of the type's limit. A repeated invocation for the same
+-- claim changes nothing. `is_limited`, `rules`, `name`: fields of the job hash. `is_limited`: true if a limit or
+-- reserve counted the job. `name`: name of its task.
 function hooks.free(id, type, is_limited, rules, name)
     if is_limited and type then
-        type_limits.free(type, id) -- first: else the type may be full still, and the job's retry not get the key
+        type_limits.free(type, id) -- first: while the type is full, the job's retry would not get the key
     end
     if id_suffix.has_key(id) then
         gate.free(id, type, rules, name)
     end
 end
 
--- RETURNS the types of which a rule has let jobs start in this call.
+-- Returns the types whose blocked jobs a rule has admitted in this invocation.
 function hooks.to_fill()
     local types = {}
     for type, is_to_fill in pairs(call.to_fill) do
@@ -122,17 +123,17 @@ function hooks.to_fill()
     return types
 end
 
--- RETURNS `types`, and those of which a rule has let jobs start: the caller fills them, once. At most MOST_FILLED are
--- added: a second value names the others, each with a blank behind it, for `claim`.
+-- Returns `types`, plus up to MOST_FILLED types whose blocked jobs a rule has admitted; the caller fills all of them.
+-- The second value has the remaining types, each followed by a space, for `claim`.
 function hooks.with_to_fill(types)
-    local all, left = { unpack(types) }, ""
+    local all_types, unfilled = { unpack(types) }, ""
     for nth, type in ipairs(hooks.to_fill()) do
         if nth <= protocol.MOST_FILLED then
-            all[#all + 1] = type
+            all_types[#all_types + 1] = type
         else
-            left = left .. type .. " "
+            unfilled = unfilled .. type .. " "
         end
     end
     call.to_fill = {}
-    return all, left
+    return all_types, unfilled
 end

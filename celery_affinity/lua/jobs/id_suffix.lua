@@ -1,44 +1,46 @@
--- id_suffix: what the end of a job's id says: "!" for a job with a key, "&" for one with several, "$" for one whose only
--- key is that of its tenant (`keyed`), "+" for a call that merges with others, "*" for a batch of such calls
--- (`merging`); the mark of keys is last. Before these "~" stands for a hint (`locality`). So an arrow that has
--- an id alone knows what there is to do, and a job without rules costs a comparison.
--- The marks: `schema/rules_codec.py`.
-local OF_KEYS = protocol.MARKS_OF_KEYS
+-- id_suffix: the characters at the end of a job id that name the job's rules. They follow each other in this order:
+--   "~": a locality hint (`locality`).
+--   "+": a call that merges with other calls. "*": a batch of such calls (`merge`).
+--   "!": one key. "&": several keys. "$": only the key of the job's tenant (`gate`).
+-- A server function can therefore select the rules from the id, and a job without rules costs one comparison. The
+-- characters are defined in `schema/rules_codec.py`.
+local KEY_SUFFIXES = protocol.MARKS_OF_KEYS
 local HINTED = protocol.ENDS.HINTED
 
--- RETURNS the end of an id but for the mark of keys: "+", "*", or any other character; and the end with that mark.
+-- Returns the last character of an id before its key suffix ("+", "*" or any other one), and the last character of the
+-- id.
 function id_suffix.of(id)
     local last = string.sub(id, -1)
-    return OF_KEYS[last] and string.sub(id, -2, -2) or last, last
+    return KEY_SUFFIXES[last] and string.sub(id, -2, -2) or last, last
 end
 
--- RETURNS the id of the batch that begins with the call `first`.
+-- Returns the id of the batch that begins with the call `first`.
 function id_suffix.batch_of(first)
-    local mark = id_suffix.has_key(first) and string.sub(first, -1) or ""
-    return string.sub(first, 1, -2 - #mark) .. protocol.BATCH .. mark
+    local suffix = id_suffix.has_key(first) and string.sub(first, -1) or ""
+    return string.sub(first, 1, -2 - #suffix) .. protocol.BATCH .. suffix
 end
 
--- RETURNS whether job `id` has a key.
+-- Returns true if job `id` has a key.
 function id_suffix.has_key(id)
-    return OF_KEYS[string.sub(id, -1)] == true
+    return KEY_SUFFIXES[string.sub(id, -1)] == true
 end
 
--- RETURNS whether job `id` may have a tenant, among other keys or alone.
+-- Returns true if job `id` can have a tenant, with or without other keys.
 function id_suffix.may_have_tenant(id)
-    return OF_KEYS[string.sub(id, -1)] == true and string.sub(id, -1) ~= protocol.KEYED
+    return KEY_SUFFIXES[string.sub(id, -1)] == true and string.sub(id, -1) ~= protocol.KEYED
 end
 
--- RETURNS whether the only key of job `id` is that of its tenant.
+-- Returns true if the tenant's key is the only key of job `id`.
 function id_suffix.has_only_tenant(id)
     return string.sub(id, -1) == protocol.TENANTED
 end
 
--- RETURNS whether job `id` has more than one key.
+-- Returns true if job `id` has more than one key.
 function id_suffix.has_many_keys(id)
     return string.sub(id, -1) == protocol.MANY_KEYED
 end
 
--- RETURNS whether job `id` has a hint.
+-- Returns true if job `id` has a hint.
 function id_suffix.has_hint(id)
     return string.find(id, HINTED, -3) ~= nil
 end

@@ -1,9 +1,10 @@
--- max_pending: at most so many jobs of a type wait (`affinity_max_pending`). A publish says the bounds of its types, and
--- what happens to a job beyond one: "refuse": all jobs of the call are refused, before any is written; "drop-oldest",
--- "drop-newest": a job is dropped, and its caller told.
--- Cost: about ten commands for a type; about thirty for a job that is dropped.
+-- max_pending: limits the number of waiting jobs per type (`affinity_max_pending`). A publish contains the limits of
+-- its types and a policy for excess jobs:
+--   "refuse": all jobs of the publish are rejected, before any write.
+--   "drop-oldest", "drop-newest": a job is dropped, and its end is reported to its caller.
+-- Cost: about ten commands per type; about thirty per dropped job.
 
--- RETURNS the keys of all lanes of `type`, and of what is kept back from them, that have jobs.
+-- Returns the keys of `type`'s lanes and of its blocked jobs, if they have jobs.
 local function lanes_of(type)
     local keys = {}
     for lane in lanes.each(redis.call("HGET", key.heads, type) or "") do
@@ -21,8 +22,8 @@ local function lanes_of(type)
     return keys
 end
 
--- Reads the bounds in `text`, and how many jobs of these types wait, into `call.bounds`: type -> a table: most; full:
--- what happens beyond; pending: how many wait.
+-- Reads the limits from `text`, and counts the waiting jobs of these types. The result is `call.bounds`, type -> a
+-- table: most, full (the policy) and pending (the number of waiting jobs).
 function max_pending.read(text)
     call.bounds = {}
     for type, most, full in string.gmatch(text, "([^%s=]+)=(%d+)/(%S+)") do
@@ -34,7 +35,7 @@ function max_pending.read(text)
     end
 end
 
--- RETURNS whether `job` will be one more that waits. `seen`: ids of the jobs before it in the call of publish.
+-- Returns true if `job` will add a waiting job. `seen`: ids of the earlier jobs of the publish.
 local function is_one_more(job, enqueued, seen, opened)
     if validate.first_invalid_field(job) or seen[job.id] or redis.call("EXISTS", key.job(job.id)) == 1 then
         return false
@@ -47,15 +48,15 @@ local function is_one_more(job, enqueued, seen, opened)
     return not hooks.of(job.id).adds_none(job, enqueued, opened)
 end
 
--- RETURNS the type of the first of these jobs beyond a bound that refuses; nil for none.
+-- Returns the type of the first job that exceeds a limit with policy "refuse", or nil.
 local function first_full(arguments)
-    local seen, opened, more = {}, {}, {}
+    local seen, opened, added = {}, {}, {}
     for first = 1, #arguments - 1, job_fields.COUNT do
         local job, nth = job_fields.at(arguments, first), (first - 1) / job_fields.COUNT
         if is_one_more(job, call.text(call.now_us + nth), seen, opened) then
             local type, bound = job.type, call.bounds[job.type]
-            more[type] = (more[type] or 0) + 1
-            if bound and bound.full == "refuse" and bound.pending + more[type] > bound.most then
+            added[type] = (added[type] or 0) + 1
+            if bound and bound.full == "refuse" and bound.pending + added[type] > bound.most then
                 return type
             end
         end
@@ -63,8 +64,7 @@ local function first_full(arguments)
     return nil
 end
 
--- A publish says bounds of types, in `text`. RETURNS its reply if it is refused, since one of its jobs finds no room;
--- nil if all do.
+-- Checks a publish against the limits in `text`. Returns the reply if the publish is rejected, or nil if all jobs fit.
 function hooks.refuses(text, arguments)
     max_pending.read(text)
     local count = (#arguments - 1) / job_fields.COUNT
@@ -76,7 +76,7 @@ function hooks.refuses(text, arguments)
     if not type then
         return nil
     end
-    redis.pcall("HINCRBY", key.counters, protocol.REFUSED_OF .. type, count) -- a full server refuses that
+    redis.pcall("HINCRBY", key.counters, protocol.REFUSED_OF .. type, count) -- a full server rejects this command
     local reply = { protocol.IS_FULL, "" }
     for nth = 1, count do
         reply[2 * nth + 1] = type .. " " .. call.bounds[type].pending .. " " .. call.bounds[type].most
@@ -85,14 +85,14 @@ function hooks.refuses(text, arguments)
     return reply
 end
 
--- RETURNS the job of `type` that waits longest, of the first MOST_DROPPED_FROM in each lane; no batch, which has many
--- callers.
+-- Returns the longest waiting job of `type` among the first MOST_DROPPED_FROM jobs of each lane. Batches are excluded,
+-- because they have several callers.
 local function oldest_of(type)
     local oldest, oldest_us
     for _, lane in ipairs(lanes_of(type)) do
-        local some = redis.call("ZRANGE", lane, 0, protocol.MOST_DROPPED_FROM - 1, "WITHSCORES")
-        for nth = 1, #some, 2 do
-            local id, enqueued_us = some[nth], tonumber(some[nth + 1])
+        local entries = redis.call("ZRANGE", lane, 0, protocol.MOST_DROPPED_FROM - 1, "WITHSCORES")
+        for nth = 1, #entries, 2 do
+            local id, enqueued_us = entries[nth], tonumber(entries[nth + 1])
             local is_older = not oldest or score.is_older(enqueued_us, id, oldest_us, oldest)
             if is_older and not hooks.of(id).STANDS_FOR_CALLS then
                 oldest, oldest_us = id, enqueued_us
@@ -102,14 +102,14 @@ local function oldest_of(type)
     return oldest
 end
 
--- Drops a job if `job`, which was written with this `state`, is one too many. RETURNS the state of `job` then; and
--- whether another job was dropped: then the caller fills slots, since all jobs that waited before may have expired.
+-- Drops a job if the stored job `job` with this `state` exceeds its type's limit. Returns the resulting state of `job`,
+-- and true if another job was dropped. The caller then fills slots, because all earlier jobs may have expired.
 function hooks.enforce_max_pending(job, state)
     local bound = call.bounds[job.type]
     if not bound or state ~= protocol.IS_PENDING then
         return state, false
     end
-    bound.pending = bound.pending + 1 -- one that is dropped counts on: after it each further one is too many as well
+    bound.pending = bound.pending + 1 -- a dropped job still counts: each later job also exceeds the limit
     if bound.pending <= bound.most or bound.full == "refuse" then
         return state, false
     end

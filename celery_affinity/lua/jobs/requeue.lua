@@ -2,15 +2,15 @@
 -- requeue by its task, and after a run ended by a time limit or the loss of its pool process, the job first pauses: it
 -- is scheduled until the end of the pause (field `rank`), which then is its position in its lane.
 local FIRST_PAUSE_US = 1000000
-local MOST_DOUBLED = 20 -- times: 12 days
+local MOST_DOUBLED = 20 -- 12 days
 
--- Values of `how` (see `put`) that count as a delivery.
+-- Values of `how` (see `requeue.requeue`) that count as a delivery.
 local COUNTS_AS_DELIVERY = { unsettled = true, aborted = true }
 
 -- Removes a claim. The caller recounts the worker's free slots afterwards, once for all claims that it removed.
 function requeue.remove_claim(worker, id)
     redis.call("HDEL", key.claims(worker), id)
-    redis.call("HDEL", key.job(id), "worker", "fence", "by", "started") -- "claimed" stays, and says that it was
+    redis.call("HDEL", key.job(id), "worker", "fence", "by", "started") -- "claimed" stays: the job was delivered before
     local is_limited, type, rules, name = unpack(redis.call("HMGET", key.job(id), "limited", "type", "rules", "name"))
     hooks.free(id, type, is_limited, rules, name)
 end
@@ -84,21 +84,21 @@ function requeue.requeue(worker, id, how, settings, why)
         return nil
     end
     rule.waits_again(id)
-    local since = lanes.order(enqueued, rank)
+    local position = lanes.order(enqueued, rank)
     if how == "aborted" or how == "requeued" then
-        since = pause(id, type, settings)
-        if not since then
+        position = pause(id, type, settings)
+        if not position then
             return nil
         end
     else
         redis.call("HSET", key.job(id), "state", "pending")
     end
-    hooks.wait(id, type, lane, since)
+    hooks.wait(id, type, lane, position)
     return type
 end
 
--- Deletes a job that is in no lane and has no slot. Of a batch, `most` calls at once, MOST_FORGOTTEN if nil; the others
--- go with the batch, some with each call of `told`.
+-- Deletes a job that is in no lane and has no slot. For a batch, one invocation deletes `most` calls (nil:
+-- MOST_FORGOTTEN). The rest is deleted with the batch, by invocations of `ack_report`.
 function requeue.delete(id, most)
     redis.call("ZREM", key.dead, id)
     redis.call("ZREM", key.untold, id)
@@ -109,12 +109,12 @@ function requeue.delete(id, most)
     redis.call("UNLINK", key.job(id), key.message(id))
 end
 
--- Deletes the oldest dead letters above `dead_max`, MOST_MOVES at most. One whose caller is still to be told is no dead
--- letter any more, and `told` deletes it.
+-- Deletes the oldest dead letters above `dead_max`, at most MOST_MOVES. An unreported dead letter is only removed from
+-- the list; `ack_report` deletes it.
 local function trim_dead(dead_max)
-    local over = redis.call("ZCARD", key.dead) - dead_max
-    if over > 0 then
-        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(over, protocol.MOST_MOVES) - 1)) do
+    local excess = redis.call("ZCARD", key.dead) - dead_max
+    if excess > 0 then
+        for _, id in ipairs(redis.call("ZRANGE", key.dead, 0, math.min(excess, protocol.MOST_MOVES) - 1)) do
             if redis.call("ZSCORE", key.untold, id) then
                 redis.call("ZREM", key.dead, id)
             else
@@ -124,9 +124,9 @@ local function trim_dead(dead_max)
     end
 end
 
--- Makes a job a dead letter. Its worker tells the caller of a job that was rejected or failed, and nobody knows the
--- caller of an unreadable one; other callers are told by a process that asks (`announce`). `why`: what the worker said
--- of the error, in words; nil or "" for nothing.
+-- Dead-letters a job. Its worker reports a rejected or failed job to its caller. The caller of an unreadable job cannot
+-- be determined. All other ends are reported by a process that invokes `next_report`. `why`: error text from the
+-- worker, or nil or "".
 function requeue.dead_letter(id, reason, settings, why)
     local now = call.now
     redis.call("HSET", key.job(id), "state", "dead", "reason", reason, "ended", now)
@@ -135,22 +135,23 @@ function requeue.dead_letter(id, reason, settings, why)
     end
     redis.call("ZADD", key.dead, now, id)
     local type, rules, name = unpack(redis.call("HMGET", key.job(id), "type", "rules", "name"))
-    ends.count(reason ~= "failed" and type, reason) -- for its type the worker counts one that failed
-    local has_seen_to_callers = hooks.of(id).dead_letter(id, reason, { type = type, rules = rules, name = name })
-    if dead_reasons.ARE_ANNOUNCED[reason] and not has_seen_to_callers then
+    ends.count(reason ~= "failed" and type, reason) -- the worker counts failed jobs of the type
+    local reports_to_callers = hooks.of(id).dead_letter(id, reason, { type = type, rules = rules, name = name })
+    if dead_reasons.ARE_ANNOUNCED[reason] and not reports_to_callers then
         redis.call("ZADD", key.untold, now, id)
     end
     trim_dead(settings.dead_max)
 end
 
--- The caller of a job that was untold knows how it ended; of a batch, all callers do. `most`: as in `requeue.delete`.
+-- Handles the report of an unreported end; a batch is handled after its last call was reported. `most`: see
+-- `requeue.delete`.
 function requeue.mark_reported(id, most)
     redis.call("ZREM", key.untold, id)
     redis.call("HDEL", key.job(id), "left", "tries")
     if redis.call("HGET", key.job(id), "state") ~= "dead" then
         ends.mark_reported(id)
     elseif not redis.call("ZSCORE", key.dead, id) then
-        requeue.delete(id, most) -- `trim_dead` left that to do
+        requeue.delete(id, most) -- removed by `trim_dead`
     end
 end
 

@@ -1,15 +1,15 @@
--- batch_calls: the calls that merged into a batch: each is a job in state "merged", whose row names its batch (`into`);
--- sorted set `callers` of the batch has them in the order in which they joined. And key `merging`, whose fields say
--- which job or batch further calls join: what is open for them.
+-- batch_calls: the calls merged into a batch. Each is a job in state "merged" whose hash names its batch (`into`).
+-- Sorted set `callers` of the batch lists them in the order in which they joined. A field of key `merging` names the
+-- open job or batch that similar calls join.
 
--- RETURNS the field of key `merging` for calls that are alike: of one type, merge key, key and task; nil if `rules` say
--- nothing of merging. The name of the task, which may be any text, is last.
+-- Returns the field of key `merging` for calls of the same type, merge key, keys and task, or nil if `rules` have no
+-- merge key. The task name is last, because it can be any string.
 function batch_calls.place(type, rules, name)
     local merge_key = rules_codec.merge_key(rules)
     return merge_key and type and type .. " " .. merge_key .. " " .. rules_codec.of_keys(rules) .. " " .. (name or "")
 end
 
--- Closes job `id`, of which the rest is known, to further calls.
+-- Closes job `id`: calls can no longer join it.
 function batch_calls.close(id, type, rules, name)
     local field = batch_calls.place(type, rules, name)
     if field and redis.call("HGET", key.merging, field) == id then
@@ -17,16 +17,16 @@ function batch_calls.close(id, type, rules, name)
     end
 end
 
--- RETURNS when call `id` was published, µs, a retry as its first try was; and its task id. "0" and "" if its row is
--- gone.
+-- Returns the publish time of call `id` in µs, and its task id. A retry keeps the time of its first attempt. Returns
+-- "0" and "" if the job hash is missing.
 function batch_calls.published_us(id)
     local again, published, enqueued, task =
         unpack(redis.call("HMGET", key.job(id), "again", "published", "enqueued", "task"))
     return again or published or enqueued or "0", task or ""
 end
 
--- Adds `number`, which may be below 0, to the calls of a type that wait in batches, but for one of each batch: so these
--- and the pending jobs are all calls that wait. A count that somebody spoiled is left to a repair.
+-- Adds `number`, possibly negative, to the type's count of waiting calls in batches. The count excludes one call per
+-- batch: together with the number of pending jobs, it is the number of waiting calls. A repair fixes a corrupt count.
 function batch_calls.count_waiting(type, number)
     if number ~= 0 then
         local calls = redis.pcall("HINCRBY", key.waiting_calls, type, number)
@@ -36,8 +36,8 @@ function batch_calls.count_waiting(type, number)
     end
 end
 
--- RETURNS how many calls a batch has beyond one. While the batch waits, it is one pending job itself, and these are
--- counted by `batch_calls.count_waiting`.
+-- Returns the number of calls of a batch minus one. A waiting batch counts as one pending job; `count_waiting` counts
+-- its other calls.
 function batch_calls.beyond_one(batch)
     return math.max(0, redis.call("ZCARD", key.callers(batch)) - 1)
 end
@@ -57,9 +57,9 @@ function batch_calls.is_nothing(id, batch)
     return true
 end
 
--- Removes call `id`, which is to end, from its batch; a batch without calls vanishes. While a worker has the batch, the
--- call whose message it runs stays, and so does one that expired after the claim: the run may give it its result.
--- RETURNS whether the call left.
+-- Removes call `id`, which must end, from its batch, and deletes an empty batch. While a worker has the batch, two
+-- kinds of calls stay: the primary, and a call that expired after the claim, because the run can still give it a
+-- result. Returns true if the call was removed.
 function batch_calls.let_go(id, how)
     local batch, expires = unpack(redis.call("HMGET", key.job(id), "into", "expires"))
     if not batch then
@@ -91,7 +91,7 @@ function batch_calls.let_go(id, how)
     return true
 end
 
--- Deletes the row of a batch that has no call left.
+-- Deletes the hash of a batch without calls.
 function batch_calls.vanish(batch)
     local type, rules, name, enqueued =
         unpack(redis.call("HMGET", key.job(batch), "type", "rules", "name", "enqueued"))
@@ -99,6 +99,6 @@ function batch_calls.vanish(batch)
     recurring.take_back(type, rules, name, enqueued)
     local fields = flat.members(redis.call("HGETALL", key.job(batch)))
     if #fields > 0 then
-        redis.call("HDEL", key.job(batch), unpack(fields)) -- a producer has no right to delete keys
+        redis.call("HDEL", key.job(batch), unpack(fields)) -- a producer has no permission to delete keys
     end
 end

@@ -1,5 +1,4 @@
--- batches: hooks of the rule (`no_rule`): what the arrows do with a batch beside what they do with every job. Some
--- are those of calls: call_hooks.lua.
+-- batches: hooks for batches (`default_hooks`). Some hooks are shared with calls: see call_hooks.lua.
 batches.MARK, batches.STANDS_FOR_CALLS = protocol.BATCH, true
 
 function batches.waits(id, type)
@@ -18,7 +17,7 @@ function batches.number_of_calls(id)
     return redis.call("ZCARD", key.callers(id))
 end
 
--- Chooses the call that is run of those of `batch`, as `batches.choose` does.
+-- Chooses the call to run: see `batches.choose`.
 local function first_call(batch)
     for nth, id in ipairs(redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES)) do
         local task, expires = unpack(redis.call("HMGET", key.job(id), "task", "expires"))
@@ -34,16 +33,15 @@ local function first_call(batch)
         end
     end
     if redis.call("EXISTS", key.callers(batch)) == 1 then
-        return first_call(batch) -- the first ones were no calls
+        return first_call(batch) -- the first members were not calls
     end
     batch_calls.vanish(batch)
     return nil
 end
 
--- Chooses which call is run of a batch that was popped from its lane: the first call that has not expired. Expired
--- calls before that one end. After MOST_MOVES of these the next call is chosen in any case: its worker sees whether it
--- has expired.
--- RETURNS the call, and when it expires; nil if no call is left: then the batch is gone.
+-- Chooses the call to run for a batch popped from its lane: the first unexpired call. Expired calls before it end.
+-- After MOST_MOVES expired calls, the next call is chosen regardless of its expiry, which its worker checks.
+-- Returns the call and its expiry time, or nil if no call remains. The batch has then been deleted.
 function batches.choose(batch, type)
     batch_calls.count_waiting(type, -batch_calls.beyond_one(batch))
     return first_call(batch)

@@ -1,9 +1,9 @@
--- batches: what becomes of a batch and its calls when a worker has run it, or gives it back. One of the calls, the
--- primary, is run: the worker has its message, and tells its caller. The others get the same result, from the worker or
--- from a process that asks for batches whose calls do not know (key `untold`).
+-- batches: handles a batch and its calls after a worker has run or returned it. One of the calls, the primary, is run:
+-- the worker has its message, and reports it. The other calls get the same result from the worker, or from a process
+-- that reports unreported batches (key `untold`).
 
--- RETURNS whether `fence` lets a process tell the calls of a batch their result: the number of the worker's claim; ""
--- for a batch that is untold.
+-- Returns true if `fence` permits a process to report results to the calls of a batch. `fence`: fencing token of the
+-- worker's claim, or "" for an unreported batch.
 function batches.is_its_own(batch, fence)
     if id_suffix.of(batch) ~= protocol.BATCH then
         return false
@@ -14,7 +14,7 @@ function batches.is_its_own(batch, fence)
     return state == "claimed" and own_fence == fence
 end
 
--- Ends a call of `batch` whose caller knows the result, or is told by the worker.
+-- Ends a call of `batch` that has received the result, or will receive it from the worker.
 function batches.end_caller(id, batch, state, why)
     batch_calls.remove(id, batch)
     redis.call("HSET", key.job(id), "state", state, "ended", call.now)
@@ -24,8 +24,8 @@ function batches.end_caller(id, batch, state, why)
     ends.mark_reported(id)
 end
 
--- Has the calls of a batch wait again that its run did not end; others do not join them. RETURNS the batch's type.
-local function go_on(batch, known)
+-- Requeues a batch with the calls that its run did not end; no other calls join them. Returns the batch's type.
+local function requeue_rest(batch, known)
     local type, lane, enqueued, rank =
         unpack(redis.call("HMGET", key.job(batch), "type", "lane", "enqueued", "rank"))
     redis.call("HDEL", key.job(batch), "worker", "fence", "by", "started", "primary", "acked")
@@ -35,10 +35,10 @@ local function go_on(batch, known)
     return type
 end
 
--- Counts a run of several calls, and these calls: those of a type as long as workers serve it.
-local function count(batch, type)
-    local said = string.match(redis.call("HGET", key.job(batch), "size") or "", "^%d+$")
-    local calls = math.min(tonumber(said) or 0, 1e9)
+-- Counts a run of several calls, and the calls. The calls are also counted per type while workers serve the type.
+local function count_run(batch, type)
+    local size_field = string.match(redis.call("HGET", key.job(batch), "size") or "", "^%d+$")
+    local calls = math.min(tonumber(size_field) or 0, 1e9)
     if calls < 2 then
         return
     end
@@ -53,42 +53,42 @@ local function count(batch, type)
     end
 end
 
--- The worker says that the run of `batch` has ended, and how: ends the primary, and decides what becomes of the others.
--- `known`: what `claims.remove` returned. `why`: in words, "" for nothing.
--- RETURNS the type, if the batch is pending again.
+-- Handles the end of a run, as reported by the worker. Ends the primary, and requeues or ends the other calls. `known`:
+-- result of `claims.remove`. `why`: reason, or "".
+-- Returns the type if the batch is pending again.
 function batches.release(batch, known, how, why)
-    local is_without_result = how == "revoked" or how == "expired" -- of the primary alone, before it ran
-    local state, its_why = ends.STATE_AFTER[how] or "done", ends.STATE_AFTER[how] and why or ""
-    if not known.type and batches.make_again(batch) then -- somebody deleted the row: all calls are to be told
+    local is_without_result = how == "revoked" or how == "expired" -- of the primary only, before it ran
+    local state, reason = ends.STATE_AFTER[how] or "done", ends.STATE_AFTER[how] and why or ""
+    if not known.type and batches.make_again(batch) then -- another client deleted the hash: all calls are unreported
         redis.call("HSET", key.job(batch), "state", state, "ended", call.now)
         redis.call("ZADD", key.untold, call.now, batch)
         return nil
     end
-    if how == "returned" then -- the run was stopped for another call than the primary, which was revoked
-        return go_on(batch, known)
+    if how == "returned" then -- the run was stopped because another call was revoked
+        return requeue_rest(batch, known)
     end
     local primary = redis.call("HGET", key.job(batch), "primary")
     if primary then
-        batches.end_caller(primary, batch, state, its_why)
+        batches.end_caller(primary, batch, state, reason)
     end
     local has_others = redis.call("EXISTS", key.callers(batch)) == 1
     if has_others and is_without_result then
-        return go_on(batch, known)
+        return requeue_rest(batch, known)
     end
     redis.call("HDEL", key.job(batch), "primary")
     known.ran, known.is_doubtful = primary, known.is_doubtful or not primary
     if not is_without_result then
-        count(batch, known.type or "")
+        count_run(batch, known.type or "")
     end
-    ends.on_worker(batch, known, state, its_why, has_others)
+    ends.on_worker(batch, known, state, reason, has_others)
     if has_others then
         redis.call("ZADD", key.untold, call.now, batch)
     end
     return nil
 end
 
--- A worker gives `batch` back without a result: ends the primary, if it was revoked or has expired meanwhile. RETURNS
--- "gone" if no call is left. One that `is_acked` is lost in any case.
+-- Handles a batch that a worker requeues without a result: ends the primary if it was revoked or expired during the
+-- run. Returns "gone" if no call remains. If `is_acked`, the batch is lost in any case.
 function batches.meanwhile(batch, is_acked)
     if is_acked then
         return nil
@@ -107,7 +107,7 @@ function batches.meanwhile(batch, is_acked)
     return "gone"
 end
 
--- A batch becomes a dead letter: all its callers are to be told, but for one whom the worker tells.
+-- Dead-letters a batch: its calls become unreported, except a primary that the worker reports.
 function batches.dead_letter(batch, reason, row)
     batch_calls.close(batch, row.type, row.rules, row.name)
     local primary, type = unpack(redis.call("HMGET", key.job(batch), "primary", "type"))
@@ -115,8 +115,8 @@ function batches.dead_letter(batch, reason, row)
         batches.make_again(batch)
     end
     redis.call("HDEL", key.job(batch), "primary")
-    local is_told = reason == "rejected" or reason == "failed"
-    local number = is_told and primary and redis.call("ZSCORE", key.callers(batch), primary)
+    local is_reported_by_worker = reason == "rejected" or reason == "failed"
+    local number = is_reported_by_worker and primary and redis.call("ZSCORE", key.callers(batch), primary)
     if number then
         redis.call("ZREM", key.callers(batch), primary)
         redis.call("ZADD", key.told_callers(batch), number, primary)
@@ -127,12 +127,12 @@ function batches.dead_letter(batch, reason, row)
     return true
 end
 
--- Makes the row of a batch again, but for its state, from the first of its calls that says enough: somebody deleted or
--- overwrote the row. Nobody knows which call was run; no further call joins.
--- RETURNS type, lane and enqueue time; nil if no call says them.
+-- Rebuilds the deleted or overwritten hash of a batch, except its state, from its first call with a valid hash. The
+-- rebuilt hash does not name the primary. No other calls join the batch.
+-- Returns type, lane and enqueue time, or nil if no call has them.
 function batches.make_again(batch)
-    local is_there = redis.call("TYPE", key.callers(batch)).ok == "zset"
-    for _, id in ipairs(is_there and redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES - 1) or {}) do
+    local exists = redis.call("TYPE", key.callers(batch)).ok == "zset"
+    for _, id in ipairs(exists and redis.call("ZRANGE", key.callers(batch), 0, protocol.MOST_MOVES - 1) or {}) do
         local row = redis.pcall("HMGET", key.job(id), "type", "lane", "enqueued", "name", "rules")
         local type, lane, enqueued, name, rules = unpack(row)
         if not row.err and corrupt.can_wait(type, lane, enqueued, "0") then
@@ -146,39 +146,39 @@ function batches.make_again(batch)
     return nil
 end
 
--- Deletes `most` calls of a batch that is deleted. RETURNS whether none is left. Else the batch stays untold, and each
--- `told` of it deletes further ones.
+-- Deletes up to `most` calls of a deleted batch. Returns true if no calls remain. Otherwise the batch stays unreported,
+-- and each `ack_report` deletes further calls.
 function batches.forget_some(batch, most)
-    for _, its_calls in ipairs({ key.told_callers(batch), key.callers(batch) }) do
-        local ids = redis.call("ZRANGE", its_calls, 0, most - 1)
+    for _, calls_key in ipairs({ key.told_callers(batch), key.callers(batch) }) do
+        local ids = redis.call("ZRANGE", calls_key, 0, most - 1)
         for _, id in ipairs(ids) do
             job_index.remove(id, 0)
             redis.call("UNLINK", key.job(id), key.message(id))
         end
-        redis.call("ZREMRANGEBYRANK", its_calls, 0, #ids - 1)
+        redis.call("ZREMRANGEBYRANK", calls_key, 0, #ids - 1)
         most = most - #ids
     end
     if redis.call("EXISTS", key.callers(batch), key.told_callers(batch)) == 0 then
         return true
     end
     if redis.call("EXISTS", key.told_callers(batch)) == 0 then
-        redis.call("RENAME", key.callers(batch), key.told_callers(batch)) -- nobody is to be told
+        redis.call("RENAME", key.callers(batch), key.told_callers(batch)) -- the calls need no report
     end
     redis.call("HSET", key.job(batch), "state", "dead", "reason", "deleted", "ended", call.now)
     redis.call("ZADD", key.untold, call.now, batch)
     return false
 end
 
--- Puts the calls of a dead batch back to waiting (`replay`), without stamps and expiry, which would end the calls.
--- Handles `most` calls. RETURNS whether none is left, and how many it handled.
+-- Prepares the calls of a dead batch for a replay. Removes stamps and expiry, because they would end the calls. Handles
+-- up to `most` calls. Returns true if no calls remain, and the number of handled calls.
 function batches.wait_again(batch, most)
-    local told = redis.call("ZPOPMIN", key.told_callers(batch), most)
-    for nth = 1, #told, 2 do
-        redis.call("ZADD", key.callers(batch), told[nth + 1], told[nth])
+    local reported = redis.call("ZPOPMIN", key.told_callers(batch), most)
+    for nth = 1, #reported, 2 do
+        redis.call("ZADD", key.callers(batch), reported[nth + 1], reported[nth])
     end
-    local left = most - #told / 2
+    local rest = most - #reported / 2
     local after = redis.call("HGET", key.job(batch), "replayed") or 0
-    local ids = redis.call("ZRANGEBYSCORE", key.callers(batch), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, left)
+    local ids = redis.call("ZRANGEBYSCORE", key.callers(batch), "(" .. after, "+inf", "WITHSCORES", "LIMIT", 0, rest)
     for nth = 1, #ids, 2 do
         local id = ids[nth]
         local stamps, expires, claimed = unpack(redis.call("HMGET", key.job(id), "stamps", "expires", "claimed"))
@@ -186,11 +186,11 @@ function batches.wait_again(batch, most)
         redis.call("HDEL", key.job(id), "stamps", "expires", "moved", claimed == "" and "claimed" or "expires")
         after = ids[nth + 1]
     end
-    if #ids == 2 * left then
+    if #ids == 2 * rest then
         redis.call("HSET", key.job(batch), "replayed", after)
         return false, most
     end
     redis.call("HDEL", key.job(batch), "replayed")
     redis.call("HSET", key.job(batch), "task", "")
-    return true, (#told + #ids) / 2
+    return true, (#reported + #ids) / 2
 end

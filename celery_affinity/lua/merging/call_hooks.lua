@@ -1,4 +1,4 @@
--- merge: hooks of the rule (`no_rule`): what the arrows do with a call that merges beside what they do with all jobs.
+-- merge: hooks for calls that can merge (`default_hooks`).
 merge.MARK = protocol.MERGES
 
 function merge.joins(job)
@@ -6,7 +6,7 @@ function merge.joins(job)
     return batch and { batch = batch, open = open }
 end
 
--- The usual bounds are not written; and of a call that joins the rules only if `merge.says_rules`.
+-- The usual limits are not written. A joining call stores its rules only if `merge.says_rules` returns true.
 function merge.fields(job, joined)
     local fields = joined and { "into", joined.batch } or { "bytes", #job.message }
     if not joined or merge.says_rules(job.id, joined.open.calls + 1) then
@@ -16,13 +16,13 @@ function merge.fields(job, joined)
     return fields
 end
 
--- A retry is as old as its first try among the calls of a run.
+-- Among the calls of a run, a retry keeps the publish time of its first attempt.
 function merge.is_retried(job)
     local first = redis.call("ZRANGE", key.jobs_of_task(job.task_id), 0, 0)[1] or job.id
     redis.call("HSET", key.job(job.id), "again", (batch_calls.published_us(first)))
 end
 
--- A retry puts no recurring call off.
+-- A retry postpones no recurring call.
 function merge.enters(job, lane, due, joined, is_again)
     local id, type, name, bytes = job.id, job.type, job.task_name, #job.message
     local is_patient
@@ -38,9 +38,9 @@ function merge.enters(job, lane, due, joined, is_again)
 end
 
 function merge.is_due(id, type, lane, enqueued)
-    local its_rules, name, its_bytes, task, is_again, fired =
+    local its_rules, name, bytes_field, task, is_again, fired =
         unpack(redis.call("HMGET", key.job(id), "rules", "name", "bytes", "task", "again", "recurring"))
-    local bytes, is_patient = tonumber(its_bytes) or 0, false
+    local bytes, is_patient = tonumber(bytes_field) or 0, false
     local batch, row = merge.to_join(type, its_rules, name, bytes)
     if batch then
         merge.join(id, type, lane, enqueued, name, bytes, batch, row)
@@ -49,7 +49,7 @@ function merge.is_due(id, type, lane, enqueued)
         is_patient = merge.open(id, type, lane, enqueued, its_rules, name, bytes)
     end
     if batch and id_suffix.has_key(id) then
-        hooks.leave(id, type, lane) -- its key may be kept for it
+        hooks.leave(id, type, lane) -- its key may be reserved for it
     end
     if not is_again then
         recurring.match(type, its_rules, name, task, fired)
@@ -96,7 +96,7 @@ function merge.dead_letter(id, _, row)
     return false
 end
 
--- RETURNS as how many jobs the recurring calls count that a job has put off.
+-- Returns the number of jobs that the recurring calls postponed by a job count as.
 function merge.counts_as(id, type, do_some_recur)
     if not do_some_recur then
         return 0

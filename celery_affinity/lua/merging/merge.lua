@@ -1,31 +1,31 @@
--- merge: calls of one task that say the same merge key, and wait together, are one run. A call that finds another one
--- like it makes a batch of the two, which has a row of its own, and waits, is claimed and comes back as a job does;
--- further calls join the batch. Calls join only what waits and was never delivered: that is open for them (`callers`).
--- Cost: about ten commands for a call that joins, two for one that does not; O(log n) in pending jobs.
+-- merge: waiting calls of one task with the same merge key share one run. The second such call creates a batch of both
+-- calls. The batch has its own job hash, and is queued, claimed and requeued like a job. Further calls join the batch.
+-- Calls join only a waiting call or batch that was never delivered: it is open (`batch_calls`).
+-- Cost: about ten commands for a call that joins, two for other calls; O(log n) in pending jobs.
 
--- RETURNS whether a call's own row keeps its rules, which its batch says as well: there may be very many calls. The
--- first calls do: a batch whose row is lost is made again of them.
+-- Returns true if a call's hash stores its rules. Its batch has the same rules, and there can be thousands of calls.
+-- The first calls store them, so that a lost batch hash can be rebuilt.
 function merge.says_rules(id, number)
     return number <= protocol.MOST_MOVES or id_suffix.has_key(id) or id_suffix.has_hint(id)
 end
 
--- Adds call `id` to `batch`, as its call with that number.
+-- Adds call `id` to `batch` under this number.
 local function add(id, batch, number)
     redis.call("HSET", key.job(id), "state", "merged", "into", batch)
     redis.call("HDEL", key.job(id), "bytes", merge.says_rules(id, number) and "bytes" or "rules")
     redis.call("ZADD", key.callers(batch), number, id)
 end
 
--- Writes the row of a batch of so many `calls`; then the fields that follow, with their values.
+-- Writes the hash of a batch with this number of `calls`, and additional fields: name, value, ...
 function merge.write_batch(batch, type, lane, enqueued, name, rules, calls, ...)
     redis.call("HSET", key.job(batch), "type", type, "lane", lane, "enqueued", enqueued, "task", "", "name",
         name or "", "rules", rules or "", "calls", calls, ...)
 end
 
--- Makes the batch of call `first`, which waits; the batch waits instead. `row`: what `find` returned of the call.
+-- Creates the batch of the waiting call `first`, and queues the batch instead of the call. `row`: result of `find`.
 local function make_batch(first, batch, type, row, name)
     if not row.patient or id_suffix.has_key(first) then
-        hooks.leave(first, type, row.lane) -- a key may be kept for a patient one, too
+        hooks.leave(first, type, row.lane) -- a key may be reserved for a collecting job, too
     end
     add(first, batch, 1)
     merge.write_batch(batch, type, row.lane, row.enqueued, name, row.rules, 1, "state", row.state, "bytes", row.bytes)
@@ -39,7 +39,7 @@ local function make_batch(first, batch, type, row, name)
     end
 end
 
--- RETURNS the lane with the better mode and the better priority of two lanes.
+-- Returns the lane with the better mode and the better priority of both lanes.
 function merge.better_lane(lane, other)
     if lane == other then
         return lane
@@ -48,35 +48,36 @@ function merge.better_lane(lane, other)
     return lanes.name(is_demanded and "demand" or "queued", math.max(lanes.priority(lane), lanes.priority(other)))
 end
 
--- RETURNS whether a batch of so many `calls` and `bytes` has room for a call of `added` bytes, by its `rules`.
+-- Returns true if a batch with these `calls` and `bytes` has capacity for a call of `added` bytes, according to its
+-- `rules`.
 function merge.has_capacity(calls, bytes, added, rules)
-    local most, most_bytes = rules_codec.bounds(rules)
-    return calls < most and bytes + added <= most_bytes
+    local max_calls, max_bytes = rules_codec.bounds(rules)
+    return calls < max_calls and bytes + added <= max_bytes
 end
 
--- RETURNS the id of the call or batch that is open in this field of key `merging`, and a table of what its row says;
--- nil if none is open that others may join. is_alone: whether that is a call and the id of the batch that would begin
--- with it is taken, by a batch without this call: so no call can join.
+-- Returns the open call or batch in this field of key `merging`, and a table of its hash fields. Returns nil if none is
+-- open. is_alone: true for a call that no other call can join, because the id of its batch is used by a batch without
+-- this call.
 function merge.find(field)
     local id = redis.call("HGET", key.merging, field)
     if not id then
         return nil
     end
-    local state, deliveries, lane, enqueued, calls, its_bytes, its_rules, patient, is_moved =
+    local state, deliveries, lane, enqueued, calls, bytes_field, rules_field, patient, is_moved =
         unpack(redis.call("HMGET", key.job(id), "state", "deliveries", "lane", "enqueued", "calls", "bytes", "rules",
             "patient", "moved"))
     patient = state == "scheduled" and tonumber(patient) or nil
-    local is_good = lanes.is_one(lane) and its_rules and string.find(enqueued or "", "^%d+$")
+    local is_good = lanes.is_one(lane) and rules_field and string.find(enqueued or "", "^%d+$")
     if not (is_good and (state == "pending" or patient) and (deliveries or "0") == "0") then
         return nil
     end
     return id, { state = state, patient = patient, lane = lane, enqueued = enqueued, calls = tonumber(calls) or 1,
-        bytes = its_bytes, rules = its_rules, is_moved = is_moved,
+        bytes = bytes_field, rules = rules_field, is_moved = is_moved,
         is_alone = id_suffix.of(id) ~= protocol.BATCH and redis.call("EXISTS", key.job(id_suffix.batch_of(id))) == 1 }
 end
 
--- RETURNS whether `job`, which is not written yet, will join others. `opened`: field of key `merging` -> calls and
--- bytes of what will be open there once the publish has written the jobs that were asked about before; `job` is added.
+-- Returns true if `job`, which is not written yet, will join others. `opened`: field of key `merging` -> calls and
+-- bytes that will be open there once the earlier jobs of the publish are written. `job` is added to it.
 function merge.will_join(job, opened)
     local field = batch_calls.place(job.type, job.rules, job.task_name)
     local found = opened[field]
@@ -92,7 +93,7 @@ function merge.will_join(job, opened)
     return false
 end
 
--- Opens `batch` for further calls like its own, unless these have something else to join.
+-- Opens `batch` for similar calls, unless another call or batch is open for them.
 function merge.open_if_none_is(batch, type, rules, name)
     local field = batch_calls.place(type, rules, name)
     if field and not merge.find(field) then
@@ -100,9 +101,9 @@ function merge.open_if_none_is(batch, type, rules, name)
     end
 end
 
--- Job `id` has moved: from what `row` says, to `lane` of `type`. If the job was open for further calls of its old type,
--- it is open for calls of the new type instead, unless these have something else to join: then the patience of the job
--- ends. The patience ends as well if the new lane is on demand.
+-- Handles the move of job `id` to `lane` of `type`. `row`: its fields before the move. If the job was open for calls of
+-- its old type, it is opened for calls of the new type. If another job is already open for these, the merge window of
+-- `id` ends instead. The merge window also ends if the new lane is on-demand.
 function merge.is_moved(id, row, type, lane)
     local patient = row.state == "scheduled" and tonumber(row.patient) or nil
     local field = type ~= row.type and batch_calls.place(row.type, row.rules, row.name)
@@ -120,8 +121,8 @@ function merge.is_moved(id, row, type, lane)
 end
 batches.is_moved = merge.is_moved
 
--- RETURNS the batch that a call of `bytes` is to join, which may still have to be made, and what is known of what is
--- open; nil if nothing is, or it has no room. What has no room is patient no more.
+-- Returns the batch that a call of `bytes` joins, which may not exist yet, and the fields of the open call or batch.
+-- Returns nil if nothing is open or has capacity. Without capacity, the merge window of the open call or batch ends.
 function merge.to_join(type, rules, name, bytes)
     local field = batch_calls.place(type, rules, name)
     if not field then
@@ -131,20 +132,20 @@ function merge.to_join(type, rules, name, bytes)
     if not id then
         return nil
     end
-    local its_bytes = tonumber(row.bytes) or math.huge
-    if row.is_alone or not merge.has_capacity(row.calls, its_bytes, bytes, rules) then
+    local open_bytes = tonumber(row.bytes) or math.huge
+    if row.is_alone or not merge.has_capacity(row.calls, open_bytes, bytes, rules) then
         if row.patient then
             merge_window.finish(id, row.patient)
         end
         return nil
     end
-    row.is_full = row.patient and not merge.has_capacity(row.calls + 1, its_bytes + bytes, 1, rules)
+    row.is_full = row.patient and not merge.has_capacity(row.calls + 1, open_bytes + bytes, 1, rules)
     row.id, row.field = id, field
     return id_suffix.of(id) == protocol.BATCH and id or id_suffix.batch_of(id), row
 end
 
--- Opens call `id`, which is to wait in `lane` and found nothing to join, for further calls. RETURNS whether it is
--- patient: then it is scheduled; else the caller has it wait.
+-- Opens call `id`, which joined nothing, for further calls. Returns true if its merge window begins: it is scheduled
+-- then. Otherwise the caller must queue it in `lane`.
 function merge.open(id, type, lane, enqueued, rules, name, bytes)
     local field = batch_calls.place(type, rules, name)
     if not field then
@@ -154,17 +155,17 @@ function merge.open(id, type, lane, enqueued, rules, name, bytes)
     return merge_window.begin(id, lane, enqueued, rules, bytes)
 end
 
--- Has call `id`, which would wait in `lane`, join `batch`: `batch` and `row` are what `to_join` returned. The batch is
--- as old as the oldest call, and as urgent as the most urgent, of all that ever joined. `is_written`: whether the row
--- of the call says that it has merged.
+-- Adds call `id`, otherwise queued in `lane`, to `batch`. `batch`, `row`: results of `to_join`. The batch has the
+-- earliest enqueue time and the most urgent lane of all calls that ever joined. `is_written`: true if the call's hash
+-- is already in state "merged".
 function merge.join(id, type, lane, enqueued, name, bytes, batch, row, is_written)
     if row.id ~= batch then
         make_batch(row.id, batch, type, row, name)
         redis.call("HSET", key.merging, row.field, batch)
     end
-    local lane_now = merge.better_lane(row.lane, lane)
-    local enqueued_now = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
-    local is_changed = lane_now ~= row.lane or enqueued_now ~= row.enqueued
+    local new_lane = merge.better_lane(row.lane, lane)
+    local new_enqueued = tonumber(enqueued) < tonumber(row.enqueued) and enqueued or row.enqueued
+    local is_changed = new_lane ~= row.lane or new_enqueued ~= row.enqueued
     if is_changed and not row.patient then
         hooks.leave(batch, type, row.lane)
     end
@@ -176,13 +177,13 @@ function merge.join(id, type, lane, enqueued, name, bytes, batch, row, is_writte
     end
     redis.call("HSET", key.job(batch), "calls", calls, "bytes", call.text(row.bytes + bytes))
     if is_changed then
-        redis.call("HSET", key.job(batch), "lane", lane_now, "enqueued", enqueued_now)
+        redis.call("HSET", key.job(batch), "lane", new_lane, "enqueued", new_enqueued)
     end
     if row.patient then
-        row.lane, row.enqueued = lane_now, enqueued_now
+        row.lane, row.enqueued = new_lane, new_enqueued
         merge_window.go_on(batch, row.patient, row)
     elseif is_changed then
-        hooks.wait(batch, type, lane_now, enqueued_now)
+        hooks.wait(batch, type, new_lane, new_enqueued)
     else
         batch_calls.count_waiting(type, 1)
     end

@@ -1,14 +1,14 @@
--- prefetch: jobs that a worker holds beyond its slots (`affinity_lookahead`), to start them when its slots are free,
--- for tasks that are shorter than a round trip. If another worker has a free slot and nothing to do, or if a job on
--- demand waits, the holder is asked for those that have not started.
+-- prefetch: jobs that a worker holds beyond its slots (`affinity_lookahead`), and starts when a slot is free. It is
+-- used for tasks shorter than a round trip. If another worker is idle, or an on-demand job waits, the holder is
+-- requested to return the jobs that it has not started.
 
-local ahead = {} -- the functions of a view of places beyond the slots of a worker
+local ahead = {} -- functions of a view of a worker's capacity beyond its slots
 
 function ahead.free_for()
     return 1
 end
 
--- RETURNS how much of the room a job of `type` takes; nil if the worker takes none.
+-- Returns the part of the capacity that a job of `type` takes, or nil if the worker accepts none.
 local function cost(view, type)
     if not view.costs then
         return 1
@@ -17,8 +17,8 @@ local function cost(view, type)
 end
 
 function ahead.any_free(view, type)
-    local its_cost = cost(view, type)
-    return its_cost ~= nil and its_cost <= view.left
+    local job_cost = cost(view, type)
+    return job_cost ~= nil and job_cost <= view.left
 end
 
 function ahead.best(view)
@@ -31,10 +31,11 @@ end
 
 function ahead.write() end -- the worker has no free slot, before and after
 
--- RETURNS a view, as `free_slots.own`, of the places beyond the slots of `worker`, which holds `beyond` jobs there
--- already. `may_hold`: as a release says it (rules/ahead): a number of jobs, or an amount of work in µs and, for each
--- type of which jobs are taken, how long such a job takes. `left`: what there is room for, in jobs or in µs. `costs`:
--- type -> how much of that a job of the type takes; nil if each job takes one place.
+-- Returns a view, like `free_slots.own`, of the capacity beyond the slots of `worker`, which already holds `beyond`
+-- jobs there. `may_hold` (from a release): a number of jobs; or an amount of work in µs, and a duration per job for
+-- each accepted type.
+--   left: remaining capacity, in jobs or in µs.
+--   costs: type -> cost of a job. If nil, each job costs 1.
 local function view_of(worker, may_hold, beyond)
     local work_us, words = string.match(may_hold, "^(%d+) (.+)$")
     local costs
@@ -51,7 +52,7 @@ local function view_of(worker, may_hold, beyond)
     }
 end
 
--- RETURNS whether a job on demand is among those of `waiting`.
+-- Returns true if `waiting` has an on-demand job.
 local function has_on_demand(waiting)
     for _, type in ipairs(waiting.types) do
         if lanes.has_demand(waiting.heads[type]) then
@@ -61,16 +62,16 @@ local function has_on_demand(waiting)
     return false
 end
 
--- Asks `holder` for `number` jobs of `types` that have not started.
+-- Requests that `holder` return `number` unstarted jobs of `types`, with a control message.
 function prefetch.ask_back(holder, number, types)
-    local sign = "\n" .. protocol.BACK_SIGN .. " " .. number .. " " .. table.concat(types, " ")
-    redis.call("LPUSH", key.inbox(holder), sign)
+    local message = "\n" .. protocol.BACK_SIGN .. " " .. number .. " " .. table.concat(types, " ")
+    redis.call("LPUSH", key.inbox(holder), message)
 end
 
--- Gives `worker`, whose slots all have a job, pending jobs of its `types` that it `may_hold` beyond its slots. `row`:
--- the worker's. Adds to `reply`, which `fill` returned, without `unfilled`: so no slot that fits these jobs is
--- free. A worker that holds an amount of work gives way to jobs on demand: then it takes none, and is asked for those
--- that it holds.
+-- Assigns pending jobs of `types` to the busy `worker`, which `may_hold` them beyond its slots. `row`: fields of the
+-- worker's hash. Adds the jobs to `reply`. `reply` is the result of `fill` without unfilled types: so no free slot fits
+-- these jobs. A worker that may hold an amount of work yields to on-demand jobs: then it gets no jobs, and must return
+-- its prefetched jobs.
 function prefetch.fill(worker, row, types, may_hold, settings, reply)
     if not free_slots.takes_jobs(row) then
         return
@@ -84,34 +85,34 @@ function prefetch.fill(worker, row, types, may_hold, settings, reply)
         end
         return
     end
-    local found, granted = fill.from(waiting, worker, view)
+    local reply_part, granted = fill.from(waiting, worker, view)
     for i, job in ipairs(granted) do
-        reply[#reply + 1], reply[#reply + 2] = found[2 * i], found[2 * i + 1]
+        reply[#reply + 1], reply[#reply + 2] = reply_part[2 * i], reply_part[2 * i + 1]
         redis.call("HSET", key.ahead, job.type, worker)
     end
 end
 
--- Lets a worker that gave back jobs of the types in `again` be asked once more, if it still holds jobs beyond its
--- slots.
+-- Makes a worker that returned jobs of the types in `again` a holder of these types again, if it still has prefetched
+-- jobs.
 function prefetch.gave_back(worker, again)
     local row = free_slots.row(worker)
     if row[1] and free_slots.left(worker, row) < 0 then
         for type in pairs(again) do
-            if redis.call("HEXISTS", key.capacity, type) == 1 then -- else nobody asks, or deletes this
+            if redis.call("HEXISTS", key.capacity, type) == 1 then -- otherwise the field is never used or deleted
                 redis.call("HSET", key.ahead, type, worker)
             end
         end
     end
 end
 
--- Asks for jobs for the `free` slots of `worker`, which has nothing to do: the last worker that got jobs of its `types`
--- beyond its slots is asked for as many of these. They come back through `release`, and are placed again.
+-- Requests jobs for the `free` slots of the idle `worker`: the last worker that prefetched jobs of its `types` must
+-- return as many jobs. `release` returns them to their queues, and they are placed again.
 function prefetch.ask(worker, types, free)
     if free == 0 or #types == 0 or redis.call("EXISTS", key.ahead) == 0 then
         return
     end
-    local looked_at = math.min(#types, protocol.MOST_UNPACKED)
-    for i, holder in ipairs(redis.call("HMGET", key.ahead, unpack(types, 1, looked_at))) do
+    local checked = math.min(#types, protocol.MOST_UNPACKED)
+    for i, holder in ipairs(redis.call("HMGET", key.ahead, unpack(types, 1, checked))) do
         if holder then
             redis.call("HDEL", key.ahead, types[i])
             if holder ~= worker and redis.call("EXISTS", key.worker(holder)) == 1 then

@@ -1,7 +1,7 @@
--- workers: which workers are alive, with which types and how many slots. Workers that serve the same types have one
--- profile; so arrows that look for free slots look at profiles (`free_slots`).
+-- workers: the live workers, their types and their slots. Workers with the same types share a profile, so server
+-- functions search for free slots per profile (`free_slots`).
 
--- RETURNS the words of a text as a list; nil has none.
+-- Returns the tokens of a string as a list, which is empty for nil.
 function workers.split(types)
     local list = {}
     for type in string.gmatch(types or "", "%S+") do
@@ -10,8 +10,8 @@ function workers.split(types)
     return list
 end
 
--- Writes into a worker's row, which a release reads anyway, how long jobs are known that end on the worker, s, if that
--- is more than a minute; and whether those that fail become dead letters.
+-- Writes field `keeps` of a worker's hash, which each release reads. It has the retention of ended jobs in seconds, if
+-- that is more than a minute, and "failed" if failed jobs become dead letters.
 function workers.say_what_is_kept(worker)
     local keep_us, keeps_failed = unpack(redis.call("HMGET", key.settings, "keep_us", "keep_failed"))
     local keep_s = math.floor((tonumber(keep_us) or 0) / 1000000)
@@ -23,26 +23,27 @@ function workers.types_of(worker)
     return workers.split(redis.call("HGET", key.worker(worker), "types"))
 end
 
--- Notes in the metrics of `type` whether live workers serve the type. Only then they have field `published`, by which a
--- publish tells (`enter`); without workers they are kept for a while, and field `published before` has the number.
+-- Records in the metrics of `type` whether live workers serve the type. Only then the metrics have field `published`,
+-- which a publish checks (`enqueue`). Without workers, the metrics expire after a while, and field `published before`
+-- has the number.
 function workers.note_served(type, is_served)
-    local its = key.metrics(type)
-    local from, to = "published", "published before"
-    local are_there
+    local metrics_key = key.metrics(type)
+    local source_field, target_field = "published", "published before"
+    local exists
     if is_served then
-        from, to = to, from
-        are_there = redis.call("PERSIST", its) == 1
+        source_field, target_field = target_field, source_field
+        exists = redis.call("PERSIST", metrics_key) == 1
     else
-        are_there = redis.call("EXPIRE", its, protocol.METRICS_KEPT_S) == 1
+        exists = redis.call("EXPIRE", metrics_key, protocol.METRICS_KEPT_S) == 1
     end
-    local number = are_there and redis.call("HGET", its, from)
+    local number = exists and redis.call("HGET", metrics_key, source_field)
     if number then
-        redis.call("HSET", its, to, number)
-        redis.call("HDEL", its, from)
+        redis.call("HSET", metrics_key, target_field, number)
+        redis.call("HDEL", metrics_key, source_field)
     end
 end
 
--- Adds `by` slots to the sums of a profile and of its types, of which there may be very many.
+-- Adds `by` slots to the counts of a profile and of its types. There can be thousands of types.
 local function change_slots(profile, types, by)
     redis.call("HINCRBY", key.slots, profile, by)
     if by < 0 and redis.call("HGET", key.heads, "!") == protocol.HAS_RESERVES then
@@ -50,7 +51,7 @@ local function change_slots(profile, types, by)
             call.to_fill[type] = true -- a share of fewer live slots is a smaller reserve
         end
     end
-    local fields, gone = {}, {}
+    local fields, unserved = {}, {}
     for nth, slots in ipairs(#types > 0 and lanes.fields(key.capacity, types) or {}) do
         local type, sum = types[nth], tonumber(slots or 0)
         if not sum then
@@ -61,16 +62,16 @@ local function change_slots(profile, types, by)
                 workers.note_served(type, true)
             end
         else
-            gone[#gone + 1] = type
+            unserved[#unserved + 1] = type
             workers.note_served(type, false)
         end
     end
     chunked.call("HSET", key.capacity, fields)
-    chunked.call("HDEL", key.capacity, gone)
+    chunked.call("HDEL", key.capacity, unserved)
     settings_in_force.renew_for_claims()
 end
 
--- Adds a worker, whose row has profile and slots, to its profile, which comes with its first worker.
+-- Adds a worker to its profile. The worker's hash has its profile and slots. The first worker creates the profile.
 function workers.attach(worker, profile, types)
     if redis.call("HINCRBY", key.members, profile, 1) == 1 then
         redis.call("HSET", key.profiles, profile, table.concat(types, " "))
@@ -84,33 +85,32 @@ function workers.attach(worker, profile, types)
     free_slots.recount(worker)
 end
 
--- Lets no job be placed on the worker any more; the worker keeps the jobs that it holds.
+-- Stops placing jobs on the worker, which keeps its claims.
 function workers.close(worker)
     redis.call("HSET", key.worker(worker), "accepting", "0")
     free_slots.recount(worker)
 end
 
--- Lets no job be placed on the worker until its event loop, which stands still, runs again (`resume`).
+-- Stops placing jobs on the worker while its event loop is stalled, until `resume`.
 function workers.stall(worker)
     redis.call("HSET", key.worker(worker), "stalled", "1")
     free_slots.recount(worker)
 end
 
--- Lets jobs be placed on a worker that was stalled. The caller recounts the worker's free slots. RETURNS whether it was
--- stalled.
+-- Allows placing jobs on a stalled worker. The caller recounts the worker's free slots. Returns true if it was stalled.
 function workers.resume(worker)
     return redis.call("HDEL", key.worker(worker), "stalled") == 1
 end
 
--- Removes a worker from its profile, which goes with its last worker.
+-- Removes a worker from its profile. The last worker deletes the profile.
 function workers.detach(worker)
     workers.close(worker)
     local profile, slots = unpack(redis.call("HMGET", key.worker(worker), "profile", "slots"))
     if not profile then
-        return -- somebody deleted the worker's row
+        return -- another client deleted the worker's hash
     end
     local types = workers.types_of(worker)
-    change_slots(profile, types, 0 - tonumber(slots)) -- the negative of 0 would be "-0", no integer for Redis 7.0
+    change_slots(profile, types, 0 - tonumber(slots)) -- -0 would be "-0", not an integer for Redis 7.0
     if redis.call("HINCRBY", key.members, profile, -1) <= 0 then
         redis.call("HDEL", key.members, profile)
         redis.call("HDEL", key.profiles, profile)
@@ -127,7 +127,7 @@ function workers.detach(worker)
     end
 end
 
--- Gives a worker another number of slots. The caller recounts its free slots.
+-- Changes a worker's number of slots. The caller recounts its free slots.
 function workers.resize(worker, now_slots)
     local slots, profile = unpack(redis.call("HMGET", key.worker(worker), "slots", "profile"))
     local was = tonumber(slots)
@@ -137,8 +137,8 @@ function workers.resize(worker, now_slots)
     end
 end
 
--- Has one worker tick now: puts a sign, which is no job, into its inbox. The workers that joined first tick for the
--- fleet; a worker that takes no jobs gets no sign.
+-- Makes one worker tick immediately, with a control message in its inbox. The workers that joined first tick for the
+-- fleet. A worker that accepts no jobs gets no message.
 function workers.have_one_tick()
     for _, worker in ipairs(redis.call("ZRANGE", key.joined, 0, protocol.TICKERS - 1)) do
         local accepting, stalled = unpack(redis.call("HMGET", key.worker(worker), "accepting", "stalled"))
@@ -149,22 +149,22 @@ function workers.have_one_tick()
     end
 end
 
--- Something is due `in_us` from now: `member` of the sorted set `name`. Has one worker tick now if the next tick would
--- come too late, and nothing is due before.
+-- Called when `member` of the sorted set `name` is due in `in_us`. Makes one worker tick if the next regular tick would
+-- be too late, and no other member is due earlier.
 function workers.tick_in_time(in_us, name, member)
     if in_us < protocol.TICK_US and redis.call("ZRANGE", name, 0, 0)[1] == member then
         workers.have_one_tick()
     end
 end
 
--- RETURNS whether a worker is to tick: it is one of the first, or the last tick is old.
+-- Returns true if a worker should tick: it is among the first ones, or the last tick is old.
 function workers.is_ticker(worker)
     local ticked = tonumber(redis.call("HGET", key.clock, "ticked")) or 0
     local rank = redis.call("ZRANK", key.joined, worker)
     return (rank and rank < protocol.TICKERS) or call.now_us - ticked > protocol.TICKED_LATELY_US
 end
 
--- Forgets a worker that holds nothing any more.
+-- Deletes a worker without claims.
 function workers.remove(worker)
     workers.detach(worker)
     local name, holds_hints = unpack(redis.call("HMGET", key.worker(worker), "name", "hints"))
@@ -179,17 +179,17 @@ function workers.remove(worker)
     redis.call("UNLINK", key.worker(worker), key.claims(worker), key.inbox(worker), key.nudges(worker))
 end
 
--- RETURNS at most `most` workers that joined at `from`, µs, or later, and where the next page begins; nil if there is
--- none. A page may begin with the worker that ended the one before. Members that are no words are left out.
+-- Returns up to `most` workers that joined at `from` (µs) or later, and the start of the next page, or nil for the last
+-- page. A page can begin with the last worker of the previous page. Invalid worker names are omitted.
 function workers.joined(from, most)
     local page = redis.call("ZRANGEBYSCORE", key.joined, from, "+inf", "WITHSCORES", "LIMIT", 0, most)
-    local found = {}
+    local names = {}
     for i = 1, #page, 2 do
-        found[#found + 1] = corrupt.is_word(page[i]) and page[i] or nil
+        names[#names + 1] = corrupt.is_word(page[i]) and page[i] or nil
     end
     if #page < 2 * most then
-        return found
+        return names
     end
     local last = page[#page]
-    return found, last ~= from and last or call.text(tonumber(last) + 1)
+    return names, last ~= from and last or call.text(tonumber(last) + 1)
 end
