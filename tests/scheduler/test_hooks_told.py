@@ -7,7 +7,7 @@ from celery_affinity.lua.library import assemble, library_of
 
 #: A rule of calls that merge, whose hook counts what it is told of.
 COUNTING = """
-function merging.waits(id)
+function merge.waits(id)
     redis.call("HINCRBY", key.counters, "told", 1)
 end
 """
