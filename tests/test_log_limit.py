@@ -224,9 +224,9 @@ def test_count_is_not_lost_when_no_thread_can_start(caplog):
 
 def test_process_counts_its_suppressed_lines_when_it_ends():
     program = """
-from celery_affinity.schema.values import drop
+from celery_affinity.schema.values import log_and_drop_untrusted
 for number in range(1000):
-    drop("inbox", number, "no JSON")
+    log_and_drop_untrusted("inbox", number, "no JSON")
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     lines = run.stderr.splitlines()

@@ -10,7 +10,7 @@ import pytest
 from celery_affinity.web import asgi
 from celery_affinity.web.broker import BrokerDownError
 from celery_affinity.web.page import news as news_module
-from celery_affinity.web.page.pending_reports import News
+from celery_affinity.web.page.news import News
 
 TYPES = {"pdf": [1, 2]}
 

@@ -2,7 +2,7 @@
 
 from celery_affinity.reports.type_metrics import TypeMetrics
 from celery_affinity.schema.histograms import histogram_of
-from celery_affinity.web.page.pending_reports import RecentWaits
+from celery_affinity.web.page.news import RecentWaits
 
 
 def pdf(waited=0, long=0, ran=0):

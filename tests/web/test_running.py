@@ -650,7 +650,7 @@ def test_a_result_backend_that_hangs_takes_one_thread_however_often_the_end_is_r
         told.append(job)
         goes_on.wait(30)
 
-    monkeypatch.setattr("celery_affinity.http_workers.job_end.tell", hang)
+    monkeypatch.setattr("celery_affinity.http_workers.job_end.report_end", hang)
     hanging = threading.Thread(target=job_end.end_job, args=_arguments(redis_client, result.app, job, node))
     hanging.start()
     wait_until(lambda: told, 10, "it hangs")
@@ -672,7 +672,7 @@ def _arguments(redis_client, app, job, node):
 def test_an_end_that_celery_cannot_tell_is_a_dead_letter(node, send, app, redis_client, monkeypatch):
     send()
     job = node.job()
-    monkeypatch.setattr("celery_affinity.http_workers.job_end.tell_caller", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("celery_affinity.http_workers.job_end.report_to_caller", lambda *_, **__: 1 / 0)
     assert node.end(job).json()["state"] == node.end(job).json()["state"] == "dead"
     (letter,) = dead_letters.find_letters(Reader(redis_client, Keys()), dead_letters.LetterFilter())
     assert "ZeroDivisionError" in letter.why
