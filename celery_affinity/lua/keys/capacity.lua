@@ -3,7 +3,7 @@
 -- burst of N jobs is possible again; each start moves this time by one interval.
 
 -- Returns the value that the setting `limits` has for a key. The first matching pattern wins: the setting lists its
--- patterns by precedence (rules/patterns.precedence).
+-- patterns by precedence (`pattern_precedence` in schema/values.py).
 --   form: a pattern that accepts only limits or only rates.
 local function configured_limit(job_key, form)
     if not call.limits then

@@ -209,8 +209,9 @@ function hooks.turn(job)
 end
 
 -- Charges the tenant `job_key` for the claimed job `id`.
---   is_its_turn: true if the job was chosen by its start tag, which then advances the clock. It is false if the job
---     was chosen by its tenant's minimum or by age only, or if a reserve blocks the job with the smallest start tag.
+--   is_its_turn: true if the job was chosen by its start tag, which then advances the clock. It is false if the job was
+--     chosen by its tenant's minimum or by age only. It is also false if a reserve blocks the job with the smallest
+--     start tag.
 function fair_share.charge(job_key, id, type, is_its_turn)
     local generation, half_life_us = tenants.shares()
     if not generation then

@@ -1,6 +1,6 @@
--- fast_path: cheaper claims and releases for tenants that have no minimum and capacity for at least SPARE more jobs.
--- A claim then only replaces the admitted job of its own sub-lane, and a release changes nothing, so the tenant's
--- other sub-lanes are neither read nor written. In an unbounded sub-lane (`unbounded`) a claim only removes the job.
+-- fast_path: cheaper claims and releases for tenants that have no minimum and capacity for at least SPARE more jobs. A
+-- claim then only replaces the admitted job of its own sub-lane, and a release changes nothing. The tenant's other
+-- sub-lanes are neither read nor written. In an unbounded sub-lane (`unbounded`) a claim only removes the job.
 --
 -- Cost: four commands per claim, about ten if the tenant has blocked jobs; O(log n).
 local SPARE = 3 -- spare capacity before a claim or after a release: enough for all types, regardless of turns

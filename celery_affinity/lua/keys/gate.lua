@@ -1,11 +1,11 @@
--- gate: queues, claims and releases jobs that have keys. A key has a limit, the maximum number of jobs that hold it
--- from claim to release, or a rate, the maximum number of starts in a period. All other jobs of the key wait. A job can
--- have a rate, an exclusive key and its tenant's key, and passes them in the order of its rules. The key that fewer
--- jobs share comes first, so a job that waits for it delays no others; the tenant comes last.
+-- gate: queues, claims and releases jobs that have keys. A key has a limit or a rate. A limit is the maximum number of
+-- jobs that hold the key from claim to release; a rate is the maximum number of starts in a period. All other jobs of
+-- the key wait. A job can have a rate, an exclusive key and its tenant's key, and passes them in the order of its
+-- rules. The key that fewer jobs share comes first, so a job that waits for it delays no others; the tenant comes last.
 -- A lane has the pending jobs of one type, mode and priority; a claim takes its first job. Jobs that wait for a key are
 -- in sub-lanes, one per key and lane, in the order of the lane. While the key has capacity, it admits the first job of
--- each sub-lane: the job advances to the sub-lane of its next key, or to its lane. All others are blocked, so claims
--- meet only jobs that can start. Re-evaluating a key means recomputing its admitted jobs (`admission`). A tenant
+-- each sub-lane. The job then advances to the sub-lane of its next key, or to its lane. All others are blocked, so
+-- claims meet only jobs that can start. Re-evaluating a key means recomputing its admitted jobs (`admission`). A tenant
 -- without effective limits blocks no jobs (`unbounded`).
 -- The holders of a key are a copy of the claims: removing a claim, even after a crash, frees its keys.
 -- Names: `job_key` is a key's name, `state` its state in Redis (`key_state.read`), and `stated` the key as a job
@@ -193,8 +193,8 @@ function hooks.hold(id, type, lane, fence, is_out_of_turn)
     admission.reevaluate_all(false)
 end
 
--- Returns the retry of job `id` (another waiting job of the same task and key), its type, and true if it is pending,
--- false if it is scheduled. Returns nil if there is no retry, or if a pause or limit blocks its type.
+-- Returns the retry of job `id`, which is another waiting job of the same task and key. Also returns its type, and true
+-- if it is pending, false if it is scheduled. Returns nil if there is no retry, or if a pause or limit blocks its type.
 local function retry_of(id, job_key)
     local task = redis.call("HGET", key.job(id), "task") or ""
     for _, other in ipairs((job_index.jobs_of_task(task, 0, protocol.MOST_MOVES))) do

@@ -275,8 +275,8 @@ function key_state.expect_no_more(job_key, state, id)
     end
 end
 
--- Returns the field text for the admitted job of a sub-lane: " id", then " " with "!" if it is in a minimum lane and
--- "~generation" if it has a start tag.
+-- Returns the field text for the admitted job of a sub-lane: " id", then the optional flags after a space. "!" means
+-- that it is in a minimum lane, "~generation" that it has a start tag.
 function key_state.standing_text(id, is_first, turn)
     if id == "" then
         return ""

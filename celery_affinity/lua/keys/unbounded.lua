@@ -1,13 +1,12 @@
 -- unbounded: handles tenants that block no job. Such a tenant has no minimum, is not paused, and fair shares are off.
 -- It has no maximum, or at most that many jobs wait for its key or hold it. Only a new job raises this number: a claim
--- turns a waiting job into a holder.
--- A sub-lane that begins in this time is unbounded: all its jobs are also in the lane, and none is admitted on behalf
--- of the others. The sub-lane's field in the key's hash is "*", followed by the maximum if there is one. A claim only
--- removes the job from the sub-lane and lets it hold the key; the key is not re-evaluated.
--- All unbounded sub-lanes of the key become bounded when one job too many arrives, or when the key is read after a
--- pause or a change of settings. The first job of each sub-lane is admitted. The others are blocked in several
--- invocations, youngest first. Field "+type lane" of the key's hash has the number of first jobs that may still have to
--- be blocked. A claim of one of them first checks whether the job may start (`hooks.may_start`).
+-- turns a waiting job into a holder. A sub-lane that begins in this time is unbounded: all its jobs are also in the
+-- lane, and none has a separate admission. The sub-lane's field in the key's hash is "*", followed by the maximum if
+-- there is one. A claim only removes the job from the sub-lane and lets it hold the key; the key is not re-evaluated.
+-- All unbounded sub-lanes of the key become bounded when a job exceeds the maximum. The same happens when the key is
+-- read after a pause or a change of settings that forbids them. The first job of each sub-lane is admitted. The others
+-- are blocked in several invocations, youngest first. Field "+type lane" of the key's hash has the number of first jobs
+-- that may still have to be blocked. A claim of one of them first checks whether the job may start (`hooks.may_start`).
 --
 -- Cost: four commands per claim, O(log n). With a maximum, a new job costs one command per sub-lane; a key with more
 -- than MOST_SUBLANES sub-lanes becomes bounded without a count.
@@ -70,8 +69,8 @@ local function bound(job_key, state, name)
     state.unkept[name] = redis.call("ZCARD", sublane_key)
 end
 
--- Keeps the unbounded sub-lanes of a key, with `max` in its hash, if at most `max` jobs wait for the key or hold it,
--- including `added` new ones. Otherwise makes them bounded. Returns true if they stay unbounded. The caller
+-- Keeps the unbounded sub-lanes of a key, with `max` in its hash, or makes them bounded. They stay unbounded if at most
+-- `max` jobs wait for the key or hold it, including `added` new ones. Returns true if they stay unbounded. The caller
 -- re-evaluates the key.
 local function apply_max(job_key, state, max, added)
     local stays_unbounded = is_below_max(job_key, state, max, added)
@@ -114,9 +113,9 @@ function unbounded.admit(job_key, state, sublane)
     end
 end
 
--- Returns the tenant's key as job `id` specifies it, if it is the job's only key, its sub-lane is unbounded, and the
--- key is not reserved for a type (`key_turns`). Otherwise, or if the sub-lane does not exist yet, returns nil.
--- Without a maximum, two fields of the key's hash usually suffice; with one, the whole key is read.
+-- Returns the tenant's key as job `id` specifies it, or nil. The key must be the job's only key, and must not be
+-- reserved for a type (`key_turns`). The sub-lane must exist and be unbounded. Without a maximum, two fields of the
+-- key's hash usually suffice; with one, the whole key is read.
 local function unbounded_key_of(id, type, lane)
     local stated = id_suffix.has_only_tenant(id) and key_state.keys_of(id)[1]
     local max = stated and stated.tenant and tenants.most_unbounded(stated.tenant) or 0

@@ -221,9 +221,9 @@ local function points_of(hint_choice, job)
 end
 
 -- Returns the job to claim with the bonus; it is usually `job`, the best job without the bonus. A `job` with one of the
--- worker's hints cannot be overtaken. Otherwise the best job with one of these hints is claimed if the bonus lifts its
--- points above the points of `job`, or if the points are then equal and it is older. Another client may have deleted
--- that job from its lane.
+-- worker's hints cannot be overtaken. Otherwise the best job with one of these hints gets the bonus. It is claimed if
+-- its points then exceed the points of `job`, or if the points are equal and it is older. Another client may have
+-- deleted that job from its lane.
 function hooks.nearer(waiting, job)
     local hint_choice = call.near
     if id_suffix.has_hint(job.id) and has_worker_hint(hint_choice, job) then

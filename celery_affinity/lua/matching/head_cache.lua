@@ -128,8 +128,8 @@ end
 -- Finds the best job, without rarity, in several `fields` of key `near_heads`.
 --   heads_by_field: the heads in each of these fields, or false.
 --   bytes: bytes of heads that may be compared. Heads beyond that are skipped unless a valid comparison is cached.
--- Returns the position of the field (or false), the place of the head, its points, and the remaining bytes, which are
--- negative if heads were skipped.
+-- Returns the position of the field (or false), the place of the head, its points, and the remaining bytes. The bytes
+-- are negative if heads were skipped.
 function head_cache.first_of(fields, heads_by_field, settings, bytes)
     local comparisons, now_us, growth_rate = fleet_comparisons().of, call.now_us, settings.age_weight
     local best, best_place, best_points = false, nil, NONE

@@ -1,8 +1,8 @@
 -- lanes: adds jobs to lanes and removes them. A lane has the waiting jobs of one type, mode and priority, first in
--- first out. Key `heads` has the first job of every lane of a type in one field, "lane enqueued id ...": a claim reads
--- all its candidates with one command. Server functions search this string without parsing it: a worker with many types
--- has hundreds of heads.
--- The file is long because it contains every write of the keys `lane` and `heads`, in call order.
+-- first out. Key `heads` has the first job of every lane of a type in one field, "lane enqueued id ...". A claim thus
+-- reads all its candidates with one command. Server functions search this string without parsing it: a worker with many
+-- types has hundreds of heads. The file is long because it contains every write of the keys `lane` and `heads`, in call
+-- order.
 local SPACE = 32 -- the byte
 local DEMAND_BYTE = 100 -- the first byte of an on-demand lane's name
 
@@ -24,8 +24,8 @@ function lanes.is_one(lane)
     return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
 
--- Returns the time that orders a job in its lane, as a string: the end of the job's last pause (field `rank`), or the
--- enqueue time if there was no pause.
+-- Returns the time that orders a job in its lane, as a string. This is the end of the job's last pause (field `rank`),
+-- or the enqueue time if there was no pause.
 function lanes.order(enqueued, rank)
     return rank and #rank <= protocol.LONGEST_NUMBER and string.find(rank, "^%d+$") and rank or enqueued
 end

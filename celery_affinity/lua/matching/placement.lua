@@ -1,5 +1,5 @@
 -- placement: chooses between equally specialised workers with a free slot if the setting `placement` is "weighted". The
--- worker with the most points gets the job, as in rules/placement. Field "!placing" of key `type_rules` has the
+-- worker with the most points gets the job, as in `policy/placement.py`. Field "!placing" of key `type_rules` has the
 -- weights, so a claim that reads that key anyway finds them, and other claims skip the lookup.
 --
 -- Cost: one command per worker of the sample.

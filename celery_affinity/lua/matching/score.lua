@@ -1,5 +1,5 @@
--- score: computes the score of a job, which decides the job claimed first. The sum equals the sum in score.py to the
--- last bit, in whole micro-points. Its terms are split into a constant part (`standing`), a part that grows with age
+-- score: computes the score of a job, which decides the job claimed first. The sum equals the sum in `policy/score.py`
+-- to the last bit, in whole micro-points. Its terms are a constant part (`standing`), a part that grows with age
 -- (`patience`) and a part common to all jobs of a type (`rarity`). A claim therefore computes each term once.
 -- `head_cache` adds the first two terms for the heads of one type; `job_choice` adds rarity and compares types. If a
 -- free slot fits all types, `best_types` does so instead, with fewer steps per type.

@@ -1,4 +1,4 @@
--- slot_choice: a view of all free slots, which finds the best slot for a job: `best` implements the rule in rules/slot.
+-- slot_choice: a view of all free slots, which finds the best slot for a job: `best` implements `policy/placement.py`.
 -- `free_slots` explains views, and has the view of one worker's slots.
 -- The file is long because the state of a view is in the locals of one function, for one invocation.
 

@@ -1,6 +1,6 @@
--- stop_orders: eviction orders, kept until the claims of the victims have ended. Field values of key `vacating`: the
--- claim's fencing token, the worker, the tenant and the type that get the slot, the time of the order (µs), and the
--- grace period (ms). Field `stop` of the job hash has the token and the tenant. It is kept: no claim is stopped twice.
+-- stop_orders: eviction orders, kept until the claims of the victims have ended. Key `vacating` has per victim: the
+-- claim's fencing token, the worker, the benefiting tenant and type, the time of the order (µs), and the grace period
+-- (ms). Field `stop` of the job hash has the token and the tenant. It is kept: no claim is stopped twice.
 
 -- Returns the control message for a worker.
 local function control_message(stop)

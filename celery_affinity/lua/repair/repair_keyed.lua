@@ -23,8 +23,8 @@ function repair_keyed.written(job_key, type, lane)
     return key_state.sublane_of(type, lane, rebuild.fields(key.of_key(job_key), type .. " " .. lane))
 end
 
--- Returns the number of keys that admit the waiting job `id`: all keys if it is in its lane, otherwise the keys before
--- the last sub-lane that it waits in.
+-- Returns the number of keys that admit the waiting job `id`. These are all keys if it is in its lane, otherwise the
+-- keys before the last sub-lane that it waits in.
 local function number_admitted(id, job)
     if rebuild.score(key.lane(job.type, job.lane), id) then
         return #job.keys
@@ -176,7 +176,7 @@ end
 
 -- Fixes the data derived from the hash of job `id`.
 --   redis_key: the sorted set in which the job was found; nil if all valid sets are acceptable.
--- Returns true if anything differed, and the job, or nil if it has no hash.
+-- Returns true if anything differed, and the job, or nil if it has no key.
 function repair_keyed.fix_job(id, redis_key)
     local job, belongs = keyed_job(id), not redis_key
     local number = job and job.waits and number_admitted(id, job) or 0

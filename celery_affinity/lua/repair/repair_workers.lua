@@ -1,5 +1,5 @@
--- repair_workers: fixes data derived from the hashes and the claims of workers: their free slots, the totals of all
--- workers, and the claim fields of job hashes.
+-- repair_workers: fixes data derived from the hashes and the claims of workers. The data are free slots, the totals of
+-- all workers, and the claim fields of job hashes.
 local TYPES = 7 -- position in `slot_fields`, after the fields of `free_slots`
 local DIGITS = 16 -- length of a profile, a prefix of its types' SHA-1 (`Joining.profile`)
 

@@ -1,8 +1,8 @@
 -- type_changes: applies settings and pauses that block whole types (`type_rules`). A type with a new limit is closed
 -- until its running jobs are counted. Ticks count them in steps; key `recount` has the position of the next step.
 
--- Sets the limit of the type with `rule`, nil for no limit. Returns true if ticks must count the claims of the type:
--- the type had no limit, or the budget of this invocation for counts is used up (`may_count` is false).
+-- Sets the limit of the type with `rule`, nil for no limit. Returns true if ticks must count the claims of the type: it
+-- had no limit, or this invocation cannot read its count (`may_count` is false).
 local function set_limit(type, rule, limit, may_count)
     local is_new = limit and (not rule.limit or not may_count)
     -- Without a limit no claims are counted. Jobs that were counted end eventually.
