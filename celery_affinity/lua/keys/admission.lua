@@ -1,28 +1,29 @@
--- admission: which jobs stand for a key: while the key has room, the first job of each of its sub-lanes; else none.
--- A job that stands for its key goes on (`key_steps`).
--- A key may have very many sub-lanes. In one call of an arrow jobs come to stand in the lanes of MOST_OPENED of them at
--- most, and leave the lanes of twice as many; the next tick goes on. A job that stands though its key has no room any
--- more does not start: see `hooks.may_start`.
--- Cost: about ten commands; O(log n) for each sub-lane of which another job stands: mostly one or two.
+-- admission: decides which blocked jobs a key admits. While a key has capacity, it admits the first job of each of its
+-- sub-lanes; otherwise it admits none. An admitted job advances to its next key or to its lane (`key_steps`).
+-- A key can have thousands of sub-lanes. One invocation admits jobs in at most MOST_OPENED sub-lanes and revokes
+-- admissions in at most twice as many; the next tick continues. An admitted job whose key has since lost its capacity
+-- does not start: see `hooks.may_start`.
+--
+-- Cost: about ten commands, plus O(log n) per sub-lane whose admitted job changes (usually one or two).
 
--- Has `renew_all` renew a key.
-function admission.reevaluate_soon(its_key)
+-- Schedules a key for `reevaluate_all`.
+function admission.reevaluate_soon(job_key)
     local keys = key_state.cache()
     keys.to_renew = keys.to_renew or {}
-    keys.to_renew[its_key] = true
+    keys.to_renew[job_key] = true
 end
 
--- RETURNS a text that sorts a sub-lane by the age of its first job; times have as many digits as each other.
+-- Returns a sort key for the age of the sub-lane's first job. All times have the same number of digits.
 local function by_age(sublane)
     return sublane.enqueued .. " " .. sublane.first
 end
 
--- RETURNS a text that sorts a sub-lane by its lane, the most urgent first, then by age.
+-- Returns a sort key for the sub-lane's lane, most urgent first, then for age.
 local function by_urgency(sublane)
     return 99 - lanes.number(sublane.lane) .. " " .. by_age(sublane)
 end
 
--- RETURNS `sublanes`, sorted by the text that `text_of` makes of each.
+-- Returns `sublanes`, sorted by the sort key that `text_of` computes.
 local function sorted(sublanes, text_of)
     local names, of_name, list = {}, {}, {}
     for nth, sublane in ipairs(sublanes) do
@@ -36,11 +37,11 @@ local function sorted(sublanes, text_of)
     return list
 end
 
--- RETURNS `most` of `sublanes`: the oldest and the most urgent by turns, so that neither has to wait for a tick.
-local function some_of(sublanes, most)
+-- Returns `max` of `sublanes`, alternating between the oldest and the most urgent, so that neither waits for a tick.
+local function pick(sublanes, max)
     local some, is_in = {}, {}
     local oldest, most_urgent = sorted(sublanes, by_age), sorted(sublanes, by_urgency)
-    for nth = 1, math.ceil(most / 2) do
+    for nth = 1, math.ceil(max / 2) do
         for _, sublane in ipairs({ oldest[nth], most_urgent[nth] }) do
             some[#some + 1] = not is_in[sublane] and sublane or nil
             is_in[sublane] = true
@@ -49,91 +50,92 @@ local function some_of(sublanes, most)
     return some
 end
 
--- Has the next tick go on with a key.
-function admission.continue_later(its_key)
+-- Lets the next tick continue with a key.
+function admission.continue_later(job_key)
     key_state.cache().is_unfinished = true
-    if redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key) == 1 then
+    if redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, job_key) == 1 then
         workers.have_one_tick()
     end
 end
 
--- RETURNS those of the sub-lanes in `wanted` that this call may change; a tick goes on with the others. `wanted`:
--- sub-lane -> the job that is to stand in its lane instead of the one that does.
-local function changed_now(its_key, wanted)
-    local left, opened, closed = key_state.budget(), {}, {}
-    for sublane, job in pairs(wanted) do
+-- Returns the sub-lanes in `changes` that this invocation can change; a tick changes the others.
+--   changes: sub-lane -> the job to admit instead of the admitted one, "" to admit none.
+local function within_budget(job_key, changes)
+    local budget, opened, closed = key_state.budget(), {}, {}
+    for sublane, job in pairs(changes) do
         local some = job == "" and closed or opened
         some[#some + 1] = sublane
     end
     local number = #opened + #closed
-    if #opened > left.to_open then
-        opened = some_of(opened, left.to_open)
+    if #opened > budget.to_open then
+        opened = pick(opened, budget.to_open)
     end
-    local changed = { unpack(closed, 1, math.min(#closed, left.to_close)) }
-    left.to_open = math.max(0, left.to_open - #opened)
-    left.to_close = left.to_close - #changed
+    local changed = { unpack(closed, 1, math.min(#closed, budget.to_close)) }
+    budget.to_open = math.max(0, budget.to_open - #opened)
+    budget.to_close = budget.to_close - #changed
     for _, sublane in ipairs(opened) do
         changed[#changed + 1] = sublane
     end
     if #changed < number then
-        admission.continue_later(its_key)
+        admission.continue_later(job_key)
     end
     return changed
 end
 
--- No job waits for a key any more: forgets the times of types, and the limits too if no job holds the key or is to
--- come.
-local function forget(its_key, its)
-    if its.waits then
-        redis.call("ZREM", key.waiting_keys, its_key)
-        redis.call("ZREM", key.due_keys, its_key)
-        its.waits = false
+-- Cleans up after the last blocked job of a key: deletes the times of types. Deletes the limits too if no job holds the
+-- key and none waits for it behind an earlier key.
+local function forget(job_key, state)
+    if state.waits then
+        redis.call("ZREM", key.waiting_keys, job_key)
+        redis.call("ZREM", key.due_keys, job_key)
+        state.waits = false
     end
-    for type in pairs(its.had) do -- who comes later has waited for less long
-        redis.call("HDEL", key.of_key(its_key), "@" .. type) -- a producer has no right to delete keys
+    for type in pairs(state.had) do -- a later job has waited for less long
+        redis.call("HDEL", key.of_key(job_key), "@" .. type) -- a producer is not permitted to delete Redis keys
     end
-    its.had = next(its.had) and {} or its.had
-    if next(its.stated) and not its.retry and not its.are_some_coming and key_state.held(its_key, its) == 0 then
-        for task in pairs(its.stated) do
-            redis.call("HDEL", key.of_key(its_key), task)
+    state.had = next(state.had) and {} or state.had
+    if next(state.stated) and not state.retry and not state.are_some_coming and key_state.held(job_key, state) == 0 then
+        for task in pairs(state.stated) do
+            redis.call("HDEL", key.of_key(job_key), task)
         end
-        its.stated = {}
+        state.stated = {}
     end
 end
 
--- Has a tick look at the key of a rate when its next job may start: at `due_us`; false if one may now.
-local function look_again(its_key, due_us)
+-- Lets a tick re-evaluate the key of a rate at `due_us`, when its next job can start; false if a job can start now.
+local function schedule_recheck(job_key, due_us)
     if not due_us then
-        redis.call("ZREM", key.due_keys, its_key)
-    elseif due_us < (tonumber(redis.call("ZSCORE", key.due_keys, its_key)) or math.huge) then
-        redis.call("ZADD", key.due_keys, call.text(due_us), its_key)
-        workers.tick_in_time(due_us - call.now_us, key.due_keys, its_key)
+        redis.call("ZREM", key.due_keys, job_key)
+    elseif due_us < (tonumber(redis.call("ZSCORE", key.due_keys, job_key)) or math.huge) then
+        redis.call("ZADD", key.due_keys, call.text(due_us), job_key)
+        workers.tick_in_time(due_us - call.now_us, key.due_keys, job_key)
     end
 end
 
--- RETURNS the sub-lanes in which another job is to stand, as `changed_now` takes them. An unbounded sub-lane has no
--- first job, and none that stands, so it is not among them.
-local function wanted_of(its_key, its, room)
-    local wanted = {}
-    for _, sublane in pairs(its.sublanes) do
-        local job = key_turns.has_capacity_for_type(sublane.type, room, its) and sublane.first or ""
-        if its.retry then
-            job = room >= 0 and key_state.enqueued_of(its_key, sublane, its.retry) and its.retry or ""
+-- Returns the admission changes of a key, as `within_budget` accepts them. Unbounded sub-lanes have no first and no
+-- admitted job, so they never change.
+local function admission_changes(job_key, state, room)
+    local changes = {}
+    for _, sublane in pairs(state.sublanes) do
+        local job = key_turns.has_capacity_for_type(sublane.type, room, state) and sublane.first or ""
+        if state.retry then
+            job = room >= 0 and key_state.enqueued_of(job_key, sublane, state.retry) and state.retry or ""
         end
-        wanted[sublane] = job ~= sublane.standing and job or nil
+        changes[sublane] = job ~= sublane.standing and job or nil
     end
-    return wanted
+    return changes
 end
 
--- Has the jobs in `wanted` stand, as far as this call still may; and writes the heads of their types. `wanted`: as
--- `changed_now` takes it. `fills`, `has_left`: see `renew_all`.
-local function let_stand(its_key, wanted, fills, has_left)
-    local keys, before, after = key_state.cache(), {}, {} -- type -> its heads
-    for _, sublane in ipairs(next(wanted) and changed_now(its_key, wanted) or {}) do
-        local type, job = sublane.type, wanted[sublane]
+-- Applies the admission changes that the budget of this invocation permits, and writes the heads of the changed types.
+--   changes: as in `within_budget`.
+--   fills, has_left: as in `reevaluate_all`.
+local function apply_changes(job_key, changes, fills, has_left)
+    local keys, before, after = key_state.cache(), {}, {} -- type -> heads
+    for _, sublane in ipairs(next(changes) and within_budget(job_key, changes) or {}) do
+        local type, job = sublane.type, changes[sublane]
         local is_in_lane
         before[type] = before[type] or lanes.heads_of(type)
-        after[type], is_in_lane = key_steps.admit(its_key, sublane, job, after[type] or before[type])
+        after[type], is_in_lane = key_steps.admit(job_key, sublane, job, after[type] or before[type])
         if has_left and keys.has_left_several and is_in_lane then
             keys.advanced[job] = type .. " " .. sublane.lane
         end
@@ -148,70 +150,70 @@ local function let_stand(its_key, wanted, fills, has_left)
     end
 end
 
--- Renews a key: has those of its jobs stand that the key has room for, and no others. `fills`, `has_left`: see
--- `renew_all`.
-local function renew(its_key, fills, has_left)
-    local its = key_state.read(its_key)
-    if its.turn then
-        key_turns.end_turn_unused(its_key, its, fills)
+-- Re-evaluates a key: admits the jobs that it has capacity for, and no others.
+--   fills, has_left: as in `reevaluate_all`.
+local function reevaluate(job_key, fills, has_left)
+    local state = key_state.read(job_key)
+    if state.turn then
+        key_turns.end_turn_unused(job_key, state, fills)
     end
-    if not next(its.sublanes) then
+    if not next(state.sublanes) then
         return
     end
-    local room, due_us = capacity.capacity_of(its_key, its)
-    if not fills and due_us ~= nil and redis.call("ZSCORE", key.due_keys, its_key) then
-        room, due_us = 0, nil -- a rate that lets no job start goes on so until a tick says otherwise
+    local room, due_us = capacity.capacity_of(job_key, state)
+    if not fills and due_us ~= nil and redis.call("ZSCORE", key.due_keys, job_key) then
+        room, due_us = 0, nil -- a rate without capacity stays so until a tick re-evaluates it
     end
     if due_us ~= nil then
-        look_again(its_key, due_us)
+        schedule_recheck(job_key, due_us)
     end
-    let_stand(its_key, wanted_of(its_key, its, room), fills, has_left)
-    minimums.renew(its_key, its)
-    fair_share.renew(its_key, its)
-    if next(its.unkept) then
-        unbounded.block(its_key, its)
+    apply_changes(job_key, admission_changes(job_key, state, room), fills, has_left)
+    minimums.renew(job_key, state)
+    fair_share.renew(job_key, state)
+    if next(state.unkept) then
+        unbounded.block(job_key, state)
     end
-    key_state.write_sublanes(its_key, its)
+    key_state.write_sublanes(job_key, state)
 end
 
--- Renews the keys that are to be renewed, and then those to which jobs have gone on, or from which they were called
--- back. `fills`: whether the caller fills free slots with jobs that come into their lanes (`call.to_fill` gets their
--- types). `has_left`: whether a job has left, which may have held up jobs that fit free slots. The loop ends: in each
--- sub-lane the oldest job stands, so after each pass there is one job more, by age, that changes its place no more.
+-- Re-evaluates the scheduled keys, then the keys that jobs advanced to or lost their admission for. The loop ends:
+-- each sub-lane admits its oldest job, so each pass settles at least another job, in order of age.
+--   fills: true if the caller fills free slots with jobs that enter their lanes (types are added to `call.to_fill`).
+--   has_left: true if a job has left, which may have blocked jobs that fit free slots.
 function admission.reevaluate_all(fills, has_left)
     local keys, renewed = key_state.cache(), {}
     keys.has_left, keys.called_back = has_left, false
     while keys.to_renew and not keys.is_renewed_later do
         local some = {}
-        for its_key in pairs(keys.to_renew) do
-            some[#some + 1] = its_key
-            renewed[its_key] = true
+        for job_key in pairs(keys.to_renew) do
+            some[#some + 1] = job_key
+            renewed[job_key] = true
         end
         table.sort(some)
         keys.to_renew = false
-        for _, its_key in ipairs(some) do
-            renew(its_key, fills, has_left)
+        for _, job_key in ipairs(some) do
+            reevaluate(job_key, fills, has_left)
         end
         if not keys.to_renew then
             key_turns.end_all_unused(fills)
         end
     end
     keys.has_left_several = keys.has_left_several and keys.is_renewed_later
-    for its_key in pairs(renewed) do
-        local its = key_state.read(its_key)
-        if not next(its.sublanes) then
-            forget(its_key, its)
+    for job_key in pairs(renewed) do
+        local state = key_state.read(job_key)
+        if not next(state.sublanes) then
+            forget(job_key, state)
         end
     end
 end
 
--- Many jobs are about to leave. Their keys are renewed once, when all have left: else one that is about to leave
--- would get the place of another.
+-- Announces that several jobs will leave. Their keys are re-evaluated once, after the last one has left. Otherwise a
+-- key could admit a leaving job.
 function hooks.many_leave()
     key_state.cache().is_renewed_later = true
 end
 
--- All have left, in an arrow that fills no slots: a tick does so with the jobs that have gone on since.
+-- Ends `many_leave` in a server function that fills no slots: a tick fills them with the jobs that have advanced.
 function hooks.leave_to_tick()
     key_state.cache().is_renewed_later = false
     admission.reevaluate_all(false, true)

@@ -1,33 +1,35 @@
--- key_state: what Redis says of a key and of the rules of its jobs, read once in a call of an arrow.
+-- key_state: reads the state of a key and the rules of its jobs once per invocation, and writes the changes.
 
--- RETURNS a table with what this call has read of keys and their jobs, and what it is still to do. False: nothing.
+-- Returns a table of the keys and jobs that this invocation has read, and of its remaining work. False means empty.
 function key_state.cache()
     if not call.keys then
         call.keys = {
-            known = {}, -- key -> what `read` returned, kept up to date with what the call writes
-            jobs = {}, -- id -> its keys, the name of its task, and since when it waits (`shares`), false if not read
-            tags = false, -- what was read and written of key `tags` (`shares`)
-            needs = false, -- what tenants below their minimum need (`preemptors`)
-            left = false, -- how much the call may still do (`key_state.budget`)
-            is_unfinished = false, -- whether a tick is to go on, since the call may do no more
-            to_renew = false, -- keys that `admission.reevaluate_all` is to renew
-            is_renewed_later = false, -- whether keys are renewed only at the end of the call
-            first_heads_changed = false, -- whether other jobs go first (`minimums`) than a claim has read
-            passes = false, -- how the job that is about to be claimed passes (`roomy`)
-            in_vain = false, -- keys kept for a type of which no job waited when they were renewed (`key_turns`)
-            advanced = {}, -- jobs that could go on since others left in this call -> type and lane
-            -- Since `renew_all` began:
-            has_left = false, -- whether a job has left
-            has_left_several = false, -- whether one with several keys has: it may have held up jobs that fit free slots
-            called_back = false, -- jobs that stand no more
+            known = {}, -- key -> result of `read`, updated with each write of this invocation
+            jobs = {}, -- id -> its keys, its task name, and `since` (`fair_share`), which is false if not read
+            tags = false, -- tags read and written in key `tags` (`fair_share`)
+            needs = false, -- needs of tenants below their minimum (`preemptors`)
+            left = false, -- remaining work budget (`key_state.budget`)
+            is_unfinished = false, -- true if a tick must continue, since the budget is used up
+            to_renew = false, -- keys that `admission.reevaluate_all` must re-evaluate
+            is_renewed_later = false, -- true if keys are only re-evaluated at the end of the invocation
+            first_heads_changed = false, -- true if minimum lanes (`minimums`) have changed since a claim read them
+            passes = false, -- how the job about to be claimed passes (`fast_path`)
+            in_vain = false, -- keys reserved for a type without jobs at their re-evaluation (`key_turns`)
+            advanced = {}, -- jobs that could advance since others left in this invocation -> type and lane
+            -- Since `reevaluate_all` began:
+            has_left = false, -- true if a job has left
+            has_left_several = false, -- true if a job with several keys has left: see `reevaluate_all`
+            called_back = false, -- jobs whose admission was revoked
         }
     end
     return call.keys
 end
 
--- RETURNS how much this call may still do, a table. to_open: sub-lanes in which it may have a job stand; to_close:
--- those in which it may have none stand any more; to_keep_back: jobs that it may keep back (`unbounded`); to_set_right:
--- outdated starts that it may correct (`shares`).
+-- Returns the remaining work budget of this invocation.
+--   to_open: sub-lanes in which it may admit a job.
+--   to_close: sub-lanes in which it may revoke an admission.
+--   to_keep_back: jobs that it may block (`unbounded`).
+--   to_set_right: outdated start tags that it may correct (`fair_share`).
 function key_state.budget()
     local keys = key_state.cache()
     keys.left = keys.left or {
@@ -37,51 +39,51 @@ function key_state.budget()
     return keys.left
 end
 
--- Notes what the row of job `id` says, so that `keys_of` does not read it.
+-- Caches the rules of job `id`, so that `keys_of` does not read them.
 function key_state.put(id, rules, name)
     key_state.cache().jobs[id] = { keys = rules_codec.keys(rules), task = name or "", since = false }
 end
 
--- RETURNS the keys of job `id`, as `rules_codec.keys` does; none if somebody deleted the rules: then the job is as one
--- without rules.
+-- Returns the keys of job `id`, as `rules_codec.keys` does. Returns none if another client deleted the rules; the job
+-- is then treated as a job without rules.
 function key_state.keys_of(id)
     local jobs = key_state.cache().jobs
-    local its = jobs[id]
-    if not its then
+    local state = jobs[id]
+    if not state then
         local rules, name, since
         if id_suffix.has_only_tenant(id) and not tenants.shares() then
             rules = redis.call("HGET", key.job(id), "rules")
         else
             rules, since, name = unpack(redis.call("HMGET", key.job(id), "rules", "since", "name"))
         end
-        its = { keys = rules_codec.keys(rules or nil), task = name or "", since = since }
-        jobs[id] = its
+        state = { keys = rules_codec.keys(rules or nil), task = name or "", since = since }
+        jobs[id] = state
     end
-    return its.keys
+    return state.keys
 end
 
--- RETURNS whether a job states the limit, or the rate, of its key: not of a tenant.
+-- Returns true if jobs specify the limit or rate of the key. For a tenant, the settings do.
 function key_state.is_stated(stated)
     return stated.states ~= protocol.BY_SETTINGS
 end
 
--- RETURNS whether job `id` has this key.
-function key_state.has(id, its_key)
+-- Returns true if job `id` has this key.
+function key_state.has(id, job_key)
     for _, stated in ipairs(key_state.keys_of(id)) do
-        if stated.key == its_key then
+        if stated.key == job_key then
             return true
         end
     end
     return false
 end
 
--- RETURNS whether a key is paused.
-function key_state.is_paused(its_key)
-    return tenants.may_be_paused() and redis.call("HEXISTS", key.pauses, "key:" .. its_key) == 1
+-- Returns true if a key is paused.
+function key_state.is_paused(job_key)
+    return tenants.may_be_paused() and redis.call("HEXISTS", key.pauses, "key:" .. job_key) == 1
 end
 
--- RETURNS a bounded sub-lane, a table as `read` has it, as the `text` in the hash of its key says it. `standing_text`
--- makes the end of that text.
+-- Returns a bounded sub-lane as a table (see `read`), parsed from its `text` in the key's hash. `standing_text` builds
+-- the end of that string.
 function key_state.sublane_of(type, lane, text)
     local enqueued, first, standing, is_first, turn = string.match(text or "", "^(%S+) (%S+) ?(%S*) ?(!?)~?(%d*)$")
     return {
@@ -90,113 +92,120 @@ function key_state.sublane_of(type, lane, text)
     }
 end
 
--- Adds to `its` what field `name` of the key's hash says.
-local function add_field(its, name, value)
+-- Adds field `name` of the key's hash to `state`.
+local function add_field(state, name, value)
     local type, lane = string.match(name, "^(%S+) (%S+)$")
     if type and string.sub(name, 1, 1) == "+" then
-        its.unkept[string.sub(name, 2)] = tonumber(value)
+        state.unkept[string.sub(name, 2)] = tonumber(value)
     elseif type and unbounded.is_one(value) then
-        its.sublanes[name] = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = true }
-        its.waits, its.unbounded = true, value
+        state.sublanes[name] = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = true }
+        state.waits, state.unbounded = true, value
     elseif type then
-        its.sublanes[name], its.waits = key_state.sublane_of(type, lane, value), true
+        state.sublanes[name], state.waits = key_state.sublane_of(type, lane, value), true
     elseif name == "retry" then
-        its.retry = value
+        state.retry = value
     elseif name == "turn" then
-        its.turn, its.turn_began, its.turn_ends = string.match(value, "^(%S+) (%d+) (%d+)$")
+        state.turn, state.turn_began, state.turn_ends = string.match(value, "^(%S+) (%d+) (%d+)$")
     elseif name == "coming" then
-        its.are_some_coming = true
+        state.are_some_coming = true
     elseif string.sub(name, 1, 1) == "@" then
-        its.had[string.sub(name, 2)] = tonumber(value)
+        state.had[string.sub(name, 2)] = tonumber(value)
     else
-        its.stated[name] = value
+        state.stated[name] = value
     end
 end
 
--- RETURNS a table of what Redis says of a key:
--- tenant: the name of the tenant whose key it is, false for another key.
--- sublanes: "type lane" -> a table: type and lane; first, enqueued: its first job, and when that was enqueued;
---   standing: the job that stands in the lane, "" for none; is_first: whether it goes first (`minimums`); turn: the era
---   in which it has a turn (`shares`), nil for none; is_changed: whether this is still to be written; has_more: whether
---   a job waits behind the first one, nil if that is not known; is_unbounded: whether all its jobs are in the lane,
---   and then it has no first job (`unbounded`).
--- unbounded: what the hash has of the sub-lanes that are unbounded, nil if none is.
--- unkept: "type lane" -> how many of the first jobs of a sub-lane that was unbounded are still to be kept back.
--- waits: whether any job waits for the key. held: how many jobs hold it, nil until `key_state.held` is asked. is_paused.
--- stated: task -> the limit or rate that its jobs state.
--- retry: the job that the key is kept for (`keep_order`), nil for none.
--- turn: the type that the key is kept for (`key_turns`), nil for none; turn_began, turn_ends: since and until when, µs.
--- had: type -> when a job of it got the key last, µs, if jobs of other types waited.
--- are_some_coming: whether the key is the second one of any job that waits, here or for its first key.
--- Cost: two commands, once in a call; grows with the sub-lanes.
-function key_state.read(its_key)
+-- Returns the state of a key in Redis, as a table.
+--   tenant: name of the tenant that owns the key, or false.
+--   sublanes: "type lane" -> a table:
+--     type, lane: the lane.
+--     first, enqueued: the first job and its enqueue time.
+--     standing: the admitted job, "" if there is none.
+--     is_first: true if the admitted job is also in a minimum lane (`minimums`).
+--     turn: generation of the admitted job's start tag (`fair_share`), or nil.
+--     is_changed: true if the sub-lane must still be written.
+--     has_more: true if a job waits behind the first one, nil if that has not been read.
+--     is_unbounded: true if all its jobs are in the lane; it then has no first job (`unbounded`).
+--   unbounded: field value of the unbounded sub-lanes, nil if there are none.
+--   unkept: "type lane" -> number of first jobs that must still be blocked in a formerly unbounded sub-lane.
+--   waits: true if any job waits for the key.
+--   held: number of holders, nil before `key_state.held` is called.
+--   is_paused: true if the key is paused.
+--   stated: task -> the limit or rate that its jobs specify.
+--   retry: the job that the key is reserved for (`keep_order`), or nil.
+--   turn: the type that the key is reserved for (`key_turns`), or nil.
+--   turn_began, turn_ends: start and end of that turn (µs).
+--   had: type -> time (µs) at which its jobs last got the key while other types waited.
+--   are_some_coming: true if the key is the second key of any waiting job, regardless of the key that it waits for.
+-- Cost: two commands, once per invocation; grows with the number of sub-lanes.
+function key_state.read(job_key)
     local keys = key_state.cache()
-    local its = keys.known[its_key]
-    if not its then
-        its = {
-            tenant = tenants.is_one(its_key) and tenants.name_of(its_key), sublanes = {}, stated = {}, had = {},
+    local state = keys.known[job_key]
+    if not state then
+        state = {
+            tenant = tenants.is_one(job_key) and tenants.name_of(job_key), sublanes = {}, stated = {}, had = {},
             unkept = {}, held = nil,
-            is_paused = key_state.is_paused(its_key),
+            is_paused = key_state.is_paused(job_key),
         }
-        local fields = redis.call("HGETALL", key.of_key(its_key))
+        local fields = redis.call("HGETALL", key.of_key(job_key))
         for i = 1, #fields, 2 do
-            add_field(its, fields[i], fields[i + 1])
+            add_field(state, fields[i], fields[i + 1])
         end
-        keys.known[its_key] = its
-        if its.unbounded then
-            unbounded.check(its_key, its)
+        keys.known[job_key] = state
+        if state.unbounded then
+            unbounded.check(job_key, state)
         end
     end
-    return its
+    return state
 end
 
--- Has job `id`, which was claimed, hold the key that it states. Else only `hold_no_more` in gate.lua changes who does.
+-- Lets the claimed job `id` hold the key `stated`. Only `release_key` in gate.lua also changes the holders.
 function key_state.hold(stated, id, fence)
-    local its_key = stated.key
-    local known = key_state.cache().known[its_key]
-    redis.call("ZADD", key.held(its_key), fence, id)
-    if known and known.held then
-        known.held = known.held + 1
+    local job_key = stated.key
+    local state = key_state.cache().known[job_key]
+    redis.call("ZADD", key.held(job_key), fence, id)
+    if state and state.held then
+        state.held = state.held + 1
     end
     if stated.is_preemptible then
-        evictions.hold(id, its_key, fence)
+        evictions.hold(id, job_key, fence)
     end
 end
 
--- RETURNS how many jobs hold a key.
-function key_state.held(its_key, its)
-    its.held = its.held or redis.call("ZCARD", key.held(its_key))
-    return its.held
+-- Returns the number of jobs that hold a key.
+function key_state.held(job_key, state)
+    state.held = state.held or redis.call("ZCARD", key.held(job_key))
+    return state.held
 end
 
--- RETURNS the enqueue time of job `id`; nil if it does not wait in `sublane`.
-function key_state.enqueued_of(its_key, sublane, id)
+-- Returns the enqueue time of job `id`, or nil if it does not wait in `sublane`.
+function key_state.enqueued_of(job_key, sublane, id)
     return id == sublane.first and sublane.enqueued
-        or redis.call("ZSCORE", key.sublane(its_key, sublane.type, sublane.lane), id)
+        or redis.call("ZSCORE", key.sublane(job_key, sublane.type, sublane.lane), id)
 end
 
--- Adds a job to a sub-lane. The caller renews the key. RETURNS whether the sub-lane is unbounded: then the job belongs
--- into its lane.
-function key_state.add(its_key, its, id, type, lane, enqueued)
+-- Adds a job to a sub-lane. The caller re-evaluates the key. Returns true if the sub-lane is unbounded; the job then
+-- belongs in its lane.
+function key_state.add(job_key, state, id, type, lane, enqueued)
     local name = type .. " " .. lane
-    if not its.waits then
-        redis.call("ZADD", key.waiting_keys, "NX", gate.revision(), its_key)
-        its.waits = true
+    if not state.waits then
+        redis.call("ZADD", key.waiting_keys, "NX", gate.revision(), job_key)
+        state.waits = true
     end
-    local sublane = its.sublanes[name]
+    local sublane = state.sublanes[name]
     local is_new = not sublane
     if is_new then
         sublane = { type = type, lane = lane, standing = "", is_first = false, is_unbounded = false }
-        its.sublanes[name] = sublane
+        state.sublanes[name] = sublane
     end
-    if its.tenant and (is_new or its.unbounded) then
-        unbounded.admit(its_key, its, is_new and sublane)
+    if state.tenant and (is_new or state.unbounded) then
+        unbounded.admit(job_key, state, is_new and sublane)
     end
-    redis.call("ZADD", key.sublane(its_key, type, lane), enqueued, id)
+    redis.call("ZADD", key.sublane(job_key, type, lane), enqueued, id)
     if sublane.is_unbounded then
         return true
-    elseif its.unkept[name] then
-        its.unkept[name] = its.unkept[name] + 1 -- it may come before some of these
+    elseif state.unkept[name] then
+        state.unkept[name] = state.unkept[name] + 1 -- it may be older than some of these
     end
     local enqueued_us, first_us = tonumber(enqueued), tonumber(sublane.enqueued)
     if not first_us or score.is_older(enqueued_us, id, first_us, sublane.first) then
@@ -205,69 +214,69 @@ function key_state.add(its_key, its, id, type, lane, enqueued)
     return false
 end
 
--- Ends a sub-lane in which no job waits any more.
-function key_state.end_sublane(its_key, its, name)
-    redis.call("HDEL", key.of_key(its_key), name)
-    its.sublanes[name] = nil
-    if its.unkept[name] then
-        redis.call("HDEL", key.of_key(its_key), "+" .. name)
-        its.unkept[name] = nil
+-- Deletes an empty sub-lane.
+function key_state.end_sublane(job_key, state, name)
+    redis.call("HDEL", key.of_key(job_key), name)
+    state.sublanes[name] = nil
+    if state.unkept[name] then
+        redis.call("HDEL", key.of_key(job_key), "+" .. name)
+        state.unkept[name] = nil
     end
 end
 
--- Removes a job from a sub-lane. The caller renews the key.
-function key_state.remove(its_key, its, id, type, lane)
+-- Removes a job from a sub-lane. The caller re-evaluates the key.
+function key_state.remove(job_key, state, id, type, lane)
     local name = type .. " " .. lane
-    local place, sublane = key.sublane(its_key, type, lane), its.sublanes[name]
-    local stood = sublane and sublane.standing == id
-    if stood and sublane.turn then
-        fair_share.revoke_admission(sublane, id, key_state.enqueued_of(its_key, sublane, id))
+    local sublane_key, sublane = key.sublane(job_key, type, lane), state.sublanes[name]
+    local was_admitted = sublane and sublane.standing == id
+    if was_admitted and sublane.turn then
+        fair_share.revoke_admission(sublane, id, key_state.enqueued_of(job_key, sublane, id))
     end
-    redis.call("ZREM", place, id)
+    redis.call("ZREM", sublane_key, id)
     if sublane and sublane.is_unbounded then
-        if redis.call("EXISTS", place) == 0 then
-            key_state.end_sublane(its_key, its, name)
+        if redis.call("EXISTS", sublane_key) == 0 then
+            key_state.end_sublane(job_key, state, name)
         end
         return
     end
-    if stood then
-        minimums.revoke_admission(its_key, sublane)
+    if was_admitted then
+        minimums.revoke_admission(job_key, sublane)
         sublane.standing, sublane.is_changed = "", true
     end
     if sublane and sublane.first == id then
-        local first, enqueued, second = unpack(corrupt.first_of(place, 2))
+        local first, enqueued, second = unpack(corrupt.first_of(sublane_key, 2))
         if first then
             sublane.first, sublane.enqueued, sublane.is_changed = first, enqueued, true
             sublane.has_more = second ~= nil
         else
-            key_state.end_sublane(its_key, its, name)
+            key_state.end_sublane(job_key, state, name)
         end
     elseif sublane then
         sublane.has_more = nil
     end
 end
 
--- Notes that job `id`, which waits from now on, has this key as its second one: then what its task states of the key is
--- known when the job comes to it.
-function key_state.expect(its_key, its, id, enqueued)
-    redis.call("ZADD", key.coming(its_key), enqueued, id)
-    if not its.are_some_coming then
-        redis.call("HSET", key.of_key(its_key), "coming", 1)
-        its.are_some_coming = true
+-- Records that this is the second key of the waiting job `id`. The limit that its task specifies is thereby kept until
+-- the job reaches the key.
+function key_state.expect(job_key, state, id, enqueued)
+    redis.call("ZADD", key.coming(job_key), enqueued, id)
+    if not state.are_some_coming then
+        redis.call("HSET", key.of_key(job_key), "coming", 1)
+        state.are_some_coming = true
     end
 end
 
--- Job `id`, which has this key as its second one, waits no more. The caller renews the key.
-function key_state.expect_no_more(its_key, its, id)
-    redis.call("ZREM", key.coming(its_key), id)
-    if redis.call("EXISTS", key.coming(its_key)) == 0 then
-        redis.call("HDEL", key.of_key(its_key), "coming")
-        its.are_some_coming = false
+-- Removes the record of `expect` when job `id` stops waiting. The caller re-evaluates the key.
+function key_state.expect_no_more(job_key, state, id)
+    redis.call("ZREM", key.coming(job_key), id)
+    if redis.call("EXISTS", key.coming(job_key)) == 0 then
+        redis.call("HDEL", key.of_key(job_key), "coming")
+        state.are_some_coming = false
     end
 end
 
--- RETURNS what is written of the job that stands in a sub-lane: " id", and then " !" if it goes first, "~" and its era
--- if it has a turn.
+-- Returns the field text for the admitted job of a sub-lane: " id", then the optional flags after a space. "!" means
+-- that it is in a minimum lane, "~generation" that it has a start tag.
 function key_state.standing_text(id, is_first, turn)
     if id == "" then
         return ""
@@ -277,26 +286,27 @@ function key_state.standing_text(id, is_first, turn)
     return " " .. id .. " " .. (is_first and "!" or "") .. (turn and "~" .. turn or "")
 end
 
--- Writes the sub-lanes of a key that have changed.
-function key_state.write_sublanes(its_key, its)
+-- Writes the changed sub-lanes of a key.
+function key_state.write_sublanes(job_key, state)
     local fields = {}
-    for name, sublane in pairs(its.sublanes) do
+    for name, sublane in pairs(state.sublanes) do
         if sublane.is_changed then
             fields[#fields + 1] = name
-            fields[#fields + 1] = sublane.is_unbounded and its.unbounded or sublane.enqueued .. " " ..
+            fields[#fields + 1] = sublane.is_unbounded and state.unbounded or sublane.enqueued .. " " ..
                 sublane.first .. key_state.standing_text(sublane.standing, sublane.is_first, sublane.turn)
             sublane.is_changed = false
         end
     end
     if fields[1] then
-        chunked.call("HSET", key.of_key(its_key), fields)
+        chunked.call("HSET", key.of_key(job_key), fields)
     end
 end
 
--- Ends that a key is kept for a job or a type. `what`: "retry" or "turn". Jobs of any type may have room then. This
--- arrow may not fill their slots, so the next tick does.
-function key_state.keep_for_nobody(its_key, its, what)
-    redis.call("HDEL", key.of_key(its_key), what)
-    its[what] = nil
-    redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, its_key)
+-- Ends the reservation of a key for a job or a type. Jobs of any type can then start; the next tick fills their slots,
+-- since this server function may not fill any.
+--   reservation: "retry" or "turn".
+function key_state.keep_for_nobody(job_key, state, reservation)
+    redis.call("HDEL", key.of_key(job_key), reservation)
+    state[reservation] = nil
+    redis.call("ZADD", key.due_keys, protocol.AT_ONCE_US, job_key)
 end

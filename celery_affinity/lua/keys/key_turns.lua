@@ -1,117 +1,121 @@
--- key_turns: a key has room for one job, and jobs of several types wait for it. A release gives the key to a job that
--- its own worker serves, in the same call: so a type whose workers are busy at each such moment would never get the
--- key. Therefore the key is kept for the type that has waited longest, if that is longer than `key_patience`. This turn
--- of the type ends when one of its jobs has got the key, or after `key_patience`.
+-- key_turns: reserves a key with capacity for one job if jobs of several types wait for it. A release assigns the key
+-- to a job of the same worker in the same invocation. A type whose workers are busy whenever that happens would
+-- therefore never get the key. So if the type that has waited longest has waited for more than `key_patience`, the key
+-- is reserved for it. This turn ends when one of its jobs gets the key, or after another `key_patience`.
 
--- RETURNS whether jobs of `type` may take some of the `room` of a key: the last place may be kept for another type.
-function key_turns.has_capacity_for_type(type, room, its)
-    return room > 1 or (room == 1 and (not its.turn or its.turn == type))
+-- Returns true if jobs of `type` can use part of the capacity `free`: the last unit can be reserved for another type.
+function key_turns.has_capacity_for_type(type, free, state)
+    return free > 1 or (free == 1 and (not state.turn or state.turn == type))
 end
 
--- RETURNS whether jobs of a type may start, which no pause and no limit of the type holds back.
+-- Returns true if no pause and no limit of the type blocks its jobs.
 function key_turns.is_open(type)
-    local words, pause_of_all = unpack(redis.call("HMGET", key.type_rules, type, "*"))
-    return not (pause_of_all or type_limits.is_closed(type_limits.read(words)))
+    local value, pause_of_all = unpack(redis.call("HMGET", key.type_rules, type, "*"))
+    return not (pause_of_all or type_limits.is_closed(type_limits.read(value)))
 end
 
 -- Records that a type has had the key, or its turn.
-local function record_had(its_key, its, type)
-    redis.call("HSET", key.of_key(its_key), "@" .. type, call.now)
-    its.had[type] = call.now_us
+local function record_had(job_key, state, type)
+    redis.call("HSET", key.of_key(job_key), "@" .. type, call.now)
+    state.had[type] = call.now_us
 end
 
--- A job of `type` got the key: ends the turn of its type, and records that it had the key, if jobs of others wait.
-function key_turns.end_turn(its_key, its, type)
-    if its.turn == type then
-        key_state.keep_for_nobody(its_key, its, "turn")
+-- Ends the turn of `type` after one of its jobs got the key. Records that the type had the key, if jobs of other types
+-- wait.
+function key_turns.end_turn(job_key, state, type)
+    if state.turn == type then
+        key_state.keep_for_nobody(job_key, state, "turn")
     end
-    if its.tenant and fast_path.has_capacity(its.tenant, its_key, its, true) then
-        return -- nobody waits for the key
+    if state.tenant and fast_path.has_capacity(state.tenant, job_key, state, true) then
+        return -- no job waits for the key
     end
-    for _, sublane in pairs(its.sublanes) do
+    for _, sublane in pairs(state.sublanes) do
         if sublane.type ~= type then
-            record_had(its_key, its, type)
+            record_had(job_key, state, type)
             break
         end
     end
 end
 
--- RETURNS whether a job of the type waits that has the turn.
-local function waits(its)
-    for _, sublane in pairs(its.sublanes) do
-        if sublane.type == its.turn then
+-- Returns true if a job of the type with the turn waits.
+local function has_waiting_job(state)
+    for _, sublane in pairs(state.sublanes) do
+        if sublane.type == state.turn then
             return true
         end
     end
     return false
 end
 
--- Ends a turn in which no job got the key. `fills`: as `admission.reevaluate_all` has it.
-local function end_in_vain(its_key, its, fills)
-    record_had(its_key, its, its.turn)
+-- Ends a turn in which no job got the key.
+--   fills: as in `admission.reevaluate_all`.
+local function end_unused(job_key, state, fills)
+    record_had(job_key, state, state.turn)
     if fills then
-        redis.call("HDEL", key.of_key(its_key), "turn")
-        its.turn = nil
+        redis.call("HDEL", key.of_key(job_key), "turn")
+        state.turn = nil
     else
-        key_state.keep_for_nobody(its_key, its, "turn")
+        key_state.keep_for_nobody(job_key, state, "turn")
     end
 end
 
--- Ends the turn of a key if its time is over. Else, if no job of the type waits, notes the key for `end_all_in_vain`,
--- which ends the turn later in this call unless such a job has come by then; and if one waits, has a tick look at the
--- key when the time is over. `fills`: as `admission.reevaluate_all` has it.
-function key_turns.end_turn_unused(its_key, its, fills)
-    local began_us, ends_us = tonumber(its.turn_began), tonumber(its.turn_ends)
+-- Ends the turn of a key if its time is over. If no job of the type waits, schedules the key for `end_all_unused`,
+-- which ends the turn later in this invocation unless such a job has arrived. Otherwise lets a tick re-evaluate the
+-- key when the time is over.
+--   fills: as in `admission.reevaluate_all`.
+function key_turns.end_turn_unused(job_key, state, fills)
+    local began_us, ends_us = tonumber(state.turn_began), tonumber(state.turn_ends)
     if ends_us <= call.now_us or began_us > call.now_us then -- the clock may have been set back
-        end_in_vain(its_key, its, fills)
-    elseif not waits(its) then
+        end_unused(job_key, state, fills)
+    elseif not has_waiting_job(state) then
         local keys = key_state.cache()
         keys.in_vain = keys.in_vain or {}
-        keys.in_vain[its_key] = true
-    elseif ends_us < (tonumber(redis.call("ZSCORE", key.due_keys, its_key)) or math.huge) then
-        redis.call("ZADD", key.due_keys, its.turn_ends, its_key)
+        keys.in_vain[job_key] = true
+    elseif ends_us < (tonumber(redis.call("ZSCORE", key.due_keys, job_key)) or math.huge) then
+        redis.call("ZADD", key.due_keys, state.turn_ends, job_key)
     end
 end
 
--- No further job comes in this call: ends the turns of types of which still no job waits, and has their keys renewed.
+-- Ends the turns of types that still have no waiting job, and schedules the re-evaluation of their keys. Called when no
+-- further job can arrive in this invocation.
 function key_turns.end_all_unused(fills)
     local keys = key_state.cache()
     if not keys.in_vain then
         return
     end
-    for its_key in pairs(keys.in_vain) do
-        local its = key_state.read(its_key)
-        if its.turn and not waits(its) then
-            end_in_vain(its_key, its, fills)
-            admission.reevaluate_soon(its_key)
+    for job_key in pairs(keys.in_vain) do
+        local state = key_state.read(job_key)
+        if state.turn and not has_waiting_job(state) then
+            end_unused(job_key, state, fills)
+            admission.reevaluate_soon(job_key)
         end
     end
     keys.in_vain = false
 end
 
--- A job of `its_type` has freed the key: gives the turn to the type that has waited longest while others got the key,
--- if that was longer than the patience. A type that no slot serves, or that a pause or limit holds back, loses its
--- turn: it waits as if it had had the key just now.
-function key_turns.give_turn(its_key, its, its_type)
-    local longest, since_us = nil, call.now_us
-    for _, sublane in pairs(its.sublanes) do
+-- Gives the turn to the type that has waited longest while others got the key, if it waited for `key_patience`. Called
+-- when a job of `freed_type` has released the key. A type without slots, or blocked by a pause or limit, loses its
+-- turn: it waits as if it had just had the key.
+function key_turns.give_turn(job_key, state, freed_type)
+    local best_type, since_us = nil, call.now_us
+    for _, sublane in pairs(state.sublanes) do
         local type = sublane.type
-        local at_us = math.max(tonumber(sublane.enqueued) or call.now_us, its.had[type] or 0)
-        if at_us < since_us or (at_us == since_us and longest and type < longest) then
-            longest, since_us = type, at_us
+        local waits_since_us = math.max(tonumber(sublane.enqueued) or call.now_us, state.had[type] or 0)
+        if waits_since_us < since_us or (waits_since_us == since_us and best_type and type < best_type) then
+            best_type, since_us = type, waits_since_us
         end
     end
-    if not longest or longest == its_type then
+    if not best_type or best_type == freed_type then
         return
     end
-    local patience_us = settings_in_force.read().key_patience_us -- 0: no type ever has a turn
+    local patience_us = settings_in_force.read().key_patience_us -- 0: turns are off
     if patience_us == 0 or call.now_us - since_us < patience_us then
         return
     end
-    if (tonumber(redis.call("HGET", key.capacity, longest)) or 0) > 0 and key_turns.is_open(longest) then
-        its.turn, its.turn_began, its.turn_ends = longest, call.now, call.text(call.now_us + patience_us)
-        redis.call("HSET", key.of_key(its_key), "turn", longest .. " " .. call.now .. " " .. its.turn_ends)
+    if (tonumber(redis.call("HGET", key.capacity, best_type)) or 0) > 0 and key_turns.is_open(best_type) then
+        state.turn, state.turn_began, state.turn_ends = best_type, call.now, call.text(call.now_us + patience_us)
+        redis.call("HSET", key.of_key(job_key), "turn", best_type .. " " .. call.now .. " " .. state.turn_ends)
     else
-        record_had(its_key, its, longest)
+        record_had(job_key, state, best_type)
     end
 end

@@ -1,17 +1,17 @@
--- minimums: a tenant that holds fewer slots than its minimum (setting `tenants`) goes first: its jobs that stand go
--- before all others, whatever their score. They are in their lanes like others, and beside these in first lanes: a
--- first lane is the lane of a type named "key:first:" and the type, and key `first_heads` has the heads of these by
--- type, as key `heads` has those of all. Field "!first" of key `type_rules` says that there are any: a claim without
--- them need not look.
--- Cost: about three commands for each job that comes into a first lane or leaves it; O(log n).
-local FIRST, ANY = "key:first:", "!first"
+-- minimums: admitted jobs of a tenant below its minimum (setting `tenants`) are claimed before all others, regardless
+-- of score. They are listed in their normal lane and also in a minimum lane: the lane of the pseudo-type
+-- "key:first:<type>". `first_heads` maps each type to the heads of its minimum lanes, as `heads` does for normal
+-- lanes. Field "!first" of `type_rules` is set while any minimum lane has jobs, so other claims can skip the lookup.
+--
+-- Cost: about three commands per job added to or removed from a minimum lane; O(log n).
+local PREFIX, ANY = "key:first:", "!first"
 
--- RETURNS the type whose lanes are the first lanes of `type`.
+-- Returns the pseudo-type of the minimum lanes of `type`.
 function minimums.place_of(type)
-    return FIRST .. type
+    return PREFIX .. type
 end
 
--- Writes the first heads of `type`. Says in key `type_rules` whether there are any of any type.
+-- Writes the minimum heads of `type`, and records in `type_rules` whether any type has such heads.
 local function write(type, heads)
     if heads == "" then
         redis.call("HDEL", key.first_heads, type)
@@ -23,51 +23,52 @@ local function write(type, heads)
     end
 end
 
--- Adds job `id` to its first lane, in which it waits since `enqueued`; without a time, removes the job from there.
+-- Adds job `id`, enqueued at `enqueued`, to its minimum lane; without a time, removes it from there.
 local function move(id, type, lane, enqueued)
-    local place, before = minimums.place_of(type), redis.call("HGET", key.first_heads, type) or ""
-    local after = enqueued and lanes.with(id, place, lane, enqueued, before) or lanes.without(id, place, lane, before)
+    local lane_type, before = minimums.place_of(type), redis.call("HGET", key.first_heads, type) or ""
+    local after = enqueued and lanes.with(id, lane_type, lane, enqueued, before)
+        or lanes.without(id, lane_type, lane, before)
     if after ~= before then
         write(type, after)
     end
     key_state.cache().first_heads_changed = true
 end
 
--- Has the job that stands for a tenant in `sublane` go first, or no more.
-function minimums.change(its_key, sublane, is_first)
+-- Adds the tenant's admitted job in `sublane` to its minimum lane, or removes it from there.
+function minimums.change(job_key, sublane, is_first)
     local id = sublane.standing
-    move(id, sublane.type, sublane.lane, is_first and key_state.enqueued_of(its_key, sublane, id))
+    move(id, sublane.type, sublane.lane, is_first and key_state.enqueued_of(job_key, sublane, id))
     sublane.is_first, sublane.is_changed = is_first, true
 end
 
--- The job that stands for a tenant in `sublane` is about to do so no more.
-function minimums.revoke_admission(its_key, sublane)
+-- Removes the job in `sublane`, whose admission is being revoked, from its minimum lane.
+function minimums.revoke_admission(job_key, sublane)
     if sublane.is_first then
-        minimums.change(its_key, sublane, false)
+        minimums.change(job_key, sublane, false)
     end
 end
 
--- Has the jobs that stand for a tenant go first while it holds fewer slots than its minimum. Of very many sub-lanes a
--- call changes MOST_OPENED; the next tick goes on.
-function minimums.renew(its_key, its)
-    if not its.tenant then
+-- Lists a tenant's admitted jobs in minimum lanes while it holds fewer slots than its minimum. One invocation changes
+-- at most MOST_OPENED sub-lanes; the next tick continues.
+function minimums.renew(job_key, state)
+    if not state.tenant then
         return
     end
-    local min = tenants.quota_of(its.tenant).min
-    local goes_first, number = min > 0 and key_state.held(its_key, its) < min, 0
-    for _, sublane in pairs(its.sublanes) do
-        local is_first = goes_first and sublane.standing ~= ""
+    local min = tenants.quota_of(state.tenant).min
+    local is_below_min, number = min > 0 and key_state.held(job_key, state) < min, 0
+    for _, sublane in pairs(state.sublanes) do
+        local is_first = is_below_min and sublane.standing ~= ""
         if is_first ~= sublane.is_first and number == protocol.MOST_OPENED then
-            admission.continue_later(its_key)
+            admission.continue_later(job_key)
             return
         elseif is_first ~= sublane.is_first then
-            minimums.change(its_key, sublane, is_first)
+            minimums.change(job_key, sublane, is_first)
             number = number + 1
         end
     end
 end
 
--- RETURNS the first heads of those of `types` that have any, a table: type -> heads; nil if there are none.
+-- Returns a table of minimum heads: type -> heads, for those `types` that have any; nil if there are none.
 function minimums.heads(types)
     local heads
     for nth, text in ipairs(#types > 0 and lanes.fields(key.first_heads, types) or {}) do
@@ -79,7 +80,7 @@ function minimums.heads(types)
     return heads
 end
 
--- RETURNS the first heads of `types`, if any have changed since the call asked last; else false.
+-- Returns the minimum heads of `types` if any have changed since the last call in this invocation, or false.
 function hooks.first_heads(types)
     local keys = call.keys
     if not (keys and keys.first_heads_changed) then
@@ -89,8 +90,8 @@ function hooks.first_heads(types)
     return minimums.heads(types) or {}
 end
 
--- RETURNS whether job `id`, which goes first, waits in its lane. If not, somebody deleted the lane: then the job leaves
--- its first lane too.
+-- Returns true if job `id` of a minimum lane is also in its lane. Otherwise another client deleted the lane, and the
+-- job is removed from its minimum lane.
 function hooks.waits_first(id, type, lane)
     if redis.call("ZSCORE", key.lane(type, lane), id) then
         return true
@@ -99,5 +100,5 @@ function hooks.waits_first(id, type, lane)
     return false
 end
 
--- The field of key `type_rules` that says whether there are first heads.
+-- The field of key `type_rules` that is set while there are minimum heads.
 minimums.ANY = ANY

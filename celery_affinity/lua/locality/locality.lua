@@ -1,35 +1,36 @@
--- locality: hints. A job may have a hint, a word for what it works with, such as a model (option `locality`). A worker
--- holds the hints of the last jobs that it ended well: keys `hints` of the worker, and `holders` of the hint. When
--- slots of one worker are filled, a job that waits and has one of its hints gets a bonus (`locality_bonus`): so jobs go
--- where their data is. Of each lane the jobs with a hint are in a near lane, beside their lane, and key `near_heads`
--- has of each hint and type the heads of these, as key `heads` has those of a type.
--- A worker's row has its hints as words, sorted: in field `hints`, and in field `terms`, which a release reads anyway.
--- Cost: about four commands for a job with a hint that comes into its lane, leaves it, or ends. O(log n). A choice
--- reads the heads of the worker's hints, and compares those anew that have changed, MOST_NEAR_BYTES of them in a call.
-local PLACE = "key:near:"
+-- locality: hints. A job can have a hint, a token that names its data, such as a model (option `locality`). A worker
+-- holds the hints of its last successful jobs: keys `hints` of the worker and `holders` of the hint. When slots of one
+-- worker are filled, waiting jobs with one of its hints get a bonus (`locality_bonus`): jobs run where their data is.
+-- Jobs with a hint are listed in their lane and also in a hint lane. Key `near_heads` has the heads of hint lanes per
+-- hint and type, as key `heads` has the heads per type.
+-- A worker's hash has its hints as a sorted string in the fields `hints` and `terms`; a release reads `terms` anyway.
+--
+-- Cost: about four commands for each job with a hint that enters or leaves its lane, or ends; O(log n). A choice reads
+-- the heads of the worker's hints. It compares changed heads again, up to MOST_NEAR_BYTES per invocation.
+local PREFIX = "key:near:"
 local MICRO = 1000000
 
--- RETURNS the type whose lanes are the near lanes of jobs of `type` with `hint`.
+-- Returns the pseudo-type of the hint lanes for jobs of `type` with `hint`.
 function locality.place_of(hint, type)
-    return PLACE .. hint .. ":" .. type
+    return PREFIX .. hint .. ":" .. type
 end
 
--- RETURNS the field of key `near_heads` that has their heads.
+-- Returns the field of key `near_heads` that has their heads.
 function locality.field_of(hint, type)
     return hint .. " " .. type
 end
 
--- RETURNS hint and type of such a field; nil if it is none.
+-- Returns the hint and type of such a field, or nil if it is invalid.
 function locality.parts_of(field)
     return string.match(field, "^(%S+) (%S+)$")
 end
 
--- RETURNS the hint of job `id`, as its row says; nil if somebody deleted the row.
+-- Returns the hint of job `id` from its hash, or nil if another client deleted the hash.
 function locality.hint_of(id)
     return rules_codec.hint(redis.call("HGET", key.job(id), "rules") or nil)
 end
 
--- Writes the heads of jobs of `type` into `field`.
+-- Writes the hint heads of `type` into `field`.
 local function write(field, type, heads)
     if heads == "" then
         redis.call("HDEL", key.near_heads, field)
@@ -41,7 +42,7 @@ local function write(field, type, heads)
     end
 end
 
--- Job `id`, which has a hint, comes into its lane.
+-- Adds job `id`, which enters its lane, to its hint lane.
 function locality.enter(id, type, lane, enqueued)
     local hint = locality.hint_of(id)
     if hint then
@@ -54,19 +55,20 @@ function locality.enter(id, type, lane, enqueued)
     end
 end
 
--- Job `id`, which has a hint, leaves its lane. `job`: as in `hooks.leaves_lane`.
+-- Removes job `id`, which leaves its lane, from its hint lane.
+--   job: as in `hooks.leaves_lane`.
 function locality.leave(id, type, lane, job)
     local hint = job and job.hint or locality.hint_of(id)
     if not hint then
         return
     end
-    local field, near = locality.field_of(hint, type), call.near
-    local all = job and job.near and near.heads[type] -- nil if a rule has moved a job since
-    local before = all and all[job.near] or redis.call("HGET", key.near_heads, field) or ""
+    local field, hint_choice = locality.field_of(hint, type), call.near
+    local heads = job and job.near and hint_choice.heads[type] -- nil if a hook has moved a job since
+    local before = heads and heads[job.near] or redis.call("HGET", key.near_heads, field) or ""
     local after, next_enqueued
-    if all then
+    if heads then
         after, next_enqueued = lanes.pop(job, before, job.near_place, key.near_lane(hint, type, lane))
-        head_cache.popped(field, job.near_place, lane, before, after, next_enqueued, near.settings)
+        head_cache.popped(field, job.near_place, lane, before, after, next_enqueued, hint_choice.settings)
     else
         after = lanes.without(id, locality.place_of(hint, type), lane, before)
     end
@@ -75,22 +77,22 @@ function locality.leave(id, type, lane, job)
     end
 end
 
--- RETURNS what the row of a worker with `hints`, a list, says of them.
+-- Returns the field value for a list of `hints`.
 function locality.words(hints)
     table.sort(hints)
     return table.concat(hints, " ")
 end
 
--- `worker` ended a job with `rules` well: the hint of the job becomes its latest one. A worker with MOST_HINTS
--- forgets its oldest. Counts whether the worker held the hint before.
+-- Records that `worker` ended a job with `rules` successfully: the job's hint becomes its latest one. Above MOST_HINTS,
+-- the worker's oldest hint is deleted. Counts a hit if the worker held the hint before, otherwise a miss.
 function locality.record(worker, rules)
     local hint = rules_codec.hint(rules or nil)
     if not hint then
         return
     end
-    local is_new = redis.call("ZADD", key.hints(worker), call.now, hint) == 1
-    redis.call("HINCRBY", key.counters, is_new and "locality_misses" or "locality_hits", "1")
-    if is_new then
+    local is_miss = redis.call("ZADD", key.hints(worker), call.now, hint) == 1
+    redis.call("HINCRBY", key.counters, is_miss and "locality_misses" or "locality_hits", "1")
+    if is_miss then
         redis.call("ZADD", key.holders(hint), call.now, worker)
         local hints = redis.call("ZRANGE", key.hints(worker), 0, -1)
         if #hints > protocol.MOST_HINTS then
@@ -102,7 +104,7 @@ function locality.record(worker, rules)
     end
 end
 
--- `worker` goes, and with it what it holds.
+-- Deletes the hints of a leaving `worker`.
 function hooks.worker_goes(worker)
     for _, hint in ipairs(redis.call("ZRANGE", key.hints(worker), 0, -1)) do
         redis.call("ZREM", key.holders(hint), worker)
@@ -110,43 +112,45 @@ function hooks.worker_goes(worker)
     redis.call("UNLINK", key.hints(worker))
 end
 
-local meanings = memo.cache()
+local parsed_hints = memo.cache()
 
--- RETURNS the hints that the worker of `view` holds, a list that nobody changes; nil for none.
+-- Returns the hints of the view's worker, a read-only list, or nil if there are none.
 function locality.of(view)
     local hints = not call.has_new_hints and view.hints
     if not hints then
         local text = redis.call("HGET", key.worker(view.worker), "hints") or ""
-        hints = meanings.of[text] or memo.keep(meanings, text, workers.split(text))
+        hints = parsed_hints.of[text] or memo.keep(parsed_hints, text, workers.split(text))
     end
     return #hints > 0 and hints or nil
 end
 
--- RETURNS the workers that hold the hint of job `id`, a list, who took it up last first; of very many some.
+-- Returns the workers that hold the hint of job `id`, the latest first, up to MOST_HOLDERS.
 function locality.holders(id)
     local hint = locality.hint_of(id)
     return hint and redis.call("ZRANGE", key.holders(hint), "0", protocol.MOST_HOLDERS - 1, "REV") or {}
 end
 
-local known_fields = memo.cache() -- type -> those of the hints that were looked for last
+local cached_fields = memo.cache() -- type -> fields for the hints that were used last
 
--- RETURNS the fields of jobs of `type` with one of `hints`, a list that nobody changes.
+-- Returns the fields for jobs of `type` with one of `hints`, a read-only list.
 local function fields_of(hints, type)
-    local fields = known_fields.of[type] or memo.keep(known_fields, type, {})
+    local fields = cached_fields.of[type] or memo.keep(cached_fields, type, {})
     if fields.hints ~= hints then
         fields = { hints = hints }
         for nth, hint in ipairs(hints) do
             fields[nth] = locality.field_of(hint, type)
         end
-        known_fields.of[type] = fields
+        cached_fields.of[type] = fields
     end
     return fields
 end
 
--- RETURNS a table for what a claim learns of the jobs with a hint that its worker holds; nil if there is no bonus, the
--- slots of `view` are not those of one worker, or the worker holds no hint. hints: of the worker. heads: type -> the
--- near heads of each hint. best: type -> the best of these jobs, as `best_of` returns it. bytes: bytes of heads that
--- the claim may still compare anew. `job_choice.rarity` takes the table as a choice.
+-- Returns a table for a claim's choice among jobs with the worker's hints. Returns nil if there is no bonus, if `view`
+-- is not the view of one worker, or if the worker has no hints. `job_choice.rarity` accepts the table as a choice.
+--   hints: hints of the worker.
+--   heads: type -> hint heads per hint.
+--   best: type -> result of `best_of`.
+--   bytes: bytes of heads that the claim can still compare.
 function hooks.near(types, view, preferred)
     local hints = preferred.bonus > 0 and view.worker and locality.of(view)
     return hints and {
@@ -155,10 +159,10 @@ function hooks.near(types, view, preferred)
     } or nil
 end
 
--- RETURNS whether `job` has one of the worker's hints. Notes its hint in it.
-local function is_near(near, job)
+-- Returns true if `job` has one of the worker's hints. Stores its hint in it.
+local function has_worker_hint(hint_choice, job)
     job.hint = locality.hint_of(job.id)
-    for _, hint in ipairs(near.hints) do
+    for _, hint in ipairs(hint_choice.hints) do
         if hint == job.hint then
             return true
         end
@@ -166,78 +170,78 @@ local function is_near(near, job)
     return false
 end
 
--- RETURNS the best job of `type` with one of the worker's hints, a table: the position of its hint, its heads and its
--- place there, and its points without rarity; false for none.
-local function best_of(near, type)
-    local fields, all = fields_of(near.hints, type), near.heads[type]
-    if not all then
-        all = redis.call("HMGET", key.near_heads, unpack(fields))
-        near.heads[type] = all
+-- Returns the best job of `type` with one of the worker's hints, or false. The table has the position of its hint, the
+-- heads and the place there, and its points without rarity.
+local function best_of(hint_choice, type)
+    local fields, heads = fields_of(hint_choice.hints, type), hint_choice.heads[type]
+    if not heads then
+        heads = redis.call("HMGET", key.near_heads, unpack(fields))
+        hint_choice.heads[type] = heads
     end
     local nth, place, points
-    nth, place, points, near.bytes = head_cache.first_of(fields, all, near.settings, near.bytes)
-    return nth and { nth = nth, heads = all[nth], place = place, points = points }
+    nth, place, points, hint_choice.bytes = head_cache.first_of(fields, heads, hint_choice.settings, hint_choice.bytes)
+    return nth and { nth = nth, heads = heads[nth], place = place, points = points }
 end
 
--- RETURNS the best job of those that have one of the worker's hints, and that a free slot fits, as `best_of` does, its
--- points, and its type; nil for none.
-local function best_near(near, waiting)
-    local best, most, its_type
-    local types = near.types
+-- Returns the best job with one of the worker's hints that fits a free slot (see `best_of`), its points and its type;
+-- nil if there is none.
+local function best_hinted(hint_choice, waiting)
+    local best, best_points, best_type
+    local types = hint_choice.types
     for nth = 1, #types do
         local type = types[nth]
-        if waiting.heads[type] and near.view:any_free(type) then
-            local found = near.best[type]
-            if found == nil then
-                found = best_of(near, type)
-                near.best[type] = found
+        if waiting.heads[type] and hint_choice.view:any_free(type) then
+            local head = hint_choice.best[type]
+            if head == nil then
+                head = best_of(hint_choice, type)
+                hint_choice.best[type] = head
             end
-            local points = found and found.points
-            if found and #types > 1 and (not best or points + near.settings.most_rarity >= most) then
-                points = points + job_choice.rarity(near, nth)
+            local points = head and head.points
+            if head and #types > 1 and (not best or points + hint_choice.settings.most_rarity >= best_points) then
+                points = points + job_choice.rarity(hint_choice, nth)
             end
-            if found and (not best or points > most or (points == most
-                and head_cache.is_older(found.heads, found.place, best.heads, best.place))) then
-                best, most, its_type = found, points, type
+            if head and (not best or points > best_points or (points == best_points
+                and head_cache.is_older(head.heads, head.place, best.heads, best.place))) then
+                best, best_points, best_type = head, points, type
             end
         end
     end
-    return best, most, its_type
+    return best, best_points, best_type
 end
 
--- RETURNS the points of `job`, without rarity if all jobs are of one type.
-local function points_of(near, job)
-    local points = head_cache.points(job.lane, job.enqueued, near.settings)
-    for nth, type in ipairs(near.types) do
-        if type == job.type and #near.types > 1 then
-            return points + job_choice.rarity(near, nth)
+-- Returns the points of `job`, without rarity if all jobs have one type.
+local function points_of(hint_choice, job)
+    local points = head_cache.points(job.lane, job.enqueued, hint_choice.settings)
+    for nth, type in ipairs(hint_choice.types) do
+        if type == job.type and #hint_choice.types > 1 then
+            return points + job_choice.rarity(hint_choice, nth)
         end
     end
     return points
 end
 
--- RETURNS the job that goes once the bonus counts, mostly `job` itself, which goes first if the bonus is left out. If
--- `job` has one of the worker's hints, no other job can pass it. Else the best job with one of these hints goes
--- instead, if the bonus lifts its points above those of `job`, or to as many and it is the older one. Somebody may have
--- deleted that other job from its lane.
+-- Returns the job to claim with the bonus; it is usually `job`, the best job without the bonus. A `job` with one of the
+-- worker's hints cannot be overtaken. Otherwise the best job with one of these hints gets the bonus. It is claimed if
+-- its points then exceed the points of `job`, or if the points are equal and it is older. Another client may have
+-- deleted that job from its lane.
 function hooks.nearer(waiting, job)
-    local near = call.near
-    if id_suffix.has_hint(job.id) and is_near(near, job) then
+    local hint_choice = call.near
+    if id_suffix.has_hint(job.id) and has_worker_hint(hint_choice, job) then
         return job
     end
-    near.settings = near.settings or settings_in_force.for_a_claim()
-    local best, most, type = best_near(near, waiting)
+    hint_choice.settings = hint_choice.settings or settings_in_force.for_a_claim()
+    local best, best_points, type = best_hinted(hint_choice, waiting)
     local other = best and lanes.checked_job(type, best.heads, best.place, job.nth)
     if not other or other.id == job.id then
         return job
     end
-    local lead = most + math.floor(near.bonus * MICRO) - points_of(near, job)
+    local lead = best_points + math.floor(hint_choice.bonus * MICRO) - points_of(hint_choice, job)
     if lead < 0 or (lead == 0
         and score.is_older(tonumber(job.enqueued), job.id, tonumber(other.enqueued), other.id)) then
         return job
     end
-    other.place, other.hint, other.near, other.near_place = nil, near.hints[best.nth], best.nth, best.place
-    if other.lane ~= job.lane or other.type ~= job.type then -- else it is none of the heads
+    other.place, other.hint, other.near, other.near_place = nil, hint_choice.hints[best.nth], best.nth, best.place
+    if other.lane ~= job.lane or other.type ~= job.type then -- otherwise it is not a head
         queue_heads.find_place(waiting, other)
     end
     return other

@@ -1,21 +1,24 @@
--- best_types: which head goes first of those of several types, where a free slot fits all of them, and a type's rarity
--- goes by all its slots. The points of each type are kept, as they were at one time, for these heads: those of slow
--- heads (`best_heads`) grow alike, and those of fast heads. So a claim looks at two numbers of a type, and works them
--- out only if its heads are others. The numbers of slots are read when the points are made: a change of slots, or of
--- settings, makes another `text` (`settings_in_force.for_a_claim`).
+-- best_types: chooses the best head of several types if a free slot fits all of them and rarity depends on all slots of
+-- a type. Caches the points of each type at one time, for its present heads. All slow heads (`head_cache`) gain points
+-- at one rate, all fast heads at another. A claim therefore compares two numbers per type, and recomputes them only if
+-- the type's heads have changed. The slot counts are read when the points are computed: a change of slots or settings
+-- changes `text` (`settings_in_force.for_a_claim`).
 local NONE = -1 / 0
 
-local fleets = memo.cache(protocol.MOST_FLEETS) -- prefix of a fleet's keys -> list of types -> their points
+local fleets = memo.cache(protocol.MOST_FLEETS) -- key prefix of a fleet -> list of types -> their points
 
--- RETURNS the points that are kept of this fleet's lists of types.
-local function of_fleet()
+-- Returns the cached points of this fleet's lists of types.
+local function fleet_lists()
     return fleets.of[key.base] or memo.keep(fleets, key.base, memo.cache(protocol.MOST_COMPARISONS))
 end
 
--- RETURNS a table for the points that `types` have now, by these settings. By the position of a type: rarity: its
--- points for being rare; heads: the heads for which the following were worked out, none at first; slow, slow_place,
--- fast, fast_place: points and place of its best slow head, and of its best fast one. made_us: the time of which the
--- points are; until_us: until when those of all types hold.
+-- Returns a table for the points of `types` under these settings. Lists are indexed by the position of a type.
+--   made_us: the time at which the points were computed.
+--   until_us: the time up to which the points of all types are valid.
+--   rarity: points for rarity.
+--   heads: the heads whose points are computed, none at first.
+--   slow, slow_place: points and place of the best slow head.
+--   fast, fast_place: points and place of the best fast head.
 local function new_points(types, settings, text)
     local rarity = {}
     for nth, slots in ipairs(lanes.fields(key.capacity, types)) do
@@ -27,30 +30,31 @@ local function new_points(types, settings, text)
     }
 end
 
--- Works out the points of the `nth` type.
-local function renew(points, nth, type, heads)
+-- Computes the points of the `nth` type.
+local function update(points, nth, type, heads)
     if heads == "" then
         points.slow[nth], points.fast[nth] = NONE, NONE
     else
-        local found, rarity = head_cache.compared(type, heads, points.settings), points.rarity[nth]
-        local growth, fast_growth = score.growth(points.made_us - found.made_us, points.settings)
-        points.slow[nth], points.slow_place[nth] = found.slow + growth + rarity, found.slow_place
-        points.fast[nth], points.fast_place[nth] = found.fast + fast_growth + rarity, found.fast_place
-        points.until_us = math.min(points.until_us, found.until_us)
+        local comparison, rarity = head_cache.compared(type, heads, points.settings), points.rarity[nth]
+        local growth, fast_growth = score.growth(points.made_us - comparison.made_us, points.settings)
+        points.slow[nth], points.slow_place[nth] = comparison.slow + growth + rarity, comparison.slow_place
+        points.fast[nth], points.fast_place[nth] = comparison.fast + fast_growth + rarity, comparison.fast_place
+        points.until_us = math.min(points.until_us, comparison.until_us)
     end
     points.heads[nth] = heads
 end
 
--- RETURNS whether the best head of the `nth` type goes before that of the type at position `other`, nil for none, which
--- has as many points. `places`, `others_places`: position of a type -> place of its best head, slow or fast.
-local function is_older(points, nth, places, other, others_places)
+-- Returns true if the best head of the `nth` type is older than the best head of the type at position `other`. Breaks
+-- ties of points; `other` can be nil.
+--   places, other_places: position of a type -> place of its best slow or fast head.
+local function is_older(points, nth, places, other, other_places)
     local heads = points.heads
-    return other and head_cache.is_older(heads[nth], places[nth], heads[other], others_places[other])
+    return other and head_cache.is_older(heads[nth], places[nth], heads[other], other_places[other])
 end
 
--- RETURNS the points of `types` by now.
+-- Returns the present points of `types`.
 local function points_of(types, settings, text)
-    local lists = of_fleet()
+    local lists = fleet_lists()
     local points, now_us = lists.of[types], call.now_us
     if not points then
         return memo.keep(lists, types, new_points(types, settings, text))
@@ -61,30 +65,30 @@ local function points_of(types, settings, text)
     return points
 end
 
--- RETURNS the type whose head goes first, and the place of this head; nil if there is none.
+-- Returns the type with the best head, and the head's place, or nil.
 local function first_type(choice)
     local types, heads = choice.types, choice.heads
     local points = points_of(types, choice.settings, choice.text)
-    local its_heads, slow, fast = points.heads, points.slow, points.fast
-    local most_slow, first_slow, most_fast, first_fast = NONE, nil, NONE, nil
+    local compared_heads, slow, fast = points.heads, points.slow, points.fast
+    local best_slow, first_slow, best_fast, first_fast = NONE, nil, NONE, nil
     for nth = 1, #types do
-        local current = heads[types[nth]] or ""
-        if its_heads[nth] ~= current then
-            renew(points, nth, types[nth], current)
+        local type_heads = heads[types[nth]] or ""
+        if compared_heads[nth] ~= type_heads then
+            update(points, nth, types[nth], type_heads)
         end
-        local its_slow, its_fast = slow[nth], fast[nth]
-        if its_slow > most_slow
-            or its_slow == most_slow and is_older(points, nth, points.slow_place, first_slow, points.slow_place) then
-            most_slow, first_slow = its_slow, nth
+        local type_slow, type_fast = slow[nth], fast[nth]
+        if type_slow > best_slow
+            or type_slow == best_slow and is_older(points, nth, points.slow_place, first_slow, points.slow_place) then
+            best_slow, first_slow = type_slow, nth
         end
-        if its_fast > most_fast
-            or its_fast == most_fast and is_older(points, nth, points.fast_place, first_fast, points.fast_place) then
-            most_fast, first_fast = its_fast, nth
+        if type_fast > best_fast
+            or type_fast == best_fast and is_older(points, nth, points.fast_place, first_fast, points.fast_place) then
+            best_fast, first_fast = type_fast, nth
         end
     end
     local growth, fast_growth = score.growth(call.now_us - points.made_us, choice.settings)
-    most_slow, most_fast = most_slow + growth, most_fast + fast_growth
-    if most_fast > most_slow or first_fast and most_fast == most_slow
+    best_slow, best_fast = best_slow + growth, best_fast + fast_growth
+    if best_fast > best_slow or first_fast and best_fast == best_slow
         and is_older(points, first_fast, points.fast_place, first_slow, points.slow_place) then
         return types[first_fast], points.fast_place[first_fast]
     end
@@ -108,12 +112,12 @@ end
 
 local function changed() end
 
--- RETURNS whether types may be compared as is done here.
+-- Returns true if the settings permit this way of comparing types.
 function best_types.may_choose(settings)
     return settings.rarity ~= "free" and settings.priority_percentage == 100
 end
 
--- RETURNS a choice, as `job_choice.among` does, among the jobs of `types`, a list that is kept for many calls.
+-- Returns a choice (see `job_choice.among`) from the jobs of `types`, a list that many invocations share.
 function best_types.choice(types, heads, settings, text)
     return {
         types = types, heads = heads, settings = settings, text = text, first = first, popped = popped,

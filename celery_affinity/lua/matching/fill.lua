@@ -1,47 +1,50 @@
--- fill: pending -> inbox. The one place where a job meets a slot: the best job first, then its best slot. After a fill,
--- no pending job of `types` and free slot that fit each other exist side by side, unless the reply names some of the
--- types as `unfilled`: the caller passes these to `claim`. A job that has expired, and that no tick has seen yet, ends
--- when it would be claimed.
--- Cost: O(log n) in pending jobs, independent of workers; grows with `types`, once in a call.
+-- fill: moves pending jobs to inboxes. It is the only place that assigns jobs to slots: the best job first, then its
+-- best slot. After a fill, no pending job of `types` fits a free slot, unless the reply lists types as `unfilled`. The
+-- caller passes these types to `claim`. An expired job that no tick has seen yet ends when it would be claimed.
+--
+-- Cost: O(log n) in pending jobs, independent of workers; grows with `types`, once per invocation.
 
--- A rule may change the heads of `waiting` between the two: it does its part with a job that has a key.
-local function begin_rule(waiting)
+-- The hooks of a job with keys run between these two calls, and can change the heads of `waiting`.
+local function begin_hook(waiting)
     call.claiming = waiting
 end
-local function end_rule(waiting)
+local function end_hook(waiting)
     call.claiming = false
     queue_heads.read_first_heads(waiting)
 end
 
--- RETURNS the job of the tenant whose turn it is in the lane of `job` (`hooks.turn`), mostly `job` itself, and false.
--- If a reserve keeps back that job, RETURNS `job` and true: `job` goes out of turn. A reserve may let only `job` go,
--- since `job` is older, and a reserve yields to jobs that have waited for `reserve_patience`.
-local function in_turn(waiting, job, view)
-    local other, kept_back = hooks.turn(job), waiting.kept_back
-    if other ~= job and kept_back
-        and kept_back.open(other.type, other.lane .. " " .. other.enqueued .. " " .. other.id, view) == "" then
+-- Returns the job to claim from the lane of `job` by start tag (`hooks.turn`; usually `job` itself), and false. Returns
+-- `job` and true if a reserve blocks that job: `job` is then claimed regardless of start tags. The reserve can permit
+-- only `job`, which is older, since it yields to jobs that have waited for `reserve_patience`.
+local function by_start_tag(waiting, job, view)
+    local other, reserve_filter = hooks.turn(job), waiting.kept_back
+    if other ~= job and reserve_filter
+        and reserve_filter.open(other.type, other.lane .. " " .. other.enqueued .. " " .. other.id, view) == "" then
         return job, true
     end
     return other, false
 end
 
--- RETURNS the types of which jobs are left, each with a blank behind it.
-local function left_of(waiting)
-    local left = ""
+-- Returns the types with remaining jobs, each followed by a space.
+local function unfilled_types(waiting)
+    local unfilled = ""
     for _, type in ipairs(waiting.types) do
-        left = waiting.heads[type] and left .. type .. " " or left
+        unfilled = waiting.heads[type] and unfilled .. type .. " " or unfilled
     end
-    return left
+    return unfilled
 end
 
--- Fills slots. `waiting`: jobs, as `candidates` returns them. `caller`: the worker whose jobs go into the reply instead
--- of its inbox; "" for none. `view`: of the slots to fill. `fresh`: job id -> message, of jobs that were just written,
--- and then no other job is moved: whoever publishes may have no right to read messages.
--- RETURNS {unfilled, facts, message, ...}, and of a view of `lookahead` the jobs of these messages. unfilled: types,
--- separated by blanks, whose pending jobs this call did not get to, because a call moves MOST_MOVES jobs at most,
--- chooses from MOST_CHOSEN_FROM types, or moves only jobs that are fresh; "" for none.
+-- Fills slots.
+--   waiting: candidates, as `queue_heads.of` returns them.
+--   caller: the worker that gets its jobs in the reply instead of its inbox, or "".
+--   view: the view of the slots to fill.
+--   fresh: job id -> message of the jobs just written, or nil. Only these jobs are then assigned, since a publisher may
+--     not be permitted to read messages.
+-- Returns {unfilled, facts, message, ...}, and for a look-ahead view (`prefetch`) the jobs of these messages.
+--   unfilled: types with pending jobs that this invocation did not reach, separated by spaces, or "". One invocation
+--     assigns up to MOST_MOVES jobs of up to MOST_CHOSEN_FROM types, or only fresh jobs.
 function fill.from(waiting, caller, view, fresh)
-    local reply, inline = { waiting.left, nil, nil }, view.is_ahead and {} -- with places for one job
+    local reply, inline = { waiting.left, nil, nil }, view.is_ahead and {} -- preallocated for one job
     local bytes = 0
 
     for moves = 1, protocol.MOST_MOVES do
@@ -52,51 +55,51 @@ function fill.from(waiting, caller, view, fresh)
         if not job then
             break
         end
-        local mark = string.sub(job.id, -1)
-        local is_marked, is_ruled = hooks.is_mark[mark], protocol.MARKS_OF_KEYS[mark]
-        if is_ruled and not is_out_of_turn then
-            job, is_out_of_turn = in_turn(waiting, job, view)
+        local suffix = string.sub(job.id, -1)
+        local has_suffix, has_keys = hooks.is_mark[suffix], protocol.MARKS_OF_KEYS[suffix]
+        if has_keys and not is_out_of_turn then
+            job, is_out_of_turn = by_start_tag(waiting, job, view)
         end
         local id, worker = job.id, view:best(job.type, job.id)
         local has_limit = waiting.limits[job.type]
-        if view.is_ahead and (has_limit or (is_ruled and not hooks.may_be_ahead(id))) then
-            break -- it would hold its key, or count, while it waits for a slot
+        if view.is_ahead and (has_limit or (has_keys and not hooks.may_be_ahead(id))) then
+            break -- the prefetched job would hold its key, or count for the limit, while it waits for a slot
         end
         local may_start = true
-        if is_ruled then
-            begin_rule(waiting)
+        if has_keys then
+            begin_hook(waiting)
             may_start = hooks.may_start(id, job.type, job.lane)
-            end_rule(waiting)
+            end_hook(waiting)
         end
         if may_start and fresh and not fresh[id] then
-            reply[1] = reply[1] .. left_of(waiting)
+            reply[1] = reply[1] .. unfilled_types(waiting)
             break
         end
-        local run, run_expires = id, nil -- of what stands for calls: the call that is run
-        local fence, deliveries, expires, has_row, is_moved, preemptions, enqueued, requeues
+        local run, run_expires = id, nil -- for a batch: the call to run
+        local fence, deliveries, expires, has_hash, is_moved, preemptions, enqueued, requeues
         if may_start then
-            may_start = queue_heads.pop(waiting, job, is_marked)
-            local rule = may_start and is_marked and hooks.by_mark[id_suffix.of(id)]
+            may_start = queue_heads.pop(waiting, job, has_suffix)
+            local rule = may_start and has_suffix and hooks.by_mark[id_suffix.of(id)]
             if rule then
                 run, run_expires = rule.choose(id, job.type)
             end
         end
         if may_start and run then
-            fence, deliveries, expires, has_row, is_moved, preemptions, enqueued, requeues =
+            fence, deliveries, expires, has_hash, is_moved, preemptions, enqueued, requeues =
                 claims.grant(id, job.type, worker, view, worker == caller and call.sequence)
         end
-        if is_ruled and may_start then
-            begin_rule(waiting)
+        if has_keys and may_start then
+            begin_hook(waiting)
             if fence then
                 hooks.hold(id, job.type, job.lane, fence, is_out_of_turn)
             else
                 hooks.leave_gate(id, job.type, job.lane)
             end
-            end_rule(waiting)
+            end_hook(waiting)
         end
         if fence then
-            if not has_row then
-                -- Somebody deleted the job's row. What its head says is enough to run it; of a batch, with its calls.
+            if not has_hash then
+                -- Another client deleted the job hash. The head has enough data to run the job, or the batch.
                 local task, name, rules = unpack(redis.call("HMGET", key.job(run), "task", "name", "rules"))
                 redis.call("HSET", key.job(id), "type", job.type, "lane", job.lane, "enqueued", job.enqueued,
                     "task", task or "", "name", name or "", rules and "rules" or "task", rules or "")
@@ -120,7 +123,7 @@ function fill.from(waiting, caller, view, fresh)
             ends.record(id, "expired")
         end
         if moves == protocol.MOST_MOVES or bytes > protocol.MOST_BYTES then
-            reply[1] = reply[1] .. left_of(waiting)
+            reply[1] = reply[1] .. unfilled_types(waiting)
             break
         end
     end
@@ -129,21 +132,21 @@ function fill.from(waiting, caller, view, fresh)
     return reply, inline
 end
 
--- Fills the slots of `view` with pending jobs of `types`, and of those that a rule let go on. RETURNS the reply of
--- `fill.from`, and the view of the slots that were filled: reserves need that of all slots.
+-- Fills the slots of `view` with pending jobs of `types` and of the types that admitted jobs entered. Returns the reply
+-- of `fill.from` and the view of the filled slots: with reserves, it is the view of all slots.
 function fill.fill(types, caller, settings, view)
-    local left = ""
+    local unfilled = ""
     if next(call.to_fill) then
-        types, left = hooks.with_to_fill(types)
+        types, unfilled = hooks.with_to_fill(types)
     end
-    if #types == 0 then -- as in most heartbeats
+    if #types == 0 then -- the usual case in heartbeats
         view:write()
-        return { left }, view
+        return { unfilled }, view
     end
     local waiting = queue_heads.of(types, view, settings)
     local reply = fill.from(waiting, caller, waiting.view)
-    if left ~= "" then
-        reply[1] = reply[1] .. left
+    if unfilled ~= "" then
+        reply[1] = reply[1] .. unfilled
     end
     return reply, waiting.view
 end

@@ -1,19 +1,20 @@
--- head_cache: which head of a type goes first. Heads whose scores grow alike keep their order among themselves: there
--- are two such groups, the "slow" heads of queued jobs and of on-demand jobs that have reached the cap, and the "fast"
--- heads of on-demand jobs that have not. So what a comparison of all heads found out is kept, and holds for these heads
--- (one text), these settings, and until a fast head reaches the cap, or the clock is set back.
--- Cost: to compare 22 heads costs about 20 times as much as to go by an earlier comparison.
+-- head_cache: finds the best head of a type. Heads whose scores grow at one rate keep their order. There are two such
+-- groups: "slow" heads (queued jobs, and on-demand jobs past the age cap) and "fast" heads (other on-demand jobs). The
+-- result of comparing all heads is therefore cached. It is valid for the same heads (one string) and settings, until a
+-- fast head reaches the age cap or the clock is set back.
+--
+-- Cost: comparing 22 heads costs about 20 times as much as using the cached comparison.
 local NONE, NEVER = -1 / 0, -1
 
-local fleets = memo.cache(protocol.MOST_FLEETS) -- prefix of a fleet's keys -> type -> the comparison of its heads
+local fleets = memo.cache(protocol.MOST_FLEETS) -- key prefix of a fleet -> type -> the comparison of its heads
 
--- RETURNS whether the points of a job grow by a whole number each µs: then no rounding changes an order.
+-- Returns true if a job gains a whole number of points per µs; rounding then never changes an order.
 local function grows_evenly(settings)
     return settings.age_weight % 1 == 0 and settings.on_demand_age_weight % 1 == 0
 end
 
--- RETURNS the points of a job of `lane` that is so old, and whether it is fast. What the name of a lane means is worked
--- out once, and kept with `settings`.
+-- Returns the points that this age gives to a job in `lane`, and true if it is fast. The constant points of a lane are
+-- computed once, and cached in `settings`.
 local function points_of(lane, age_us, settings)
     local standing, on_demand = settings.standings.of[lane], lanes.is_on_demand(lane)
     if not standing then
@@ -22,33 +23,35 @@ local function points_of(lane, age_us, settings)
     return standing + score.patience(on_demand, age_us, settings), on_demand and age_us < settings.on_demand_age_cap_us
 end
 
--- RETURNS the points without rarity of a job of `lane` that waits since `enqueued`, µs, as a text.
+-- Returns the points without rarity for a job in `lane` enqueued at `enqueued` (µs, a string).
 function head_cache.points(lane, enqueued, settings)
     return (points_of(lane, call.now_us - tonumber(enqueued), settings))
 end
 
--- RETURNS whether the head at `place` is of an older job than another head. Ties go to the smaller id.
-function head_cache.is_older(heads, place, others, others_place)
+-- Returns true if the head at `place` has an older job than another head. Ties go to the smaller id.
+function head_cache.is_older(heads, place, other_heads, other_place)
     local _, enqueued, id = lanes.at(heads, place)
-    local _, others_enqueued, others_id = lanes.at(others, others_place)
-    return score.is_older(tonumber(enqueued), id, tonumber(others_enqueued), others_id)
+    local _, other_enqueued, other_id = lanes.at(other_heads, other_place)
+    return score.is_older(tonumber(enqueued), id, tonumber(other_enqueued), other_id)
 end
 
--- RETURNS the place of the oldest job in `heads`.
+-- Returns the place of the oldest job in `heads`.
 function head_cache.oldest(heads)
-    local first, first_us, first_id
+    local oldest, first_us, first_id
     for place, enqueued, id in string.gmatch(heads, "()%l+%.%d+ (%d+) (%S+)") do
         local enqueued_us = tonumber(enqueued)
-        if not first or score.is_older(enqueued_us, id, first_us, first_id) then
-            first, first_us, first_id = place, enqueued_us, id
+        if not oldest or score.is_older(enqueued_us, id, first_us, first_id) then
+            oldest, first_us, first_id = place, enqueued_us, id
         end
     end
-    return first
+    return oldest
 end
 
--- Compares all `heads`. RETURNS a comparison: the heads and settings; from when until when it holds, µs; and of the
--- slow heads, and of the fast: points of the best one, points of the second best or more, place of the best in the
--- heads.
+-- Compares all `heads` and returns the comparison.
+--   made_us, until_us: the period in which it is valid (µs).
+--   slow, fast: points of the best slow and the best fast head.
+--   next_slow, next_fast: points of the second best head of the group, or an upper bound of them.
+--   slow_place, fast_place: place of the best head of the group in the heads.
 local function compare(heads, settings)
     local slow, fast = { points = NONE, next = NONE, place = 0 }, { points = NONE, next = NONE, place = 0 }
     local until_us = grows_evenly(settings) and math.huge or NEVER
@@ -76,102 +79,107 @@ local function compare(heads, settings)
     }
 end
 
--- RETURNS the place of the head that goes first by a comparison, and its points by now.
-local function first_by(found)
-    local growth, fast_growth = score.growth(call.now_us - found.made_us, found.settings)
-    local slow, fast, heads = found.slow + growth, found.fast + fast_growth, found.heads
+-- Returns the place of the best head of a comparison, and its present points.
+local function best_of(comparison)
+    local growth, fast_growth = score.growth(call.now_us - comparison.made_us, comparison.settings)
+    local slow, fast, heads = comparison.slow + growth, comparison.fast + fast_growth, comparison.heads
     if fast > slow
-        or (fast == slow and head_cache.is_older(heads, found.fast_place, heads, found.slow_place)) then
-        return found.fast_place, fast
+        or (fast == slow and head_cache.is_older(heads, comparison.fast_place, heads, comparison.slow_place)) then
+        return comparison.fast_place, fast
     end
-    return found.slow_place, slow
+    return comparison.slow_place, slow
 end
 
--- RETURNS the place and the points of the head that goes first of some `heads`.
+-- Returns the place and the points of the best head in a part of a type's heads.
 function head_cache.first_of_some(heads, settings)
-    return first_by(compare(heads, settings))
+    return best_of(compare(heads, settings))
 end
 
--- RETURNS the comparisons that are kept of this fleet's types, by type.
-local function of_fleet()
+-- Returns the cached comparisons of this fleet: type -> comparison.
+local function fleet_comparisons()
     return fleets.of[key.base] or memo.keep(fleets, key.base, memo.cache(protocol.MOST_COMPARISONS))
 end
 
--- RETURNS whether a comparison holds for these heads and settings by now.
-local function holds(found, heads, settings)
+-- Returns true if a comparison is still valid for these heads and settings.
+local function is_valid(comparison, heads, settings)
     local now_us = call.now_us
-    return found.heads == heads and found.settings == settings and found.made_us <= now_us and now_us <= found.until_us
+    return comparison.heads == heads and comparison.settings == settings
+        and comparison.made_us <= now_us and now_us <= comparison.until_us
 end
 
--- RETURNS a comparison of all `heads` of `type` that holds by now.
+-- Returns a valid comparison of all `heads` of `type`.
 function head_cache.compared(type, heads, settings)
-    local comparisons = of_fleet()
-    local found = comparisons.of[type]
-    if not found then
+    local comparisons = fleet_comparisons()
+    local comparison = comparisons.of[type]
+    if not comparison then
         return memo.keep(comparisons, type, compare(heads, settings))
-    elseif not holds(found, heads, settings) then
-        found = compare(heads, settings)
-        comparisons.of[type] = found
+    elseif not is_valid(comparison, heads, settings) then
+        comparison = compare(heads, settings)
+        comparisons.of[type] = comparison
     end
-    return found
+    return comparison
 end
 
--- RETURNS the place and the points of the head that goes first of all `heads` of `type`.
+-- Returns the place and the points of the best head in all `heads` of `type`.
 function head_cache.first(type, heads, settings)
-    return first_by(head_cache.compared(type, heads, settings))
+    return best_of(head_cache.compared(type, heads, settings))
 end
 
--- Finds the job that goes first, rarity left out, in several `fields` of key `near_heads`. `all`: the heads in each of
--- these fields, false for none. `bytes`: bytes of heads that may be compared anew; the heads beyond that are left out,
--- unless a comparison of them is kept that holds.
--- RETURNS the position of the field, false for none; the place of the head there; its points; and the bytes that are
--- left, below 0 if heads were left out.
-function head_cache.first_of(fields, all, settings, bytes)
-    local comparisons, now_us, gain = of_fleet().of, call.now_us, settings.age_weight
-    local first, first_place, most = false, nil, NONE
+-- Finds the best job, without rarity, in several `fields` of key `near_heads`.
+--   heads_by_field: the heads in each of these fields, or false.
+--   bytes: bytes of heads that may be compared. Heads beyond that are skipped unless a valid comparison is cached.
+-- Returns the position of the field (or false), the place of the head, its points, and the remaining bytes. The bytes
+-- are negative if heads were skipped.
+function head_cache.first_of(fields, heads_by_field, settings, bytes)
+    local comparisons, now_us, growth_rate = fleet_comparisons().of, call.now_us, settings.age_weight
+    local best, best_place, best_points = false, nil, NONE
     for nth = 1, #fields do
-        local heads = all[nth]
-        local found = heads and comparisons[fields[nth]]
-        if heads and (not found or found.heads ~= heads or found.settings ~= settings -- as in `holds`
-            or found.made_us > now_us or now_us > found.until_us) then
+        local heads = heads_by_field[nth]
+        local comparison = heads and comparisons[fields[nth]]
+        if heads and (not comparison or comparison.heads ~= heads or comparison.settings ~= settings -- as in `is_valid`
+            or comparison.made_us > now_us or now_us > comparison.until_us) then
             bytes = bytes - #heads
-            found = bytes >= 0 and head_cache.compared(fields[nth], heads, settings)
+            comparison = bytes >= 0 and head_cache.compared(fields[nth], heads, settings)
         end
-        if found then
-            local place, points = found.slow_place, found.slow + (now_us - found.made_us) * gain
-            if found.fast ~= NONE then
-                place, points = first_by(found)
+        if comparison then
+            local place, points = comparison.slow_place, comparison.slow + (now_us - comparison.made_us) * growth_rate
+            if comparison.fast ~= NONE then
+                place, points = best_of(comparison)
             end
-            if points > most -- not of a text without heads, which somebody wrote
-                or (first and points == most and head_cache.is_older(heads, place, all[first], first_place)) then
-                first, first_place, most = nth, place, points
+            if points > best_points -- not for a text without heads, written by another client
+                or (best and points == best_points
+                    and head_cache.is_older(heads, place, heads_by_field[best], best_place)) then
+                best, best_place, best_points = nth, place, points
             end
         end
     end
-    return first, first_place, most, bytes
+    return best, best_place, best_points, bytes
 end
 
--- The job at `place` was popped from the heads of `type`: brings what is kept of them up to date without comparing all.
--- `before`, `after`: the heads. `next_enqueued`: when the next job of its lane came, nil if there is none. Mostly that
--- one is the best of its group again; else what is kept holds no more.
+-- Updates the cached comparison after the job at `place` was popped from the heads of `type`, without comparing all
+-- heads. The next job of the lane is usually again the best of its group; otherwise the comparison becomes invalid.
+--   before, after: the heads.
+--   next_enqueued: enqueue time of the next job of its lane, or nil.
 function head_cache.popped(type, place, lane, before, after, next_enqueued, settings)
-    local found, now_us = next_enqueued and of_fleet().of[type], call.now_us
-    local age_us = found and now_us - tonumber(next_enqueued)
-    if not found or age_us < 0 or not holds(found, before, settings) then
+    local comparison, now_us = next_enqueued and fleet_comparisons().of[type], call.now_us
+    local age_us = comparison and now_us - tonumber(next_enqueued)
+    if not comparison or age_us < 0 or not is_valid(comparison, before, settings) then
         return
     end
-    local longer = #after - #before
+    local shift = #after - #before
     local points, is_fast = points_of(lane, age_us, settings)
-    local growth, fast_growth = score.growth(now_us - found.made_us, settings)
-    local next_slow, next_fast = found.next_slow + growth, found.next_fast + fast_growth
-    local slow, fast = found.slow + growth, found.fast + fast_growth
-    if is_fast and place == found.fast_place and points > next_fast then
-        fast, found.slow_place = points, found.slow_place > place and found.slow_place + longer or found.slow_place
-    elseif not is_fast and place == found.slow_place and points > next_slow then
-        slow, found.fast_place = points, found.fast_place > place and found.fast_place + longer or found.fast_place
+    local growth, fast_growth = score.growth(now_us - comparison.made_us, settings)
+    local next_slow, next_fast = comparison.next_slow + growth, comparison.next_fast + fast_growth
+    local slow, fast = comparison.slow + growth, comparison.fast + fast_growth
+    if is_fast and place == comparison.fast_place and points > next_fast then
+        fast, comparison.slow_place =
+            points, comparison.slow_place > place and comparison.slow_place + shift or comparison.slow_place
+    elseif not is_fast and place == comparison.slow_place and points > next_slow then
+        slow, comparison.fast_place =
+            points, comparison.fast_place > place and comparison.fast_place + shift or comparison.fast_place
     else
         return
     end
-    found.heads, found.made_us = after, now_us
-    found.slow, found.next_slow, found.fast, found.next_fast = slow, next_slow, fast, next_fast
+    comparison.heads, comparison.made_us = after, now_us
+    comparison.slow, comparison.next_slow, comparison.fast, comparison.next_fast = slow, next_slow, fast, next_fast
 end

@@ -1,8 +1,9 @@
--- job_choice: which of the heads of several types goes first, by score or by age alone.
--- Cost: grows with the types that have pending jobs, and with the lanes of those without a cache of their best heads.
--- A reason for the length: what is known of the types in one call is one table, and these are its functions.
+-- job_choice: chooses the best head of several types, by score or by age only.
+-- The file is long because all functions share one table, the state of a choice in one invocation.
+--
+-- Cost: grows with the types that have pending jobs, and with the lanes of types whose best heads are not cached.
 
--- RETURNS whether the next job is chosen by age alone.
+-- Returns true if the next job is chosen by age only.
 local function goes_by_age(settings)
     if settings.priority_percentage == 100 then
         return false
@@ -10,14 +11,14 @@ local function goes_by_age(settings)
     return score.goes_by_age(tonumber(redis.call("GET", key.claim_number) or 0), settings.priority_percentage)
 end
 
--- Counts a claim that had a choice, if a share of the claims goes by age: else the write would be for nothing.
+-- Counts a claim with a choice. Does not write if no claims are made by age.
 local function count_claim(settings)
     if settings.priority_percentage ~= 100 then
         redis.call("INCR", key.claim_number)
     end
 end
 
--- RETURNS the points that jobs of the `nth` type of a choice get for being rare.
+-- Returns the rarity points of the `nth` type in a choice.
 function job_choice.rarity(choice, nth)
     local settings, type = choice.settings, choice.types[nth]
     if settings.rarity == "free" then
@@ -27,65 +28,65 @@ function job_choice.rarity(choice, nth)
     return score.rarity(choice.capacities[nth] or 1, settings)
 end
 
--- RETURNS the place of the head that goes first of `heads`, those of the `nth` type, and its score, which may lack the
+-- Returns the place and the score of the best head in `heads`, the heads of the `nth` type. The score can lack the
 -- rarity if it is below `least`.
-local function best_of(choice, nth, heads, by_age, least)
+local function best_head(choice, nth, heads, by_age, least)
     if by_age then
         choice.oldest[nth] = choice.oldest[nth] or head_cache.oldest(heads)
         return choice.oldest[nth], 0
     end
     local settings = choice.settings
-    local place, its_points = choice.places[nth], choice.points[nth]
+    local place, points = choice.places[nth], choice.points[nth]
     if not place then
-        place, its_points = choice.first_head(choice.types[nth], heads, settings)
-        choice.places[nth], choice.points[nth] = place, its_points
+        place, points = choice.first_head(choice.types[nth], heads, settings)
+        choice.places[nth], choice.points[nth] = place, points
     end
-    if #choice.types > 1 and its_points + settings.most_rarity >= least then
-        its_points = its_points + job_choice.rarity(choice, nth)
+    if #choice.types > 1 and points + settings.most_rarity >= least then
+        points = points + job_choice.rarity(choice, nth)
     end
-    return place, its_points
+    return place, points
 end
 
--- RETURNS what `best_of` does, for the head that goes first of those in `open`, which is a part of all heads.
+-- Does the same as `best_head` for the best head in `open`, a part of the type's heads.
 local function best_open(choice, nth, open, by_age)
     if open == "" then
         return nil
     end
-    local place, its_points
+    local place, points
     if by_age then
-        place, its_points = head_cache.oldest(open), 0
+        place, points = head_cache.oldest(open), 0
     else
-        place, its_points = head_cache.first_of_some(open, choice.settings)
-        its_points = its_points + job_choice.rarity(choice, nth)
+        place, points = head_cache.first_of_some(open, choice.settings)
+        points = points + job_choice.rarity(choice, nth)
     end
-    return lanes.place(choice.heads[choice.types[nth]], (lanes.at(open, place))), its_points
+    return lanes.place(choice.heads[choice.types[nth]], (lanes.at(open, place))), points
 end
 
--- RETURNS the position of the type that goes first of those that a free slot fits, and the place of its head; or nil.
+-- Returns the position of the type with the best head that fits a free slot, and the head's place, or nil.
 local function first_type(choice, by_age)
-    local types, heads, view, kept_back = choice.types, choice.heads, choice.view, choice.kept_back
+    local types, heads, view, reserve_filter = choice.types, choice.heads, choice.view, choice.kept_back
     local first, first_place
-    local most = -math.huge
+    local best_points = -math.huge
     for nth, type in ipairs(types) do
-        local its_heads = heads[type]
-        if its_heads and view:any_free(type) then
-            local open = kept_back and kept_back.open(type, its_heads, view) or its_heads
-            local place, its_points
-            if open == its_heads then
-                place, its_points = best_of(choice, nth, its_heads, by_age, most)
+        local type_heads = heads[type]
+        if type_heads and view:any_free(type) then
+            local open = reserve_filter and reserve_filter.open(type, type_heads, view) or type_heads
+            local place, points
+            if open == type_heads then
+                place, points = best_head(choice, nth, type_heads, by_age, best_points)
             else
-                place, its_points = best_open(choice, nth, open, by_age)
+                place, points = best_open(choice, nth, open, by_age)
             end
-            if place and (its_points > most or (its_points == most
-                and head_cache.is_older(its_heads, place, heads[types[first]], first_place))) then
-                first, first_place, most = nth, place, its_points
+            if place and (points > best_points or (points == best_points
+                and head_cache.is_older(type_heads, place, heads[types[first]], first_place))) then
+                first, first_place, best_points = nth, place, points
             end
         end
     end
     return first, first_place
 end
 
--- RETURNS the job that goes first of all those that a free slot fits, or nil; and whether it goes by age alone.
+-- Returns the best job that fits a free slot, or nil, and true if it was chosen by age only.
 local function first(choice)
     local by_age = goes_by_age(choice.settings)
     local nth, place = first_type(choice, by_age)
@@ -102,39 +103,42 @@ local function first(choice)
     return job, by_age
 end
 
--- `job` was popped from the heads of its type, which were `before`. `next_enqueued`: when the next of its lane came;
--- nil if there is none.
+-- Updates the choice after `job` was popped from the heads of its type.
+--   before: the heads before.
+--   next_enqueued: enqueue time of the next job of its lane, or nil.
 local function popped(choice, job, before, next_enqueued)
     local after = choice.heads[job.type] or ""
     head_cache.popped(job.type, job.place, job.lane, before, after, next_enqueued, choice.settings)
     choice.places[job.nth], choice.oldest[job.nth] = nil, nil
 end
 
--- The heads of `type` are others now.
+-- Updates the choice after the heads of `type` have changed.
 local function changed(choice, type)
-    for nth, each in ipairs(choice.types) do
-        if each == type then
+    for nth, other in ipairs(choice.types) do
+        if other == type then
             choice.places[nth], choice.oldest[nth] = nil, nil
         end
     end
 end
 
--- RETURNS a choice among the jobs of `types`, a table with the functions `first`, `popped` and `changed`. `heads`: type
--- -> its heads; the caller changes these, and says so (`popped`, `changed`). `kept_back`: what `reserves.among`
--- returned, whose answers change with the free slots; nil without reserves. `served`: the list of all types of a
--- worker, if that very table returns in later calls: then `best_types` makes the choice, where it may; else false or
--- nil.
--- Within an arrow time stands still, and all lanes of a type have one rarity: so the head of a type that goes first
--- stays the first until the heads of the type change. By the position of a type: places, points: the place of this
--- head, and its points without rarity; oldest: the place of the oldest head; capacities: the slots, false until they
--- are read. A table that is made with nils in it has room for as many values.
-function job_choice.among(types, heads, view, kept_back, served)
+-- Returns a choice from the jobs of `types`, a table with the functions `first`, `popped` and `changed`.
+--   heads: type -> its heads; the caller changes these and then calls `popped` or `changed`.
+--   reserve_filter: result of `reserves.among`, which depends on the free slots; nil without reserves.
+--   served: the list of a worker's types, if later invocations use the same table: `best_types` then makes the
+--     choice, if the settings permit it. Otherwise false or nil.
+-- Time is constant in a server function, and all lanes of a type have one rarity. The best head of a type therefore
+-- stays the best until the heads of the type change. Fields by position of a type:
+--   places, points: place of this head, and its points without rarity.
+--   oldest: place of the oldest head.
+--   capacities: number of slots, false until they are read.
+-- Tables are created with nils to preallocate space for as many values.
+function job_choice.among(types, heads, view, reserve_filter, served)
     local settings, text = settings_in_force.for_a_claim()
-    if served and #types > 1 and view.fits_all and not kept_back and best_types.may_choose(settings) then
+    if served and #types > 1 and view.fits_all and not reserve_filter and best_types.may_choose(settings) then
         return best_types.choice(served, heads, settings, text)
     end
     return {
-        types = types, heads = heads, view = view, settings = settings, kept_back = kept_back,
+        types = types, heads = heads, view = view, settings = settings, kept_back = reserve_filter,
         places = { nil, nil, nil, nil }, points = { nil, nil, nil, nil }, oldest = {}, capacities = false,
         first = first, popped = popped, changed = changed, first_head = head_cache.first,
     }
@@ -144,10 +148,11 @@ local function first_head(_, heads, settings)
     return head_cache.first_of_some(heads, settings)
 end
 
--- RETURNS the job that goes first among those of tenants that have less than their minimum; nil if no free slot fits
--- any. `heads`: type -> its first heads. Such a claim goes by score, and is not counted.
-function job_choice.below_minimum(types, heads, view, kept_back)
-    local choice = job_choice.among(types, heads, view, kept_back)
+-- Returns the best job of tenants below their minimum, or nil if no free slot fits any. Such a claim is made by score,
+-- and is not counted.
+--   heads: type -> its minimum heads.
+function job_choice.below_minimum(types, heads, view, reserve_filter)
+    local choice = job_choice.among(types, heads, view, reserve_filter)
     choice.first_head = first_head
     local nth, place = first_type(choice, false)
     return nth and lanes.job(types[nth], heads[types[nth]], place)

@@ -1,15 +1,15 @@
 -- lanes: adds jobs to lanes and removes them. A lane has the waiting jobs of one type, mode and priority, first in
--- first out. Key `heads` keeps the first job of every lane of a type in one field, "lane enqueued id ...": a claim
--- reads all its candidates with one command. Scripts leave these heads a text: a versatile worker has hundreds to
--- search.
--- A reason for the length: this is all that writes key `lane` and key `heads`, in the order of what it calls.
-local BLANK = 32 -- the byte
-local D = 100 -- the byte with which the name of an on-demand lane begins
+-- first out. Key `heads` has the first job of every lane of a type in one field, "lane enqueued id ...". A claim thus
+-- reads all its candidates with one command. Server functions search this string without parsing it: a worker with many
+-- types has hundreds of heads. The file is long because it contains every write of the keys `lane` and `heads`, in call
+-- order.
+local SPACE = 32 -- the byte
+local DEMAND_BYTE = 100 -- the first byte of an on-demand lane's name
 
--- Mode -> priority -> name of the lane.
+-- Mode -> priority -> lane name.
 local names = { queued = {}, demand = {} }
 
--- RETURNS the name of the lane of jobs with this mode and priority.
+-- Returns the name of the lane of jobs with this mode and priority.
 function lanes.name(mode, priority)
     local name = names[mode][priority]
     if not name then
@@ -19,26 +19,26 @@ function lanes.name(mode, priority)
     return name
 end
 
--- RETURNS whether `lane` is the name of a lane.
+-- Returns true if `lane` is a lane name.
 function lanes.is_one(lane)
     return string.find(lane or "", "^%l+%.%d%d?$") ~= nil
 end
 
--- Returns, as a string, the time that orders a job in its lane: the end of the job's last pause (field `rank`), or the
--- enqueue time if there was no pause.
+-- Returns the time that orders a job in its lane, as a string. This is the end of the job's last pause (field `rank`),
+-- or the enqueue time if there was no pause.
 function lanes.order(enqueued, rank)
     return rank and #rank <= protocol.LONGEST_NUMBER and string.find(rank, "^%d+$") and rank or enqueued
 end
 
--- RETURNS where the head of `lane` begins and ends in `heads`, its enqueue time, and its id; nil if the lane has no
--- head. An id may look like the name of a lane: no time follows it.
+-- Returns the first and last position of the head of `lane` in `heads`, its enqueue time and its id; nil if the lane
+-- has no head. An id can look like a lane name, but is not followed by a time.
 local function find(heads, lane)
     local name, first = lane .. " ", 0
     while true do
         first = string.find(heads, name, first + 1, true)
         if not first then
             return nil
-        elseif first == 1 or string.byte(heads, first - 1) == BLANK then
+        elseif first == 1 or string.byte(heads, first - 1) == SPACE then
             local _, last, enqueued, id = string.find(heads, "^%S+ (%d+) (%S+)", first)
             if last then
                 return first, last, enqueued, id
@@ -47,8 +47,8 @@ local function find(heads, lane)
     end
 end
 
--- RETURNS heads with another head for `lane`, or without one if `enqueued` is nil. The lane's head so far is from
--- `first` to `last` in `heads`; nil if the lane has none.
+-- Returns `heads` with a new head for `lane`, or without a head if `enqueued` is nil. The present head is from `first`
+-- to `last` in `heads`; nil if the lane has none.
 local function with_head(heads, first, last, lane, enqueued, id)
     local head = enqueued and lane .. " " .. enqueued .. " " .. id
     if not first then
@@ -61,21 +61,21 @@ local function with_head(heads, first, last, lane, enqueued, id)
     return string.sub(heads, 1, first - 1) .. string.sub(heads, last + 2)
 end
 
--- RETURNS whether a claim that is under way has the heads of `type`, and writes them in the end.
+-- Returns true if a claim in progress has the heads of `type` and will write them.
 local function claim_has_heads_of(type)
     local claiming = call.claiming
     if not claiming then
         return false
     end
-    for _, each in ipairs(claiming.types) do
-        if each == type then
+    for _, claim_type in ipairs(claiming.types) do
+        if claim_type == type then
             return claiming.limits[type] ~= "closed"
         end
     end
     return false
 end
 
--- RETURNS the heads of `type`; "" for none.
+-- Returns the heads of `type`, or "".
 function lanes.heads_of(type)
     if claim_has_heads_of(type) then
         return call.claiming.heads[type] or ""
@@ -94,39 +94,38 @@ function lanes.write(type, heads)
     end
 end
 
--- RETURNS whether a job is older than another one, as `score.is_older` does, by times that are texts, mostly of one
--- length.
-local function is_earlier(enqueued, id, others_enqueued, others_id)
-    if #enqueued == #others_enqueued and enqueued ~= others_enqueued then
-        return enqueued < others_enqueued
+-- Returns true if a job is older than another one. Equals `score.is_older` for times as strings, usually of one length.
+local function is_older(enqueued, id, other_enqueued, other_id)
+    if #enqueued == #other_enqueued and enqueued ~= other_enqueued then
+        return enqueued < other_enqueued
     end
-    return score.is_older(tonumber(enqueued), id, tonumber(others_enqueued), others_id)
+    return score.is_older(tonumber(enqueued), id, tonumber(other_enqueued), other_id)
 end
 
--- RETURNS true if a glance shows that the head of `lane` in `heads` is older than `enqueued`, as mostly; false if
--- `find` has to tell.
+-- Returns true if a quick check shows that the head of `lane` in `heads` is older than `enqueued` (the usual case);
+-- false if `find` must be used.
 local function has_older(heads, lane, enqueued)
     local first, last = string.find(heads, lane, 1, true)
-    local its = first and (first == 1 or string.byte(heads, first - 1) == BLANK)
+    local head_enqueued = first and (first == 1 or string.byte(heads, first - 1) == SPACE)
         and string.match(heads, "^ (%d+) ", last + 1)
-    return its and #its == #enqueued and its < enqueued
+    return head_enqueued and #head_enqueued == #enqueued and head_enqueued < enqueued
 end
 
--- Adds a job to its lane. RETURNS the `heads` of its type after that, which the caller writes.
+-- Adds a job to its lane. Returns the new `heads` of its type, which the caller writes.
 function lanes.with(id, type, lane, enqueued, heads)
     redis.call("ZADD", key.lane(type, lane), enqueued, id)
     if has_older(heads, lane, enqueued) then
         return heads
     end
     local first, last, head_enqueued, head_id = find(heads, lane)
-    if not first or is_earlier(enqueued, id, head_enqueued, head_id) then
+    if not first or is_older(enqueued, id, head_enqueued, head_id) then
         return with_head(heads, first, last, lane, enqueued, id)
     end
     return heads
 end
 
--- Adds a job to its lane. `heads`: the heads of its type, if they are known. The caller says so to `hooks.enters_lane`,
--- unless the job has no rules.
+-- Adds a job to its lane. The caller also calls `hooks.enters_lane`, unless the job has no rules.
+--   heads: the heads of its type, or nil if the caller has not read them.
 function lanes.add(id, type, lane, enqueued, heads)
     heads = heads or lanes.heads_of(type)
     local after = lanes.with(id, type, lane, enqueued, heads)
@@ -136,21 +135,21 @@ function lanes.add(id, type, lane, enqueued, heads)
 end
 
 -- Returns `heads` with the first job of `lane` instead of the head from `first` to `last`, for the caller to write.
--- Also returns the enqueue time of that job, or nil if the lane is empty. `its_key`: the key of the lane, if known.
--- `is_corrupt`: whether to check the whole lane. Otherwise a fast check of the id must do: it finds spaces, and
--- separators at the beginning. An id with another separator is cut when the heads are read, so `lanes.pop` does not
--- find it.
-function lanes.with_new_head(type, lane, heads, first, last, its_key, is_corrupt)
-    its_key = its_key or key.lane(type, lane)
-    local first_job = redis.call("ZRANGE", its_key, "0", "0", "WITHSCORES")
+-- Also returns the enqueue time of that job, or nil if the lane is empty.
+--   lane_key: the Redis key of the lane, or nil.
+--   is_corrupt: true to check the whole lane. Otherwise a fast check of the id must do: it finds spaces, and separators
+--     at the beginning. An id with another separator is cut when the heads are read, so `lanes.pop` does not find it.
+function lanes.with_new_head(type, lane, heads, first, last, lane_key, is_corrupt)
+    lane_key = lane_key or key.lane(type, lane)
+    local first_job = redis.call("ZRANGE", lane_key, "0", "0", "WITHSCORES")
     local id, enqueued = first_job[1], first_job[2]
     if enqueued and (is_corrupt or id < "!" or string.find(id, " ", 1, true) or not string.find(enqueued, "^%d+$")) then
-        id, enqueued = unpack(corrupt.first_of(its_key, 1))
+        id, enqueued = unpack(corrupt.first_of(lane_key, 1))
     end
     return with_head(heads, first, last, lane, enqueued, id), enqueued
 end
 
--- Removes any job from its lane. RETURNS the `heads` of its type after that, which the caller writes.
+-- Removes any job from its lane. Returns the new `heads` of its type, which the caller writes.
 function lanes.without(id, type, lane, heads)
     redis.call("ZREM", key.lane(type, lane), id)
     local first, last, _, head_id = find(heads, lane)
@@ -160,7 +159,7 @@ function lanes.without(id, type, lane, heads)
     return heads
 end
 
--- Removes any job from its lane.
+-- Removes any job from its lane, and writes the heads.
 function lanes.remove(id, type, lane)
     local heads = lanes.heads_of(type)
     hooks.leaves_lane(id, type, lane)
@@ -170,64 +169,64 @@ function lanes.remove(id, type, lane)
     end
 end
 
--- RETURNS whether jobs of `lane` are on demand.
+-- Returns true if jobs of `lane` are on-demand.
 function lanes.is_on_demand(lane)
-    return string.byte(lane) == D
+    return string.byte(lane) == DEMAND_BYTE
 end
 
--- RETURNS the priority of the jobs of `lane`.
+-- Returns the priority of the jobs of `lane`.
 function lanes.priority(lane)
     return tonumber(string.match(lane, "%d+$"))
 end
 
--- RETURNS the number of a lane: its priority, that of an on-demand lane from 11 on.
+-- Returns the number of a lane: its priority, plus 11 for an on-demand lane.
 function lanes.number(lane)
     return lanes.priority(lane) + (lanes.is_on_demand(lane) and protocol.MAX_PRIORITY + 1 or 0)
 end
 
--- RETURNS whether one of the heads is of a job on demand. The text alone may be part of an id.
+-- Returns true if a head has an on-demand job. The name alone could be part of an id.
 function lanes.has_demand(heads)
     return string.find(heads, "demand.", 1, true) ~= nil
         and (string.find(heads, "^demand%.") or string.find(heads, " demand%.%d+ %d")) ~= nil
 end
 
--- RETURNS an iterator over lane, enqueue time and id of each head.
+-- Returns an iterator over lane, enqueue time and id of each head.
 function lanes.each(heads)
     return string.gmatch(heads, "(%l+%.%d+) (%d+) (%S+)")
 end
 
--- RETURNS lane, enqueue time and id of the head that begins at `place`.
+-- Returns lane, enqueue time and id of the head that begins at `place`.
 function lanes.at(heads, place)
     return string.match(heads, "^(%l+%.%d+) (%d+) (%S+)", place)
 end
 
--- RETURNS the place of the head of `lane`.
+-- Returns the place of the head of `lane`.
 function lanes.place(heads, lane)
     return (find(heads, lane))
 end
 
--- RETURNS the job whose head begins at `place` in the heads of `type`, which is the `nth` of the caller's types.
+-- Returns the job whose head begins at `place` in the heads of `type`, the caller's `nth` type.
 function lanes.job(type, heads, place, nth)
     local lane, enqueued, id = lanes.at(heads, place)
     return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
 end
 
--- Does what `lanes.job` does. RETURNS nil if no head begins there.
+-- Returns the same as `lanes.job`, or nil if no head begins there.
 function lanes.checked_job(type, heads, place, nth)
     local lane, enqueued, id = string.match(heads, "^(%a+%.%d+) (%d+) (%S+)", place)
-    if not lane or place > 1 and string.byte(heads, place - 1) ~= BLANK then
+    if not lane or place > 1 and string.byte(heads, place - 1) ~= SPACE then
         return nil
     end
     return { type = type, lane = lane, enqueued = enqueued, id = id, place = place, nth = nth }
 end
 
--- RETURNS the job of the only head in the heads of `type`; nil if there are more, or none.
+-- Returns the job of the only head in the heads of `type`, or nil if the number of heads is not 1.
 function lanes.only_job(type, heads)
     local lane, enqueued, id = string.match(heads, "^(%l+%.%d+) (%d+) (%S+)$")
     return lane and { type = type, lane = lane, enqueued = enqueued, id = id, place = 1, nth = 1 }
 end
 
--- RETURNS for each of `types` the value of its field in the hash `name`, false if there is none.
+-- Returns the field values of `types` in the hash `name`, false for missing fields.
 function lanes.fields(name, types)
     if #types <= protocol.MOST_UNPACKED then
         return redis.call("HMGET", name, unpack(types))
@@ -242,8 +241,8 @@ function lanes.fields(name, types)
     return values
 end
 
--- RETURNS those of `types` that have a pending job, each once; a table: type -> its heads; and what field "!" says of
--- rules of types.
+-- Returns the `types` with a pending job (without duplicates), a table (type -> its heads), and field "!", which has
+-- the limits of types.
 function lanes.heads(types)
     local values
     if #types == 0 then
@@ -257,28 +256,28 @@ function lanes.heads(types)
     if #types == 1 and values[2] then
         return types, { [types[1]] = values[2] }, values[1]
     end
-    local waiting, number, heads = { nil, nil, nil, nil }, 0, {} -- with places for some types
+    local waiting, number, heads = { nil, nil, nil, nil }, 0, {} -- preallocated for some types
     for nth, type in ipairs(types) do
-        local its_heads = values[nth + 1]
-        if its_heads and not heads[type] then
+        local type_heads = values[nth + 1]
+        if type_heads and not heads[type] then
             number = number + 1
-            waiting[number], heads[type] = type, its_heads
+            waiting[number], heads[type] = type, type_heads
         end
     end
     return waiting, heads, values[1]
 end
 
--- Removes `job`, whose head is in `heads`, from its lane. RETURNS the heads after that, which the caller writes, and
--- the enqueue time of the lane's new head; nil if there is none; and whether the job was in the lane. `place`,
--- `its_key`: of another lane, in which the job is as well.
-function lanes.pop(job, heads, place, its_key)
-    place, its_key = place or job.place, its_key or key.lane(job.type, job.lane)
-    local was_there = redis.call("ZREM", its_key, job.id) == 1
+-- Removes `job`, whose head is in `heads`, from its lane. Returns the new heads, which the caller writes; the enqueue
+-- time of the lane's new head, or nil; and true if the job was in the lane.
+--   place, lane_key: of another lane that also has the job, or nil.
+function lanes.pop(job, heads, place, lane_key)
+    place, lane_key = place or job.place, lane_key or key.lane(job.type, job.lane)
+    local was_there = redis.call("ZREM", lane_key, job.id) == 1
     local last = place + #job.lane + #job.enqueued + #job.id + 1
     if not was_there then
         last = (string.find(heads, " ", last + 1, true) or #heads + 1) - 1 -- the rest of an id that was cut
     end
     local after, next_enqueued =
-        lanes.with_new_head(job.type, job.lane, heads, place, last, its_key, not was_there)
+        lanes.with_new_head(job.type, job.lane, heads, place, last, lane_key, not was_there)
     return after, next_enqueued, was_there
 end

@@ -1,24 +1,25 @@
--- placement: which of several equally specialised workers with a free slot a job goes to, if the setting `placement` is
--- "weighted": the one with the most points, as rules/placement has it. Field "!placing" of key `type_rules` says the
--- weights, so that a claim which reads that key anyway finds them, and no other one looks.
--- Cost: one command for each worker of the sample.
+-- placement: chooses between equally specialised workers with a free slot if the setting `placement` is "weighted". The
+-- worker with the most points gets the job, as in `policy/placement.py`. Field "!placing" of key `type_rules` has the
+-- weights, so a claim that reads that key anyway finds them, and other claims skip the lookup.
+--
+-- Cost: one command per worker of the sample.
 placement.FIELD = "!placing"
-local FEW_PROFILES = 10 -- in so many, holders of a hint are looked up (key `free`); else the holders' rows are read
-local MOST_ASKED = 10 -- so many of these at most
+local FEW_PROFILES = 10 -- up to this number, hint holders are looked up per profile, otherwise by their hashes
+local MAX_HOLDERS = 10 -- limit on these hashes
 local NAMES = {
     "placement", "locality_bonus", "tenant_turns",
     "placement_priority_weight", "placement_locality_weight", "placement_free_weight", "sample_size",
 }
 
--- RETURNS that field as the settings would have it: the bonus of locality, and the weights, if there are any; false for
--- none of these. Weights that are all 0 are as good as none. Where tenants take turns by shares these alone say which
--- job of a lane goes: there is no bonus.
+-- Returns the value of that field for the present settings: the locality bonus and any weights, or false if there are
+-- neither. Weights that are all 0 are treated as absent. With fair shares, only start tags choose the job of a lane,
+-- so there is no bonus.
 function placement.words()
     local values = redis.call("HMGET", key.settings, unpack(NAMES))
     for i, name in ipairs(NAMES) do
         local default = defaults.OF[name]
-        local is_good = type(default) == "string" or tonumber(values[i])
-        values[i] = is_good and values[i] or tostring(default)
+        local is_valid = type(default) == "string" or tonumber(values[i])
+        values[i] = is_valid and values[i] or tostring(default)
     end
     local bonus = values[3] ~= "share" and tonumber(values[2]) > 0 and values[2]
     local has_weights = tonumber(values[4]) ~= 0 or tonumber(values[5]) ~= 0 or tonumber(values[6]) ~= 0
@@ -28,76 +29,80 @@ function placement.words()
     return bonus
 end
 
--- Settings have changed: writes the field anew.
+-- Rewrites the field after a change of settings.
 function placement.settings_have_changed()
-    local words = placement.words()
-    if words ~= redis.call("HGET", key.type_rules, placement.FIELD) then
-        hooks.say_to_claims(placement.FIELD, words)
+    local value = placement.words()
+    if value ~= redis.call("HGET", key.type_rules, placement.FIELD) then
+        hooks.say_to_claims(placement.FIELD, value)
     end
 end
 
-local meanings = memo.cache()
+local parsed_fields = memo.cache()
 
-local function meaning_of(text)
-    local bonus, priority, hit, free, sample = string.match(text, "^(%S+) ?(%S*) ?(%S*) ?(%S*) ?(%S*)$")
+local function parse_field(text)
+    local bonus, priority, locality_weight, free, sample = string.match(text, "^(%S+) ?(%S*) ?(%S*) ?(%S*) ?(%S*)$")
     return {
         bonus = tonumber(bonus) or 0,
         weights = tonumber(priority) and {
-            priority = tonumber(priority), locality = tonumber(hit), free = tonumber(free),
+            priority = tonumber(priority), locality = tonumber(locality_weight), free = tonumber(free),
             sample = tonumber(sample),
         },
     }
 end
 
--- RETURNS what the field says, a table that nobody changes: bonus: points for a hit of locality, 0 for none; weights:
--- of the points of workers, and the size of samples; nil for none.
+-- Returns the parsed field, a read-only table.
+--   bonus: points for a locality hit, or 0.
+--   weights: weights of a worker's points, and the sample size; or nil.
 function placement.read(text)
-    return meanings.of[text] or memo.keep(meanings, text, meaning_of(text))
+    return parsed_fields.of[text] or memo.keep(parsed_fields, text, parse_field(text))
 end
 
--- Adds the free workers of a profile from rank `first` to `last`, each with the time since when it is idle, to `found`.
--- RETURNS their number.
-local function add_ranked(found, profile, first, last)
+-- Adds the free workers of a profile from rank `first` to `last` to `candidates`, each with the start of its idle time.
+-- Returns the number of workers.
+local function add_free_workers(candidates, profile, first, last)
     local members = redis.call("ZRANGE", key.free(profile), first, last, "WITHSCORES")
     for i = 1, #members, 2 do
-        found[members[i]] = tonumber(members[i + 1])
+        candidates[members[i]] = tonumber(members[i + 1])
     end
     return #members / 2
 end
 
--- RETURNS a sample of the free workers of `profiles`, a table: worker -> since when it is idle. It begins at a profile,
--- and at a rank there, that follow from the id of the job, so that each job meets others; and goes on with the next
--- profiles, in a circle. `most`: number of workers; 0: all.
-local function sample_of(profiles, id, most)
-    local found, number = {}, tonumber(string.sub(redis.sha1hex(id), 1, 8), 16)
-    local begin = number % #profiles
-    local left, rank = most > 0 and most or math.huge, 0
-    if most > 0 then
-        rank = math.floor(number / #profiles) % math.max(1, redis.call("ZCARD", key.free(profiles[begin + 1])))
+-- Returns a sample of the free workers of `profiles`: worker -> start of its idle time. The sample begins at a profile
+-- and a rank derived from the job id, so that different jobs get different workers. It continues with the next
+-- profiles in a circle.
+--   max: number of workers, 0 for all.
+local function sample_of(profiles, id, max)
+    local candidates, number = {}, tonumber(string.sub(redis.sha1hex(id), 1, 8), 16)
+    local start = number % #profiles
+    local remaining, rank = max > 0 and max or math.huge, 0
+    if max > 0 then
+        rank = math.floor(number / #profiles) % math.max(1, redis.call("ZCARD", key.free(profiles[start + 1])))
     end
-    for nth = begin, begin + #profiles - 1 do
-        local first = nth == begin and rank or 0
-        left = left - add_ranked(found, profiles[nth % #profiles + 1], first, most > 0 and first + left - 1 or -1)
-        if left == 0 then
-            return found
+    for nth = start, start + #profiles - 1 do
+        local first = nth == start and rank or 0
+        remaining = remaining - add_free_workers(candidates, profiles[nth % #profiles + 1], first,
+            max > 0 and first + remaining - 1 or -1)
+        if remaining == 0 then
+            return candidates
         end
     end
     if rank > 0 then
-        add_ranked(found, profiles[begin + 1], 0, math.min(rank, left) - 1)
+        add_free_workers(candidates, profiles[start + 1], 0, math.min(rank, remaining) - 1)
     end
-    return found
+    return candidates
 end
 
--- RETURNS what the row of `worker` says: free slots, priority and profile. `rows`: those that were read.
-local function row_of(worker, rows)
-    rows[worker] = rows[worker] or redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
-    return rows[worker]
+-- Returns free slots, priority and profile of `worker`.
+--   cache: worker -> these fields, if read.
+local function fields_of(worker, cache)
+    cache[worker] = cache[worker] or redis.call("HMGET", key.worker(worker), "free", "priority", "profile")
+    return cache[worker]
 end
 
--- RETURNS those of `holders`, a list, that have a free slot and one of `profiles`: worker -> since when it is idle.
-local function free_holders(holders, profiles, rows)
+-- Returns the `holders` that have a free slot and one of `profiles`: worker -> start of its idle time.
+local function free_holders(holders, profiles, cache)
     local idle_since, is_among = {}, {}
-    if #profiles <= FEW_PROFILES then -- less to ask than the row of each holder
+    if #profiles <= FEW_PROFILES then -- fewer lookups than the hash of each holder
         for _, profile in ipairs(profiles) do
             for nth, since in ipairs(redis.call("ZMSCORE", key.free(profile), unpack(holders))) do
                 idle_since[holders[nth]] = tonumber(since) or idle_since[holders[nth]]
@@ -108,9 +113,9 @@ local function free_holders(holders, profiles, rows)
     for _, profile in ipairs(profiles) do
         is_among[profile] = true
     end
-    for nth = 1, math.min(#holders, MOST_ASKED) do
+    for nth = 1, math.min(#holders, MAX_HOLDERS) do
         local worker = holders[nth]
-        local free, _, profile = unpack(row_of(worker, rows), 1, 3)
+        local free, _, profile = unpack(fields_of(worker, cache), 1, 3)
         if is_among[profile] and tonumber(free or 0) > 0 then
             idle_since[worker] = tonumber(redis.call("ZSCORE", key.free(profile), worker) or nil)
         end
@@ -118,32 +123,32 @@ local function free_holders(holders, profiles, rows)
     return idle_since
 end
 
--- Adds those of `holders`, a list, that `free_holders` returns to the workers of `found`; of very many some. RETURNS a
--- table: worker -> true, of these.
-local function add_holders(found, holders, profiles, rows)
-    local are_hits, number = {}, 0
-    local idle_since = #holders > 0 and free_holders(holders, profiles, rows) or {}
+-- Adds the result of `free_holders` to `candidates`, up to MOST_FREE_HOLDERS workers. Returns a table: worker -> true,
+-- for the added workers.
+local function add_holders(candidates, holders, profiles, cache)
+    local is_holder, number = {}, 0
+    local idle_since = #holders > 0 and free_holders(holders, profiles, cache) or {}
     for _, worker in ipairs(holders) do
         if idle_since[worker] and number < protocol.MOST_FREE_HOLDERS then
-            number, are_hits[worker], found[worker] = number + 1, true, idle_since[worker]
+            number, is_holder[worker], candidates[worker] = number + 1, true, idle_since[worker]
         end
     end
-    return are_hits
+    return is_holder
 end
 
--- RETURNS the best worker for job `id` among those of `profiles`, the most specialised ones with a free slot. `rows`:
--- what earlier choices have read that still holds: worker -> its row.
-function placement.best(profiles, rows, id, weights)
-    local found, best, most, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
-    local are_hits = id_suffix.has_hint(id) and add_holders(found, locality.holders(id), profiles, rows) or {}
-    for worker, since in pairs(found) do
-        local free, priority = unpack(row_of(worker, rows), 1, 2)
-        local points = (tonumber(priority) or 0) * weights.priority + (are_hits[worker] and weights.locality or 0)
+-- Returns the best worker for job `id` in `profiles`, the most specialised ones with a free slot.
+--   cache: worker -> fields that earlier choices have read and that are still valid.
+function placement.best(profiles, cache, id, weights)
+    local candidates, best_worker, best_points, best_since = sample_of(profiles, id, weights.sample), nil, nil, nil
+    local is_holder = id_suffix.has_hint(id) and add_holders(candidates, locality.holders(id), profiles, cache) or {}
+    for worker, since in pairs(candidates) do
+        local free, priority = unpack(fields_of(worker, cache), 1, 2)
+        local points = (tonumber(priority) or 0) * weights.priority + (is_holder[worker] and weights.locality or 0)
             + (tonumber(free) or 0) * weights.free
-        if not best or points > most
-            or (points == most and (since < best_since or (since == best_since and worker < best))) then
-            best, most, best_since = worker, points, since
+        if not best_worker or points > best_points
+            or (points == best_points and (since < best_since or (since == best_since and worker < best_worker))) then
+            best_worker, best_points, best_since = worker, points, since
         end
     end
-    return best
+    return best_worker
 end

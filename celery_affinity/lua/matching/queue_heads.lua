@@ -1,25 +1,26 @@
--- queue_heads: the pending jobs among which a fill chooses, the best one first.
--- Cost: some commands for each type, once in a call; then each job that is popped costs O(log n).
+-- queue_heads: the pending jobs from which a fill chooses, best first.
+--
+-- Cost: a few commands per type, once per invocation; then O(log n) per popped job.
 
 local NO_LIMITS = {}
 
--- RETURNS MOST_CHOSEN_FROM of the types in `waiting`, those with jobs on demand first: a call chooses among no more,
--- since it looks up the free slots of each. A second value names the other types, each with a blank behind it; their
--- entries in `heads` are removed.
-local function some_of(waiting, heads)
-    local some, left = {}, {}
+-- Returns MOST_CHOSEN_FROM types of `waiting`, types with on-demand jobs first. One invocation chooses from no more
+-- types, since it looks up the free slots of each. Also returns the other types, each followed by a space, and removes
+-- their entries from `heads`.
+local function limit_types(waiting, heads)
+    local chosen, unfilled = {}, {}
     for _, has_demand in ipairs({ true, false }) do
         for _, type in ipairs(waiting) do
             if lanes.has_demand(heads[type]) == has_demand then
-                local list = #some < protocol.MOST_CHOSEN_FROM and some or left
+                local list = #chosen < protocol.MOST_CHOSEN_FROM and chosen or unfilled
                 list[#list + 1] = type
             end
         end
     end
-    for _, type in ipairs(left) do
+    for _, type in ipairs(unfilled) do
         heads[type] = nil
     end
-    return some, table.concat(left, " ") .. " "
+    return chosen, table.concat(unfilled, " ") .. " "
 end
 
 -- Writes the heads of the types whose jobs were popped.
@@ -32,8 +33,9 @@ function queue_heads.write_heads(waiting)
     end
 end
 
--- `job` was found among the heads of first lanes or of near lanes. Sets its `place`: where the head of its lane begins
--- in the heads of its type, nil if another job is that head; and `nth`: the position of its type. RETURNS the place.
+-- Completes a `job` from the heads of minimum lanes or hint lanes, and returns its place.
+--   place: start of the head of its lane in the heads of its type, nil if another job is that head.
+--   nth: position of its type.
 function queue_heads.find_place(waiting, job)
     local heads = waiting.heads[job.type]
     local place = lanes.place(heads, job.lane)
@@ -44,7 +46,7 @@ function queue_heads.find_place(waiting, job)
     return job.place
 end
 
--- RETURNS the job of a tenant below its minimum that goes before all others, or nil.
+-- Returns the job of a tenant below its minimum that is claimed before all others, or nil.
 local function best_below_minimum(waiting)
     local types, heads = {}, waiting.heads
     for _, type in ipairs(waiting.types) do
@@ -61,21 +63,21 @@ local function best_below_minimum(waiting)
     return job
 end
 
--- RETURNS the job that goes first of those that a free slot fits, nil for none; and whether the turns of tenants
--- (`shares`) do not count for the job: its tenant is below its minimum, or the job goes by age alone. If all jobs are
--- of one lane, as mostly, nothing is compared.
+-- Returns the best job that fits a free slot, or nil. Also returns true if start tags (`fair_share`) do not apply to
+-- it: its tenant is below its minimum, or it was chosen by age only. If all jobs are in one lane, the usual case,
+-- nothing is compared.
 function queue_heads.best(waiting)
     if waiting.alone ~= nil then
         return waiting.alone or nil
     end
-    local heads, view, kept_back = waiting.heads, waiting.view, waiting.kept_back
-    local one = next(heads)
-    if not one then
+    local heads, view, reserve_filter = waiting.heads, waiting.view, waiting.kept_back
+    local first_type = next(heads)
+    if not first_type then
         return nil
     end
-    local only = not waiting.choice and #waiting.types == 1 and lanes.only_job(one, heads[one])
+    local only = not waiting.choice and #waiting.types == 1 and lanes.only_job(first_type, heads[first_type])
     if not only and not waiting.choice then
-        waiting.choice = job_choice.among(waiting.types, heads, view, kept_back, waiting.served)
+        waiting.choice = job_choice.among(waiting.types, heads, view, reserve_filter, waiting.served)
     end
     local job = waiting.first_heads and best_below_minimum(waiting)
     if job then
@@ -83,7 +85,8 @@ function queue_heads.best(waiting)
     end
     local goes_by_age = false
     if only then
-        local is_open = view:any_free(one) and not (kept_back and kept_back.open(one, heads[one], view) == "")
+        local is_open = view:any_free(first_type)
+            and not (reserve_filter and reserve_filter.open(first_type, heads[first_type], view) == "")
         job = is_open and only
     else
         job, goes_by_age = waiting.choice:first()
@@ -94,7 +97,7 @@ function queue_heads.best(waiting)
     return job, goes_by_age
 end
 
--- The first jobs of `type` are these `heads` now.
+-- Replaces the heads of `type`.
 local function change(waiting, type, heads)
     waiting.heads[type] = heads ~= "" and heads or nil
     if waiting.changed then
@@ -106,18 +109,19 @@ end
 
 -- Returns true if `job`, a head that is missing from its lane, is waiting: then another client deleted the lane.
 -- Otherwise another client overwrote the heads.
-local function waits_elsewhere(job)
+local function is_waiting_job(job)
     local state, type, lane = unpack(redis.call("HMGET", key.job(job.id), "state", "type", "lane"))
-    local waits = state == "pending" and type == job.type and lane == job.lane
+    local is_waiting = state == "pending" and type == job.type and lane == job.lane
         or not state and redis.call("EXISTS", key.message(job.id)) == 1
-    if not waits then
+    if not is_waiting then
         corrupt.record("head " .. job.id .. " of type " .. job.type .. ", which does not wait")
     end
-    return waits
+    return is_waiting
 end
 
--- Removes `job` from its lane, which is about to be claimed. `has_rules`: whether its id has a mark. RETURNS whether it
--- waited: what is none of the heads may not be in the lane, since somebody deleted it.
+-- Removes `job` from its lane before it is claimed. Returns true if it waited: a job that is not a head may be missing
+-- from the lane, if another client deleted it.
+--   has_rules: true if its id has an id suffix.
 function queue_heads.pop(waiting, job, has_rules)
     if waiting.alone then
         waiting.alone = false
@@ -136,30 +140,30 @@ function queue_heads.pop(waiting, job, has_rules)
     if waiting.choice then
         waiting.choice:popped(job, before, next_enqueued)
     end
-    return was_there or waits_elsewhere(job)
+    return was_there or is_waiting_job(job)
 end
 
--- `job` was claimed: a limit of its type, or a reserve for its class, counts it.
+-- Counts the claimed `job` for the limit of its type and for the reserve of its class.
 function queue_heads.count(waiting, job)
-    local kept_back = waiting.kept_back
-    if not (waiting.limits[job.type] or (kept_back and kept_back.covers(job.type, job.lane))) then
+    local reserve_filter = waiting.kept_back
+    if not (waiting.limits[job.type] or (reserve_filter and reserve_filter.covers(job.type, job.lane))) then
         return
     end
     queue_heads.write_heads(waiting)
     if hooks.count(job.type, job.id, job.lane) then
         waiting.heads[job.type], waiting.limits[job.type] = nil, "closed"
     end
-    if kept_back then
-        kept_back.counted(job.type)
+    if reserve_filter then
+        reserve_filter.counted(job.type)
     end
 end
 
--- Reads the heads of jobs that go before all others, if a rule has changed them since.
+-- Reads the minimum heads again if a hook has changed them.
 function queue_heads.read_first_heads(waiting)
     waiting.first_heads = hooks.first_heads(waiting.types) or waiting.first_heads
 end
 
--- A rule has moved jobs of `type`, of which `heads` are the first ones now.
+-- Replaces the heads of `type` after a hook has moved jobs.
 function queue_heads.moved(waiting, type, heads)
     change(waiting, type, heads)
     if waiting.choice then
@@ -167,43 +171,46 @@ function queue_heads.moved(waiting, type, heads)
     end
 end
 
--- RETURNS the pending jobs of `types`, among which `view` says for which a slot is free: a table with what `fill` uses.
--- `left`: types that the call does not choose from, each with a blank behind it. `limits`: of types that have one;
--- "closed" when as many of their jobs run. `kept_back`: what reserves keep back; nil for nothing. `first_heads`: those
--- of tenants below their minimum, as `minimums.heads` has them. `changed`: types whose heads are to be written; false
--- for none. `choice`: chooses among several lanes, once there are several; else false. `served`: the list of all types,
--- if it is kept for many calls.
+-- Returns the pending jobs of `types` as candidates for the free slots of `view`, a table for `fill`.
+--   left: types that the invocation does not choose from, each followed by a space.
+--   limits: type -> its limit, for types that have one; "closed" when the limit is reached.
+--   kept_back: the filter of the reserves, or nil.
+--   first_heads: heads of tenants below their minimum, as in `minimums.heads`.
+--   changed: types whose heads must be written, or false.
+--   choice: chooses from several lanes, false until needed.
+--   served: the list of all types, if many invocations share it.
 function queue_heads.of(types, view, settings)
-    local waiting, heads, word = lanes.heads(types)
-    local left = ""
+    local waiting, heads, rules_field = lanes.heads(types)
+    local unfilled = ""
     if not view.left and #waiting > protocol.MOST_CHOSEN_FROM then -- a view of all slots
-        waiting, left = some_of(waiting, heads)
+        waiting, unfilled = limit_types(waiting, heads)
     end
-    local limit_of, kept_back, first_heads, preferred = NO_LIMITS, nil, nil, nil
-    if word then
-        preferred = hooks.preferred(word)
+    local limit_of, reserve_filter, first_heads, preferred = NO_LIMITS, nil, nil, nil
+    if rules_field then
+        preferred = hooks.preferred(rules_field)
         if not preferred then
-            waiting, limit_of, kept_back, first_heads, preferred = hooks.open(waiting, heads, settings, view.is_ahead)
+            waiting, limit_of, reserve_filter, first_heads, preferred =
+                hooks.open(waiting, heads, settings, view.is_ahead)
         end
-        view = kept_back and view.of_all and view:of_all() or view -- jobs may wait beside any free slot
+        view = reserve_filter and view.of_all and view:of_all() or view -- jobs may wait although any slot is free
         view.weights = preferred and preferred.weights
     end
-    local found = {
-        types = waiting, served = types.is_kept and types, heads = heads, left = left, view = view, limits = limit_of,
-        changed = false, choice = false,
+    local candidates = {
+        types = waiting, served = types.is_kept and types, heads = heads, left = unfilled, view = view,
+        limits = limit_of, changed = false, choice = false,
     }
-    if kept_back then
-        found.kept_back = kept_back
+    if reserve_filter then
+        candidates.kept_back = reserve_filter
     end
     if first_heads then
-        found.first_heads = first_heads
+        candidates.first_heads = first_heads
     end
-    call.near = preferred and not kept_back and hooks.near(waiting, view, preferred) or false
-    return found
+    call.near = preferred and not reserve_filter and hooks.near(waiting, view, preferred) or false
+    return candidates
 end
 
--- RETURNS what `queue_heads.of` does, of a job that was published alone: it may never be in a lane. `alone`: the job;
--- false once it is popped.
+-- Returns the same as `queue_heads.of` for a single published job, which then never enters a lane.
+--   alone: the job, or false once it is popped.
 function queue_heads.only(job)
     return { types = {}, heads = {}, left = "", limits = NO_LIMITS, changed = false, alone = job }
 end

@@ -1,8 +1,8 @@
--- score: which job goes first. The sum equals that of score.py to the last bit, in whole micro-points. Its terms are
--- split into what never changes (`standing`), what grows with age (`patience`), and what is equal for all jobs of a
--- type (`rarity`), so that a claim computes each term once.
--- Who adds them up: `best_heads` the first two, for the heads of one type; `which_job` adds rarity, and compares types.
--- `best_types` does so instead of it where a free slot fits all types, with fewer steps for each of them.
+-- score: computes the score of a job, which decides the job claimed first. The sum equals the sum in `policy/score.py`
+-- to the last bit, in whole micro-points. Its terms are a constant part (`standing`), a part that grows with age
+-- (`patience`) and a part common to all jobs of a type (`rarity`). A claim therefore computes each term once.
+-- `head_cache` adds the first two terms for the heads of one type; `job_choice` adds rarity and compares types. If a
+-- free slot fits all types, `best_types` does so instead, with fewer steps per type.
 local MICRO = 1000000
 
 function score.standing(priority, on_demand, settings)
@@ -24,7 +24,8 @@ function score.patience(on_demand, age_us, settings)
     return points
 end
 
--- RETURNS by how many points a job grows in so many µs; and a job on demand that stays below the cap of its age.
+-- Returns the points that a job gains in `us` microseconds, and the points that an on-demand job below its age cap
+-- gains.
 function score.growth(us, settings)
     return us * settings.age_weight, us * (settings.age_weight + settings.on_demand_age_weight)
 end
@@ -33,16 +34,15 @@ function score.rarity(slots_that_fit, settings)
     return math.floor(settings.rarity_weight * MICRO / slots_that_fit)
 end
 
--- RETURNS whether the claim with `claim_number` (from 0) goes to the oldest job instead of the one with the highest
--- score.
+-- Returns true if the claim with `claim_number` (from 0) gets the oldest job instead of the job with the highest score.
 function score.goes_by_age(claim_number, priority_percentage)
     return claim_number * priority_percentage % 100 >= priority_percentage
 end
 
--- RETURNS whether a job is older than another one: of two jobs with one score it goes first. Ties go to the smaller id.
-function score.is_older(enqueued_us, id, others_enqueued_us, others_id)
-    if enqueued_us ~= others_enqueued_us then
-        return enqueued_us < others_enqueued_us
+-- Returns true if a job is older than another one, which decides between equal scores. Ties go to the smaller id.
+function score.is_older(enqueued_us, id, other_enqueued_us, other_id)
+    if enqueued_us ~= other_enqueued_us then
+        return enqueued_us < other_enqueued_us
     end
-    return id < others_id
+    return id < other_id
 end

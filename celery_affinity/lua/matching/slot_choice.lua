@@ -1,17 +1,17 @@
--- slot_choice: a view of all free slots, which finds the best one for a job: `best` is the rule in rules/slot. What a
--- view is, and the view of one worker's slots, is in free_slots.
--- A reason for the length: what a view knows lives in the locals of one function, for one call of an arrow.
+-- slot_choice: a view of all free slots, which finds the best slot for a job: `best` implements `policy/placement.py`.
+-- `free_slots` explains views, and has the view of one worker's slots.
+-- The file is long because the state of a view is in the locals of one function, for one invocation.
 
--- RETURNS the view. Its members are those of `free_slots.own`, but for `left`.
+-- Returns the view. It has the members of `free_slots.own` except `left`.
 function slot_choice.view()
     local view = {}
     local open = open_profiles.new()
-    local counted = {} -- worker -> {worker, profile, left: free slots, was: free slots that the server has}
-    local changed, changed_in = {}, {} -- worker -> the entry of `counted` that changed; profile -> those of its workers
-    local idle, idle_since = {}, {} -- profile -> its longest idle worker that has not changed; since when, µs
+    local counted = {} -- worker -> {worker, profile, left: free slots, was: free slots stored on the server}
+    local changed, changed_in = {}, {} -- worker -> its changed entry in `counted`; profile -> entries of its workers
+    local idle, idle_since = {}, {} -- profile -> its longest idle unchanged worker; start of that time (µs)
 
-    -- Counts the free slots of `worker` before anything is written: an error for a spoiled row must come before a job
-    -- is popped from its lane, or the job would be nowhere.
+    -- Counts the free slots of `worker` before anything is written. A corrupt hash must raise its error before a job is
+    -- popped from its lane, since the job would otherwise be lost.
     local function count(worker)
         local profile, left, was = free_slots.count(worker)
         if not (profile and was) then
@@ -20,7 +20,7 @@ function slot_choice.view()
         counted[worker] = { worker = worker, profile = profile, left = left, was = was }
     end
 
-    -- RETURNS the longest idle worker of a profile, and since when it is idle. Ties go to the smaller id.
+    -- Returns the worker of a profile with the longest idle time, and its start. Ties go to the smaller id.
     local function longest_idle(profile)
         local others = changed_in[profile] or {}
         if idle[profile] and #others == 0 then
@@ -35,17 +35,17 @@ function slot_choice.view()
             end
         end
         idle[profile], idle_since[profile] = best, best_since
-        for _, each in ipairs(others) do
+        for _, slot in ipairs(others) do
             local since = call.now_us
-            if each.left > 0
-                and (not best or since < best_since or (since == best_since and each.worker < best)) then
-                best, best_since = each.worker, since
+            if slot.left > 0
+                and (not best or since < best_since or (since == best_since and slot.worker < best)) then
+                best, best_since = slot.worker, since
             end
         end
         return best, best_since
     end
 
-    -- Writes the slots that got jobs in this call, so that the server's keys say which are free.
+    -- Writes the slots assigned in this invocation, so the server's keys list the free slots.
     local function write_occupied()
         view.write()
         open.rows = open.rows or {}
@@ -64,9 +64,9 @@ function slot_choice.view()
         return open_profiles.first(open, type) ~= nil
     end
 
-    -- RETURNS the most specialised worker with a free slot; of several the longest idle, then the one with the smaller
-    -- id. Of very many profiles with a free slot, only some are compared. If settings say so (`view.weights`), the
-    -- points that equally specialised workers have for job `id` come first.
+    -- Returns the most specialised worker with a free slot; ties go to the longest idle time, then to the smaller id.
+    -- At most MOST_COMPARED profiles are compared. With `view.weights` from the settings, the points of equally
+    -- specialised workers for job `id` take precedence over idle time.
     function view.best(_, type, id)
         local best, best_size, best_since
         local compared = 0
@@ -92,7 +92,7 @@ function slot_choice.view()
         return best
     end
 
-    -- A slot of `worker`, which `best` returned, is about to get a job.
+    -- Assigns a slot of `worker`, which `best` returned.
     function view.occupy(_, worker)
         local slot = counted[worker]
         if not changed[worker] then
@@ -105,8 +105,8 @@ function slot_choice.view()
     end
 
     function view.write()
-        for worker, each in pairs(changed) do
-            free_slots.write(worker, each.profile, each.left, each.was)
+        for worker, slot in pairs(changed) do
+            free_slots.write(worker, slot.profile, slot.left, slot.was)
         end
     end
 

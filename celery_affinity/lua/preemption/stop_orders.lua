@@ -1,87 +1,89 @@
--- stop_orders: orders to stop jobs, until the claims of these have ended. Key `vacating` has of each such job: the fencing
--- number of the claim, the worker, the tenant and the type for which it is stopped, the time of the order, µs, and the
--- grace, ms. Field `stop` of the job's row has the number and the tenant: it stays, so that no claim is stopped twice.
+-- stop_orders: eviction orders, kept until the claims of the victims have ended. Key `vacating` has per victim: the
+-- claim's fencing token, the worker, the benefiting tenant and type, the time of the order (µs), and the grace period
+-- (ms). Field `stop` of the job hash has the token and the tenant. It is kept: no claim is stopped twice.
 
--- RETURNS the sign that a worker reads.
-local function sign_of(stop)
+-- Returns the control message for a worker.
+local function control_message(stop)
     return "\n" .. protocol.PREEMPT_SIGN .. " " .. stop.id .. " " .. stop.fence .. " " .. stop.grace_ms
 end
 
--- Orders the stop of `victim` for the tenant `its_key` and its jobs of `type`. Jobs that its worker holds ahead of its
--- slots would get the slot: these are asked back.
-function stop_orders.order(victim, its_key, type, settings)
+-- Orders the eviction of `victim` for a tenant and its jobs of `type`. The worker's prefetched jobs would get the slot,
+-- so they are recalled.
+function stop_orders.order(victim, tenant_key, type, settings)
     local stop = { id = victim.id, fence = victim.fence, grace_ms = math.floor(settings.preemption_grace_us / 1000) }
-    redis.call("RPUSH", key.inbox(victim.worker), sign_of(stop))
+    redis.call("RPUSH", key.inbox(victim.worker), control_message(stop))
     if victim.number_ahead > 0 then
         prefetch.ask_back(victim.worker, victim.number_ahead, workers.split(victim.types))
     end
     redis.call("HSET", key.vacating, stop.id, table.concat(
-        { stop.fence, victim.worker, its_key, type, call.now, stop.grace_ms }, " "))
-    redis.call("HSET", key.job(stop.id), "stop", stop.fence .. " " .. its_key)
+        { stop.fence, victim.worker, tenant_key, type, call.now, stop.grace_ms }, " "))
+    redis.call("HSET", key.job(stop.id), "stop", stop.fence .. " " .. tenant_key)
 end
 
--- RETURNS the orders, the first ones first.
-local function read()
-    local found, all = {}, redis.call("HGETALL", key.vacating)
-    for i = 1, #all, 2 do
-        local fence, worker, its_key, type, ordered, grace_ms =
-            string.match(all[i + 1], "^(%d+) (%S+) (%S+) (%S+) (%d+) (%d+)$")
-        if fence and claims.held(worker, all[i], fence) then
-            found[#found + 1] = {
-                id = all[i], fence = fence, worker = worker, its_key = its_key, type = type,
+-- Returns the orders, oldest first.
+local function read_orders()
+    local orders, fields = {}, redis.call("HGETALL", key.vacating)
+    for i = 1, #fields, 2 do
+        local fence, worker, tenant_key, type, ordered, grace_ms =
+            string.match(fields[i + 1], "^(%d+) (%S+) (%S+) (%S+) (%d+) (%d+)$")
+        if fence and claims.held(worker, fields[i], fence) then
+            orders[#orders + 1] = {
+                id = fields[i], fence = fence, worker = worker, its_key = tenant_key, type = type,
                 ordered_us = tonumber(ordered), grace_ms = grace_ms,
             }
         else
-            redis.call("HDEL", key.vacating, all[i]) -- somebody deleted the claim, or overwrote this
+            redis.call("HDEL", key.vacating, fields[i]) -- another client deleted the claim or overwrote the order
         end
     end
-    table.sort(found, function(one, other)
+    table.sort(orders, function(one, other)
         return one.ordered_us < other.ordered_us or (one.ordered_us == other.ordered_us and one.id < other.id)
     end)
-    return found
+    return orders
 end
 
-local function number_for(stops, its_key, type)
-    return stops.of[type and its_key .. " " .. type or its_key] or 0
+local function number_for(stops, tenant_key, type)
+    return stops.of[type and tenant_key .. " " .. type or tenant_key] or 0
 end
 
-local function add_for(stops, its_key, type)
-    for _, name in ipairs({ its_key, its_key .. " " .. type }) do
+local function add_for(stops, tenant_key, type)
+    for _, name in ipairs({ tenant_key, tenant_key .. " " .. type }) do
         stops.of[name] = (stops.of[name] or 0) + 1
     end
 end
 
--- A job of the tenant `victims_key` is being stopped.
-local function note(stops, victims_key)
+-- Counts a job of the tenant `victim_tenant_key` that is being stopped.
+local function count_victim(stops, victim_tenant_key)
     stops.number = stops.number + 1
-    stops.lost[victims_key] = (stops.lost[victims_key] or 0) + 1
+    stops.lost[victim_tenant_key] = (stops.lost[victim_tenant_key] or 0) + 1
 end
 
-local function add(stops, victims_key, its_key, type)
-    add_for(stops, its_key, type)
-    note(stops, victims_key)
+local function add(stops, victim_tenant_key, tenant_key, type)
+    add_for(stops, tenant_key, type)
+    count_victim(stops, victim_tenant_key)
 end
 
--- Looks at each order: whether it counts, because its worker has time left to answer, and its tenant still needs the
--- slot for jobs of the type. Withdraws an order that does not count, unless the worker has read the sign. After the
--- time to answer, field `stop` of the job's row stays: so another job is chosen.
--- RETURNS the orders that are left, a table. number: of orders. number_for: a function: the number of orders that count
--- for a tenant, or for a tenant and a type. add: a function: adds an order. lost: key of a tenant -> number of its jobs
--- that are being stopped.
+-- Reviews each order. An order is valid if its worker has time left to answer, and its tenant still needs the slot for
+-- jobs of the type. Withdraws an invalid order unless the worker has read the control message. After the time to
+-- answer, field `stop` of the job hash is kept, so another job is chosen.
+-- Returns the remaining orders, as a table.
+--   number: number of orders.
+--   number_for: function that returns the number of valid orders for a tenant, or for a tenant and a type.
+--   add: function that adds an order.
+--   lost: tenant key -> number of the tenant's jobs that are being stopped.
 function stop_orders.review(since, settings)
     local stops = { number = 0, of = {}, lost = {}, number_for = number_for, add = add }
-    for _, stop in ipairs(read()) do
-        local wanted, missing = preemptors.wanted(stop.its_key, since, settings)
-        local of_type = 0
-        for _, each in ipairs(wanted) do
-            of_type = each.type == stop.type and each.number or of_type
+    for _, stop in ipairs(read_orders()) do
+        local needs, missing = preemptors.wanted(stop.its_key, since, settings)
+        local needed = 0
+        for _, need in ipairs(needs) do
+            needed = need.type == stop.type and need.number or needed
         end
-        local in_time_us = tonumber(stop.grace_ms) * 1000 + protocol.ANSWERED_WITHIN_US
-        local is_late = call.now_us - stop.ordered_us >= in_time_us
+        local answer_time_us = tonumber(stop.grace_ms) * 1000 + protocol.ANSWERED_WITHIN_US
+        local is_late = call.now_us - stop.ordered_us >= answer_time_us
         local is_needed = not is_late and number_for(stops, stop.its_key) < missing
-            and number_for(stops, stop.its_key, stop.type) < of_type
-        if is_needed or redis.call("LREM", key.inbox(stop.worker), 1, sign_of(stop)) == 0 then -- it has read the sign
-            note(stops, victims.key_of(stop.id))
+            and number_for(stops, stop.its_key, stop.type) < needed
+        if is_needed or redis.call("LREM", key.inbox(stop.worker), 1, control_message(stop)) == 0 then -- it was read
+            count_victim(stops, victims.key_of(stop.id))
             if is_needed then
                 add_for(stops, stop.its_key, stop.type)
             end

@@ -1,54 +1,53 @@
--- victims: which running jobs may be stopped for another tenant, and which of these first. A job must say so
--- (`preemptible=True`), run on a worker that can stop it, and be of a tenant that stays at its minimum or above after
--- this stop and all that are under way. The job of the lowest priority is stopped first, queued before on demand, then
--- the job that started last. A job that has not started is not stopped: that would free no slot. Jobs that its worker
--- holds ahead of its slots go back when a job is stopped there (`stop_orders.order`).
--- After a stop, the jobs that start on the same worker are exempt until the stop is `preemption_exempt` old. A job that
--- was stopped before is exempt for `preemption_exempt` from each further start, and for good once it was stopped
--- `preemption_max` times.
+-- victims: selects the running jobs that can be stopped for another tenant, and their order. A victim has
+-- `preemptible=True`, and its worker can stop it. Its tenant stays at or above its minimum after this and all pending
+-- evictions. Order: lowest priority first, queued before on-demand, then latest start first. Unstarted jobs are not
+-- stopped, since that frees no slot. Prefetched jobs of a worker are recalled when a job is stopped there
+-- (`stop_orders.order`). After an eviction, jobs that start on the same worker are exempt until the eviction is
+-- `preemption_exempt` old. A job that was preempted before is exempt for `preemption_exempt` after each start, and
+-- permanently after `preemption_max` preemptions.
 
--- RETURNS the key of the tenant of a job; "" if somebody deleted it.
+-- Returns the tenant key of a job, or "" if another client deleted the job.
 function victims.key_of(id)
-    local its_keys = key_state.keys_of(id)
-    local last = its_keys[#its_keys]
+    local job_keys = key_state.keys_of(id)
+    local last = job_keys[#job_keys]
     return last and last.key or ""
 end
 
--- Notes in the row of a worker that a job was stopped there.
+-- Records an eviction in a worker's hash.
 function victims.note_stop(worker, settings)
-    local its_row, since_us = key.worker(worker), call.now_us - settings.preemption_exempt_us
+    local worker_key, since_us = key.worker(worker), call.now_us - settings.preemption_exempt_us
     local times = {}
-    for at in string.gmatch(redis.call("HGET", its_row, "preempted") or "", "%d+") do
-        times[#times + 1] = tonumber(at) > since_us and at or nil
+    for time in string.gmatch(redis.call("HGET", worker_key, "preempted") or "", "%d+") do
+        times[#times + 1] = tonumber(time) > since_us and time or nil
     end
     times[#times + 1] = call.now
-    redis.call("HSET", its_row, "preempted", table.concat(times, " "))
+    redis.call("HSET", worker_key, "preempted", table.concat(times, " "))
 end
 
--- RETURNS at most `most` members of a sorted set and their scores, those with the highest scores, the highest first.
-local function last_of(name, most)
-    return redis.call("ZREVRANGEBYSCORE", name, "+inf", "-inf", "WITHSCORES", "LIMIT", 0, most)
+-- Returns up to `max` members of a sorted set with their scores, highest first.
+local function highest(name, max)
+    return redis.call("ZREVRANGEBYSCORE", name, "+inf", "-inf", "WITHSCORES", "LIMIT", 0, max)
 end
 
--- RETURNS how many jobs of each tenant may be stopped before it is at its minimum: its_key -> number; of those with the
--- most jobs that may be stopped at all.
-local function spare_of(stops)
+-- Returns the number of jobs that can be stopped before their tenant reaches its minimum: tenant key -> number.
+-- Only includes the tenants with the most preemptible jobs.
+local function spare_per_tenant(stops)
     local spare, number = {}, 0
-    local tenants_with_some = last_of(key.giving, protocol.MOST_GIVING_LOOKED_AT)
-    for i = 1, #tenants_with_some, 2 do
-        local its_key = tenants_with_some[i]
-        local left = key_state.held(its_key, key_state.read(its_key)) - (stops.lost[its_key] or 0)
-            - tenants.quota_of(tenants.name_of(its_key)).min
-        if left > 0 and number < protocol.MOST_GIVING then
-            spare[its_key], number = left, number + 1
+    local tenant_scores = highest(key.giving, protocol.MOST_GIVING_LOOKED_AT)
+    for i = 1, #tenant_scores, 2 do
+        local tenant_key = tenant_scores[i]
+        local spare_jobs = key_state.held(tenant_key, key_state.read(tenant_key)) - (stops.lost[tenant_key] or 0)
+            - tenants.quota_of(tenants.name_of(tenant_key)).min
+        if spare_jobs > 0 and number < protocol.MOST_GIVING then
+            spare[tenant_key], number = spare_jobs, number + 1
         end
     end
     return spare
 end
 
--- RETURNS job `id`, whose claim has the number `fence`, as a candidate, a table; nil if it may not be stopped, whatever
--- its worker can do.
-local function candidate(id, fence, its_key, settings)
+-- Returns job `id` with the fencing token `fence` as a candidate table. Returns nil if the job cannot be stopped,
+-- regardless of its worker.
+local function read_candidate(id, fence, tenant_key, settings)
     local worker, started, acked, lane, stop, preemptions =
         unpack(redis.call("HMGET", key.job(id), "worker", "started", "acked", "lane", "stop", "preemptions"))
     local started_us, times = tonumber(started or nil), tonumber(preemptions or nil) or 0
@@ -59,13 +58,13 @@ local function candidate(id, fence, its_key, settings)
     end
     local priority = lanes.priority(lane)
     return {
-        id = id, its_key = its_key, worker = worker, fence = fence, started_us = started_us,
+        id = id, its_key = tenant_key, worker = worker, fence = fence, started_us = started_us,
         on_demand = lanes.is_on_demand(lane) and 1 or 0,
         priority = settings.priority_reversed == 1 and protocol.MAX_PRIORITY - priority or priority,
     }
 end
 
-local function goes_before(one, other)
+local function is_preferred(one, other)
     if one.priority ~= other.priority then
         return one.priority < other.priority
     elseif one.on_demand ~= other.on_demand then
@@ -76,99 +75,104 @@ local function goes_before(one, other)
     return one.id < other.id
 end
 
--- RETURNS the candidates, the first one first: of tenants above their minimum, the last claims that may be stopped.
+-- Returns the candidates in order: the latest preemptible claims of tenants above their minimum.
 local function candidates_of(stops, settings)
-    local found = {}
-    for its_key in pairs(stops.spare) do
-        local claimed = last_of(key.preemptible(its_key), protocol.MOST_VICTIMS)
+    local candidates = {}
+    for tenant_key in pairs(stops.spare) do
+        local claimed = highest(key.preemptible(tenant_key), protocol.MOST_VICTIMS)
         for i = 1, #claimed, 2 do
-            found[#found + 1] = candidate(claimed[i], claimed[i + 1], its_key, settings)
+            candidates[#candidates + 1] = read_candidate(claimed[i], claimed[i + 1], tenant_key, settings)
         end
     end
-    table.sort(found, goes_before)
-    return found
+    table.sort(candidates, is_preferred)
+    return candidates
 end
 
--- RETURNS the time from which on jobs that start on a worker are exempt: when the first of the stops was that are not
--- `preemption_exempt` old yet; `math.huge` if there is none. `text`: the times of stops on this worker.
+-- Returns the start time from which jobs on a worker are exempt: the time of its first eviction that is younger than
+-- `preemption_exempt`, or `math.huge`.
+--   text: times of evictions on this worker.
 local function exempt_since(text, settings)
     local first_us = math.huge
-    for at in string.gmatch(text or "", "%d+") do
-        if tonumber(at) > call.now_us - settings.preemption_exempt_us then
-            first_us = math.min(first_us, tonumber(at))
+    for time in string.gmatch(text or "", "%d+") do
+        if tonumber(time) > call.now_us - settings.preemption_exempt_us then
+            first_us = math.min(first_us, tonumber(time))
         end
     end
     return first_us
 end
 
--- RETURNS whether `worker` holds so many jobs that have not started: it can give them back. A call looks at
--- MOST_AHEAD_LOOKED_AT claims, or at those of one worker more.
+-- Returns true if `worker` holds at least `number` unstarted jobs, which it can return. An invocation examines
+-- MOST_AHEAD_LOOKED_AT claims, rounded up to a whole worker.
 local function holds_ahead(stops, worker, number)
-    local found = 0
+    local unstarted = 0
     if stops.looked_at < protocol.MOST_AHEAD_LOOKED_AT then
         local ids = redis.call("HKEYS", key.claims(worker))
         stops.looked_at = stops.looked_at + #ids
         for _, id in ipairs(ids) do
-            found = redis.call("HEXISTS", key.job(id), "started") == 0 and found + 1 or found
+            unstarted = redis.call("HEXISTS", key.job(id), "started") == 0 and unstarted + 1 or unstarted
         end
     end
-    return found >= number
+    return unstarted >= number
 end
 
--- RETURNS what the row of a worker says, a table. types: whose jobs would get a slot that comes free, "" for none;
--- stops: which tasks it can stop; exempt_since_us: see `exempt_since`; number_ahead: of jobs that it holds ahead of its
--- slots.
+-- Returns the state of a worker, as a table.
+--   types: types whose jobs would get a freed slot, or "".
+--   stops: tasks that it can stop.
+--   exempt_since_us: see `exempt_since`.
+--   number_ahead: number of prefetched jobs.
 local function read_worker(stops, worker, settings)
-    local row = free_slots.row(worker, "types", "stops", "preempted")
-    local types, its_stops, preempted = unpack(row, 7, 9)
-    local takes_jobs = types and its_stops and row[free_slots.PROFILE] and free_slots.takes_jobs(row)
-    local number_ahead = takes_jobs and math.max(0, -free_slots.left(worker, row)) or 0
+    local fields = free_slots.row(worker, "types", "stops", "preempted")
+    local types, stoppable, preempted = unpack(fields, 7, 9)
+    local takes_jobs = types and stoppable and fields[free_slots.PROFILE] and free_slots.takes_jobs(fields)
+    local number_ahead = takes_jobs and math.max(0, -free_slots.left(worker, fields)) or 0
     local frees_slots = takes_jobs and (number_ahead == 0 or holds_ahead(stops, worker, number_ahead))
     return {
-        types = frees_slots and types or "", stops = its_stops, exempt_since_us = exempt_since(preempted, settings),
+        types = frees_slots and types or "", stops = stoppable, exempt_since_us = exempt_since(preempted, settings),
         number_ahead = number_ahead,
     }
 end
 
--- RETURNS whether a worker that `stops` such tasks can stop that of job `id`.
+-- Returns true if a worker that can stop the tasks `stops` can stop the task of job `id`.
 local function can_stop(stops, id)
     if stops == protocol.FORCE then
         return true
     end
     local name = redis.call("HGET", key.job(id), "name")
-    for word in string.gmatch(stops, "%S+") do
-        if texts.decoded(word) == name then
+    for encoded_name in string.gmatch(stops, "%S+") do
+        if texts.decoded(encoded_name) == name then
             return true
         end
     end
     return false
 end
 
--- RETURNS whether the stop of a candidate frees a slot that serves `type`.
-local function frees(each, type, stops, settings)
-    if stops.spare[each.its_key] <= 0 then
+-- Returns true if stopping a candidate frees a slot that serves `type`.
+local function frees(candidate, type, stops, settings)
+    if stops.spare[candidate.its_key] <= 0 then
         return false
     end
-    local its = stops.workers[each.worker] or read_worker(stops, each.worker, settings)
-    stops.workers[each.worker] = its
-    return texts.has_word(its.types, type) and each.started_us < its.exempt_since_us and can_stop(its.stops, each.id)
+    local worker_state = stops.workers[candidate.worker] or read_worker(stops, candidate.worker, settings)
+    stops.workers[candidate.worker] = worker_state
+    return texts.has_word(worker_state.types, type) and candidate.started_us < worker_state.exempt_since_us
+        and can_stop(worker_state.stops, candidate.id)
 end
 
--- RETURNS the job to be stopped next for a slot that serves `type`; nil if there is none. types, number_ahead: of its
--- worker; the number is 0 for the next job of the same worker. `stops`: as `stop_orders.review`
--- returns it, with what is read here once in a call.
+-- Returns the next job to stop for a slot that serves `type`, or nil.
+--   stops: result of `stop_orders.review`; also caches the data read here, once per invocation.
+-- Fields of the job: types and number_ahead of its worker. The number is 0 for the next job of the same worker.
 function victims.next_of(stops, type, settings)
     if not stops.spare then
-        stops.spare, stops.workers, stops.has_none, stops.looked_at = spare_of(stops), {}, {}, 0
+        stops.spare, stops.workers, stops.has_none, stops.looked_at = spare_per_tenant(stops), {}, {}, 0
         stops.candidates = candidates_of(stops, settings)
     end
-    for nth, each in ipairs(stops.has_none[type] and {} or stops.candidates) do
-        if frees(each, type, stops, settings) then
+    for nth, candidate in ipairs(stops.has_none[type] and {} or stops.candidates) do
+        if frees(candidate, type, stops, settings) then
             table.remove(stops.candidates, nth)
-            stops.spare[each.its_key] = stops.spare[each.its_key] - 1
-            local its = stops.workers[each.worker]
-            each.types, each.number_ahead, its.number_ahead = its.types, its.number_ahead, 0
-            return each
+            stops.spare[candidate.its_key] = stops.spare[candidate.its_key] - 1
+            local worker_state = stops.workers[candidate.worker]
+            candidate.types, candidate.number_ahead, worker_state.number_ahead =
+                worker_state.types, worker_state.number_ahead, 0
+            return candidate
         end
     end
     stops.has_none[type] = true

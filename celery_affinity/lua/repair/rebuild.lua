@@ -1,23 +1,23 @@
--- rebuild: the one way in which a repair fixes data. Most of what Redis has follows from the rows of jobs and workers,
--- from claims, lanes and settings: the other files of this folder say what follows from what. Here an entry of a key is
--- compared with what it should be; one that differs is recorded, and written anew.
+-- rebuild: compares and fixes data for all repairs. Most data in Redis is derived from the hashes of jobs and workers,
+-- from claims, lanes and settings; the other files of this folder define the derivations. Here the entry of a key is
+-- compared with its expected value. An entry that differs is recorded and rewritten.
 
-local MOST_MENDED = 1000 -- members of one sorted set
+local MAX_MEMBERS = 1000 -- members of one sorted set
 
--- `looks`: number of keys that this call has looked at. `has_kind`: keys that exist, with a type that is right.
-
--- Begins a call of `repair`.
+-- Begins an invocation of `repair`.
+--   looks: number of keys that this invocation has examined.
+--   has_kind: keys that exist and have the right Redis type.
 function rebuild.begin()
     rebuild.looks, rebuild.has_kind = 0, {}
 end
 
--- Records a find. RETURNS whether it is to be fixed: not if this call only says what it finds.
-function rebuild.found(what)
+-- Records a finding. Returns true if it must be fixed, false if this invocation only reports findings.
+function rebuild.found(finding)
     if call.found then
-        call.found[#call.found + 1] = corrupt.line(what)
+        call.found[#call.found + 1] = corrupt.line(finding)
         return false
     end
-    corrupt.record(what)
+    corrupt.record(finding)
     return true
 end
 
@@ -28,42 +28,42 @@ function rebuild.set_aside(name)
     end
 end
 
--- RETURNS whether a key exists and has the Redis type `kind`. A key of another type is set aside.
+-- Returns true if a key exists and has the Redis type `kind`. A key of another type is quarantined.
 function rebuild.exists(name, kind)
     if not rebuild.has_kind[name] then
         rebuild.looks = rebuild.looks + 1
-        local its_kind = redis.call("TYPE", name).ok
-        if its_kind ~= "none" and its_kind ~= kind then
+        local actual_kind = redis.call("TYPE", name).ok
+        if actual_kind ~= "none" and actual_kind ~= kind then
             rebuild.set_aside(name)
         end
-        rebuild.has_kind[name] = its_kind == kind or nil
+        rebuild.has_kind[name] = actual_kind == kind or nil
     end
     return rebuild.has_kind[name] or false
 end
 
--- RETURNS the values of fields of a hash, each false if it has none; nothing if there is no such hash.
+-- Returns the values of a hash's fields, false for each missing field; no values if the hash does not exist.
 function rebuild.fields(name, ...)
     if rebuild.exists(name, "hash") then
         return unpack(redis.call("HMGET", name, ...))
     end
 end
 
--- RETURNS all fields of a hash, a table: field -> value.
+-- Returns all fields of a hash, a table: field -> value.
 function rebuild.table_of(name)
     return flat.values(rebuild.exists(name, "hash") and redis.call("HGETALL", name) or {})
 end
 
--- RETURNS the first members of a sorted set, at most `most`; then "WITHSCORES" may follow.
-function rebuild.members(name, most, ...)
-    return rebuild.exists(name, "zset") and redis.call("ZRANGE", name, 0, most - 1, ...) or {}
+-- Returns up to `max` first members of a sorted set. The argument "WITHSCORES" can follow.
+function rebuild.members(name, max, ...)
+    return rebuild.exists(name, "zset") and redis.call("ZRANGE", name, 0, max - 1, ...) or {}
 end
 
--- RETURNS the score of a member of a sorted set; false if it is none.
+-- Returns a member's score in a sorted set, or false.
 function rebuild.score(name, member)
     return rebuild.exists(name, "zset") and redis.call("ZSCORE", name, member)
 end
 
--- RETURNS `value` if it is a whole number; else nil.
+-- Returns `value` if it is an integer, or nil.
 function rebuild.whole(value)
     return value and #value <= protocol.LONGEST_NUMBER and string.find(value, "^%-?%d+$") and value or nil
 end
@@ -74,105 +74,107 @@ function rebuild.number(value)
     return number and math.abs(number) < 10 ^ protocol.LONGEST_NUMBER and value or nil -- false for NaN
 end
 
--- RETURNS what an entry should be that may have any value: the one that it has, or `otherwise`.
-function rebuild.any_or(otherwise)
-    return function(found)
-        return found or otherwise
+-- Returns the expected value of an entry that can have any value: the actual value, or `default`.
+function rebuild.any_or(default)
+    return function(actual)
+        return actual or default
     end
 end
 
--- RETURNS what an entry should be that may have any time: the time that it has, or now.
-function rebuild.any_time(found)
-    return found or call.now
+-- Returns the expected value of an entry that can have any time: the actual time, or now.
+function rebuild.any_time(actual)
+    return actual or call.now
 end
 
 local READ = { hash = "HGET", zset = "ZSCORE", string = "GET" }
 local WRITE = { hash = "HSET", string = "SET" }
 local REMOVE = { hash = "HDEL", zset = "ZREM", string = "UNLINK" }
 
--- Compares what an entry is with what it `should` be: each a text, a number, or false or nil for no entry; `should` may
--- be a function that returns this, of what was found and the member. `name`: of the key. `member`: a field of a hash; a
--- member of a sorted set, whose value is its score; nil for a string. RETURNS whether they differ.
-function rebuild.entry(kind, name, member, found, should)
-    found = found or nil
-    if type(should) == "function" then
-        should = should(found, member)
+-- Compares the `actual` value of an entry with the `expected` value. Returns true if they differ.
+--   name: the key.
+--   member: field of a hash, or member of a sorted set, whose value is its score; nil for a string.
+--   actual, expected: a string, a number, or false or nil for no entry. `expected` can be a function that computes this
+--     from the actual value and the member.
+function rebuild.entry(kind, name, member, actual, expected)
+    actual = actual or nil
+    if type(expected) == "function" then
+        expected = expected(actual, member)
     end
-    should = type(should) == "number" and string.format("%.0f", should) or should or nil
-    if found == should then
+    expected = type(expected) == "number" and string.format("%.0f", expected) or expected or nil
+    if actual == expected then
         return false
     end
-    local is_of = member and member .. " of " or ""
-    local was, is = string.sub(found or "nothing", 1, 100), string.sub(should or "nothing", 1, 100)
-    if not rebuild.found(is_of .. name .. ": " .. was .. " instead of " .. is) then
+    local prefix = member and member .. " of " or ""
+    local was, is = string.sub(actual or "nothing", 1, 100), string.sub(expected or "nothing", 1, 100)
+    if not rebuild.found(prefix .. name .. ": " .. was .. " instead of " .. is) then
         return true
-    elseif should and kind == "zset" then
-        redis.call("ZADD", name, should, member)
+    elseif expected and kind == "zset" then
+        redis.call("ZADD", name, expected, member)
     else
-        local words = { name, member }
-        words[#words + 1] = should
-        redis.call((should and WRITE or REMOVE)[kind], unpack(words))
+        local arguments = { name, member }
+        arguments[#arguments + 1] = expected
+        redis.call((expected and WRITE or REMOVE)[kind], unpack(arguments))
     end
     return true
 end
 
--- Reads one entry, and compares it. RETURNS whether it differed.
-function rebuild.one(kind, name, member, should)
-    local found = rebuild.exists(name, kind) and redis.call(READ[kind], unpack({ name, member }))
-    return rebuild.entry(kind, name, member, found, should)
+-- Reads and compares one entry. Returns true if it differed.
+function rebuild.one(kind, name, member, expected)
+    local actual = rebuild.exists(name, kind) and redis.call(READ[kind], unpack({ name, member }))
+    return rebuild.entry(kind, name, member, actual, expected)
 end
 
--- Compares entries of several keys: each a list of arguments of `one`, or false. RETURNS whether any differed.
+-- Compares entries of several keys, each a list of arguments of `one`, or false. Returns true if any differed.
 function rebuild.each(entries)
-    local differ = false
+    local any_differs = false
     for _, entry in ipairs(entries) do
-        differ = entry and rebuild.one(unpack(entry, 1, 4)) or differ
+        any_differs = entry and rebuild.one(unpack(entry, 1, 4)) or any_differs
     end
-    return differ
+    return any_differs
 end
 
--- Compares entries of a key that were read, {member, value, ...}.
-function rebuild.some(kind, name, entries, should)
+-- Compares the given entries of a key, {member, value, ...}.
+function rebuild.some(kind, name, entries, expected)
     for i = 1, #entries, 2 do
-        rebuild.entry(kind, name, entries[i], entries[i + 1], should)
+        rebuild.entry(kind, name, entries[i], entries[i + 1], expected)
     end
 end
 
--- Calls `fix` with the first member of the sorted set `name` and its score, and with one other member, by the time of
--- day another one in each repair: there may be very many. While `fix` returns that it found something, the next member
--- follows.
+-- Calls `fix` with the first member of the sorted set `name` and its score, and with one other member. The time of day
+-- selects another member in each repair, since there can be a large number of members. While `fix` returns true for a
+-- finding, the next member follows.
 function rebuild.with_some_of(name, fix)
     local number = rebuild.exists(name, "zset") and redis.call("ZCARD", name) or 0
     local other = number > 1 and math.floor(call.now_us / protocol.REPAIRED_EVERY_US) % number or 0
     for _, from in ipairs(other > 0 and { 0, other } or { 0 }) do
-        local at, looked_at = from, 0
+        local rank, examined = from, 0
         repeat
-            local member, score_of = unpack(redis.call("ZRANGE", name, at, at, "WITHSCORES"))
-            local goes_on = member and fix(member, score_of)
-            at = goes_on and redis.call("ZSCORE", name, member) and at + 1 or at
-            looked_at = looked_at + 1
-        until not goes_on or looked_at == MOST_MENDED
+            local member, score_of = unpack(redis.call("ZRANGE", name, rank, rank, "WITHSCORES"))
+            local continues = member and fix(member, score_of)
+            rank = continues and redis.call("ZSCORE", name, member) and rank + 1 or rank
+            examined = examined + 1
+        until not continues or examined == MAX_MEMBERS
     end
 end
 
--- Removes some members of the sorted set `name` of which `belongs` does not return that they belong there.
+-- Removes some members of the sorted set `name` for which `belongs` does not return true.
 function rebuild.keep(name, belongs)
     rebuild.with_some_of(name, function(member)
         return not belongs(member) and rebuild.one("zset", name, member, nil)
     end)
 end
 
--- Compares all entries of a hash or a sorted set, and those that it may lack: the members that are keys of `wanted`.
-function rebuild.all(kind, name, should, wanted)
+-- Compares all entries of a hash or a sorted set, and the missing entries among the keys of `wanted`.
+function rebuild.all(kind, name, expected, wanted)
     local entries = {}
     if rebuild.exists(name, kind) then
         entries = kind == "hash" and redis.call("HGETALL", name) or redis.call("ZRANGE", name, 0, -1, "WITHSCORES")
     end
     local is_there = flat.values(entries)
-    rebuild.some(kind, name, entries, should)
+    rebuild.some(kind, name, entries, expected)
     for member in pairs(wanted or {}) do
         if not is_there[member] then
-            rebuild.entry(kind, name, member, nil, should)
+            rebuild.entry(kind, name, member, nil, expected)
         end
     end
 end

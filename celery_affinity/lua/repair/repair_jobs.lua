@@ -1,28 +1,29 @@
--- repair_jobs: the keys of a job, those by which it is found, and the rows of batches, which follow from their calls.
-local MOST_OF_TASK = 1000 -- jobs of a task
-local MOST_NAMED = 100 -- jobs of an index or a batch that are looked at because an arrow failed
+-- repair_jobs: fixes the keys of a job, the indexes that list it, and the hashes of batches, which are derived from
+-- their calls.
+local MAX_TASK_JOBS = 1000 -- jobs of a task
+local MAX_INDEX_JOBS = 100 -- jobs of an index or a batch that are examined after a server function failed
 
--- Fixes the index of the jobs of a task: key `task` says whether they are in a sorted set, numbered from 1.
+-- Fixes the index of a task's jobs: key `task` records whether they are in a sorted set, numbered from 1.
 local function fix_jobs_of_task(task)
-    local its_job = rebuild.exists(key.task(task), "string") and redis.call("GET", key.task(task))
-    local ids = rebuild.members(key.jobs_of_task(task), MOST_OF_TASK, "WITHSCORES")
-    local is_several, nth = its_job == protocol.SEVERAL, 0
-    local are_good = is_several
+    local task_entry = rebuild.exists(key.task(task), "string") and redis.call("GET", key.task(task))
+    local ids = rebuild.members(key.jobs_of_task(task), MAX_TASK_JOBS, "WITHSCORES")
+    local has_several, next_number = task_entry == protocol.SEVERAL, 0
+    local are_valid = has_several
     for i = 2, #ids, 2 do
-        are_good = are_good and rebuild.whole(ids[i])
+        are_valid = are_valid and rebuild.whole(ids[i])
     end
-    if #ids > 0 and its_job and its_job ~= protocol.NONE and not is_several then
-        ids[#ids + 1], ids[#ids + 2] = its_job, false
+    if #ids > 0 and task_entry and task_entry ~= protocol.NONE and not has_several then
+        ids[#ids + 1], ids[#ids + 2] = task_entry, false
     end
     rebuild.some("zset", key.jobs_of_task(task), ids, function(number)
-        nth = nth + 1
-        return are_good and number or nth
+        next_number = next_number + 1
+        return are_valid and number or next_number
     end)
-    local should = #ids > 0 and protocol.SEVERAL or not is_several and its_job
-    rebuild.entry("string", key.task(task), nil, its_job, should)
+    local expected = #ids > 0 and protocol.SEVERAL or not has_several and task_entry
+    rebuild.entry("string", key.task(task), nil, task_entry, expected)
 end
 
--- Makes the row of a batch again, if somebody deleted or overwrote it. RETURNS whether the row was made.
+-- Rebuilds the hash of a batch if another client deleted or overwrote it. Returns true if the hash was rebuilt.
 function repair_jobs.fix_batch(id)
     if id_suffix.of(id) ~= protocol.BATCH
         or corrupt.can_wait(rebuild.fields(key.job(id), "type", "lane", "enqueued", "deliveries")) then
@@ -32,7 +33,7 @@ function repair_jobs.fix_batch(id)
     return has_calls and rebuild.found("job " .. id .. ", of which only the calls were left")
 end
 
--- Has a call wait by itself if nothing is left of the batch that it merged into.
+-- Enqueues a merged call separately if nothing remains of its batch.
 local function fix_call(id)
     local state, batch, type, lane, enqueued = rebuild.fields(key.job(id), "state", "into", "type", "lane", "enqueued")
     if state == "merged" and batch and corrupt.can_wait(type, lane, enqueued, "0")
@@ -45,12 +46,12 @@ local function fix_call(id)
     end
 end
 
--- Fixes the keys of a job, and the indexes that its row names; of a batch, also those of its calls.
+-- Fixes the keys of a job and the indexes named in its hash; for a batch, also the keys of its calls.
 function repair_jobs.fix(id)
     rebuild.exists(key.message(id), "string")
     if id_suffix.of(id) == protocol.BATCH then
-        repair_jobs.fix_all(rebuild.members(key.callers(id), MOST_NAMED))
-        repair_jobs.fix_all(rebuild.members(key.told_callers(id), MOST_NAMED))
+        repair_jobs.fix_all(rebuild.members(key.callers(id), MAX_INDEX_JOBS))
+        repair_jobs.fix_all(rebuild.members(key.told_callers(id), MAX_INDEX_JOBS))
     elseif id_suffix.of(id) == protocol.MERGES then
         fix_call(id)
     end
@@ -70,8 +71,8 @@ function repair_jobs.fix_all(ids)
     end
 end
 
--- Fixes what an arrow that failed was called with (`names`: job and task ids, workers, stamps and other arguments), and
--- jobs that it may have met on its way.
+-- Fixes the jobs that a failed server function may have used.
+--   names: its arguments: job and task ids, workers, stamps and others.
 function repair_jobs.fix_named(names)
     for _, name in ipairs(names) do
         if #name <= protocol.LONGEST_NAME then
@@ -81,13 +82,13 @@ function repair_jobs.fix_named(names)
                 end
             end
             repair_jobs.fix(name)
-            repair_jobs.fix_all(rebuild.members(key.stamped(name), MOST_NAMED))
+            repair_jobs.fix_all(rebuild.members(key.stamped(name), MAX_INDEX_JOBS))
             fix_jobs_of_task(name)
             repair_jobs.fix_all({ redis.call("GET", key.task(name)) or nil })
-            repair_jobs.fix_all(rebuild.members(key.jobs_of_task(name), MOST_NAMED))
+            repair_jobs.fix_all(rebuild.members(key.jobs_of_task(name), MAX_INDEX_JOBS))
         end
     end
     for _, index in ipairs({ key.scheduled, key.expires, key.untold, key.dead }) do
-        repair_jobs.fix_all(rebuild.members(index, MOST_NAMED))
+        repair_jobs.fix_all(rebuild.members(index, MAX_INDEX_JOBS))
     end
 end

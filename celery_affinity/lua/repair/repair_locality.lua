@@ -1,16 +1,16 @@
--- repair_locality: what follows from hints of jobs and workers: near lanes, their heads, and the holders of hints.
+-- repair_locality: fixes data derived from hints of jobs and workers: hint lanes, their heads, and holders of hints.
 
--- Fixes the heads in `field`, those of jobs of `type` with `hint`. `lane`: one that may not be among them.
+-- Fixes the heads in `field`, for jobs of `type` with `hint`.
+--   lane: a lane that may be missing there.
 local function fix_heads(field, hint, type, lane)
     local names = { lane }
-    for each in lanes.each(rebuild.fields(key.near_heads, field) or "") do
-        names[#names + 1] = hint and lanes.is_one(each) and each or nil
+    for lane_name in lanes.each(rebuild.fields(key.near_heads, field) or "") do
+        names[#names + 1] = hint and lanes.is_one(lane_name) and lane_name or nil
     end
     return repair_types.fix_heads(key.near_heads, field, hint and locality.place_of(hint, type), names)
 end
 
--- Job `id` is in its lane since `time`. If it has a hint, it is in its near lane as well. RETURNS whether that
--- differed.
+-- Adds job `id`, in its lane since `time`, to its hint lane if it has a hint. Returns true if anything differed.
 function repair_locality.fix_job(id, type, lane, time)
     local hint = id_suffix.has_hint(id) and rules_codec.hint(rebuild.fields(key.job(id), "rules") or nil)
     if not hint then
@@ -24,7 +24,7 @@ function repair_locality.fix_job(id, type, lane, time)
     return false
 end
 
--- Fixes the near lanes of the hint and type that a field of key `near_heads` is of.
+-- Fixes the hint lanes of one field of key `near_heads`, which names a hint and a type.
 function repair_locality.fix(field)
     local hint, type = locality.parts_of(field)
     for lane in lanes.each(hint and rebuild.fields(key.near_heads, field) or "") do
@@ -37,7 +37,7 @@ function repair_locality.fix(field)
     fix_heads(field, hint, type)
 end
 
--- Fixes the hints of a worker, which has a row: it is among their holders, and these hold them.
+-- Makes the hints of a worker with a hash agree with the holders of these hints.
 function repair_locality.fix_worker(worker)
     local hints = rebuild.members(key.hints(worker), 0)
     for _, hint in ipairs(hints) do

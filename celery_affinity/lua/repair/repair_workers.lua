@@ -1,172 +1,173 @@
--- repair_workers: what follows from the rows and the claims of workers: their free slots, the sums of all workers, and
--- what the rows of claimed jobs say.
-local TYPES = 7 -- position in a row of `row_of`, after those of `free_slots`
-local DIGITS = 16 -- length of a profile, a prefix of the hash of its types (`Joining.profile`)
+-- repair_workers: fixes data derived from the hashes and the claims of workers. The data are free slots, the totals of
+-- all workers, and the claim fields of job hashes.
+local TYPES = 7 -- position in `slot_fields`, after the fields of `free_slots`
+local DIGITS = 16 -- length of a profile, a prefix of its types' SHA-1 (`Joining.profile`)
 
--- RETURNS a worker's row, its types, what it keeps of ended jobs, and its hints; nil if the row is gone or spoiled: it
--- is set aside then, and the worker joins again.
-local function row_of(worker)
-    local row = rebuild.exists(key.worker(worker), "hash") and free_slots.row(worker, "types", "keeps", "hints") or nil
-    if row and rebuild.whole(row[free_slots.SLOTS]) and rebuild.whole(row[free_slots.OTHER])
-        and row[free_slots.ACCEPTING] and row[TYPES]
-        and row[free_slots.PROFILE] == string.sub(redis.sha1hex(row[TYPES]), 1, DIGITS) then
-        return row
-    elseif row and row[free_slots.ACCEPTING] ~= "0" then -- one whose jobs are being recovered goes without
+-- Returns a worker's slot fields, types, retention of ended jobs and hints. Returns nil if the worker's hash is missing
+-- or corrupt. A corrupt hash is quarantined, and the worker joins again.
+local function slot_fields(worker)
+    local fields = rebuild.exists(key.worker(worker), "hash")
+        and free_slots.row(worker, "types", "keeps", "hints") or nil
+    if fields and rebuild.whole(fields[free_slots.SLOTS]) and rebuild.whole(fields[free_slots.OTHER])
+        and fields[free_slots.ACCEPTING] and fields[TYPES]
+        and fields[free_slots.PROFILE] == string.sub(redis.sha1hex(fields[TYPES]), 1, DIGITS) then
+        return fields
+    elseif fields and fields[free_slots.ACCEPTING] ~= "0" then -- "0": its jobs are being recovered
         rebuild.set_aside(key.worker(worker))
     end
     return nil
 end
 
--- Fixes what follows from the row and the claims of one worker. A worker without a row is forgotten, unless it holds
--- something: then its jobs come back once it has been silent for too long. RETURNS whether anything differed; its row,
--- nil if it has none; the number of its free slots; and whether it is known still.
+-- Fixes data derived from the hash and the claims of one worker. A worker without a hash is deleted, unless it has
+-- claims: its jobs are then reclaimed after the worker's timeout. Returns true if anything differed, the slot fields
+-- or nil, the number of free slots, and true if the worker still exists.
 local function fix_worker(worker)
-    local holds, row = rebuild.exists(key.claims(worker), "hash"), row_of(worker)
-    if not row then
-        rebuild.one("zset", key.heartbeats, worker, holds and rebuild.any_time)
-        rebuild.one("zset", key.joined, worker, holds and rebuild.any_time)
-        return true, nil, 0, holds
+    local has_claims, fields = rebuild.exists(key.claims(worker), "hash"), slot_fields(worker)
+    if not fields then
+        rebuild.one("zset", key.heartbeats, worker, has_claims and rebuild.any_time)
+        rebuild.one("zset", key.joined, worker, has_claims and rebuild.any_time)
+        return true, nil, 0, has_claims
     end
-    local profile, left = free_slots.count(worker, row)
+    local profile, free = free_slots.count(worker, fields)
     return rebuild.each({
-        { "hash", key.worker(worker), "free", left },
-        { "hash", key.worker(worker), "terms", free_slots.terms_of(row) },
+        { "hash", key.worker(worker), "free", free },
+        { "hash", key.worker(worker), "terms", free_slots.terms_of(fields) },
         { "zset", key.heartbeats, worker, rebuild.any_time },
         { "zset", key.joined, worker, rebuild.any_time },
-        { "zset", key.free(profile), worker, left > 0 and rebuild.any_time },
-        { "hash", key.profiles, profile, row[TYPES] },
-    }), row, left, true
+        { "zset", key.free(profile), worker, free > 0 and rebuild.any_time },
+        { "hash", key.profiles, profile, fields[TYPES] },
+    }), fields, free, true
 end
 
--- RETURNS whether the sums agree with each other. To count all workers would take too long while, as mostly, nothing is
--- wrong.
-local function do_agree()
+-- Returns true if the totals are consistent with each other. Counting all workers takes too long for the usual case
+-- without errors.
+local function are_totals_consistent()
     local members, slots = rebuild.table_of(key.members), rebuild.table_of(key.slots)
-    local number, slots_left = redis.call("ZCARD", key.joined), 0
-    local workers_left = number
-    for _, its_slots in ipairs(redis.call("HVALS", key.capacity)) do
-        slots_left = slots_left + (tonumber(its_slots) or 0 / 0) -- what is no number equals no sum
+    local number, slots_diff = redis.call("ZCARD", key.joined), 0
+    local workers_diff = number
+    for _, type_slots in ipairs(redis.call("HVALS", key.capacity)) do
+        slots_diff = slots_diff + (tonumber(type_slots) or 0 / 0) -- NaN equals no total
     end
     for profile, types in pairs(rebuild.table_of(key.profiles)) do
-        workers_left = workers_left - (rebuild.whole(members[profile]) or 0 / 0)
-        slots_left = slots_left - (rebuild.whole(slots[profile]) or 0 / 0) * texts.number_of_words(types)
+        workers_diff = workers_diff - (rebuild.whole(members[profile]) or 0 / 0)
+        slots_diff = slots_diff - (rebuild.whole(slots[profile]) or 0 / 0) * texts.number_of_words(types)
         members[profile] = nil
     end
-    return workers_left == 0 and slots_left == 0 and not next(members) and redis.call("ZCARD", key.heartbeats) == number
+    return workers_diff == 0 and slots_diff == 0 and not next(members) and redis.call("ZCARD", key.heartbeats) == number
         and redis.call("HLEN", key.names) <= number
 end
 
--- RETURNS the sums, still empty: key -> { kind, entries }; also those of profiles and types whose workers have gone.
--- And the types that workers serve by the sums as they are.
-local function empty_sums()
-    local sums, served, their_types = {}, redis.call("HVALS", key.profiles), redis.call("HKEYS", key.capacity)
-    served[#served + 1] = table.concat(their_types, " ")
+-- Returns the empty totals: key -> { kind, entries }, including profiles and types without workers. Also returns the
+-- types that workers serve according to the present totals.
+local function empty_totals()
+    local totals, served, served_types = {}, redis.call("HVALS", key.profiles), redis.call("HKEYS", key.capacity)
+    served[#served + 1] = table.concat(served_types, " ")
     for _, name in ipairs({ "members", "slots", "free_slots", "profiles", "capacity" }) do
-        sums[key[name]] = { "hash", {} }
+        totals[key[name]] = { "hash", {} }
     end
     for _, profile in ipairs(redis.call("HKEYS", key.free_slots)) do
-        sums[key.free(profile)] = { "zset", {} }
+        totals[key.free(profile)] = { "zset", {} }
     end
     for _, types in ipairs(served) do
         for _, type in ipairs(workers.split(types)) do
-            sums[key.serving(type)] = { "zset", {} }
+            totals[key.serving(type)] = { "zset", {} }
         end
     end
-    return sums, their_types
+    return totals, served_types
 end
 
--- Adds to `sums` a worker whose row is this, and which has `left` free slots.
-local function add_worker(sums, worker, row, left)
-    local profile, slots, types = row[free_slots.PROFILE], row[free_slots.SLOTS], workers.split(row[TYPES])
+-- Adds to `totals` a worker with these slot fields and `free` free slots.
+local function add_worker(totals, worker, fields, free)
+    local profile, slots, types = fields[free_slots.PROFILE], fields[free_slots.SLOTS], workers.split(fields[TYPES])
     local function set(kind, name, member, value)
-        sums[name] = sums[name] or { kind, {} }
-        sums[name][2][member] = value
+        totals[name] = totals[name] or { kind, {} }
+        totals[name][2][member] = value
     end
     local function add(name, member, number)
-        set("hash", name, member, (sums[name][2][member] or 0) + number)
+        set("hash", name, member, (totals[name][2][member] or 0) + number)
     end
-    set("hash", key.profiles, profile, row[TYPES])
-    set("zset", key.free(profile), worker, left > 0 and rebuild.any_time)
+    set("hash", key.profiles, profile, fields[TYPES])
+    set("zset", key.free(profile), worker, free > 0 and rebuild.any_time)
     add(key.members, profile, 1)
     add(key.slots, profile, slots)
-    add(key.free_slots, profile, left)
+    add(key.free_slots, profile, free)
     for _, type in ipairs(types) do
         add(key.capacity, type, slots)
         set("zset", key.serving(type), profile, #types)
     end
 end
 
--- Fixes the rows of all workers, and what is known of them together: the sums of these rows. Cost: O(workers).
-local function fix_sums()
-    local sums, served = empty_sums()
-    local is_known = {} -- worker -> whether it is one still
-    for _, some in ipairs({
+-- Fixes the hashes of all workers, and their totals. Cost: O(workers).
+local function fix_totals()
+    local totals, served = empty_totals()
+    local is_worker = {} -- worker -> true if it still exists
+    for _, listed in ipairs({
         redis.call("ZRANGE", key.heartbeats, 0, -1), redis.call("ZRANGE", key.joined, 0, -1),
         redis.call("HVALS", key.names),
     }) do
-        for _, worker in ipairs(some) do
-            local _, row, left
-            if is_known[worker] == nil then
-                _, row, left, is_known[worker] = fix_worker(worker)
+        for _, worker in ipairs(listed) do
+            local _, fields, free
+            if is_worker[worker] == nil then
+                _, fields, free, is_worker[worker] = fix_worker(worker)
             end
-            if row then
-                add_worker(sums, worker, row, left)
+            if fields then
+                add_worker(totals, worker, fields, free)
             end
         end
     end
     rebuild.all("hash", key.names, function(worker)
-        return is_known[worker] and worker
+        return is_worker[worker] and worker
     end)
-    for name, sum in pairs(sums) do
-        local kind, entries = unpack(sum)
-        rebuild.all(kind, name, function(found, member)
-            local should = entries[member]
-            if should == 0 and (name == key.capacity or name == key.free_slots and not found) then
-                return nil -- a type without slots is left out, and a profile without free slots may be
+    for name, total in pairs(totals) do
+        local kind, entries = unpack(total)
+        rebuild.all(kind, name, function(actual, member)
+            local expected = entries[member]
+            if expected == 0 and (name == key.capacity or name == key.free_slots and not actual) then
+                return nil -- a type without slots has no entry; a profile without free slots need not have one
             end
-            return type(should) ~= "function" and should or should and should(found)
+            return type(expected) ~= "function" and expected or expected and expected(actual)
         end, entries)
     end
     if not call.found then
         settings_in_force.renew_for_claims()
     end
     for _, type in ipairs(served) do
-        if (sums[key.capacity][2][type] or 0) == 0 then
+        if (totals[key.capacity][2][type] or 0) == 0 then
             repair_types.fix_published(type)
         end
     end
 end
 
--- Fixes the sums if they do not agree, or if an arrow failed (`thorough`).
+-- Fixes the totals if they are inconsistent, or if a server function failed (`thorough`).
 function repair_workers.fix_all(thorough)
-    if thorough or not do_agree() then
-        fix_sums()
+    if thorough or not are_totals_consistent() then
+        fix_totals()
     end
 end
 
--- Fixes the sums if those of a profile do not agree.
+-- Fixes the totals if the totals of a profile are inconsistent.
 function repair_workers.fix_profile(profile)
     local types = workers.split(redis.call("HGET", key.profiles, profile) or "")
     local free = rebuild.whole(redis.call("HGET", key.free_slots, profile) or "0")
-    local is_good = free and rebuild.exists(key.free(profile), "zset") == (tonumber(free) > 0)
+    local is_valid = free and rebuild.exists(key.free(profile), "zset") == (tonumber(free) > 0)
     for _, type in ipairs(types) do
-        is_good = is_good and rebuild.exists(key.serving(type), "zset")
+        is_valid = is_valid and rebuild.exists(key.serving(type), "zset")
             and tonumber(redis.call("ZSCORE", key.serving(type), profile) or 0) == #types
     end
-    if not is_good and not call.found then -- a repair that changes nothing has said all of it
-        fix_sums()
+    if not is_valid and not call.found then -- a repair that only reports has already reported all findings
+        fix_totals()
     end
 end
 
--- Fixes what follows from a claim: what the job's row says, that its type's limit counts it, and that it holds its key.
--- A job whose row names another worker that holds it is claimed by that worker alone.
+-- Fixes data derived from a claim: the fields of the job hash, the count of the type's limit, and the holders of keys.
+-- If the job hash names another worker that has the claim, only that worker keeps it.
 local function fix_claim(worker, id, fence)
     repair_jobs.fix_batch(id)
-    local holder, its_fence, type, lane, is_limited =
+    local holder, job_fence, type, lane, is_limited =
         rebuild.fields(key.job(id), "worker", "fence", "type", "lane", "limited")
     if holder == nil then
-        return -- the release of the job finds nothing to end
-    elseif holder and holder ~= worker and its_fence and rebuild.fields(key.claims(holder), id) == its_fence then
+        return -- the job hash is missing: its release will find no job to end
+    elseif holder and holder ~= worker and job_fence and rebuild.fields(key.claims(holder), id) == job_fence then
         rebuild.one("hash", key.claims(worker), id, nil)
         return
     end
@@ -181,29 +182,29 @@ local function fix_claim(worker, id, fence)
     repair_keyed.fix_job(id)
 end
 
--- Fixes a worker, its claims, and the counter of fencing numbers; the jobs that it holds as well, if `thorough`.
+-- Fixes a worker, its claims, and the counter of fencing tokens; if `thorough`, also its claimed jobs.
 function repair_workers.fix(worker, _, thorough)
     rebuild.exists(key.inbox(worker), "list")
     rebuild.exists(key.nudges(worker), "list")
     local claimed = rebuild.exists(key.claims(worker), "hash") and redis.call("HGETALL", key.claims(worker)) or {}
-    local greatest = 0
+    local max_fence = 0
     for i = 1, #claimed, 2 do
-        greatest = math.max(greatest, tonumber(rebuild.whole(claimed[i + 1])) or 0)
+        max_fence = math.max(max_fence, tonumber(rebuild.whole(claimed[i + 1])) or 0)
         if thorough then
             repair_jobs.fix(claimed[i])
         end
         fix_claim(worker, claimed[i], claimed[i + 1])
     end
-    rebuild.one("string", key.fence, nil, function(found)
-        if not found and greatest == 0 or rebuild.whole(found) and tonumber(found) >= greatest then
-            return found
+    rebuild.one("string", key.fence, nil, function(actual)
+        if not actual and max_fence == 0 or rebuild.whole(actual) and tonumber(actual) >= max_fence then
+            return actual
         end
-        return call.now_us / 1000 -- greater than any: nobody is given a thousand jobs each second since 1970
+        return call.now_us / 1000 -- above all fencing tokens: no fleet claims a thousand jobs per second since 1970
     end)
     if rebuild.fields(key.worker(worker), "accepting") then
         repair_locality.fix_worker(worker)
     end
     if fix_worker(worker) and not call.found then
-        fix_sums()
+        fix_totals()
     end
 end

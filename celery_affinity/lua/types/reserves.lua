@@ -1,8 +1,8 @@
--- reserves: free slots that jobs of a class (queued jobs, on-demand jobs, or jobs of some priorities, of some types)
--- leave to others: such a job starts only if enough of the slots that fit its type stay free. What the setting says is
--- read anew in each call; where there is no reserve, it costs nothing.
+-- reserves: keeps slots free that jobs of a class cannot use. A class is queued jobs, on-demand jobs or some
+-- priorities, for some types. A job of the class starts only if enough of the slots that fit its type stay free. The
+-- setting is read in each invocation; without a reserve this has no cost.
 
--- RETURNS the ranges of lane numbers that a class has: the first of one range, its last, ...
+-- Returns the ranges of lane numbers of a class: first and last of one range, and so on.
 local function ranges_of(class)
     local on_demand = protocol.MAX_PRIORITY + 1
     if class == "queued" then
@@ -12,22 +12,23 @@ local function ranges_of(class)
     end
     local first, last = string.match(class, "^(%d+)%-?(%d*)$")
     if not first then
-        return {} -- no setting says that
+        return {} -- not a valid setting
     end
     last = tonumber(last) or tonumber(first)
     return { tonumber(first), last, on_demand + first, on_demand + last }
 end
 
--- RETURNS the reserves in `text` that concern `type`, a list of tables: ranges: of lane numbers of the class; amount:
--- slots kept free, or percent of the live slots if is_share. `text`: the setting, false for none.
+-- Returns a list of the reserves in the setting `text` (or false) that apply to `type`, as tables.
+--   ranges: lane numbers of the class.
+--   amount: slots kept free, or the percentage of live slots if is_share is true.
 function reserves.concerning(text, type)
-    local found = {}
+    local matches = {}
     for pattern, class, amount, share in string.gmatch(text or "", "(%S+):([%w_-]+)=(%d+)(%%?)") do
         if texts.matches(pattern, type) then
-            found[#found + 1] = { ranges = ranges_of(class), amount = tonumber(amount), is_share = share ~= "" }
+            matches[#matches + 1] = { ranges = ranges_of(class), amount = tonumber(amount), is_share = share ~= "" }
         end
     end
-    return found
+    return matches
 end
 
 local function covers(reserve, number)
@@ -39,69 +40,69 @@ local function covers(reserve, number)
     return false
 end
 
--- RETURNS whether one of `of_type`, reserves as `concerning` returns them, is for jobs of `lane`.
-function reserves.covers(of_type, lane)
-    for _, each in ipairs(of_type) do
-        if covers(each, lanes.number(lane)) then
+-- Returns true if a reserve in `type_reserves` (see `concerning`) applies to jobs of `lane`.
+function reserves.covers(type_reserves, lane)
+    for _, reserve in ipairs(type_reserves) do
+        if covers(reserve, lanes.number(lane)) then
             return true
         end
     end
     return false
 end
 
--- Counts once the slots that each of the reserves `of_type` keeps free of `type`. RETURNS the most of them.
-local function count_slots(type, of_type)
-    if not of_type.most then
-        of_type.live = tonumber(redis.call("HGET", key.capacity, type)) or 0
-        of_type.most = 0
-        for _, each in ipairs(of_type) do
-            each.slots = each.is_share and math.ceil(each.amount * of_type.live / 100) or each.amount
-            of_type.most = math.max(of_type.most, each.slots)
+-- Computes once the slots that each reserve in `type_reserves` keeps free of `type`. Returns the largest number.
+local function max_slots(type, type_reserves)
+    if not type_reserves.most then
+        type_reserves.live = tonumber(redis.call("HGET", key.capacity, type)) or 0
+        type_reserves.most = 0
+        for _, reserve in ipairs(type_reserves) do
+            reserve.slots = reserve.is_share and math.ceil(reserve.amount * type_reserves.live / 100) or reserve.amount
+            type_reserves.most = math.max(type_reserves.most, reserve.slots)
         end
     end
-    return of_type.most
+    return type_reserves.most
 end
 
--- RETURNS whether a job runs of the type, and of the class of the reserve.
-local function runs(type, reserve)
+-- Returns true if a job of the type and of the reserve's class is running.
+local function has_running_job(type, reserve)
     if reserve.runs == nil then
         reserve.runs = false
         for i = 1, #reserve.ranges, 2 do
             local first, last = reserve.ranges[i], reserve.ranges[i + 1]
-            local found = redis.call("ZRANGEBYSCORE", key.limited(type), first, last, "LIMIT", 0, 1)
-            reserve.runs = reserve.runs or #found > 0
+            local matches = redis.call("ZRANGEBYSCORE", key.limited(type), first, last, "LIMIT", 0, 1)
+            reserve.runs = reserve.runs or #matches > 0
         end
     end
     return reserve.runs
 end
 
--- RETURNS whether a reserve lets a job of its class start beside `free` slots. A reserve of all `live` slots, or more,
--- would let none ever start: so one may while none of its class runs.
+-- Returns true if a reserve lets a job of its class start while `free` slots are free. A reserve of all `live` slots or
+-- more would block its class forever, so one job can start while no job of the class is running.
 local function allows(type, reserve, free, live)
     return free > reserve.slots
-        or (reserve.slots >= live and redis.call("EXISTS", key.recount) == 0 and not runs(type, reserve))
+        or (reserve.slots >= live and redis.call("EXISTS", key.recount) == 0 and not has_running_job(type, reserve))
 end
 
--- RETURNS what keeps back jobs of `types` in this call, a table of functions; nil if no reserve in `text` concerns
--- them. `is_ahead`: whether jobs get places beyond the slots of a worker: those of a class with a reserve get none.
+-- Returns the filter for jobs of `types` in this invocation, a table of functions; nil if no reserve in `text` applies.
+--   is_ahead: true for prefetching, which jobs of a class with a reserve do not take part in.
 function reserves.among(types, text, settings, is_ahead)
-    local concerning = {} -- type -> its reserves; a type without one has no entry
+    local concerning = {} -- type -> its reserves; no entry for a type without reserves
     for _, type in ipairs(types) do
-        local found = reserves.concerning(text, type)
-        concerning[type] = #found > 0 and found or nil
+        local type_reserves = reserves.concerning(text, type)
+        concerning[type] = #type_reserves > 0 and type_reserves or nil
     end
     if not next(concerning) then
         return nil
     end
 
     local function may_start(type, lane, enqueued, free)
-        local patience_us, of_type = settings.reserve_patience_us, concerning[type]
+        local patience_us, type_reserves = settings.reserve_patience_us, concerning[type]
         if patience_us > 0 and call.now_us - tonumber(enqueued) >= patience_us then
             return true
         end
         local number = lanes.number(lane)
-        for _, each in ipairs(of_type) do
-            if covers(each, number) and (is_ahead or not allows(type, each, free, of_type.live)) then
+        for _, reserve in ipairs(type_reserves) do
+            if covers(reserve, number) and (is_ahead or not allows(type, reserve, free, type_reserves.live)) then
                 return false
             end
         end
@@ -109,11 +110,11 @@ function reserves.among(types, text, settings, is_ahead)
     end
 
     return {
-        -- RETURNS those of the `heads` of `type` that may start, of which `view` has the free slots; "" for none.
+        -- Returns those `heads` of `type` that can start with the free slots of `view`, or "".
         open = function(type, heads, view)
-            local of_type = concerning[type]
-            local free = of_type and view:free_for(type)
-            if not of_type or free > count_slots(type, of_type) then
+            local type_reserves = concerning[type]
+            local free = type_reserves and view:free_for(type)
+            if not type_reserves or free > max_slots(type, type_reserves) then
                 return heads
             end
             local open = {}
@@ -125,15 +126,15 @@ function reserves.among(types, text, settings, is_ahead)
             return table.concat(open, " ")
         end,
 
-        -- RETURNS whether the claims of jobs of `lane` are counted (`hooks.count`).
+        -- Returns true if claims from `lane` are counted (`hooks.count`).
         covers = function(type, lane)
             return concerning[type] and reserves.covers(concerning[type], lane)
         end,
 
-        -- A claim of a job of `type` was counted: another job of its class may run.
+        -- Updates the filter after a claim of `type` was counted: another job of its class may now be running.
         counted = function(type)
-            for _, each in ipairs(concerning[type] or {}) do
-                each.runs = nil
+            for _, reserve in ipairs(concerning[type] or {}) do
+                reserve.runs = nil
             end
         end,
     }

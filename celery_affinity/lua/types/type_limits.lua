@@ -1,11 +1,14 @@
--- type_limits: what holds back a whole type: a pause, or a limit of how many of its jobs run at a time. The jobs of the
--- type wait in their lanes; a claim leaves out a type that is closed: it is paused, or as many of its jobs run.
--- Key `type_rules` says that of types and of "*", all types; its field "!" has the reserves (`reserves`). Field "!" of
--- key `heads` says that there are any of these: so a claim, which reads heads anyway, need not look. So it does for a
--- preference (`placement`), of which a claim has to know.
+-- type_limits: blocks whole types: by a pause, or by a limit on the number of running jobs. The jobs of the type wait
+-- in their lanes. A claim skips a closed type: it is paused, or its limit is reached.
+-- Key `type_rules` has this data per type and for "*" (all types); its field "!" has the reserves (`reserves`). Field
+-- "!" of key `heads` is set if any of these exist, so a claim, which reads heads anyway, can skip the lookup. The field
+-- is also set for a worker preference (`placement`), which claims need.
 
--- RETURNS what a field of key `type_rules` says, a table: limit: a number, nil for none; is_full: as many jobs run;
--- is_being_counted: the jobs from before the limit are still being counted; is_paused.
+-- Returns a parsed field of key `type_rules`, as a table.
+--   limit: a number, or nil.
+--   is_full: true if the limit is reached.
+--   is_being_counted: true while jobs older than the limit are being counted.
+--   is_paused: true if the type is paused.
 function type_limits.read(text)
     if not text then
         return {}
@@ -21,15 +24,15 @@ function type_limits.is_closed(rule)
     return rule.is_full or rule.is_being_counted or rule.is_paused
 end
 
--- RETURNS `rule` as a field says it; "" if nothing holds back the type.
+-- Returns `rule` as a field value, or "" if the type is not blocked.
 function type_limits.in_words(rule)
-    local words = (rule.limit and "limit=" .. rule.limit or "") .. (rule.is_full and " full" or "")
+    local value = (rule.limit and "limit=" .. rule.limit or "") .. (rule.is_full and " full" or "")
         .. (rule.is_being_counted and " counting" or "") .. (rule.is_paused and " paused" or "")
-    return rule.limit and words or string.sub(words, 2) -- without a limit a type is neither full nor counted
+    return rule.limit and value or string.sub(value, 2) -- without a limit a type is neither full nor counted
 end
 
--- RETURNS what field "!" of key `heads` says; false for nothing. Of a preference alone it says the words themselves: a
--- claim, which reads them there, need not look.
+-- Returns the value of field "!" of key `heads`, or false. A preference without other rules is stored there in full, so
+-- that a claim does not read another key.
 function type_limits.word()
     local reserve, preferred = unpack(redis.call("HMGET", key.type_rules, "!", placement.FIELD))
     if reserve then
@@ -39,47 +42,49 @@ function type_limits.word()
     return number == 1 and preferred or number > 0 and protocol.HAS_TYPE_RULES
 end
 
--- Writes what `type_limits.word` returns into field "!" of key `heads`.
+-- Writes field "!" of key `heads`.
 function type_limits.say_in_heads()
     hash.write(key.heads, "!", type_limits.word())
 end
 
--- RETURNS whether field "!" of key `heads` says that there are pauses, limits or reserves: else it says nothing, or
--- words for `placement.read`.
+-- Returns true if field "!" of key `heads` indicates pauses, limits or reserves. Otherwise it is missing, or a value
+-- for `placement.read`.
 function type_limits.holds_back(word)
     return word == protocol.HAS_TYPE_RULES or word == protocol.HAS_RESERVES
 end
 
--- Writes field "!" of key `heads` anew if its word may be another one now: fields of key `type_rules` `have_come` while
--- the word told of no pause, limit or reserve; or fields `have_gone`, and at most one is left.
-local function fields_changed(have_come, have_gone)
-    local may_change = have_come and not type_limits.holds_back(redis.call("HGET", key.heads, "!"))
-        or have_gone and redis.call("HLEN", key.type_rules) < 2
+-- Rewrites field "!" of key `heads` if its value can have changed.
+--   were_added: true if fields of `type_rules` were added; the value changes unless it already indicates rules.
+--   were_deleted: true if fields were deleted; the value can change if at most one field remains.
+local function fields_changed(were_added, were_deleted)
+    local may_change = were_added and not type_limits.holds_back(redis.call("HGET", key.heads, "!"))
+        or were_deleted and redis.call("HLEN", key.type_rules) < 2
     if may_change then
         type_limits.say_in_heads()
     end
 end
 
--- Writes what holds back types. `rules`: type -> what `read` returns. `was_closed`: type -> whether it was closed; one
--- that is open again is filled (`call.to_fill`).
+-- Writes the rules of types.
+--   rules: type -> result of `read`.
+--   was_closed: type -> true if it was closed; a type that is open again is filled (`call.to_fill`).
 function type_limits.write_all(rules, was_closed)
-    local fields, gone = {}, {}
+    local fields, deleted = {}, {}
     for type, rule in pairs(rules) do
-        local words = type_limits.in_words(rule)
-        if words ~= "" then
-            fields[#fields + 1], fields[#fields + 2] = type, words
+        local value = type_limits.in_words(rule)
+        if value ~= "" then
+            fields[#fields + 1], fields[#fields + 2] = type, value
         else
-            gone[#gone + 1] = type
+            deleted[#deleted + 1] = type
         end
         if was_closed[type] and not type_limits.is_closed(rule) then
             call.to_fill[type] = true
         end
     end
-    chunked.call("HDEL", key.type_rules, gone)
-    fields_changed(chunked.call("HSET", key.type_rules, fields) > 0, #gone > 0)
+    chunked.call("HDEL", key.type_rules, deleted)
+    fields_changed(chunked.call("HSET", key.type_rules, fields) > 0, #deleted > 0)
 end
 
--- Writes a field of key `type_rules` that is not of a type; false: deletes it.
+-- Writes a field of key `type_rules` that does not belong to a type; false deletes it.
 function hooks.say_to_claims(name, value)
     if value then
         fields_changed(redis.call("HSET", key.type_rules, name, value) == 1 or name == placement.FIELD, false)
@@ -92,32 +97,32 @@ function type_limits.write(type, rule, was_closed)
     type_limits.write_all({ [type] = rule }, { [type] = was_closed })
 end
 
--- RETURNS those of `types` that are open; a table: type -> its limit; what `reserves.among` does; what `minimums.heads`
--- does; and how workers are preferred, as `placement.read` says it. Removes the closed types from `heads`.
+-- Returns the open types of `types`, a table (type -> its limit), the result of `reserves.among`, the result of
+-- `minimums.heads`, and the worker preference (`placement.read`). Removes closed types from `heads`.
 function hooks.open(types, heads, settings, is_ahead)
     local open, limit_of = {}, {}
     local fields = lanes.fields(key.type_rules, { "*", "!", minimums.ANY, placement.FIELD, unpack(types) })
-    local all, text, are_some_first, preferred = unpack(fields, 1, 4)
+    local pause_of_all, text, has_minimum_heads, preferred = unpack(fields, 1, 4)
     for nth, type in ipairs(types) do
         local rule = type_limits.read(fields[nth + 4])
-        if all or type_limits.is_closed(rule) then
+        if pause_of_all or type_limits.is_closed(rule) then
             heads[type] = nil
         else
             open[#open + 1], limit_of[type] = type, rule.limit
         end
     end
-    return open, limit_of, reserves.among(open, text, settings, is_ahead), are_some_first and minimums.heads(open),
+    return open, limit_of, reserves.among(open, text, settings, is_ahead), has_minimum_heads and minimums.heads(open),
         preferred and placement.read(preferred)
 end
 
--- Counts the claim of job `id`, whose type has a limit, or whose class a reserve: key `limited` has these claims by
--- their lanes.
+-- Counts the claim of job `id` for the limit of its type or the reserve of its class. Key `limited` has these claims
+-- with their lane numbers.
 function type_limits.count(type, id, lane)
     redis.call("ZADD", key.limited(type), lanes.number(lane), id)
     redis.call("HSET", key.job(id), "limited", 1, "more", 1)
 end
 
--- Counts such a claim. RETURNS whether the type is full now.
+-- Counts such a claim. Returns true if the type is now full.
 function hooks.count(type, id, lane)
     type_limits.count(type, id, lane)
     local rule = type_limits.read(redis.call("HGET", key.type_rules, type))
@@ -128,12 +133,12 @@ function hooks.count(type, id, lane)
     return rule.is_full
 end
 
--- Counts a claim no more that was removed. Jobs of the type may start then.
+-- Stops counting a removed claim. Jobs of the type may then start.
 function type_limits.free(type, id)
     redis.call("ZREM", key.limited(type), id)
     redis.call("HDEL", key.job(id), "limited")
-    local words, text = unpack(redis.call("HMGET", key.type_rules, type, "!"))
-    local rule = type_limits.read(words)
+    local value, text = unpack(redis.call("HMGET", key.type_rules, type, "!"))
+    local rule = type_limits.read(value)
     if #reserves.concerning(text, type) > 0 then
         call.to_fill[type] = true
     end
