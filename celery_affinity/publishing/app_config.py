@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 #: First part of a ``broker_transport`` that selects this transport.
 _PACKAGE = __name__.partition(".")[0]
-
 _T = TypeVar("_T")
-
 _SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
 
 

@@ -45,7 +45,6 @@ from .message import PROPERTY, Message, encode_job, job_id, shorten_message, wri
 from .publish_call import Capture, CapturedMessage
 
 logger = limited_logger(__name__)
-
 #: Largest number of types that are remembered, so that a publisher that makes up types does not fill its memory.
 _MOST = 10_000
 
@@ -53,7 +52,6 @@ _MOST = 10_000
 #: reads.
 _PAGES = 10
 _TYPES = 100
-
 _warned: dict[tuple[object, ...], set[str]] = {}
 #: The type in the last call of `warn`, by scheduler: the decision whether to log that type is made.
 _last: "WeakKeyDictionary[Scheduler, str]" = WeakKeyDictionary()
@@ -101,7 +99,6 @@ def _place(scheduler: Scheduler) -> tuple[object, ...]:
 
 #: Number of calls that are sent in one round trip, and of messages that are held in memory at a time.
 _TOGETHER = 500
-
 #: Of calls to a type that may refuse them, at most this part of its bound is sent at a time: each time all, or none.
 _PART_OF_BOUND = 4
 

@@ -48,30 +48,21 @@ from .option_sources import inherited_from_run
 
 #: Keyword arguments of a composed signature that hold its parts.
 _PARTS = {"chain": ("tasks",), "group": ("tasks",), "chord": ("header", "body")}
-
 _LINKS = ("link", "link_error")
-
 #: Celery's own task that gathers the results of a group that replaces a task: the group's last task publishes it.
 _GATHER = "celery.accumulate"
-
 #: Celery's own task that waits for the header of a chord, with a backend that cannot count.
 _UNLOCK = "celery.chord_unlock"
-
 #: The list that Celery makes of a generator, and fills when somebody reads it.
 _FROM_GENERATOR = type(regen(iter(())))
-
 #: Options of a call or of a signature.
 Options = dict[str, Any]
-
 #: Options that a part inherits, by name.
 Passed = Mapping[str, Any]
-
 #: A signature, or whatever stands in the place of one: Celery knows several forms.
 Part = TypeVar("Part")
-
 #: A signature as Celery made it, or the dict that was read from a message.
 Composed = TypeVar("Composed", bound=dict[str, Any])
-
 #: A message as Celery makes it: headers, properties, body, and the event that tells of the sending.
 Message = tuple[Any, Any, Any, Any]
 
@@ -233,7 +224,6 @@ def _is_frozen(signature: Any) -> bool:
 
 
 Method = Callable[..., Any]
-
 #: Celery's own task that chunks become in a message.
 _CHUNKS = "celery.chunks"
 

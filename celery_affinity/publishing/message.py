@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 #: the message is written, and then the traces for a retry (`first_try`). A header would not do: headers are the user's,
 #: and go on to children as well.
 PROPERTY = "celery_affinity"
-
 #: Properties that no written message has: ours, and the options of a call that its stamp was made of.
 _OURS = (PROPERTY, *NOT_WRITTEN)
-
 #: A message as kombu makes it: body, headers, properties, content type and encoding.
 Message = dict[str, Any]
 

@@ -28,10 +28,8 @@ MOST_CHARACTERS = 100_000_000
 #: Maximum bytes per body in processes that only inspect a message. As Python objects, JSON can take 25 times as much
 #: memory.
 MOST_LOOKED_AT = 10_000_000
-
 #: Maximum memory of the decompressor itself, in bytes: `lzma` needs 65 MiB for the largest preset.
 _MOST_OF_A_DECOMPRESSOR = 100_000_000
-
 _JSON = "application/json"
 
 #: Accepted content encodings: character sets, by Python's codec names. The time and memory of their decoders are

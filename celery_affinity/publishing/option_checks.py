@@ -33,7 +33,6 @@ from ..schema.constants import MAX_PRIORITY
 
 #: Options that may be misspelt.
 MISSPELT = tuple(name for name, option in OPTIONS.items() if option.may_be_misspelt)
-
 #: Options by name, as users write them: neither names nor values are checked yet.
 Options = Mapping[Any, Any]
 
@@ -146,7 +145,7 @@ def unfilled_by_task(task: Task | type[Task], name: str) -> str | None:
 def arguments_of(task: Any) -> ReadArguments:
     run = task.run
     if isinstance(task, type):
-        return ReadArguments(run, but_first=not isinstance(inspect.getattr_static(task, "run"), staticmethod))
+        return ReadArguments(run, skip_first=not isinstance(inspect.getattr_static(task, "run"), staticmethod))
     return arguments_read_by(run)
 
 
@@ -222,10 +221,8 @@ def _matches(pattern: Any, name: str) -> bool:
 
 
 logger = limited_logger(__name__)
-
 #: Maximum number of warnings per process. Otherwise `_warned` would grow in a program that generates priorities.
 _MOST = 10_000
-
 _warned: set[tuple[str, int]] = set()
 
 

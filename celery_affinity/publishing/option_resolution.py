@@ -70,12 +70,9 @@ if TYPE_CHECKING:
     from .publish_call import PublishCall
 
 logger = limited_logger(__name__)
-
 _OF_CALL = CallArguments()
-
 #: Options whose parts of a job's rules come before keys, in their order.
 _BEFORE_KEYS = (Merge.option, *(rule.option for rule in WORDS))
-
 #: How many calls are merged of a task that is not at hand. What a run makes of them is the worker's to know.
 _BOUNDS = Merge("any", keep="first")
 

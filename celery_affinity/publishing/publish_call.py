@@ -54,7 +54,6 @@ from .routing import Routed, bind_once
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-
 _tells_an_end: ContextVar[bool] = ContextVar("celery_affinity_tells_an_end", default=False)
 
 

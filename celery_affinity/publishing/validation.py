@@ -70,10 +70,8 @@ def _acks_late(app: Celery) -> bool | None:
 # -- complaints that are kept until the app is finalized
 
 _complaints: "WeakKeyDictionary[Celery, list[str]]" = WeakKeyDictionary()
-
 #: Complaints about shared tasks, which every app has.
 _complaints_of_shared: list[str] = []
-
 _finalize = Celery.finalize
 
 
@@ -137,7 +135,7 @@ def _checking(
         name = name_of(function)
         if found is not None:
             refuse(f"task {name}: {found}")
-        elif words := unfilled_template(says, name, ReadArguments(function, but_first=bool(options.get("bind")))):
+        elif words := unfilled_template(says, name, ReadArguments(function, skip_first=bool(options.get("bind")))):
             refuse(words)
 
     def decorate_checked(*args: Any, **options: Any) -> Any:

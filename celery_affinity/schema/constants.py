@@ -266,7 +266,6 @@ MOST_SPOILED = 100
 MOST_SPOILED_BYTES = 500
 #: Seconds for which a key with corrupt content is kept in quarantine: a week.
 SET_ASIDE_KEPT_S = 604_800
-
 #: Name -> value of all constants above.
 NUMBERS: dict[str, float | str] = {name: value for name, value in globals().items() if name.isupper()}
 
@@ -321,10 +320,8 @@ REASONS: dict[str, Reason] = {
 #: Silence in heartbeat intervals that makes a worker late: two missed heartbeats, and half an interval for the
 #: second one to arrive.
 _MAX_SILENCE = 2.5
-
 #: Number of heartbeat intervals until a worker has reported an event. Every heartbeat reports the started jobs.
 _REPORT_DELAY = 2
-
 #: Minimum worker timeout in heartbeat intervals, so that one late heartbeat does not count as the worker's death.
 _MIN_TIMEOUT = 2
 

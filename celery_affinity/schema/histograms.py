@@ -19,7 +19,6 @@ from .values import decode_number
 PUBLISHED = "published"
 #: Field that replaces `PUBLISHED` when no live worker serves the type any longer.
 PUBLISHED_BEFORE = "published before"
-
 #: Kinds of waiting times (by mode), and of slot-times (by the job's end).
 WAITS = ("queued", "demand")
 RUNS = ("done", "failed", "revoked", "expired")

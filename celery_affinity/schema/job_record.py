@@ -219,7 +219,6 @@ def with_suffix(job_id: str, rules: str) -> str:
 
 _NAMES = tuple(FIELDS)
 _ID, _VALID_RULES = _NAMES.index("id"), _NAMES.index("rules")
-
 #: Default values of the optional fields.
 _DEFAULTS = tuple(field.otherwise for field in FIELDS.values())[LEAST_FIELDS:]
 
@@ -233,7 +232,6 @@ _CHECKS = sorted(
     key=lambda check: check[2]("\n") is not None,
 )
 _MULTILINE_CHECKS = [check for check in _CHECKS if check[2]("\n")]
-
 #: The other fields are matched as lines of one string: one match for all takes a third of the time of separate matches.
 _LINE_CHECKS = [check for check in _CHECKS if check not in _MULTILINE_CHECKS]
 _LINES = itemgetter(*(place for _, place, _ in _LINE_CHECKS))

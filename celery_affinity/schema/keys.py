@@ -17,13 +17,10 @@ from ..errors import SettingError
 #: Schema number: version of these keys' contents (docs/explanation/versions.md). Processes with different schema
 #: numbers must not share a server.
 SCHEMA = 2
-
 #: Value of key ``task`` if the task has several jobs.
 SEVERAL = b"+"
-
 #: Value of key ``task`` if the task has no job and is revoked.
 NONE = b""
-
 #: Transport option that distinguishes this package's cohort connections from the broker's connections.
 COHORT = "affinity_cohort"
 
@@ -313,7 +310,6 @@ class Keys:
 
 
 Kind = Literal["type", "key", "all"]
-
 #: Address of all types.
 ALL = "*"
 #: Address prefixes of types and of rule keys.

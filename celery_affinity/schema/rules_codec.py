@@ -63,10 +63,8 @@ def suffix_characters(place: int) -> str:
 
 
 _COUNT = re.compile(rf"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}")
-
 #: Matches the rule of one key.
 _KEY_PART = re.compile(r"key=\S+ (?:(?!key=)\S+ ?)+(?<! )")
-
 #: Matches a single-token rule.
 _WORD_RULE = re.compile(rf"(?:^| )({'|'.join(mark.word for mark in WORDS)})=(\S+)")
 

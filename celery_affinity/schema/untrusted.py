@@ -19,20 +19,14 @@ from ..errors import refuse
 
 #: Maximum nesting depth of lists and mappings.
 MOST_NESTED = 100
-
 #: Maximum number of characters per id or name in a message.
 LONGEST_TEXT = 10_000
-
 #: Maximum number of characters per time or number that arrives as a string.
 LONGEST_SHORT = 100
-
 #: Numbers above this limit are not converted to integers or times.
 _MAX_NUMBER = 2**62
-
 _DIGITS = re.compile(rf"\s*[+-]?[0-9]{{1,{LONGEST_SHORT}}}\s*")
-
 _CONTAINERS = (Mapping, list, tuple, set, frozenset)
-
 #: Errors that an object hook of `json.loads` can raise for untrusted arguments, in addition to ValueError.
 _BAD_OBJECT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 

@@ -91,7 +91,7 @@ def patterns_overlap(pattern: str, other: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _of(pattern: str) -> re.Pattern[str]:
+def _pattern_regex(pattern: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
@@ -144,10 +144,8 @@ def shown_bytes(data: object) -> str:
 
 #: Maximum number of seconds: ten years. In µs, its sum with the current time is an exact float.
 LONGEST_S = 3_650 * 86_400
-
 #: Maximum number of jobs, slots, deliveries or result rows.
 MOST_COUNT = 10**9
-
 #: Returns None for an accepted value, or a description of the accepted values.
 NumberCheck = Callable[[object], str | None]
 
@@ -180,7 +178,6 @@ COUNT_OR_0 = check_whole("a whole number, 0 or more", lambda value: value >= 0)
 SECONDS = is_number_between("a number of seconds above 0", lambda value: value > 0)
 SECONDS_OR_0 = is_number_between("a number of seconds, 0 or more", lambda value: value >= 0)
 SECONDS_FROM_1 = is_number_between("a number of seconds, 1 or more", lambda value: value >= 1)
-
 #: Matches the part of a URL up to the password, the password, and the "@" after it.
 _PASSWORD = re.compile(r"(://[^:/@\s'\"]*):[^\s'\"]*@")
 
@@ -191,7 +188,6 @@ def mask_password(text: str) -> str:
 
 
 QUEUED, DEMAND = "queued", "demand"
-
 #: Number of lanes per mode.
 _LANES_PER_MODE = MAX_PRIORITY + 1
 
@@ -221,7 +217,6 @@ def lane_of_number(number: int) -> tuple[bool, int]:
 
 
 logger = limited_logger(__name__)
-
 #: Errors of a lost connection. Callers re-raise them instead of dropping data, so that Celery reconnects.
 LOST = (redis.ConnectionError, redis.TimeoutError, OSError)
 
