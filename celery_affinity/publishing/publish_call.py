@@ -119,7 +119,7 @@ def _number_of(app: Celery) -> int:
 
 
 def _copy_cohorts(cohorts: object) -> object:
-    """Return a copy of a valid cohorts setting, which the app can change in place later, or an invalid one unchanged."""
+    """Return a copy of a valid cohorts setting, which the app can later change in place, or an invalid one as it is."""
     if isinstance(cohorts, Mapping):
         with suppress(SettingError, AttributeError, TypeError):  # reported by publishers and workers
             return cohort_map(cohorts)
