@@ -85,7 +85,7 @@ class KeyResolver(NamedTuple):
     #: Parts of the rules, in order. A str is the part itself, "" for none.
     parts: tuple[Rule | Merge | ValueRule | str, ...]
     #: True if the call or its first attempt set a part. A retry keeps that part, even if it is "".
-    said: bool
+    is_explicit: bool
     #: True if the job can be preempted, provided that it has a tenant.
     preemptible: bool = False
 
@@ -317,7 +317,7 @@ class ResolvedOptions(NamedTuple):
     #: The plain options (`call_options`).
     plain: Mapping[str, Any]
     #: The call's ``affinity=``.
-    asked: Affinity
+    call_affinity: Affinity
     #: The task's affinity.
     own: Affinity
     #: The task's ``priority``.
@@ -357,7 +357,7 @@ class ResolvedOptions(NamedTuple):
         own_priority = self.own.priority
         from_task = (own_priority, celerys) if celerys == self.of_task else (celerys, own_priority)
         given = whole_priority(
-            next((value for value in (self.asked.priority, *from_task) if value is not None), None) or 0
+            next((value for value in (self.call_affinity.priority, *from_task) if value is not None), None) or 0
         )
         counted = clamp_priority(given)
         if counted != given:
@@ -368,14 +368,16 @@ class ResolvedOptions(NamedTuple):
         """Return the resolver for the job's rules, or None if no source can set rules, as for most calls."""
         options, settings = message["properties"], settings_of(call.app)
         parent = option_sources.tenant_of_run() if settings.inherit_tenant else ""
-        has_rules = self.asked.has_rules or self.own.has_rules or self.first_try or settings.task_rules or parent
+        has_rules = (
+            self.call_affinity.has_rules or self.own.has_rules or self.first_try or settings.task_rules or parent
+        )
         if not has_rules and options.keys().isdisjoint(OF_RULES):
             return None
         return resolve_keys(
             call.task_name,
             tasks_of(call.app).get(call.task_name),
             options,
-            affinity=self.asked,
+            affinity=self.call_affinity,
             retry_state=self.first_try,
             task_affinity=self.own,
             parent=parent,

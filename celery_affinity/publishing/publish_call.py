@@ -226,7 +226,7 @@ class PublishCall(str):
                 option_sources.expires_at(expires, resolved.first_try) or parse_time(expires, self.app),
                 counted,
                 self._rules(message),
-                self.rule is not None and self.rule.said,
+                self.rule is not None and self.rule.is_explicit,
                 settings.max_pending if settings.max_pending and starts_new_work(headers) else _NO_BOUNDS,
             )
         return self._stamp
