@@ -1,6 +1,4 @@
-"""The rules that must hold, in plain Python: about a score, a slot, a name, a setting.
+"""Options of tasks and calls: their checks, keys, templates and merging.
 
-No I/O and no clock: time is an argument, and nothing here imports redis, celery or kombu.
-Read `score` first (which job goes first), then `slot` (which slot it gets), then `keyed` (which jobs wait for a key);
-`protocol` has the numbers.
+Pure functions: no I/O and no clock. Nothing here imports redis, celery or kombu.
 """

@@ -1,4 +1,4 @@
-"""The affinity of a task: the type of worker, the urgency and the rule that it may ask for."""
+"""The affinity of a task: its type of worker, its urgency and its rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -15,34 +15,34 @@ from .type_names import ACCEPTED, is_type_name
 
 
 def check_type(value: object) -> str:
-    """Return *value* if it can name a type, else raise OptionError."""
+    """Return *value* if it is a valid type. Raises OptionError."""
     if not isinstance(value, str) or not is_type_name(value):
         raise refuse("affinity", ACCEPTED, value)
     return value
 
 
-#: A whole number beyond it counts as this number.
-_LARGEST = 2**62
+#: Integers beyond this limit are clamped to it.
+_MAX_NUMBER = 2**62
 
 
 def whole_priority(value: object) -> int:
-    """Return *value* as a whole number, which `in_range` makes a priority. Raises OptionError for anything else.
+    """Return *value* as an integer for `clamp_priority`. Raises OptionError for anything else.
 
-    As with stock Celery ``"5"``, ``5.0`` and ``True`` are whole numbers as well.
+    Like stock Celery, it accepts ``"5"``, ``5.0`` and ``True``.
     """
-    number = clamp(value, -_LARGEST, _LARGEST, _LARGEST + 1)
-    if number > _LARGEST or not (isinstance(value, str) or number == value or abs(number) == _LARGEST):
+    number = clamp(value, -_MAX_NUMBER, _MAX_NUMBER, _MAX_NUMBER + 1)
+    if number > _MAX_NUMBER or not (isinstance(value, str) or number == value or abs(number) == _MAX_NUMBER):
         raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
     return number
 
 
 def clamp_priority(priority: int) -> int:
-    """Return the nearest priority to a whole number: kombu clamps priorities as well, and refuses none."""
+    """Return the priority nearest to an integer, like kombu, which clamps priorities instead of rejecting them."""
     return max(0, min(priority, MAX_PRIORITY))
 
 
 def check_priority(value: object) -> int:
-    """Return *value* as a priority. Raises OptionError for anything else, also for a number out of range."""
+    """Return *value* as a priority. Raises OptionError for anything else, including numbers out of range."""
     priority = whole_priority(value)
     if clamp_priority(priority) != priority:
         raise refuse("priority", f"a whole number from 0 to {MAX_PRIORITY}", value)
@@ -50,42 +50,43 @@ def check_priority(value: object) -> int:
 
 
 def check_on_demand(value: object) -> bool:
-    """Return *value* if it is a bool, else raise OptionError."""
+    """Return *value* if it is a bool. Raises OptionError."""
     if not isinstance(value, bool):
         raise refuse("on_demand", "True or False", value)
     return value
 
 
 def check_preemptible(value: object) -> bool:
-    """Return *value* if it is a bool, else raise OptionError."""
+    """Return *value* if it is a bool. Raises OptionError."""
     if not isinstance(value, bool):
         raise refuse("preemptible", "True or False", value)
     return value
 
 
-#: Why a task may not say ``preemptible=True`` that is acked when it starts.
+#: Error for a task with ``preemptible=True`` that is acked when it starts.
 NEEDS_LATE_ACKS = "preemptible=True needs acks_late=True: a task that was acked early cannot be run again"
-
-
-#: The rules of one word.
+#: Single-token rules.
 WORDS: tuple[type[ValueRule], ...] = (Locality,)
 
 
 @dataclass(frozen=True)
 class Affinity(NamedKey):
-    """The needs of a task: a *type* of worker, and an urgency.
+    """The needs of a task: a *type* of worker, an urgency, and rules.
 
-    *type*: the name of a Celery queue; None keeps the queue to which the task is routed. *priority*: 0..10, 10 is the
-    highest (0 with ``affinity_priority_order = "lower-first"``); a number outside of this range counts as the nearest
-    one, with a warning; None keeps the task's own priority. *on_demand*:
-    whether a user waits for the answer; None leaves the choice to the caller. *exclusive*: a limited number of jobs
-    with the same key run at a time; a text is the key or its template (`Exclusive`). *rate*: jobs with the same key
-    start at a limited rate (`Rate`). A job with both starts when its rate lets it, and then its exclusive key.
-    *tenant*: on whose behalf a job runs, a name or its template, such as ``"{customer}"`` (``affinity_tenants``).
-    *preemptible*: whether a job of a tenant may be stopped while it runs, and run again later, for the job of a tenant
-    that has fewer slots than its minimum; this requires ``acks_late=True``. *locality*: a hint, a word for what a job
-    works with, or its template, such as ``"model:{name}"`` (``affinity_locality_bonus``).
-    *merge*: waiting calls with the same key become one run (`Merge`); only a task can set it, not a call.
+    *type*: the name of a Celery queue. None keeps the queue to which the task is routed.
+    *priority*: 0 to 10; 10 is the highest (0 with ``affinity_priority_order = "lower-first"``). A number outside of
+    this range is clamped, with a warning. None keeps the task's own priority.
+    *on_demand*: True if a user waits for the result. None leaves the choice to the caller.
+    *exclusive*: a limited number of jobs with the same key run at a time; a str is the key or its template
+    (`Exclusive`).
+    *rate*: jobs with the same key start at a limited rate (`Rate`). A job with both starts when its rate and then its
+    exclusive key permit it.
+    *tenant*: on whose behalf a job runs: a name or its template, such as ``"{customer}"`` (``affinity_tenants``).
+    *preemptible*: True if a tenant's running job can be stopped, and run again later, for a tenant with fewer slots
+    than its minimum. Requires ``acks_late=True``.
+    *locality*: a hint that names the data a job works with, or its template, such as ``"model:{name}"``
+    (``affinity_locality_bonus``).
+    *merge*: waiting calls with the same key become one run (`Merge`). Only a task can set it, not a call.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -100,10 +101,9 @@ class Affinity(NamedKey):
     preemptible: bool | None = field(default=None, metadata={"check": check_preemptible, "is_attribute": True})
     locality: Locality | str | None = field(default=None, metadata={"check": Locality.of_task})
     keys: tuple[Rule, ...] = field(default=(), init=False, repr=False, compare=False)
-    """What `rate` and `exclusive` say, as far as they do."""
-
+    """The rules of `rate` and `exclusive`, if set."""
     has_rules: bool = field(default=False, init=False, repr=False, compare=False)
-    """Whether it says a key of any kind, or that the job may be stopped."""
+    """True if there is a key of any kind, or the job is preemptible."""
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():
@@ -119,14 +119,14 @@ class Affinity(NamedKey):
             or self.keys
             or self.tenant
             or self.preemptible
-            or any(getattr(self, each.option) for each in WORDS)
+            or any(getattr(self, rule.option) for rule in WORDS)
         ):
             object.__setattr__(self, "has_rules", True)
 
     def __json__(self) -> dict[str, object]:
-        """Return the form of this affinity that kombu writes into a message with a signature.
+        """Return the form that kombu writes into a message with a signature.
 
-        Raises OptionError for one that merges: its functions are the task's.
+        Raises OptionError if `merge` is set, because its functions belong to the task.
         """
         if self.merge is not None:
             raise only_tasks_merge(self.merge)
@@ -134,26 +134,23 @@ class Affinity(NamedKey):
 
 
 def only_tasks_merge(merge: Merge) -> OptionError:
-    """Return the error for a call whose ``affinity=`` has what only a task can say."""
+    """Return the error for a call whose ``affinity=`` sets an option reserved to tasks."""
     return OptionError(f"merge belongs to a task; a call can only give its key, with merge_key=, got: {merge!r}")
 
 
-#: What ``affinity_task_rules`` may say of tasks by their names, in the order of the words for users.
+#: Options that ``affinity_task_rules`` can set for tasks by name, in the order of messages to users.
 OF_NAMES = (
     *(Exclusive.option, Rate.option, TenantKey.option, "preemptible", Merge.option),
-    *(each.option for each in WORDS),
+    *(rule.option for rule in WORDS),
 )
 
-#: Options that make the rules of a job.
-RULES = (Merge.option, *(each.option for each in WORDS), Rate.option, Exclusive.option, TenantKey.option)
-
-_FIELDS = tuple(each.name for each in fields(Affinity) if each.init)
-
-#: Field that has one value -> a function that returns it as it is kept, or raises OptionError.
-_CHECKS = {each.name: each.metadata["check"] for each in fields(Affinity) if "check" in each.metadata}
-
-#: Fields that a task may also have as an attribute of its own.
-_ATTRIBUTES = tuple(each.name for each in fields(Affinity) if each.metadata.get("is_attribute"))
+#: Options that become rules of a job.
+RULES = (Merge.option, *(rule.option for rule in WORDS), Rate.option, Exclusive.option, TenantKey.option)
+_FIELDS = tuple(option.name for option in fields(Affinity) if option.init)
+#: Field with a single value -> function that returns the stored value, or raises OptionError.
+_CHECKS = {option.name: option.metadata["check"] for option in fields(Affinity) if "check" in option.metadata}
+#: Fields that a task can also set as its own attribute.
+_ATTRIBUTES = tuple(option.name for option in fields(Affinity) if option.metadata.get("is_attribute"))
 
 
 def _did_you_mean(name: object) -> str:
@@ -161,18 +158,18 @@ def _did_you_mean(name: object) -> str:
     return f"; did you mean {close!r}?" if close else ""
 
 
-#: Affinity of a task that says nothing.
+#: Affinity of a task without options.
 NOTHING = Affinity()
 
 
 def as_affinity(value: object) -> Affinity:
-    """Return the affinity of an ``affinity=`` option: a type, an Affinity, a mapping of its fields, or None."""
+    """Return the affinity for ``affinity=``: a type, an Affinity, a mapping of its fields, or None."""
     if value is None:
         return NOTHING
     if isinstance(value, Affinity):
         return value
     if isinstance(value, str):
-        return _of_type(value)
+        return _affinity_of_type(value)
     refusal = refuse("affinity", "a type (str) or an Affinity", value)
     if isinstance(value, Mapping):
         for name in value:
@@ -183,11 +180,11 @@ def as_affinity(value: object) -> Affinity:
 
 
 def affinity_of_pattern(value: object) -> Affinity:
-    """Return what a value of ``affinity_task_rules`` means: a mapping of some of `OF_NAMES`, such as
+    """Return the affinity for a value of ``affinity_task_rules``: a mapping of some of `OF_NAMES`, such as
     ``{"exclusive": "{host}", "preemptible": True}``, or {} for no rule. Raises OptionError.
     """
     if isinstance(value, Affinity):
-        value = {name: said for name in _FIELDS if (said := getattr(value, name)) is not None}
+        value = {name: field_value for name in _FIELDS if (field_value := getattr(value, name)) is not None}
     elif isinstance(value, Rule | Merge | ValueRule):
         value = {value.option: value}
     elif value is None:
@@ -199,15 +196,15 @@ def affinity_of_pattern(value: object) -> Affinity:
 
 
 def affinity_of(task: object) -> Affinity:
-    """Return the affinity of *task*. What it leaves out, other attributes of the task may say: ``on_demand``."""
-    asked = as_affinity(getattr(task, "affinity", None))
+    """Return the affinity of *task*. Attributes of the task, such as ``on_demand``, supply options that it omits."""
+    affinity = as_affinity(getattr(task, "affinity", None))
     for name in _ATTRIBUTES:
         value = getattr(task, name, None)
-        if value is not None and not callable(value) and getattr(asked, name) is None:  # callable: a user's method
-            asked = replace(asked, **{name: value})
-    return asked
+        if value is not None and not callable(value) and getattr(affinity, name) is None:  # callable: a user's method
+            affinity = replace(affinity, **{name: value})
+    return affinity
 
 
 @lru_cache(maxsize=4096)
-def _of_type(name: str) -> Affinity:
+def _affinity_of_type(name: str) -> Affinity:
     return Affinity(name)

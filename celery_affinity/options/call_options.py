@@ -1,14 +1,12 @@
-"""The options of a call, one row each: a new option is a row, a field of the job (`job_fields`), and its use.
+"""The table of a call's options. A new option is a row, a field of the job (`job_record.FIELDS`), and its use.
 
-Made from the rows: the check of values, misspelt names, who inherits an option, the properties that a message loses,
-the options that HTTP takes, and the docs' page of options. Celery makes one dict of what a call, its signature, the
-task and a route say of an option; `Option.places` says which of them counts.
+The rows generate the check of values, the detection of misspelt names, inheritance, the properties removed from a
+message, the options accepted by HTTP, and the options page of the docs. Celery passes one dict with the options of the
+call, its signature, the task and a route; `Option.places` defines which of these places takes precedence.
 
-A *plain* option is one value of the job: the rows say all there is to its way from the call to the job. The others
-have code of their own: the type is a queue, to which Celery routes (`client.destination`); priority is Celery's own
-option as well (`client.wish`); keys are filled with the arguments of the call (`client.stated_rules`).
-
-The values of a call's options: which place counts, and what a retry, links and later steps inherit.
+A *plain* option is one value of the job, completely described by its row. The other options have additional code: the
+type is a queue, to which Celery routes (`publishing.routing`); priority is also a Celery option; keys are filled with
+the call's arguments (`publishing.option_resolution`).
 """
 
 from collections.abc import Callable, Mapping
@@ -21,59 +19,57 @@ from .affinity import NOTHING, Affinity, as_affinity, check_on_demand, check_pre
 from .keys import Exclusive, Locality, Rate, TenantKey, rule_of_call
 from .merge import merge_key
 
-#: Who may say an option, and by which option or setting.
+#: Where an option can be set, and by which option or setting.
 OptionPlace = tuple[str, str]
-
-#: The place of a retry's first try.
+#: The place of a retry's first attempt.
 FIRST_TRY: OptionPlace = ("retry", "first try")
-
-#: Who may inherit an option from the job that a user waits for.
+#: Calls that inherit an option from a job.
 RETRY, LINKS, WORKFLOW = "a retry", "links and error links", "the later steps of a workflow"
 CHILDREN = "what the task publishes"
-
 #: The place of the task that publishes a call while it runs.
 PARENT: OptionPlace = ("parent", "the running task")
 
 
 class Option(NamedTuple):
-    """One option of a call. *check*: a function that raises OptionError for a value that is not accepted."""
+    """One option of a call."""
 
     decides: str
-    """What it decides of its job: a column of the docs' table of places."""
+    """The property of the job that it sets: a column of the docs' table of places."""
     meaning: str
-    """What it is for, in a sentence of the docs."""
+    """Its purpose, as a sentence for the docs."""
     accepted: str
-    """The accepted values, in words."""
+    """The accepted values, as text."""
+    #: Raises OptionError for a value that is not accepted.
     check: Callable[[object], object]
     places: tuple[OptionPlace, ...]
-    """The places that may say what it decides: the first of them that does so counts."""
+    """The places that can set the property, highest precedence first."""
     otherwise: str
-    """In words, what counts if no place says anything."""
+    """The default, as text, if no place sets the property."""
     field: str
-    """The field of the job that carries it: a name of `job_fields.FIELDS`."""
+    """The field of the job that carries the value: a key of `job_record.FIELDS`."""
     shown: str
-    """Its name in `jobs`, in replies over HTTP, and in filters."""
+    """The name in `jobs`, in HTTP replies, and in filters."""
     inherited_by: tuple[str, ...] = (RETRY,)
     is_plain: bool = False
     is_celerys: bool = False
-    """Whether it is Celery's option as well: its property stays in the message, for stock workers."""
+    """True if it is a Celery option too. Then its property stays in the message, for stock workers."""
     is_of_calls: bool = False
-    """Whether a task says it in its ``affinity=`` alone."""
+    """True if a task can set it only in its ``affinity=``."""
     may_be_misspelt: bool = True
     in_json: Callable[[object], bool] | None = None
-    """A test of a value from HTTP; None: no request may have the option."""
+    """Test of a value from HTTP. None: not accepted from HTTP."""
     accepted_in_json: str = ""
-    """The values that HTTP accepts, in words."""
+    """The values accepted from HTTP, as text."""
 
 
-def _usual(option: str) -> tuple[OptionPlace, ...]:
-    """Return the places of a plain option: call and route, first try, and task."""
-    said = (("call", option), ("route", option), ("call", "affinity"), ("route", "affinity"))
-    return (*said, FIRST_TRY, ("task", "affinity"), ("task", option))
+def _default_places(option: str) -> tuple[OptionPlace, ...]:
+    """Return the places of a plain option: call and route, first attempt, task."""
+    of_call = (("call", option), ("route", option), ("call", "affinity"), ("route", "affinity"))
+    return (*of_call, FIRST_TRY, ("task", "affinity"), ("task", option))
 
 
 def is_short_text(value: object) -> bool:
-    """Return whether a value from HTTP is a text of up to 1,000 characters."""
+    """Return True if a value from HTTP is a string of 1 to 1,000 characters."""
     return isinstance(value, str) and 0 < len(value) <= 1000
 
 
@@ -87,7 +83,7 @@ _KEY_PLACES = (
     ("name", "affinity_task_rules"),
 )
 
-#: Name of an option, as a call says it -> its row.
+#: Name of an option of a call -> its row.
 OPTIONS: dict[str, Option] = {
     "affinity": Option(
         "type",
@@ -135,7 +131,7 @@ OPTIONS: dict[str, Option] = {
         "Whether a user waits for the result: such jobs get a bonus, and go first.",
         "True or False",
         check_on_demand,
-        _usual("on_demand"),
+        _default_places("on_demand"),
         "queued",
         field="mode",
         shown="mode",
@@ -167,7 +163,7 @@ OPTIONS: dict[str, Option] = {
         field="rules",
         shown="keys",
         is_of_calls=True,
-        may_be_misspelt=False,  # four letters are next to too many other words (``date``, ``rates``)
+        may_be_misspelt=False,  # a name of four letters resembles many other words (``date``, ``rates``)
     ),
     "tenant": Option(
         "tenant",
@@ -197,7 +193,7 @@ OPTIONS: dict[str, Option] = {
         "Whether the running job may be stopped, and run again later, for a tenant below its minimum.",
         "True or False; True needs `acks_late`",
         check_preemptible,
-        (*_usual("preemptible"), ("name", "affinity_task_rules")),
+        (*_default_places("preemptible"), ("name", "affinity_task_rules")),
         "not stopped",
         field="rules",
         shown="keys",
@@ -245,85 +241,88 @@ OPTIONS: dict[str, Option] = {
     ),
 }
 
-#: Options that are one value of their job.
+#: Plain options.
 PLAIN = {name: option for name, option in OPTIONS.items() if option.is_plain}
-
-#: Options that links and the later steps of a workflow inherit.
+#: Options inherited by links and by the later steps of a workflow.
 PASSED_ON = tuple(name for name, option in OPTIONS.items() if WORKFLOW in option.inherited_by)
-
-#: Properties that no written message has: nobody but the transport reads them.
+#: Properties that are removed from published messages, because only the transport reads them.
 NOT_WRITTEN = tuple(name for name, option in OPTIONS.items() if not option.is_celerys)
-
-#: Options by which a call says a key of exclusion or of a rate: a call has one of them.
+#: Options that set an exclusive key or a rate key. A call can have only one of them.
 KEYS = tuple(name for name, option in OPTIONS.items() if option.decides == "key")
 
 
 def _sources(option: Option) -> tuple[int, ...]:
-    """Return the arguments of `plain` that may say a plain option, in the order of its places."""
-    said, asked, left, own = range(4)
-    of_places = (
-        left if place == FIRST_TRY else own if place[0] == "task" else asked if place[1] == "affinity" else said
+    """Return the arguments of `resolve_plain_options` that can set the option, in the order of its places."""
+    call_options, call_affinity, first_try, task_affinity = range(4)
+    sources = (
+        first_try
+        if place == FIRST_TRY
+        else task_affinity
+        if place[0] == "task"
+        else call_affinity
+        if place[1] == "affinity"
+        else call_options
         for place in option.places
     )
-    return tuple(dict.fromkeys(of_places))
+    return tuple(dict.fromkeys(sources))
 
 
 _SOURCES = {name: _sources(option) for name, option in PLAIN.items()}
 
 
 def resolve_plain_options(
-    said: Mapping[str, Any], asked: Affinity, left: Mapping[str, Any], own: Affinity
+    options: Mapping[str, Any], call_affinity: Affinity, first_try: Mapping[str, Any], task_affinity: Affinity
 ) -> dict[str, Any]:
-    """Return the plain options of a call by name, without those that no place says; in the order of `Option.places`.
+    """Return the plain options of a call by name, without unset options. Raises OptionError for an invalid option.
 
-    *said*: the options of the call, and of its route. *asked*: its ``affinity=``. *left*: what the first try has left
-    for a retry. *own*: what the task says. Raises OptionError for a value of *said* that is not accepted.
+    Args:
+        options: the options of the call and of its route.
+        call_affinity: the call's ``affinity=``.
+        first_try: the options that a retry inherits from its first attempt.
+        task_affinity: the affinity of the task.
     """
-    found = {}
+    resolved = {}
     for name, option in PLAIN.items():
-        of_call = said.get(name)
+        of_call = options.get(name)
         if of_call is not None:
             option.check(of_call)
-        values = (of_call, getattr(asked, name), left.get(name), getattr(own, name))
+        values = (of_call, getattr(call_affinity, name), first_try.get(name), getattr(task_affinity, name))
         value = next((values[source] for source in _SOURCES[name] if values[source] is not None), None)
         if value is not None:
-            found[name] = value
-    return found
+            resolved[name] = value
+    return resolved
 
 
-def options_in(traces: object) -> dict[str, Any]:
-    """Return the plain options that *traces* of a job keep for those who inherit them.
-
-    Other programs may have written the traces: a value that is not accepted is none.
-    """
-    found: dict[str, Any] = {}
-    if not isinstance(traces, Mapping):
-        return found
+def options_in(retry_state: object) -> dict[str, Any]:
+    """Return the plain options in *retry_state*. Invalid values are ignored: other programs can write that data."""
+    options: dict[str, Any] = {}
+    if not isinstance(retry_state, Mapping):
+        return options
     for name, option in PLAIN.items():
-        value = traces.get(name)
+        value = retry_state.get(name)
         with suppress(OptionError):
             if value is not None:
                 option.check(value)
-                found[name] = value
-    return found
+                options[name] = value
+    return options
 
 
 def inherited_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what *options* of a call or a signature say that links and later steps inherit.
+    """Return the values in *options* (of a call or a signature) that links and later steps inherit.
 
-    A user's stamp may have the name of an option, and is none. Raises OptionError for a value that is not accepted.
+    A user's stamp with the name of an option is not an option. Raises OptionError for an invalid value.
     """
     if not any(name in options for name in (*PASSED_ON, "affinity")):
         return {}
     stamps = options.get("stamped_headers") or ()
-    asked = NOTHING if "affinity" in stamps else as_affinity(options.get("affinity"))
-    found = {}
+    affinity = NOTHING if "affinity" in stamps else as_affinity(options.get("affinity"))
+    inherited = {}
     for name in PASSED_ON:
         value = None if name in stamps else options.get(name)
         if value is not None:
             OPTIONS[name].check(value)
         elif name in PLAIN:
-            value = getattr(asked, name)
+            value = getattr(affinity, name)
         if value is not None:
-            found[name] = value
-    return found
+            inherited[name] = value
+    return inherited

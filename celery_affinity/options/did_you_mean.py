@@ -1,24 +1,23 @@
-"""Misspelt words: a word so close to another one that it is hardly a word of its own.
+"""Detect misspelt names.
 
-A program that is told of a mistake does not start, so a word that may be meant is no mistake: another first letter
-(``in_demand``), one word more (``affinity_group``, ``x_priority``), two wrong letters (``infinity``), a number.
+A detected mistake prevents the start of a program, so names that may be intended are accepted: another first letter
+(``in_demand``), an additional word (``affinity_group``, ``x_priority``), two wrong letters (``infinity``), a number.
 """
 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-#: Bounds between words: ``on_demand``, ``on-demand`` and ``onDemand`` have one.
-_BOUNDS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
-
+#: Boundary between words: ``on_demand``, ``on-demand`` and ``onDemand`` have one.
+_WORD_BOUNDARY = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
 _REPEATED = re.compile(r"(.)\1+")
 
 
 @lru_cache(maxsize=4096)
 def closest_match(word: str, names: tuple[str, ...]) -> str | None:
-    """Return the one of *names* (in lower case) that *word* misspells; None for one of *names*, or a word of its own.
+    """Return the one of *names* (lower case) that *word* misspells, or None.
 
-    Case, separators, repetitions of a letter, the order of letters or one letter do not make a word of its own.
+    Tolerates differences in case, separators, repeated letters, the order of letters, and one letter.
     """
     if word in names or word.startswith("_"):
         return None
@@ -26,12 +25,12 @@ def closest_match(word: str, names: tuple[str, ...]) -> str | None:
 
 
 def _is_misspelt(word: str, name: str) -> bool:
-    words = [each.lower() for each in _BOUNDS.split(word) if each]
+    words = [part.lower() for part in _WORD_BOUNDARY.split(word) if part]
     *first, last = name.split("_")
     if not words or len(words) > len(first) + 1:
         return False
-    if len(words) > 1 and [_REPEATED.sub(r"\1", each) for each in words[:-1]] != first:
-        return False  # other words go before the last one as well: in_demand, no_demand, one_demand
+    if len(words) > 1 and [_REPEATED.sub(r"\1", part) for part in words[:-1]] != first:
+        return False  # other words can precede the last one as well: in_demand, no_demand, one_demand
     begin, text = "".join(first), "".join(words)
     rest = words[-1] if len(words) > 1 else text.removeprefix(begin)
     if not (len(words) > 1 or text.startswith(begin)) or not rest:
@@ -45,9 +44,9 @@ def _is_misspelt(word: str, name: str) -> bool:
 
 
 def spelling_distance(word: str, other: str) -> tuple[str, str] | None:
-    """Return the letters in which *word* and *other* differ: one each, or two in reverse order; None if more differ.
+    """Return the differing letters of *word* and *other*: one each, or two in reverse order. None if more differ.
 
-    A letter that one of the words lacks is "" there. Equal words differ in ("", "").
+    A missing letter is "". Equal words return ("", "").
     """
     if abs(len(word) - len(other)) > 1:
         return None
@@ -61,10 +60,10 @@ def spelling_distance(word: str, other: str) -> tuple[str, str] | None:
 
 
 def differ_in_one_letter(name: str, other: str) -> bool:
-    """Return whether two names differ only in separators, in one letter, or in the order of two letters.
+    """Return True if two names differ only in separators, in one letter, or in the order of two letters.
 
-    Differences that tell things apart are none of these: a digit, a word of one or two letters (``queue_a``), another
-    first letter (``csv``, ``tsv``).
+    Intentional differences do not count: a digit, a word of one or two letters (``queue_a``), another first letter
+    (``csv``, ``tsv``).
     """
     words, others = _words(name), _words(other)
     if name == other:
@@ -80,11 +79,11 @@ def differ_in_one_letter(name: str, other: str) -> bool:
 
 
 def _words(name: str) -> list[str]:
-    return [each for each in re.split(r"[\W_]+", name.casefold()) if each]
+    return [word for word in re.split(r"[\W_]+", name.casefold()) if word]
 
 
 def closest_names(word: str, names: Iterable[str]) -> str | None:
-    """Return the name that is most like *word*, for places where only *names* are accepted; None if none is like it."""
-    from difflib import get_close_matches  # not at the top: only what is misspelt needs it
+    """Return the most similar name, or None. Use it only where no other names are accepted."""
+    from difflib import get_close_matches  # imported here because only misspelt names need it
 
     return next(iter(get_close_matches(word, names, n=1)), None)

@@ -1,11 +1,9 @@
-"""Templates of keys: ``"city:{city}"``, filled with the arguments of each call.
+"""Templates of keys, such as ``"city:{city}"``, filled with the arguments of each call, and the encoding of keys.
 
-A field is ``{name}``, an argument of the task; ``{args[0]}``, the first positional one; or ``{task}``, the task's name.
-``{{`` and ``}}`` are braces. The arguments that a task takes are read from its function once (`taken_by`).
-
-Keys of rules: what names one, and the text of it in a job, percent-encoded and of 255 characters at most.
-
-Ids that are made from a text, so that whoever does something again finds what was done before.
+A field is ``{name}``, an argument of the task; ``{args[0]}``, the first positional argument; or ``{task}``, the task's
+name. ``{{`` and ``}}`` are braces. The parameters of a task's function are read once (`arguments_read_by`). In a job, a
+key is percent-encoded and has at most 255 characters. Also here: ids derived from a text, so that a repetition gets the
+same id.
 """
 
 import hashlib
@@ -25,24 +23,24 @@ from ..schema.values import encode_part
 from .did_you_mean import closest_names
 
 _ACCEPTED = "{name} of an argument, {args[0]} or {task}"
-
 _POSITION = re.compile(r"args\[([0-9]{1,6})\]")
-
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-_ANYTHING = [
+_ANY_PARAMETERS = [
     inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
     inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
 ]
 
-#: Stands for an argument that a call has not got, and that has no default.
+#: Marks an argument that a call does not pass, and that has no default.
 _MISSING = object()
 
 
 class TemplateField(NamedTuple):
-    """A field of a template. *text*: the text between braces. *position*: the number in ``{args[number]}``."""
+    """A field of a template."""
 
+    #: The text between the braces.
     text: str
+    #: The number in ``{args[number]}``.
     position: int | None
 
     @property
@@ -51,52 +49,52 @@ class TemplateField(NamedTuple):
 
 
 class Arguments(Protocol):
-    """The source of a call's arguments: the task's own function, or nothing but the call."""
+    """Source of a call's arguments: the task's function, or only the call."""
 
     def complaint(self, field: TemplateField) -> str | None:
-        """Return a complaint, to follow the task's name, if no call can fill *field*; None if some can."""
+        """Return an error to append to the task's name if no call can fill *field*, or None."""
 
     def value(self, field: TemplateField, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        """Return the value of *field* in a call. Raises LookupError, whose text says what the call has instead."""
+        """Return the value of *field* in a call. Raises LookupError with a text that describes the call's arguments."""
 
 
 @lru_cache(maxsize=4096)
 def parse_template(option: str, template: str) -> tuple[str | TemplateField, ...]:
-    """Return the parts of *template*: texts and fields. Raises OptionError for what is no template."""
-    found: list[str | TemplateField] = []
+    """Return the parts of *template*: texts and fields. Raises OptionError for an invalid template."""
+    parts: list[str | TemplateField] = []
     try:
         for text, name, spec, conversion in string.Formatter().parse(template):
             if text:
-                found.append(text)
+                parts.append(text)
             if name is None:
                 continue
             position = _POSITION.fullmatch(name)
             if spec or conversion or not (position or name.isidentifier()):
                 written = name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
                 raise ValueError(f"got: {{{written}}}")
-            found.append(TemplateField(name, int(position[1]) if position else None))
+            parts.append(TemplateField(name, int(position[1]) if position else None))
     except ValueError as exc:
         raise OptionError(f'{option} "{template}": the text in braces must be {_ACCEPTED}; {exc}') from None
-    return tuple(found)
+    return tuple(parts)
 
 
 def count_arguments(option: str, template: str) -> int:
-    """Return how many different arguments *template* names. Raises OptionError for what is no template."""
+    """Return the number of distinct arguments in *template*. Raises OptionError for an invalid template."""
     return len(
         {part for part in parse_template(option, template) if isinstance(part, TemplateField) and not part.is_task}
     )
 
 
 def template_complaint(option: str, template: str, task_name: str, arguments: Arguments) -> str | None:
-    """Return a complaint if no call of a task can fill *template*; None if some can."""
+    """Return an error if no call of the task can fill *template*, or None."""
     for part in parse_template(option, template):
-        if isinstance(part, TemplateField) and not part.is_task and (found := arguments.complaint(part)):
-            return f'{option} "{template}": task {task_name} {found}'
+        if isinstance(part, TemplateField) and not part.is_task and (complaint := arguments.complaint(part)):
+            return f'{option} "{template}": task {task_name} {complaint}'
     return None
 
 
 def may_be_none(option: str, template: str, arguments: "ReadArguments") -> tuple[str, ...]:
-    """Return the fields of *template* that are None in calls that leave the argument out: such calls have no key."""
+    """Return the fields of *template* whose default is None. A call without such an argument has no key."""
     fields = (part for part in parse_template(option, template) if isinstance(part, TemplateField) and not part.is_task)
     return tuple(dict.fromkeys(field.text for field in fields if arguments.may_be_none(field)))
 
@@ -109,16 +107,16 @@ def fill_template(
     args: Sequence[object],
     kwargs: Mapping[str, object],
 ) -> str | None:
-    """Return *template* filled for one call; None if the value of a field is None. Raises OptionError if it cannot be.
+    """Return *template* filled for one call, or None if a field is None. Other values are converted by ``str``.
 
-    Other values are taken as ``str`` writes them.
+    Raises OptionError if the call lacks an argument, or a value is nested too deeply.
     """
-    texts: list[str] = []
+    parts: list[str] = []
     for part in parse_template(option, template):
         if isinstance(part, str):
-            texts.append(part)
+            parts.append(part)
         elif part.is_task:
-            texts.append(task_name)
+            parts.append(task_name)
         else:
             try:
                 value = arguments.value(part, args, kwargs)
@@ -128,35 +126,35 @@ def fill_template(
                 return None
             if is_too_deep(value):
                 raise OptionError(f'{option} "{template}": the value of {{{part.text}}} is nested too deep for a key')
-            texts.append(str(value))
-    return "".join(texts)
+            parts.append(str(value))
+    return "".join(parts)
 
 
 def pattern_of(option: str, template: str, task_name: str) -> str:
-    """Return the pattern of the keys that *template* makes, with ``*`` for each argument. Raises OptionError."""
+    """Return the pattern of the keys made from *template*, with ``*`` for each argument. Raises OptionError."""
     parts = parse_template(option, template)
     return "".join(part if isinstance(part, str) else task_name if part.is_task else "*" for part in parts)
 
 
 class ReadArguments:
-    """The arguments that a function takes, but the first of a method."""
+    """The parameters of a function, without the first parameter of a method."""
 
-    def __init__(self, function: Callable[..., object], *, but_first: bool = False) -> None:
+    def __init__(self, function: Callable[..., object], *, skip_first: bool = False) -> None:
         try:
             parameters = list(inspect.signature(function).parameters.values())
-        except (TypeError, ValueError):  # made in C, without a signature: it may take anything
-            parameters = _ANYTHING
-        if but_first and parameters and parameters[0].kind in _POSITIONAL:
+        except (TypeError, ValueError):  # a C function without a signature: any arguments may be valid
+            parameters = _ANY_PARAMETERS
+        if skip_first and parameters and parameters[0].kind in _POSITIONAL:
             del parameters[0]
-        kinds = {each.kind for each in parameters}
+        kinds = {parameter.kind for parameter in parameters}
         self._takes_any_name = inspect.Parameter.VAR_KEYWORD in kinds
         self._takes_any_number = inspect.Parameter.VAR_POSITIONAL in kinds
-        self._positional = [each.name for each in parameters if each.kind in _POSITIONAL]
+        self._positional = [parameter.name for parameter in parameters if parameter.kind in _POSITIONAL]
         self._positions = {name: position for position, name in enumerate(self._positional)}
         self._defaults = {
-            each.name: _MISSING if each.default is each.empty else each.default
-            for each in parameters
-            if each.kind in (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
+            parameter.name: _MISSING if parameter.default is parameter.empty else parameter.default
+            for parameter in parameters
+            if parameter.kind in (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
         }
 
     def complaint(self, field: TemplateField) -> str | None:
@@ -170,11 +168,11 @@ class ReadArguments:
         return f"has no argument {field.text!r}; {self._in_words}"
 
     def may_be_none(self, field: TemplateField) -> bool:
-        """Return whether *field* is None in calls that leave its argument out."""
+        """Return True if *field* is None in calls that omit its argument."""
         return self._defaults.get(self._place(field)[1], _MISSING) is None
 
     def value(self, field: TemplateField, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        """See `Arguments.value`. ``{args[0]}`` is the first positional argument, also if a call gives it by name."""
+        """See `Arguments.value`. ``{args[0]}`` is the first positional parameter, even if a call passes it by name."""
         position, name = self._place(field)
         if position is not None and position < len(args):
             return args[position]
@@ -184,7 +182,7 @@ class ReadArguments:
         return value
 
     def _place(self, field: TemplateField) -> tuple[int | None, str]:
-        """Return the position of the argument of *field*, None for one by name alone, and its name."""
+        """Return the position of *field*'s argument (None if keyword-only), and its name."""
         position, name = field.position, field.text
         if position is None:
             return self._positions.get(name), name
@@ -197,7 +195,7 @@ class ReadArguments:
 
 
 class CallArguments:
-    """The arguments of calls whose task is not at hand: each is known by name or by position, as the call gives it."""
+    """The arguments of calls whose task is not available. They are found only by name or position, as passed."""
 
     def complaint(self, field: TemplateField) -> str | None:
         """See `Arguments.complaint`."""
@@ -215,36 +213,35 @@ class CallArguments:
         raise LookupError(f"was called without keyword argument {field.text!r}; {got}")
 
 
-_TAKEN: "WeakKeyDictionary[Any, ReadArguments]" = WeakKeyDictionary()
+_ARGUMENTS: "WeakKeyDictionary[Any, ReadArguments]" = WeakKeyDictionary()
 
 
 def arguments_read_by(run: Callable[..., object]) -> ReadArguments:
-    """Return the arguments of *run*, a task's function or bound method. They are kept as long as the function lives."""
+    """Return the parameters of *run*, a task's function or bound method. They are cached while the function exists."""
     function = getattr(run, "__func__", run)
     try:
-        taken = _TAKEN.get(function)
+        taken = _ARGUMENTS.get(function)
         if taken is None:
-            taken = _TAKEN[function] = ReadArguments(function, but_first=function is not run)
-    except TypeError:  # an object that cannot be referred to weakly, or has no hash
+            taken = _ARGUMENTS[function] = ReadArguments(function, skip_first=function is not run)
+    except TypeError:  # the object does not support weak references, or is not hashable
         taken = ReadArguments(run)
     return taken
 
 
-#: A function that makes a key of a call's positional and keyword arguments; None: the call has no key.
+#: Function of a call's positional and keyword arguments that returns a key, or None if the call has no key.
 KeyFunction = Callable[[tuple[Any, ...], dict[str, Any]], str | None]
 
-#: Hexadecimal digits that end the encoded form of a key that is too long, and what goes before them: `encode` never
-#: writes these two characters, so no other key has such a form.
-_DIGITS, HASHED = 32, "%-"
-
+#: Number of hexadecimal digits at the end of a hashed key, and the separator before them. `encode_part` never produces
+#: these two characters, so no other key has such a form.
+_HASH_DIGITS, HASHED = 32, "%-"
 _ACCEPTED_KEYS = "a text that is not empty, such as 'city:{city}', or a function of args and kwargs"
 
 
 class NamedKey:
-    """A dataclass whose constructor refuses a field that there is not, and asks which one is meant."""
+    """A dataclass whose constructor rejects unknown fields and suggests the intended one."""
 
     def __new__(cls, *_: object, **named: object) -> Self:
-        names = [each.name for each in fields(cls) if each.init]  # type: ignore[arg-type]  # a dataclass by then
+        names = [dataclass_field.name for dataclass_field in fields(cls) if dataclass_field.init]  # type: ignore[arg-type]  # a dataclass by then
         for name in named:
             if name not in names:
                 close = closest_names(name.lower(), names)
@@ -254,7 +251,7 @@ class NamedKey:
 
 
 def check_template(option: str, key: object) -> None:
-    """Raise OptionError, which names *option*, unless *key* is a template of keys or a function that makes them."""
+    """Raise OptionError, which names *option*, unless *key* is a template or a function that returns keys."""
     if callable(key):
         return
     if not isinstance(key, str) or not key:
@@ -263,33 +260,33 @@ def check_template(option: str, key: object) -> None:
 
 
 def check_key(option: str, key: object) -> None:
-    """Raise OptionError, which names *option*, unless *key* is a text that is not empty."""
+    """Raise OptionError, which names *option*, unless *key* is a non-empty str."""
     if not isinstance(key, str) or not key:
         raise refuse(f"key of {option}", "a text that is not empty", key)
 
 
 def encoded_key(option: str, key: str) -> str:
-    """Return *key* as the arrows have it, of 255 characters at most: a longer one keeps its begin, and has a hash.
+    """Return *key* encoded with at most 255 characters. A longer key is cut, and its hash is appended.
 
-    *option*: named by the OptionError that an empty key raises, or one that has no UTF-8 form.
+    Raises OptionError, which names *option*, for a key that is empty or cannot be encoded in UTF-8.
     """
     check_key(option, key)
     try:
         encoded = encode_part(key)
         if len(encoded) <= LONGEST_KEY:
             return encoded
-        digest = hashlib.blake2b(key.encode(), digest_size=_DIGITS // 2).hexdigest()
+        digest = hashlib.blake2b(key.encode(), digest_size=_HASH_DIGITS // 2).hexdigest()
     except UnicodeEncodeError as exc:
         raise refuse(f"key of {option}", "a text in UTF-8", key) from exc
-    room = LONGEST_KEY - len(HASHED) - _DIGITS
-    begin = key[:room]
-    while (excess := len(encode_part(begin)) - room) > 0:
-        begin = begin[: -max(1, excess // 12)]  # no character takes more than twelve
+    max_length = LONGEST_KEY - len(HASHED) - _HASH_DIGITS
+    begin = key[:max_length]
+    while (excess := len(encode_part(begin)) - max_length) > 0:
+        begin = begin[: -max(1, excess // 12)]  # an encoded character takes at most twelve characters
     return f"{encode_part(begin)}{HASHED}{digest}"
 
 
 def readable_key(option: str, key: str | KeyFunction) -> str:
-    """Return *key* as a message has it. Raises OptionError, which names *option*, for a function."""
+    """Return *key* for a message. Raises OptionError, which names *option*, if it is a function."""
     if callable(key):
         raise OptionError(
             f"key of {option} must be a text where a signature with it is written into a message, got: {key!r}"
@@ -298,11 +295,11 @@ def readable_key(option: str, key: str | KeyFunction) -> str:
 
 
 def derived_id(text: str) -> str:
-    """Return an id made of *text*: 32 hexadecimal digits."""
+    """Return an id derived from *text*: 32 hexadecimal digits."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def derived_task_id(text: str) -> str:
-    """Return a task id made of *text*: a UUID of version 8."""
+    """Return a task id derived from *text*: a UUID of version 8."""
     digits = derived_id(text)
     return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"

@@ -1,7 +1,7 @@
-"""Merging: calls of one task that mean alike, and wait together, are one run; each caller gets the result.
+"""Merging: waiting calls of one task with the same key become one run, and each caller gets its result.
 
-`Merge` says which calls these are, by a key, mostly a template that each call fills with its arguments. The text, first
-part of field "rules" of a job, has the key encoded, and the bounds that the arrows go by (`job_fields`).
+`Merge` defines the key, usually a template that each call fills with its arguments. The first part of the job field
+"rules" contains the encoded key and the limits for the server functions (`rules_codec`).
 """
 
 import re
@@ -17,33 +17,28 @@ from ..schema.rules_codec import merge_in
 from ..schema.values import COUNT, check_whole, decode_part, is_number_between
 from .key_templates import KeyFunction, NamedKey, check_template, encoded_key
 
-#: The dotted name of a function, as ``proj.plans.union`` or ``proj.plans:union``.
+#: The dotted name of a function: ``proj.plans.union`` or ``proj.plans:union``.
 _DOTTED = re.compile(r"[^\W\d]\w*(\.\w+)*[.:]\w+(\.\w+)*")
-
-#: Values of ``keep=``: whose arguments a run has.
+#: Values of ``keep=``: which calls' arguments a run gets.
 KEEPS = ("first", "last", "all")
-
-#: Longest patience, s: a hundred days.
-_LONGEST_S = 8_640_000
-
-#: How many times as long as for one call a run waits for all of them, if the task does not say.
-_TIMES = 5
-
-_TIME = is_number_between("a number of seconds, 0 or more", lambda value: value >= 0, _LONGEST_S)
-
-#: The calls of one run.
-_MOST = check_whole("a whole number, 2 or more", lambda value: value >= 2)
-
-_WAYS = 'one of keep="first", "last", "all", or fold='
+#: Maximum merge window in seconds: a hundred days.
+_MAX_WAIT_S = 8_640_000
+#: Default of ``at_most=``, as a multiple of ``wait=``.
+_MAX_WAIT_FACTOR = 5
+_TIME = is_number_between("a number of seconds, 0 or more", lambda value: value >= 0, _MAX_WAIT_S)
+#: Check of ``most=``.
+_CALL_COUNT = check_whole("a whole number, 2 or more", lambda value: value >= 2)
+_METHODS = 'one of keep="first", "last", "all", or fold='
 
 
 @dataclass(frozen=True)
 class Call:
     """One call of a merged run, as passed to `fold`, to `split`, and to a task that keeps all calls.
 
-    *args*, *kwargs*: the arguments. If the task's function names all of its arguments, and the task does not keep all
-    calls, *kwargs* has every argument, with defaults. *task_id*: the id of the caller's task. *priority*, *headers*:
-    from the call's message.
+    *args*, *kwargs*: the arguments. *kwargs* has every argument, with defaults, if the task's function names all of its
+    arguments and the task does not keep all calls.
+    *task_id*: the id of the caller's task.
+    *priority*, *headers*: from the call's message.
     """
 
     args: tuple[Any, ...]
@@ -54,14 +49,13 @@ class Call:
     headers: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def replace(self, *args: Any, **kwargs: Any) -> "Call":
-        """Return this call with other arguments: *args* replace its positional ones, if given; *kwargs* by name."""
+        """Return this call with other arguments. *args*, if given, replace the positional ones; *kwargs* by name."""
         return replace(self, args=args or self.args, kwargs={**self.kwargs, **kwargs})
 
 
-#: A function that makes one call of two; the first is the older one.
+#: A function that combines two calls into one. The first argument is the older call.
 Fold = Callable[[Call, Call], Call]
-
-#: A function that makes a result for each call out of the result of their run.
+#: A function that derives a result for each call from the result of their run.
 Split = Callable[[Any, Sequence[Call]], Sequence[Any]]
 
 
@@ -69,17 +63,21 @@ Split = Callable[[Any, Sequence[Call]], Sequence[Any]]
 class Merge(NamedKey):
     """Waiting calls of a task with the same *key* become one run, and each caller gets the result of that run.
 
-    *key*: as the *key* of `Exclusive`; a call without a key runs alone. *keep*: which arguments the run gets: those of
-    the "first" or "last" published call, or, with "all", one argument: the list of the calls (`Call`). *fold*,
-    instead of *keep*: an associative function that combines two calls into one; the worker calls it just before the
-    task. *most*, *most_bytes*: the largest number of calls of a run, and the largest size of their messages; further
-    calls begin the next run. *wait*: seconds for which a run waits for more calls, counted anew from each call, but
-    at most *at_most* seconds after the first call (by default 5 times *wait*); an on-demand call, or a call that fills
-    the run, ends the wait. *split*: a function of the result and the list of calls, which returns one result for each
-    call; without it all calls get the same result. A function may be given by its dotted name, which the worker
-    imports.
+    *key*: like the *key* of `Exclusive`. A call without a key runs alone.
+    *keep*: whose arguments the run gets: the "first" or "last" published call; or "all", which passes one argument, the
+    list of calls (`Call`).
+    *fold*: instead of *keep*, an associative function that combines two calls into one. The worker calls it just before
+    the task.
+    *most*, *most_bytes*: the maximum number of calls per run, and the maximum size of their messages. Further calls
+    start the next run.
+    *wait*: seconds for which a run waits for more calls, restarted by each call. It ends no later than *at_most*
+    seconds after the first call (default: 5 times *wait*). An on-demand call, or a call that fills the run, ends the
+    wait.
+    *split*: a function of the result and the list of calls that returns one result per call. If omitted, all calls get
+    the same result.
 
-    Raises OptionError (a ValueError) for anything else.
+    A function can be given by its dotted name, which the worker imports. Raises OptionError (a ValueError) for anything
+    else.
     """
 
     key: str | KeyFunction
@@ -97,18 +95,18 @@ class Merge(NamedKey):
     def __post_init__(self) -> None:
         check_template(self.option, self.key)
         if (self.keep is None) == (self.fold is None) or (self.keep is not None and self.keep not in KEEPS):
-            said = ", ".join(f"{name}={value!r}" for name in ("keep", "fold") if (value := getattr(self, name)))
-            raise OptionError(f"Merge takes {_WAYS}, got: {said or 'neither'}")
+            given = ", ".join(f"{name}={value!r}" for name in ("keep", "fold") if (value := getattr(self, name)))
+            raise OptionError(f"Merge takes {_METHODS}, got: {given or 'neither'}")
         for name, value in self.functions:
             if not callable(value) and not (isinstance(value, str) and _DOTTED.fullmatch(value)):
                 raise refuse(f"{name} of merge", "a function, or the dotted name of one", value)
-        for name, check in (("most", _MOST), ("most_bytes", COUNT)):
+        for name, check in (("most", _CALL_COUNT), ("most_bytes", COUNT)):
             value = getattr(self, name)
             if (accepted := check(value)) is not None:
                 raise refuse(f"{name} of merge", accepted, value)
-        self._check_patience()
+        self._check_window()
 
-    def _check_patience(self) -> None:
+    def _check_window(self) -> None:
         if (accepted := _TIME(self.wait)) is not None:
             raise refuse("wait of merge", accepted, self.wait)
         if self.at_most is None:
@@ -119,20 +117,20 @@ class Merge(NamedKey):
                 f"{printable(self.at_most)}"
             )
         if _TIME(self.at_most) is not None or self.at_most < self.wait:
-            accepted = f"a number of seconds, wait ({self.wait!r}) to {_LONGEST_S:,}"
+            accepted = f"a number of seconds, wait ({self.wait!r}) to {_MAX_WAIT_S:,}"
             raise refuse("at_most of merge", accepted, self.at_most)
 
     @property
     def functions(self) -> list[tuple[str, object]]:
-        """The functions that are given, each after its name."""
+        """The given functions, as (name, function)."""
         return [(name, value) for name in ("fold", "split") if (value := getattr(self, name)) is not None]
 
     def text(self, key: str) -> str:
-        """Return the rules of a job with *key*, which fills the template. Raises OptionError for an invalid key."""
+        """Return the rules of a job whose filled template is *key*. Raises OptionError for an invalid key."""
         text = f"merge={encoded_key(self.option, key)} most={self.most} bytes={self.most_bytes}"
         if not self.wait:
             return text
-        at_most = min(_TIMES * self.wait, _LONGEST_S) if self.at_most is None else self.at_most
+        at_most = min(_MAX_WAIT_FACTOR * self.wait, _MAX_WAIT_S) if self.at_most is None else self.at_most
         return f"{text} wait={_as_us(self.wait)}/{_as_us(at_most)}"
 
 
@@ -141,25 +139,25 @@ def _as_us(seconds: float) -> int:
 
 
 def merge_key_in(rules: str) -> str | None:
-    """Return the merge key that *rules* say, decoded; None if they say none."""
-    found = merge_in(rules)
-    return decode_part(found.key) if found else None
+    """Return the decoded merge key in *rules*, or None."""
+    merge = merge_in(rules)
+    return decode_part(merge.key) if merge else None
 
 
 def as_merge(value: object) -> Merge | None:
-    """Return the rule of ``merge=`` of an Affinity: a Merge, or None. Raises OptionError for anything else."""
+    """Return *value* if it is a Merge or None. Raises OptionError for anything else."""
     if value is None or isinstance(value, Merge):
         return value
     raise refuse(Merge.option, 'a Merge, such as Merge("{city}", keep="last")', value)
 
 
 def merge_of_setting(value: object) -> Merge | None:
-    """Return the rule of ``merge`` of a name: a Merge, or a mapping of its fields. Raises OptionError.
+    """Return the rule ``merge`` of a pattern in the settings: a Merge, or a mapping of its fields. Raises OptionError.
 
-    Its functions must be dotted names: only the worker has their code.
+    The functions must be dotted names, because only the worker has their code.
     """
     if isinstance(value, Mapping):
-        with suppress(TypeError):  # the key is missing, or a name is no text
+        with suppress(TypeError):  # the key is missing, or a field name is not a str
             value = Merge(**value)
     merge = as_merge(value)
     for name, function in merge.functions if merge else ():
@@ -169,7 +167,7 @@ def merge_of_setting(value: object) -> Merge | None:
 
 
 def merge_key(value: object) -> str | bool | None:
-    """Return ``merge_key=`` of a call: the key itself; False: the call runs alone; None: the task says the key.
+    """Return ``merge_key=`` of a call: a key, False (the call runs alone), or None (the task sets the key).
 
     Raises OptionError for anything else.
     """

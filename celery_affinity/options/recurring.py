@@ -1,8 +1,7 @@
-"""One recurring call as the server has it: which calls match it, its interval, and the call itself as a text.
+"""Recurring calls: calls that are made if no matching call became pending for an interval.
 
-Recurring calls: calls that are made when none like them became pending for an interval. What an app says of them.
-
-Like them are the calls of the same task, type and merge key: any of these, by whoever, puts the next firing off.
+A call matches if it has the same task, type and merge key. Any matching call, by any publisher, postpones the next one.
+`RecurringCall` is the form on the server, `Recurring` the form in ``affinity_recurring``.
 """
 
 import hashlib
@@ -17,35 +16,35 @@ from ..schema.constants import LEAST_STALE_US, LONGEST_KEY, LONGEST_NUMBER, MOST
 from ..schema.values import SECONDS_FROM_1, is_readable, is_whole
 from .key_templates import NamedKey
 
-#: From what an interval counts: from the moment at which a call becomes pending, or from the end of a run that
-#: succeeded.
+#: Start of the interval: when a call becomes pending, or when a run succeeded.
 SINCE = ("enqueue", "end")
-
 _MERGE_KEY = re.compile(f"[A-Za-z0-9_.~%-]{{1,{LONGEST_KEY}}}")
 
 
 @dataclass(frozen=True)
 class RecurringCall:
-    """A call that is made when for *stale_after_us* no call became pending that matches.
-
-    A call matches that is of the same *type*, *task* (its name) and *merge_key*, which is encoded as in the rules of a
-    job. *since*: one of `SINCE`. *signature*: the call, in words that only the app reads. Raises OptionError for what
-    the server does not take.
-    """
+    """A recurring call as stored on the server. Raises OptionError for values that the server rejects."""
 
     name: str
+    #: Name of the task.
     task: str
     type: str
+    #: Encoded as in the rules of a job.
     merge_key: str
+    #: The call is made if no matching call became pending for this time.
     stale_after_us: int
+    #: One of `SINCE`.
     since: str = "enqueue"
+    #: The serialized call, which only the app reads.
     signature: str = ""
 
     def __post_init__(self) -> None:
-        for what, value in (("name", self.name), ("type", self.type)):
+        for field_name, value in (("name", self.name), ("type", self.type)):
             if not is_recurring_name(value):
                 raise refuse(
-                    f"{what} of a recurring call", f"a text of up to {LONGEST_KEY} characters, percent-encoded", value
+                    f"{field_name} of a recurring call",
+                    f"a text of up to {LONGEST_KEY} characters, percent-encoded",
+                    value,
                 )
         if not isinstance(self.task, str) or not is_readable(self.task):
             raise refuse("task of a recurring call", "the name of a task, a text in UTF-8", self.task)
@@ -64,20 +63,20 @@ class RecurringCall:
 
     @property
     def arguments(self) -> tuple[str | int, ...]:
-        """What the arrow `recur` takes of a call."""
+        """The arguments of the server function `recur`."""
         name, type_ = values.encode_part(self.name), values.encode_part(self.type)
         return name, type_, self.merge_key, self.stale_after_us, self.since, self.task, self.signature
 
     @property
     def digest(self) -> str:
-        """A short text that differs where anything but the name does, as the arrow `recur` makes it."""
+        """A digest of everything except the name, equal to the digest that the server function `recur` computes."""
         _, type_, merge_key, stale_after_us, since, task, signature = self.arguments
-        said = f"{type_} {merge_key} {stale_after_us} {since} {task}\n{signature}"
-        return hashlib.sha1(said.encode(), usedforsecurity=False).hexdigest()
+        text = f"{type_} {merge_key} {stale_after_us} {since} {task}\n{signature}"
+        return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def is_recurring_name(value: object) -> bool:
-    """Return whether *value* can name a recurring call."""
+    """Return True if *value* is a valid name of a recurring call."""
     return (
         isinstance(value, str) and value != "" and is_readable(value) and len(values.encode_part(value)) <= LONGEST_KEY
     )
@@ -85,10 +84,12 @@ def is_recurring_name(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Recurring(NamedKey):
-    """A call that is made when none like it became pending for *stale_after* s: one entry of ``affinity_recurring``.
+    """A call that is made if no matching call became pending for a while: one entry of ``affinity_recurring``.
 
-    *task*: the task's name; *args*, *kwargs*, *options*: of the call, as those of an entry of ``beat_schedule``.
-    *since*: "enqueue", or "end": the interval counts from the end of the last run that succeeded.
+    *task*: the task's name.
+    *stale_after*: the interval in seconds.
+    *args*, *kwargs*, *options*: of the call, like in an entry of ``beat_schedule``.
+    *since*: "enqueue", or "end": the interval starts at the end of the last successful run.
 
     Raises OptionError (a ValueError) for anything else.
     """
@@ -108,14 +109,14 @@ class Recurring(NamedKey):
             raise refuse("args of a recurring call", "a list or a tuple", self.args)
         for name in ("kwargs", "options"):
             value = getattr(self, name)
-            if not isinstance(value, Mapping) or not all(isinstance(each, str) for each in value):
+            if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
                 raise refuse(f"{name} of a recurring call", "a mapping of names to values", value)
         check_stale_after(self.stale_after)
         check_since(self.since)
 
 
 def as_recurring(value: object) -> Recurring:
-    """Return what an entry of ``affinity_recurring`` says. Raises OptionError."""
+    """Return an entry of ``affinity_recurring`` as a Recurring. Raises OptionError."""
     if isinstance(value, Recurring):
         return value
     accepted = "a mapping such as {'task': 'proj.reroute', 'kwargs': {'city': 'HH'}, 'stale_after': 300}"
@@ -128,14 +129,14 @@ def as_recurring(value: object) -> Recurring:
 
 
 def check_name(name: object) -> str:
-    """Return *name* if it can name a recurring call. Raises OptionError."""
+    """Return *name* if it is a valid name of a recurring call. Raises OptionError."""
     if not is_recurring_name(name):
         raise refuse("name of a recurring call", f"a text of 1 to {LONGEST_KEY} characters, percent-encoded", name)
     return name  # type: ignore[return-value]
 
 
 def check_stale_after(value: object) -> float:
-    """Return an interval, s, as it is. Raises OptionError."""
+    """Return *value* if it is a valid interval in seconds. Raises OptionError."""
     if (accepted := SECONDS_FROM_1(value)) is not None:
         raise refuse("stale_after", accepted, value)
     return value  # type: ignore[return-value]

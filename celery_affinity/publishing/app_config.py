@@ -1,7 +1,4 @@
-"""What an app says: whether it uses this transport, its settings and tasks, and what is said of tasks by name.
-
-The functions of a Merge (`fold`, `split`) that are given by their dotted names: the worker imports them.
-"""
+"""Configuration of an app: whether it uses this transport, its settings and tasks, and options of tasks by name."""
 
 import fnmatch
 from collections.abc import Mapping
@@ -21,16 +18,14 @@ from ..options.merge import Merge
 if TYPE_CHECKING:
     from ..settings.table import Settings
 
-#: First part of a ``broker_transport`` that selects this transport.
+#: First part of the ``broker_transport`` that selects this transport.
 _PACKAGE = __name__.partition(".")[0]
-
 _T = TypeVar("_T")
-
 _SETTINGS: "WeakKeyDictionary[Celery, Settings]" = WeakKeyDictionary()
 
 
 def uses_affinity_transport(broker_transport: object) -> bool:
-    """Return whether a value of ``app.conf.broker_transport`` selects this transport."""
+    """Return True if *broker_transport*, a value of ``app.conf``, selects this transport."""
     module = broker_transport if isinstance(broker_transport, str) else getattr(broker_transport, "__module__", "")
     return module.partition(":")[0].partition(".")[0] == _PACKAGE
 
@@ -39,32 +34,30 @@ def settings_of(app: Celery) -> "Settings":
     """Return the settings of *app*, read once. Raises SettingError."""
     settings = _SETTINGS.get(app)
     if settings is None:
-        from ..settings.loader import (
-            load_settings,  # not at the top: a process that only imports tasks needs no setting
-        )
+        from ..settings.loader import load_settings  # imported here: a process that only imports tasks does not need it
 
         settings = _SETTINGS[app] = load_settings(app.conf, app.conf.keys())
     return settings
 
 
 def tasks_of(app: Celery) -> Mapping[str, Task]:
-    """Return the tasks of *app*; only those so far, if a publish is not to finalize the app."""
+    """Return the tasks of *app*: only the existing ones if a publish must not finalize the app."""
     tasks: Mapping[str, Task] = app.tasks if app.finalized or app.autofinalize else app._tasks
     return tasks
 
 
 def type_by_name(name: str, settings: "Settings") -> str | None:
-    """Return the type that ``affinity_task_types`` has for the task *name*."""
+    """Return the type that ``affinity_task_types`` sets for the task *name*."""
     return _match(name, tuple(settings.task_types.items())) if settings.task_types else None
 
 
 def rules_by_name(name: str, settings: "Settings") -> Affinity:
-    """Return the rules that ``affinity_task_rules`` has for the task *name*."""
+    """Return the rules that ``affinity_task_rules`` sets for the task *name*."""
     return (_match(name, tuple(settings.task_rules.items())) if settings.task_rules else None) or NOTHING
 
 
 def merge_of(task: Task) -> Merge | None:
-    """Return how calls of *task* merge: as the task says, or else as its name does; None if they do not."""
+    """Return how calls of *task* merge, set by the task or by its name, or None."""
     return affinity_of(task).merge or rules_by_name(task.name, settings_of(task.app)).merge
 
 
@@ -81,17 +74,17 @@ def gathers_messages(task: Task) -> int:
 
 @lru_cache(maxsize=4096)
 def _match(name: str, patterns: tuple[tuple[str, _T], ...]) -> _T | None:
-    return next((found for pattern, found in patterns if fnmatch.fnmatchcase(name, pattern)), None)
+    return next((value for pattern, value in patterns if fnmatch.fnmatchcase(name, pattern)), None)
 
 
 def import_merge_functions(merge: Merge) -> Merge:
-    """Return *merge* with its functions themselves. Raises OptionError for a name that leads to none."""
+    """Return *merge* with dotted names replaced by the imported functions. Raises OptionError for an invalid name."""
     functions: dict[str, Any] = {name: _function(name, value) for name, value in merge.functions}
     return replace(merge, **functions)
 
 
 def invalid_merge_functions(merge: Merge | None) -> str | None:
-    """Return a complaint about the functions of *merge*; None if none is wrong."""
+    """Return the error in the functions of *merge*, or None."""
     try:
         _ = merge and import_merge_functions(merge)
     except OptionError as exc:
@@ -104,7 +97,7 @@ def _function(name: str, value: object) -> object:
         return value
     try:
         function = symbol_by_name(value)
-    except Exception as exc:  # any: the module is the user's
+    except Exception as exc:  # any error: the module is user code
         refusal = refuse(f"{name} of merge", "the dotted name of a function", value)
         raise OptionError(f"{refusal} ({type(exc).__name__}: {exc})") from exc
     if not callable(function):

@@ -1,15 +1,12 @@
-"""The publisher's warning about a type that no live worker serves.
+"""Publishing of many calls: bulk publishing, `Producer.batch`, and the warning about types without live workers.
 
-Many calls of one task, published together: Celery makes the message of the first, a pattern for the others.
+`publish_many`: creating a message takes Celery longer than the rest of a publish. Here Celery creates only the first
+call's message, as a template: its routes, serializer, stamps, headers of ``before_task_publish`` handlers and options
+apply to all calls. Only ids, arguments and results differ.
 
-Celery's own way from a call to its message takes longer than all the rest of a publish. Here that way is gone once:
-routes, serializer, stamps, headers of ``before_task_publish`` handlers and all options of the first call hold for all.
-Only ids, arguments and results are each call's own.
-
-The messages of a ``Producer.batch`` of kombu 5.7 or later, until they are sent.
-
-Jobs wait here and go out together, many in one round trip. Unlike kombu's Redis transport, this one may send jobs again
-after a lost reply: a job keeps its id from its publish on, so a second copy changes nothing.
+The messages of a ``Producer.batch`` (kombu 5.7 or later) wait here and are sent together, many per round trip. Unlike
+kombu's Redis transport, this one can resend jobs after a lost reply: a job keeps its id, so a second copy changes
+nothing.
 """
 
 import threading
@@ -45,7 +42,6 @@ from .message import PROPERTY, Message, encode_job, job_id, shorten_message, wri
 from .publish_call import Capture, CapturedMessage
 
 logger = limited_logger(__name__)
-
 #: Largest number of types that are remembered, so that a publisher that makes up types does not fill its memory.
 _MOST = 10_000
 
@@ -53,7 +49,6 @@ _MOST = 10_000
 #: reads.
 _PAGES = 10
 _TYPES = 100
-
 _warned: dict[tuple[object, ...], set[str]] = {}
 #: The type in the last call of `warn`, by scheduler: the decision whether to log that type is made.
 _last: "WeakKeyDictionary[Scheduler, str]" = WeakKeyDictionary()
@@ -67,10 +62,10 @@ def warn_unserved(type_: str, scheduler: Scheduler) -> None:
     _last[scheduler] = type_
     place = _place(scheduler)
     with _lock:
-        known = _warned.setdefault(place, set())
-        if type_ in known or sum(map(len, _warned.values())) >= _MOST:
+        warned_types = _warned.setdefault(place, set())
+        if type_ in warned_types or sum(map(len, _warned.values())) >= _MOST:
             return
-        known.add(type_)
+        warned_types.add(type_)
     logger.warning(
         "No live worker serves type %r: its jobs wait until one does (start a worker with -Q %s)%s",
         type_,
@@ -81,15 +76,15 @@ def warn_unserved(type_: str, scheduler: Scheduler) -> None:
 
 def _served(scheduler: Scheduler) -> set[str]:
     """Return types that live workers serve, as many as a few commands find; none if the server forbids the commands."""
-    found: dict[str, str] = {}
+    slots_by_type: dict[str, str] = {}
     with suppress(redis.RedisError, OSError):
         cursor = 0
         for _ in range(_PAGES):
-            cursor, some = scheduler.client.hscan(scheduler.keys.key("capacity"), cursor, count=_TYPES)
-            found.update(as_text(some))
+            cursor, page = scheduler.client.hscan(scheduler.keys.key("capacity"), cursor, count=_TYPES)
+            slots_by_type.update(as_text(page))
             if cursor == 0:
                 break
-    return {decode_part(without_mark(type_)) for type_, slots in found.items() if decode_number(slots) > 0}
+    return {decode_part(without_mark(type_)) for type_, slots in slots_by_type.items() if decode_number(slots) > 0}
 
 
 def _place(scheduler: Scheduler) -> tuple[object, ...]:
@@ -99,10 +94,10 @@ def _place(scheduler: Scheduler) -> tuple[object, ...]:
     return (*server, getattr(pool, "service_name", None), keys.global_keyprefix, keys.namespace, keys.cohort)
 
 
-#: Number of calls that are sent in one round trip, and of messages that are held in memory at a time.
+#: Number of calls per round trip, and of messages held in memory.
 _TOGETHER = 500
-
-#: Of calls to a type that may refuse them, at most this part of its bound is sent at a time: each time all, or none.
+#: For a type that refuses calls beyond its bound, at most this fraction of the bound is sent in one step: all or
+#: nothing.
 _PART_OF_BOUND = 4
 
 
@@ -272,7 +267,7 @@ class _Pattern:
 
     @property
     def most_together(self) -> int:
-        """How many calls are sent at a time."""
+        """The number of calls per round trip."""
         bound = self._job.bound
         if bound is None or not bound.refuses:
             return _TOGETHER
@@ -327,9 +322,9 @@ def _send(task: Any, producer: Any, jobs: list[NewJob], published: int, ids: Tas
 
     def send() -> None:
         scheduler = producer.channel.scheduler_for(jobs[0].type, publishes=True)  # one task's calls have one type
-        for job, each in zip(jobs, scheduler.publish(*jobs), strict=True):
-            each.check(job)
-            if not each.served:
+        for job, reply in zip(jobs, scheduler.publish(*jobs), strict=True):
+            reply.check(job)
+            if not reply.served:
                 warn_unserved(job.type, scheduler)
 
     try:
@@ -348,7 +343,7 @@ def _send(task: Any, producer: Any, jobs: list[NewJob], published: int, ids: Tas
         ) from exc
 
 
-#: The name of a command of redis-py, and the arguments.
+#: Name and arguments of a redis-py command.
 Command = tuple[str, tuple[object, ...]]
 
 
@@ -400,20 +395,20 @@ class PublishBatch:
         result = self.channel.basic_publish(message, _publish_batch=of_message, **options)
         if self._size and self._size + len(of_message) > self.max_size:
             self._send()
-        for each in of_message:
-            if isinstance(each, NewJob):
-                self._jobs.append(each)
+        for item in of_message:
+            if isinstance(item, NewJob):
+                self._jobs.append(item)
             else:
-                self._commands.append(each)
+                self._commands.append(item)
         if self._size >= self.max_size:
             self._send()
         return result
 
     def flush(self) -> None:
-        """Send the jobs and commands that wait. Raises BatchPublishError if the server may or may not have them.
+        """Send the waiting jobs and commands. Raises BatchPublishError if it is uncertain that the server has them.
 
-        Jobs then stay in the batch, and another flush sends them under the same ids: none is published twice. Raises
-        QueueFull for jobs that find no room: these stay as well.
+        Jobs then stay in the batch, and another flush sends them under the same ids, so that none is published twice.
+        Raises QueueFull for jobs that exceed the bound of their type. They stay in the batch too.
         """
         self._check_usable()
         self._send()
@@ -449,10 +444,10 @@ class PublishBatch:
                 f"{len(self._jobs)} jobs may have been published, or not: flush again, which repeats none ({exc})"
             ) from exc
         sent, self._sent = self._sent, []
-        self._jobs = [job for job, each in zip(sent, published, strict=True) if each.full] + self._jobs
-        for job, each in zip(sent, published, strict=True):
-            each.check(job)
-            if not each.served:  # a handler of the log may publish in this batch: its lists are in order by now
+        self._jobs = [job for job, reply in zip(sent, published, strict=True) if reply.full] + self._jobs
+        for job, reply in zip(sent, published, strict=True):
+            reply.check(job)
+            if not reply.served:  # after the lists are consistent, because a log handler can publish in this batch
                 warn_unserved(job.type, self.channel.scheduler_for(job.type))
 
     def _received(self) -> list[PublishReply]:
@@ -479,7 +474,7 @@ class PublishBatch:
         self._jobs, self._sent, self._commands, self._unusable = [], [], [], "aborted"
 
     def close(self) -> None:
-        """Refuse whatever is published from now on, and give the connection back."""
+        """Reject further messages, and return the connection."""
         self._in_flight.give_back()
         self._unusable = "closed"
 

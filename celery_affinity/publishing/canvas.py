@@ -1,24 +1,16 @@
-"""What a canvas passes on to its parts, such as the mode: a user who waits for the end of a canvas waits for each step.
+"""Inheritance in a canvas, such as the mode: a user who waits for the end of a canvas waits for each of its steps.
 
-Passed on are the options of `call_options.PASSED_ON`. A signature has each of them in its own options, or else from its
-whole: a step's whole is the chain, a member's the group, a header's or a body's the chord, a callback's or an error
-callback's the task. The outermost whole has what its call says, or else its own.
+The options of `call_options.PASSED_ON` are inherited. A signature's own options take precedence over its whole's
+options. The whole of a step is the chain, of a member the group, of a header or body the chord, of a callback the task.
+For the outermost whole, the options of the call take precedence.
 
-They are written into the options of each task: Celery passes a chain's options on to the first step alone, and lets the
-options of a group or a chord win over those of its members. They are written into copies: signatures belong to the
-caller.
+Inherited options are written into the options of each task. Celery passes a chain's options only to the first step, and
+lets the options of a group or chord override the members' options. Copies are changed, because signatures belong to the
+caller. Celery's methods are wrapped, one function each. Apps with another transport keep Celery's behavior.
 
-Methods of Celery's canvas that are wrapped: one function for each.
-
-Without this, most would lose what a call passes on to its parts, such as the mode (`passed_on`), and those of a chord
-would hand the chord's key on to the body.
-
-Apps with another transport are left alone: their calls' options go where stock Celery takes them.
-
-The publish ids of what follows from an end (links, the next step of a chain, the body of a chord).
-
-An end may be told twice: the process that told it may have died before it could say so. The ids are made from the job
-that ended, so that what was published before is a known job, and is not published again.
+Follow-up calls of an end (links, the next step of a chain, the body of a chord) get ids derived from the ended job. An
+end can be reported twice, if the process that reported it died before the ack. The server then recognizes the ids, and
+publishes nothing twice.
 """
 
 import os
@@ -39,60 +31,50 @@ from celery.utils.functional import regen
 
 from ..errors import OptionError
 from ..options.affinity import NOTHING, as_affinity
-from ..options.call_options import KEYS
-from ..options.call_options import inherited_options as said
+from ..options.call_options import KEYS, inherited_options
 from ..options.key_templates import derived_id
 from . import option_sources
 from .app_config import uses_affinity_transport
 from .option_sources import inherited_from_run
 
-#: Keyword arguments of a composed signature that hold its parts.
+#: Keyword arguments of a composed signature that contain its parts.
 _PARTS = {"chain": ("tasks",), "group": ("tasks",), "chord": ("header", "body")}
-
 _LINKS = ("link", "link_error")
-
-#: Celery's own task that gathers the results of a group that replaces a task: the group's last task publishes it.
+#: Celery's task that collects the results of a group that replaces a task. The group's last task publishes it.
 _GATHER = "celery.accumulate"
-
-#: Celery's own task that waits for the header of a chord, with a backend that cannot count.
+#: Celery's task that waits for a chord's header if the result backend cannot count.
 _UNLOCK = "celery.chord_unlock"
-
-#: The list that Celery makes of a generator, and fills when somebody reads it.
+#: The list that Celery creates from a generator, and fills when it is read.
 _FROM_GENERATOR = type(regen(iter(())))
-
 #: Options of a call or of a signature.
 Options = dict[str, Any]
-
 #: Options that a part inherits, by name.
 Passed = Mapping[str, Any]
-
-#: A signature, or whatever stands in the place of one: Celery knows several forms.
+#: A signature in one of Celery's formats, or another value in its place.
 Part = TypeVar("Part")
-
-#: A signature as Celery made it, or the dict that was read from a message.
+#: A signature created by Celery, or a dict read from a message.
 Composed = TypeVar("Composed", bound=dict[str, Any])
-
-#: A message as Celery makes it: headers, properties, body, and the event that tells of the sending.
+#: A message in Celery's format: headers, properties, body, and the task-sent event.
 Message = tuple[Any, Any, Any, Any]
 
 
 def inheriting(signature: Part, passed: Passed) -> Part:
-    """Return *signature* with its own options, or else those *passed*, in its tasks; the same object if none changes.
+    """Return *signature* with its own or the *passed* options in its tasks; the same object if nothing changes.
 
-    Raises OptionError if the options of a part are not accepted.
+    Raises OptionError if the options of a part are invalid.
     """
     if not isinstance(signature, dict):
         return signature
     options = signature.get("options")
-    if isinstance(options, dict) and (own := said(options)):
-        passed = {**passed, **own}
+    if isinstance(options, dict) and (inheritable := inherited_options(options)):
+        passed = {**passed, **inheritable}
     if not passed and not parts_of(signature):
         return signature
     return force_options(signature, passed)
 
 
 def force_options(signature: Composed, passed: Passed) -> Composed:
-    """Return *signature* with the options *passed*, whatever its own options say."""
+    """Return *signature* with the options *passed*, which override its own options."""
     options, kwargs = signature.get("options"), signature.get("kwargs")
     names = parts_of(signature)
     if not isinstance(options, dict) or not isinstance(kwargs, dict):
@@ -109,37 +91,39 @@ def force_options(signature: Composed, passed: Passed) -> Composed:
 
 
 def first_value_of(signature: object) -> dict[str, Any]:
-    """Return what *signature*, or the first of a list of signatures that says it, says for its first task."""
+    """Return the inheritable options of the first task in *signature*, or in a list of signatures."""
     if isinstance(signature, (list, tuple)):
-        return {name: value for each in reversed(signature) for name, value in first_value_of(each).items()}
+        return {name: value for part in reversed(signature) for name, value in first_value_of(part).items()}
     if not isinstance(signature, dict) or not isinstance(signature.get("options"), dict):
         return {}
-    own, names, kwargs = said(signature["options"]), parts_of(signature), signature.get("kwargs")
-    return {**first_value_of(kwargs.get(names[0])), **own} if names and isinstance(kwargs, dict) else own
+    inheritable, names, kwargs = inherited_options(signature["options"]), parts_of(signature), signature.get("kwargs")
+    return (
+        {**first_value_of(kwargs.get(names[0])), **inheritable} if names and isinstance(kwargs, dict) else inheritable
+    )
 
 
 def parts_of(signature: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the keyword arguments of *signature* that hold its parts; none, if it is the signature of a task."""
+    """Return the keyword arguments of *signature* that contain its parts, or () for the signature of a task."""
     composed = signature.get("subtask_type")
     return _PARTS.get(composed, ()) if isinstance(composed, str) else ()
 
 
 def without_options(options: Options, passed: Passed) -> Options:
-    """Return options of a composed signature that passes on what is *passed*, without those that would win over it."""
+    """Return *options* of a composed signature without options that would override the *passed* ones in its parts."""
     options = _links_inheriting(options, passed)
-    own = said(options)
-    if not own:
+    inheritable = inherited_options(options)
+    if not inheritable:
         return options
-    options = {name: value for name, value in options.items() if name not in own}
+    options = {name: value for name, value in options.items() if name not in inheritable}
     affinity = as_affinity(options.pop("affinity", None))
-    left_out: dict[str, Any] = dict.fromkeys(own)
+    left_out: dict[str, Any] = dict.fromkeys(inheritable)
     if (rest := replace(affinity, **left_out)) != NOTHING:
         options["affinity"] = rest
     return options
 
 
 def _with(options: Options, passed: Passed) -> Options:
-    """Return options of a task with those *passed* in them and in its links."""
+    """Return *options* of a task with the *passed* ones in them and in its links."""
     options = _links_inheriting(options, passed)
     stamps = options.get("stamped_headers") or ()
     changes = {name: value for name, value in passed.items() if name not in stamps and options.get(name) is not value}
@@ -149,17 +133,19 @@ def _with(options: Options, passed: Passed) -> Options:
 def _links_inheriting(options: Options, passed: Passed) -> Options:
     if not passed:
         return options
-    found = {name: options[name] for name in _LINKS if options.get(name)}
-    changes = {name: new for name, links in found.items() if (new := _parts_inheriting(links, passed)) is not links}
+    links_by_name = {name: options[name] for name in _LINKS if options.get(name)}
+    changes = {
+        name: new for name, links in links_by_name.items() if (new := _parts_inheriting(links, passed)) is not links
+    }
     return {**options, **changes} if changes else options
 
 
 def _parts_inheriting(parts: Any, passed: Passed) -> Any:
-    """Return one or several signatures, or a generator, `inheriting`. A generator stays one until Celery reads it."""
+    """Apply `inheriting` to one or several signatures, or lazily to a generator."""
     if isinstance(parts, _FROM_GENERATOR):
-        return regen(inheriting(each, passed) for each in parts) if passed else parts
+        return regen(inheriting(part, passed) for part in parts) if passed else parts
     if isinstance(parts, (list, tuple)):
-        new = [inheriting(each, passed) for each in parts]
+        new = [inheriting(part, passed) for part in parts]
         if all(map(is_, new, parts)):
             return parts
         return tuple(new) if isinstance(parts, tuple) else new
@@ -167,7 +153,7 @@ def _parts_inheriting(parts: Any, passed: Passed) -> Any:
 
 
 def copy_with(signature: Composed, **changes: object) -> Composed:
-    """Return a shallow copy with *changes*. `Signature.clone` copies all options deeply, which takes long."""
+    """Return a shallow copy with *changes*. `Signature.clone` copies all options deeply, which is slow."""
     if not isinstance(signature, Signature):
         return cast(Composed, {**signature, **changes})
     copy = cast(Signature, dict.__new__(type(signature)))
@@ -180,11 +166,10 @@ def copy_with(signature: Composed, **changes: object) -> Composed:
 # -- messages
 
 
-def _begun_before_this_was_imported() -> object:
-    """Return the id of the task that is being published, if its call made the first connection; else None.
+def _find_first_task_id() -> object:
+    """Return the id of the task being published if its call made the first connection, or None.
 
-    Celery's canvas was not yet wrapped where that call began (`celery_methods.canvas`), so its options are written here
-    alone.
+    Celery's canvas was not yet wrapped when that call began, so its inherited options are written only here.
     """
     return next(
         (
@@ -196,16 +181,17 @@ def _begun_before_this_was_imported() -> object:
     )
 
 
-_FIRST = _begun_before_this_was_imported()
+_FIRST_TASK_ID = _find_first_task_id()
 
 
 def inherit_options(message: Message, options: Options, of_run: Callable[[], dict[str, Any]]) -> Message:
-    """Return a message of Celery's with what *options* of its call pass on, written into everything after its task.
+    """Return Celery's *message* with the inheritable *options* of its call, written into everything after its task.
 
-    The next steps of a chain or a chord inherited when the whole was published; a step that got nothing keeps nothing.
-    *options* are changed only for Celery's own tasks that carry a canvas on. *of_run*: what the running task passes on.
+    The next steps of a chain or chord inherited their options when the whole was published, so they stay unchanged.
+    *options* are changed only for Celery's tasks that continue a canvas. *of_run* returns the options inherited from
+    the running task.
     """
-    passed = said(options)
+    passed = inherited_options(options)
     headers, properties, body, event = message
     if not passed:
         name = headers.get("task")
@@ -215,17 +201,17 @@ def inherit_options(message: Message, options: Options, of_run: Callable[[], dic
     if not isinstance(body, tuple):  # Celery's first protocol
         return message
     embed = body[2]
-    is_first = _FIRST is not None and headers["id"] == _FIRST
+    is_first = _FIRST_TASK_ID is not None and headers["id"] == _FIRST_TASK_ID
     changes = {name: _parts_inheriting(embed[name], passed) for name in ("callbacks", "errbacks") if embed.get(name)}
     if isinstance(steps := embed.get("chain"), (list, tuple)):
-        changes["chain"] = [each if _is_frozen(each) and not is_first else inheriting(each, passed) for each in steps]
+        changes["chain"] = [step if _is_frozen(step) and not is_first else inheriting(step, passed) for step in steps]
     if (chord := embed.get("chord")) and (is_first or not _is_frozen(chord)):
         changes["chord"] = inheriting(chord, passed)
     return task_message(headers, properties, (*body[:2], {**embed, **changes}), event) if changes else message
 
 
 def _is_frozen(signature: Any) -> bool:
-    """Return whether *signature* is part of a running canvas: Celery has written ids into its options."""
+    """Return True if *signature* is part of a running canvas: Celery has written ids into its options."""
     options = signature.get("options") if isinstance(signature, dict) else None
     if not isinstance(options, dict):
         return False
@@ -233,14 +219,13 @@ def _is_frozen(signature: Any) -> bool:
 
 
 Method = Callable[..., Any]
-
-#: Celery's own task that chunks become in a message.
+#: Celery's task that represents chunks in a message.
 _CHUNKS = "celery.chunks"
 
 
 def _wrap(owner: Any, name: str, wrap: Callable[[Method], Method]) -> None:
     original = getattr(owner, name, None)
-    if original is None:  # before 5.7 Celery has no other way to make a chain than `|`
+    if original is None:  # before 5.7, Celery can make a chain only with `|`
         return
     setattr(owner, name, wraps(original)(wrap(original)))
 
@@ -249,7 +234,7 @@ def _wrap(owner: Any, name: str, wrap: Callable[[Method], Method]) -> None:
 
 
 def _apply_composed(original: Method) -> Method:
-    """Write what a chain, a group or a chord passes on where it is called: Celery gives some parts no options."""
+    """Write the inherited options of a chain, group or chord when it is called: Celery passes some parts no options."""
 
     def apply_async(self: Any, args: Any = None, kwargs: Any = None, *rest: Any, **options: Any) -> Any:
         composed, passed = _composed(self, options)
@@ -263,9 +248,9 @@ def _apply_composed(original: Method) -> Method:
 
 
 def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
-    """Return *signature* as a call with *options* publishes it, and what the whole passes on."""
+    """Return *signature* for a call with *options*, and the options that the whole passes on."""
     try:
-        passed = _called_with(signature, options)
+        passed = _passed_by_call(signature, options)
         composed = force_options(signature, passed)
     except OptionError:
         if uses_affinity_transport(signature.app.conf.broker_transport):
@@ -276,37 +261,39 @@ def _composed(signature: Any, options: Options) -> tuple[Any, Passed]:
     return (composed, passed) if uses_affinity_transport(signature.app.conf.broker_transport) else (signature, {})
 
 
-def _called_with(signature: Any, options: Options) -> Passed:
-    """Return what a signature that is called with *options* passes on: what they say, or else the signature's own."""
-    return said({**signature.options, **{name: value for name, value in options.items() if value is not None}})
+def _passed_by_call(signature: Any, options: Options) -> Passed:
+    """Return the options that a signature called with *options* passes on. *options* override the signature's own."""
+    return inherited_options(
+        {**signature.options, **{name: value for name, value in options.items() if value is not None}}
+    )
 
 
-def _own(signature: Any) -> Passed:
-    """Return what a signature passes on. Nothing for options that are not accepted: a publish raises the error."""
+def _inheritable(signature: Any) -> Passed:
+    """Return the options that a signature passes on; {} for invalid options, for which a publish raises the error."""
     with suppress(OptionError):
-        return said(signature.get("options") or {})
+        return inherited_options(signature.get("options") or {})
     return {}
 
 
 def _apply_map(original: Method) -> Method:
-    """Give a ``map`` or ``starmap`` its own options: Celery before 5.7 calls them without."""
+    """Apply the own options of a ``map`` or ``starmap``: Celery before 5.7 calls them without."""
 
     def apply_async(self: Any, *args: Any, **options: Any) -> Any:
         if options.get("affinity") is None:
-            options.update({name: value for name, value in _own(self).items() if options.get(name) is None})
+            options.update({name: value for name, value in _inheritable(self).items() if options.get(name) is None})
         return original(self, *args, **options)
 
     return apply_async
 
 
 def _group_of_chunks(original: Method) -> Method:
-    """Give chunks what they pass on: Celery makes and calls a group without the options of the chunks.
+    """Apply the inheritable options of chunks: Celery creates and calls a group without the options of the chunks.
 
-    Within a message, chunks are a task of Celery's, which makes the group when it runs.
+    In a message, chunks are a task of Celery's, which creates the group when it runs.
     """
 
     def group(self: Any) -> Any:
-        made, passed = original(self), _own(self)
+        made, passed = original(self), _inheritable(self)
         if not passed and current_task and current_task.name == _CHUNKS:
             passed = inherited_from_run()
         return made.set(**passed) if passed else made
@@ -314,21 +301,21 @@ def _group_of_chunks(original: Method) -> Method:
     return group
 
 
-# -- keys: an option that a chord is called with, or has of its own, Celery gives to the body as well
+# -- keys: Celery also passes the options of a chord, or of its call, to the body
 
 
 def _call_chord(original: Method) -> Method:
-    """Give a key that a chord is called with, or has of its own, to the header: Celery gives it to the body as well.
+    """Apply a key of a chord, or of its call, only to the header, although Celery also passes it to the body.
 
-    The body runs when nobody of the header holds the key any more.
+    The body runs when no job of the header holds the key any longer.
     """
 
     def apply_async(self: Any, *args: Any, **options: Any) -> Any:
-        own, others = _without_keys(self.options, self.app)
+        own_keys, others = _without_keys(self.options, self.app)
         keys, options = _without_keys(options, self.app)
-        if own or keys:
+        if own_keys or keys:
             header = self.tasks if isinstance(self.tasks, canvas.group) else canvas.group(self.tasks, app=self.app)
-            header = copy_with(header, options={**header.options, **own, **keys})
+            header = copy_with(header, options={**header.options, **own_keys, **keys})
             self = copy_with(self, options=others, kwargs={**self.kwargs, "header": header})
         return original(self, *args, **options)
 
@@ -336,35 +323,35 @@ def _call_chord(original: Method) -> Method:
 
 
 def _without_keys(options: Options, app: Any) -> tuple[Options, Options]:
-    """Return the options in *options* that say a key, and all others; an affinity that says one is divided."""
+    """Return the options in *options* that set a key, and all others. An affinity with a key is split."""
     if not any(name in options for name in ("affinity", *KEYS)) or not uses_affinity_transport(
         app.conf.broker_transport
     ):
         return {}, options
     keys = {name: options[name] for name in KEYS if options.get(name) is not None}
     others = {name: value for name, value in options.items() if name not in KEYS}
-    asked = as_affinity(options.get("affinity"))
-    if asked.keys:
-        others["affinity"] = replace(asked, exclusive=None, rate=None)
-        keys = {**{rule.option: rule for rule in asked.keys}, **keys}
+    affinity = as_affinity(options.get("affinity"))
+    if affinity.keys:
+        others["affinity"] = replace(affinity, exclusive=None, rate=None)
+        keys = {**{rule.option: rule for rule in affinity.keys}, **keys}
     return keys, others
 
 
 # -- composing: Celery takes the signatures out of a chain, group or chord that becomes part of another. The options of
-# the former whole are lost then, or go to the wrong part
+# the former whole would be lost, or applied to the wrong part
 
 
 def _part(signature: Any) -> Any:
-    """Return *signature*, which becomes part of another one; what a composed one passes on goes into its tasks."""
+    """Return *signature*, which becomes a part of another one, with its inheritable options in its own parts."""
     if not isinstance(signature, dict) or not parts_of(signature):
         return signature
     with suppress(OptionError):
-        return inheriting(signature, {}) if _own(signature) else signature
+        return inheriting(signature, {}) if _inheritable(signature) else signature
     return signature
 
 
 def _or(original: Method) -> Method:
-    """Keep the options that each side of ``|`` passes on: Celery puts the parts of both into one chain or chord."""
+    """Keep the inheritable options of both sides of ``|``: Celery puts the parts of both into one chain or chord."""
 
     def pipe(self: Any, other: Any) -> Any:
         return original(_part(self), _part(other))
@@ -373,16 +360,16 @@ def _or(original: Method) -> Method:
 
 
 def _fold(original: Method) -> Method:
-    """Keep the mode that the parts of a ``chain()`` pass on: Celery 5.7 folds the parts into one chain without it."""
+    """Keep the inheritable options of the parts of a ``chain()``: Celery 5.7 drops them."""
 
     def _fold_chain(tasks: Any) -> Any:
-        return original([_part(each) for each in tasks])
+        return original([_part(task) for task in tasks])
 
     return _fold_chain
 
 
 def _header(original: Method) -> Method:
-    """Keep the mode of a group or chain that becomes the header of a chord: Celery takes the tasks alone out of it."""
+    """Keep the inheritable options of a group or chain that becomes a chord's header: Celery keeps only its tasks."""
 
     def _maybe_group(tasks: Any, app: Any) -> Any:
         return original(_part(tasks), app)
@@ -390,11 +377,11 @@ def _header(original: Method) -> Method:
     return _maybe_group
 
 
-# -- signatures that a running task puts in its own place, or beside itself
+# -- signatures with which a running task replaces itself, or that it adds
 
 
 def _replace(original: Method) -> Method:
-    """Give the signature that replaces a task what the task passes on: the same user waits for it."""
+    """Let a signature that replaces a task inherit the task's options, because the same user waits for it."""
 
     def replace(self: Any, sig: Any) -> Any:
         passed = inherited_from_run()
@@ -404,11 +391,11 @@ def _replace(original: Method) -> Method:
 
 
 def _add_to_chord(original: Method) -> Method:
-    """Give the signature that a task adds to its chord what the task passes on. Like Celery, change the signature."""
+    """Let a signature that a task adds to its chord inherit the task's options. Like Celery, change the signature."""
 
     def add_to_chord(self: Any, sig: Any, lazy: bool = False) -> Any:
-        own = first_value_of(sig)
-        passed = {name: value for name, value in inherited_from_run().items() if name not in own}
+        explicit = first_value_of(sig)
+        passed = {name: value for name, value in inherited_from_run().items() if name not in explicit}
         if passed:
             sig.set(**passed)
         return original(self, sig, lazy)
@@ -435,15 +422,15 @@ for _owner, _name, _wrapper in (
 
 
 class _FollowUpIds:
-    """The calls that are published because of the end of a task, such as its links. *origin*: what names this end.
+    """Generates ids for the follow-up calls of a task's end, such as its links.
 
-    *count*: name of a task -> its calls that were published so far. A handler of a signal may publish calls as well:
-    as each task is counted by itself, these calls change no id of a link. A function as *origin* is called at the first
-    publish.
+    Calls are counted per task name. A handler of a signal can publish calls too, and these change no id of a link.
     """
 
     def __init__(self, origin: str | Callable[[], str]) -> None:
+        """*origin* identifies the end. A function is called at the first publish."""
         self._origin = origin
+        #: Name of a task -> number of its calls published so far.
         self.count: Counter[str] = Counter()
 
     @property
@@ -457,30 +444,31 @@ class _FollowUpIds:
         return derived_id(f"{self.origin} {self.count[task_name]} {task_name}")
 
 
-_following: ContextVar[_FollowUpIds | None] = ContextVar("celery_affinity_following", default=None)
+_follow_ups: ContextVar[_FollowUpIds | None] = ContextVar("celery_affinity_following", default=None)
 
 
 def new_publish_id(task_name: str) -> str:
-    """Return the id of a call of a task: by chance, or made from the end that it follows from."""
-    following = _following.get()
-    return os.urandom(16).hex() if following is None else following.id_of_next(task_name)
+    """Return the id of a task call: random, or derived from the end that it follows."""
+    follow_ups = _follow_ups.get()
+    return os.urandom(16).hex() if follow_ups is None else follow_ups.id_of_next(task_name)
 
 
 @contextmanager
 def follow_up_ids(origin: str | Callable[[], str], *signatures: Any) -> Iterator[None]:
-    """Give what is published the ids of what follows from *origin*: these *signatures*, each as its message has it.
+    """Derive the ids of published calls from *origin*; they are calls of *signatures*, in the format of the message.
 
-    A chord gets new ids: its header counts under an id that Celery makes anew, and half a header of each would be none.
+    A chord gets random ids: Celery generates a new id for the counter of its header, so a repeated chord must not share
+    header jobs with the first one.
     """
-    token = _following.set(None if any(map(_begins_with_a_chord, signatures)) else _FollowUpIds(origin))
+    token = _follow_ups.set(None if any(map(_begins_with_a_chord, signatures)) else _FollowUpIds(origin))
     try:
         yield
     finally:
-        _following.reset(token)
+        _follow_ups.reset(token)
 
 
 def _begins_with_a_chord(signature: Any) -> bool:
-    """Return whether a call of *signature* publishes several messages that count together."""
+    """Return True if a call of *signature* publishes several messages that are counted together."""
     if not isinstance(signature, dict):
         return False
     kind, names = signature.get("subtask_type"), parts_of(signature)

@@ -1,30 +1,17 @@
-"""Celery's own methods that are wrapped where a call begins, since Celery has no hook there; importing wraps them.
+"""Wrappers of Celery and kombu methods where a call begins, because Celery has no hook there. Importing installs them.
 
-`calls`: a task, its options, its signature, the router. `canvas`: chains, groups, chords, maps. `retries`: a retry that
-cannot be published. `apps`: an app's connections, and the function with which it sends messages. `connections`: what
-kombu repeats when a connection is lost.
+Classes are changed, not apps: an app can be created before or long after this import, and can publish without ever
+being finalized. ``priority`` and ``on_demand`` pass through unchanged; `publish_call` reads them.
 
-The methods of Celery's apps that are wrapped: what each app makes to publish, a sender and its connections.
+Retries: if a retry cannot be published within the retry policy, Celery rejects the run without requeueing it. The task
+neither runs again nor fails, and its caller waits forever. Here, a late-acked task is requeued and runs again after a
+delay, which counts as a requeue. An early-acked task fails with the publish error, as it does if the retry was refused
+for another reason.
 
-Celery has no hook that each app passes: an app may be made before this import or long after it, and publishes without
-ever being finalized.
-
-Methods of Celery's classes that are wrapped so that a type leads to its queue: one function for each.
-
-Celery has no hook where a call enters. Classes are changed, not apps: an app may be made before this import. Priority
-and ``on_demand`` pass through here untouched: `stamping` reads them.
-
-A retry that could not be published, because the broker did not answer for longer than the retry policy lasts.
-
-Celery then rejects the run without a requeue: the task is neither run again nor failed, and its caller waits for ever.
-Here a late-acked task is given back, and runs again after a pause, which counts as a requeue. An early-acked task has
-been acked, so it fails with the error of the publish, as it does if the retry was refused for another reason.
-
-The method of kombu's connections that is wrapped: a publish outlasts as many lost connections as its policy says.
-
-By itself, kombu gives up at the second one if a reconnect succeeded in between, whatever the policy, unless the
-transport tells errors that another connection fixes from all others (`Transport.recoverable_connection_errors`). Ours
-does: then kombu repeats all of them, without a pause, and with ``max_retries=None`` for ever.
+Connections: a publish survives as many lost connections as its policy allows. Without this, kombu gives up at the
+second one if a reconnect succeeded in between, unless the transport names errors that a new connection fixes
+(`Transport.recoverable_connection_errors`). This transport does: then kombu repeats all of them without a delay, and
+with ``max_retries=None`` forever.
 """
 
 import re
@@ -46,15 +33,15 @@ from kombu.utils.functional import fxrange
 from . import option_sources, routing
 from .app_config import uses_affinity_transport
 
-#: A function that sends a message: ``send_task_message`` of one app.
+#: A function that sends a message: an app's ``send_task_message``.
 Sender = Callable[..., object]
 
-#: The scheme of a cluster's URL.
+#: The scheme of a cluster URL.
 _CLUSTER = re.compile(r"\b(redis|valkey)(s?)\+cluster://")
 
 
 def on_send(wrap: Callable[[Celery, Sender], Sender]) -> None:
-    """Replace each app's ``send_task_message``, now or when the app first publishes, by what *wrap* returns for it."""
+    """Replace each app's ``send_task_message``, now or at the app's first publish, by the result of *wrap*."""
     create: Callable[[AMQP], Sender] = AMQP._create_task_sender
 
     @wraps(create)
@@ -63,13 +50,13 @@ def on_send(wrap: Callable[[Celery, Sender], Sender]) -> None:
 
     AMQP._create_task_sender = _create_task_sender
     for app in tuple(_state._get_active_apps()):
-        amqp = vars(app).get("amqp")  # ``app.amqp`` would make one, and read the app's configuration
+        amqp = vars(app).get("amqp")  # ``app.amqp`` would create it and read the app's configuration
         if amqp is not None and "send_task_message" in vars(amqp):
             amqp.send_task_message = wrap(app, amqp.send_task_message)
 
 
 def on_connection(mark: Callable[[Celery, Any], None]) -> None:
-    """Have *mark* called with each app and each connection that the app makes from now on."""
+    """Call *mark* with each app and each connection that the app creates from now on."""
     connect: Callable[..., Any] = Celery._connection
 
     @wraps(connect)
@@ -84,26 +71,26 @@ def on_connection(mark: Callable[[Celery, Any], None]) -> None:
 
 
 def _without_plus(url: Any) -> Any:
-    """Return *url*, or a list of URLs, spelt so that kombu leaves it to our transport.
+    """Return *url*, or a list of URLs, with a scheme that kombu leaves to this transport.
 
-    Of ``redis+cluster://``, kombu would take ``redis`` for the transport, whatever transport the app names.
+    In ``redis+cluster://``, kombu would use ``redis`` as the transport, regardless of the app's transport.
     """
     if isinstance(url, str):
         return _CLUSTER.sub(r"redis\2-cluster://", url)
-    return [_without_plus(each) for each in url]
+    return [_without_plus(item) for item in url]
 
 
 def _intercept(class_: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     method = getattr(class_, name)
     intercepted = wraps(method)(wrap(method))
-    del intercepted.__wrapped__  # ``task_annotations`` would put the original in our place
+    del intercepted.__wrapped__  # otherwise ``task_annotations`` would restore the original
     setattr(class_, name, intercepted)
 
 
 def _options_of_task(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark the options that a task has for all its calls: Celery merges them with a call's options, which count more.
+    """Mark the options that a task has for all calls. Celery merges them with a call's options, which take precedence.
 
-    Celery caches these options on the task, so they are marked once for each task.
+    Celery caches these options on the task, so they are marked once per task.
     """
 
     def _get_exec_options(task: Task) -> Any:
@@ -116,7 +103,7 @@ def _options_of_task(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _signature_of_retry(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark the place of a retry's first try, which Celery makes an option of the retry as if the caller had said so."""
+    """Mark the destination of a retry's first attempt, which Celery adds to the retry as if the caller had set it."""
 
     def signature_from_request(
         task: Task, request: Any = None, args: Any = None, kwargs: Any = None, queue: Any = None, **options: Any
@@ -130,7 +117,7 @@ def _signature_of_retry(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _route(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Route a call to the queue of its type. Celery's router decides for everything that sees the call later."""
+    """Route a call to the queue of its type, so that everything after the router sees that queue."""
 
     def route(
         router: Router, options: Any, name: str, args: Any = (), kwargs: Any = None, task_type: Any = None
@@ -143,53 +130,53 @@ def _route(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _set(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a later ``.set()`` count more than an earlier one.
+    """Let a later ``.set()`` override an earlier one.
 
-    Celery merges by name: an earlier ``queue=`` would stay beside a later ``affinity=``.
+    Celery merges by name: an earlier ``queue=`` would remain in addition to a later ``affinity=``.
     """
 
     def set_(signature: Signature, immutable: Any = None, **options: Any) -> Any:
-        if option_sources.has_type_and_queue(options) and _is_for_us(signature):
+        if option_sources.has_type_and_queue(options) and _uses_affinity(signature):
             option_sources.check_place(options)
-        if option_sources.mix_type_and_queue(signature.options, options) and _is_for_us(signature):
-            counting = option_sources.without_overridden_route(signature.options, options)
+        if option_sources.mix_type_and_queue(signature.options, options) and _uses_affinity(signature):
+            remaining = option_sources.without_overridden_route(signature.options, options)
             signature.options.clear()
-            signature.options.update(counting)
+            signature.options.update(remaining)
         return method(signature, immutable, **options)
 
     return set_
 
 
 def _merge(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Have the options of ``apply_async`` count more than those of its signature, which Celery merges by name."""
+    """Let the options of ``apply_async`` override the signature's options, which Celery merges by name."""
 
     def merge(
         signature: Signature, args: Any = None, kwargs: Any = None, options: Any = None, force: Any = False
     ) -> Any:
         args, kwargs, merged = method(signature, args, kwargs, options, force)
-        if options and option_sources.mix_type_and_queue(signature.options, options) and _is_for_us(signature):
-            counting = option_sources.without_overridden_route(signature.options, options)
-            merged = {**counting, **{name: merged[name] for name in options}}
+        if options and option_sources.mix_type_and_queue(signature.options, options) and _uses_affinity(signature):
+            remaining = option_sources.without_overridden_route(signature.options, options)
+            merged = {**remaining, **{name: merged[name] for name in options}}
         return args, kwargs, merged
 
     return merge
 
 
-def _is_for_us(signature: Signature) -> bool:
+def _uses_affinity(signature: Signature) -> bool:
     return uses_affinity_transport(signature.app.conf.broker_transport)
 
 
 _intercept(Task, "_get_exec_options", _options_of_task)
 _intercept(Task, "signature_from_request", _signature_of_retry)
-Task.subtask_from_request = Task.signature_from_request  # Celery's other name of that method
+Task.subtask_from_request = Task.signature_from_request  # Celery's alias of that method
 _intercept(Router, "route", _route)
 _intercept(Signature, "set", _set)
 _intercept(Signature, "_merge", _merge)
 
 
-def _is_of_no_answer(error: Exception) -> bool:
-    """Return whether *error* is that of a broker that does not answer."""
-    import redis  # not at the top: a process that has published nothing yet need not load it
+def _is_unavailable(error: Exception) -> bool:
+    """Return True if *error* means that the broker is unavailable."""
+    import redis  # imported here: a process that has not published yet does not need it
 
     return isinstance(error, (OperationalError, redis.ConnectionError, redis.TimeoutError, OSError))
 
@@ -208,7 +195,7 @@ def _watch_retries() -> None:
                 or not uses_affinity_transport(task.app.conf.broker_transport)
             ):
                 raise
-            if task.acks_late and _is_of_no_answer(exc.reason):
+            if task.acks_late and _is_unavailable(exc.reason):
                 raise Reject(exc.reason, requeue=True) from exc.reason
             raise exc.reason from None
 
@@ -222,7 +209,7 @@ _ensure: Callable[..., Callable[..., Any]] = Connection.ensure
 
 
 @wraps(_ensure)
-def _ensure_with_pauses(
+def _ensure_with_delays(
     connection: Connection,
     obj: Any,
     fun: Callable[..., Any],
@@ -243,49 +230,54 @@ def _ensure_with_pauses(
             return fun(*args, **kwargs)
         except Exception as exc:
             first = exc
-        pauses = fxrange(interval_start, interval_max + interval_start, interval_step, repeatlast=True)
-        repeated = _repeated(fun, first, pauses, connection.recoverable_connection_errors)
+        delays = fxrange(interval_start, interval_max + interval_start, interval_step, repeatlast=True)
+        repeated = _repeated(fun, first, delays, connection.recoverable_connection_errors)
         return _ensure(connection, obj, repeated, *policy, **options)(*args, **kwargs)
 
     return ensured
 
 
 def _repeated(
-    fun: Callable[..., Any], first: Exception, pauses: Iterator[float], recoverable: tuple[type[BaseException], ...]
+    fun: Callable[..., Any], first: Exception, delays: Iterator[float], recoverable: tuple[type[BaseException], ...]
 ) -> Callable[..., Any]:
-    """Return *fun* for kombu, which repeats it on a new connection after each error that is *recoverable*.
+    """Return *fun* for kombu, which repeats it on a new connection after each *recoverable* error.
 
-    *first*: the error of the first try, which was made already. Of the errors that follow, a lost connection is
-    repeated as often as kombu does, and all else is not. *pauses*: s, before the first repeat, the second, and so on.
-    Like kombu's own, the first repeat has no pause.
+    Among later errors, only lost connections are repeated, as often as kombu does. Like in kombu, the first repetition
+    has no delay.
+
+    Args:
+        fun: the function to repeat.
+        first: the error of the first attempt, which was already made.
+        delays: seconds to wait before each repetition.
+        recoverable: errors after which kombu makes a new connection.
     """
-    tries = 0
+    attempts = 0
 
     def repeated(*args: Any, **kwargs: Any) -> Any:
-        nonlocal tries
-        tries += 1
-        if tries == 1:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
             raise first
-        pause_s = next(pauses)
-        if tries > 2:
-            time.sleep(pause_s)
+        delay_s = next(delays)
+        if attempts > 2:
+            time.sleep(delay_s)
         try:
             return fun(*args, **kwargs)
         except recoverable as exc:
             if not _is_lost(exc):
-                raise OperationalError(str(exc)) from exc  # which kombu does not repeat
+                raise OperationalError(str(exc)) from exc  # kombu does not repeat this error
             raise
 
     return repeated
 
 
 def _is_lost(exc: BaseException) -> bool:
-    """Return whether *exc* says that a connection is lost, or the server in a state that passes (`server.passing`).
+    """Return True if *exc* means a lost connection or a transient server state (`broker.failover`).
 
-    A refused login is a ConnectionError of redis-py, too. The next connection may have a newer login; if it has not, no
-    further one will.
+    A rejected login is also a ConnectionError of redis-py. The next connection can have a newer login. If it does not,
+    no further connection will.
     """
-    from redis import exceptions as errors  # not at the top: a process that only imports tasks needs no redis
+    from redis import exceptions as errors  # imported here: a process that only imports tasks does not need redis
 
     from ..broker.failover import SlotRedirectError
 
@@ -294,4 +286,4 @@ def _is_lost(exc: BaseException) -> bool:
     return isinstance(exc, lost) and not isinstance(exc, stays)
 
 
-Connection.ensure = _ensure_with_pauses
+Connection.ensure = _ensure_with_delays

@@ -1,9 +1,8 @@
-"""Keys of several cohorts are refused: each cohort counts by itself, so a limit of 1 would let one job run in each.
+"""Reject keys in several cohorts: each cohort counts separately, so a limit of 1 would admit one job per cohort.
 
-What the app declares is known: each task's type and the templates, or functions, that make its keys. A key that calls
-alone say is known if it is a task's. The rest is found by `check`, among the keys that are in use.
-
-Merges are not among them: merged calls have one type, and so one cohort.
+An app declares each task's type, and the templates or functions that make its keys. A literal key of a call is compared
+with them. `check` finds other conflicts among the keys in use. Merge keys need no check: merged calls have one type,
+and so one cohort.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +26,12 @@ from .app_config import rules_by_name, settings_of, tasks_of, type_by_name
 from .option_checks import options_in_routes
 from .option_resolution import KeyResolver
 
-#: What makes keys that may be the same, each with the prefix of its kind: the pattern of a template; or a function.
+#: Source of keys that can be equal, with the prefix of its kind: the pattern of a template, or a function.
 Source = str | tuple[str, KeyFunction]
 
 
 class KeyUse(NamedTuple):
-    """A *task* of a *type*, in a *cohort*, whose jobs have a key by their *option*."""
+    """A *task* with a *type* in a *cohort*, whose jobs have a key set by *option*."""
 
     option: str
     task: str
@@ -40,22 +39,22 @@ class KeyUse(NamedTuple):
     cohort: str
 
 
-#: app -> number of its tasks, and the uses of each source by the tasks that declare a type.
+#: App -> number of its tasks, and the uses of each source by tasks that declare a type.
 _USES: "WeakKeyDictionary[Celery, tuple[int, Mapping[Source, Sequence[KeyUse]]]]" = WeakKeyDictionary()
 
 
 def check_key_cohorts(app: Celery, task_name: str, type_: str, maker: KeyResolver) -> None:
-    """Raise OptionError if the job of a call has a key that tasks of another cohort have as well."""
+    """Raise OptionError if the job of a call has a key that tasks of another cohort use too."""
     settings, uses = settings_of(app), _uses(app)
     cohort = settings.cohort_of(type_)
     for option, source in _sources(task_name, maker.parts, settings):
         for other in uses.get(source, ()):
             if other.cohort != cohort:
-                raise OptionError(_words(source, KeyUse(option, task_name, type_, cohort), other))
+                raise OptionError(_describe_conflict(source, KeyUse(option, task_name, type_, cohort), other))
 
 
 def keys_in_several_cohorts(app: Celery) -> Iterator[tuple[str, Sequence[KeyUse]]]:
-    """Yield, in words, each template or function that makes keys of several cohorts, with the tasks that declare it."""
+    """Yield each source of keys in several cohorts, as text, with the tasks that declare it."""
     for source, uses in _uses(app).items():
         if len({use.cohort for use in uses}) > 1:
             yield _shown(source), uses
@@ -63,30 +62,34 @@ def keys_in_several_cohorts(app: Celery) -> Iterator[tuple[str, Sequence[KeyUse]
 
 def _uses(app: Celery) -> Mapping[Source, Sequence[KeyUse]]:
     tasks = tasks_of(app)
-    number, found = _USES.get(app, (-1, {}))
+    number, uses = _USES.get(app, (-1, {}))
     if number != len(tasks):
-        found = _found(app, dict(tasks))
-        _USES[app] = len(tasks), found
-    return found
+        uses = _find_uses(app, dict(tasks))
+        _USES[app] = len(tasks), uses
+    return uses
 
 
-def _found(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence[KeyUse]]:
-    settings, found = settings_of(app), dict[Source, list[KeyUse]]()
+def _find_uses(app: Celery, tasks: Mapping[str, object]) -> Mapping[Source, Sequence[KeyUse]]:
+    settings, uses = settings_of(app), dict[Source, list[KeyUse]]()
     for name, task in sorted(tasks.items()):
-        with suppress(AffinityError):  # of another option: whoever calls the task is told
-            own, named = affinity_of(task), rules_by_name(name, settings)
-            parts = (own.exclusive or named.exclusive, own.rate or named.rate, as_tenant(own.tenant or named.tenant))
+        with suppress(AffinityError):  # an invalid option, which a call of the task reports
+            affinity, named = affinity_of(task), rules_by_name(name, settings)
+            parts = (
+                affinity.exclusive or named.exclusive,
+                affinity.rate or named.rate,
+                as_tenant(affinity.tenant or named.tenant),
+            )
             sources = list(_sources(name, [part for part in parts if part is not None], settings))
             type_ = _declared_type(app, name, task, settings) if sources else None
             if type_ is None or type_ == app.conf.task_default_queue:
-                continue  # nobody declares a type: its calls may all say one
+                continue  # no type is declared, so all of its calls can set the same one
             for option, source in sources:
-                found.setdefault(source, []).append(KeyUse(option, name, type_, settings.cohort_of(type_)))
-    return found
+                uses.setdefault(source, []).append(KeyUse(option, name, type_, settings.cohort_of(type_)))
+    return uses
 
 
 def _declared_type(app: Celery, name: str, task: object, settings: Settings) -> str | None:
-    """Return the type of a call that says none; None if only Celery's router knows, which would create queues."""
+    """Return the type of a call without a type, or None if only Celery's router knows, which would create queues."""
     route = next((options for _, options in options_in_routes(app.conf, name)), {})
     queue = getattr(task, "queue", None) or route.get("queue")
     types = (
@@ -101,15 +104,15 @@ def _declared_type(app: Celery, name: str, task: object, settings: Settings) -> 
 def _sources(
     task_name: str, parts: Sequence[Rule | Merge | ValueRule | str], settings: Settings
 ) -> Iterator[tuple[str, Source]]:
-    """Yield what makes the keys of jobs whose rules have these *parts*, each with its option.
+    """Yield the sources of keys, with their options, of jobs whose rules have these *parts*.
 
-    Of tenants those count that have a quota, as far as settings say, and that a task says: it may be inherited.
+    Tenants are included only if a task sets them and the settings give them a quota; otherwise they can be inherited.
     """
     for part in parts:
         if isinstance(part, str):
             rate, exclusive, _ = texts_of_keys(part)
             for option, text in (("rate", rate), ("exclusive", exclusive)):
-                yield from ((option, decode_part(each.key)) for each in keys_in(text))
+                yield from ((option, decode_part(stated_key.key)) for stated_key in keys_in(text))
         elif isinstance(part, Rule):
             made_by = pattern_of(part.option, part.key, task_name) if isinstance(part.key, str) else part.key
             if not isinstance(part, TenantKey) or _has_quota(made_by, settings):
@@ -117,18 +120,20 @@ def _sources(
 
 
 def _has_quota(name: str | KeyFunction, settings: Settings) -> bool:
-    """Return whether a tenant that *name*, a pattern or a function, stands for has a quota by this app's settings."""
+    """Return True if the settings define a quota for a tenant that matches *name*, a pattern or a function."""
     quotas = tenants.typed_tenants(settings.tenants) or {} if isinstance(settings.tenants, str) else settings.tenants
     if isinstance(name, str) and "*" not in name:
         quota = quotas.get(name, quotas.get(tenants.OTHERS))
         return quota is not None and _limits(quota)
-    limited = [each for each, quota in quotas.items() if _limits(quota)]
-    return any(each == tenants.OTHERS or not isinstance(name, str) or values.matches(name, each) for each in limited)
+    limited = [pattern for pattern, quota in quotas.items() if _limits(quota)]
+    return any(
+        pattern == tenants.OTHERS or not isinstance(name, str) or values.matches(name, pattern) for pattern in limited
+    )
 
 
 def _limits(quota: object) -> bool:
-    its = tenants.as_tenant(quota)
-    return its.max is not None or its.min > 0
+    tenant = tenants.as_tenant(quota)
+    return tenant.max is not None or tenant.min > 0
 
 
 def _shown(source: Source) -> str:
@@ -138,7 +143,7 @@ def _shown(source: Source) -> str:
     return f"{prefix}{getattr(function, '__qualname__', function)}()"
 
 
-def _words(source: Source, use: KeyUse, other: KeyUse) -> str:
+def _describe_conflict(source: Source, use: KeyUse, other: KeyUse) -> str:
     quota = " with a quota" if use.option == TenantKey.option else ""
     return (
         f"{use.option}= must have keys{quota} of one cohort, since each cohort counts by itself, got: "

@@ -1,14 +1,9 @@
-"""A stamp: the facts that a message says of its job, and the message with them. Celery's stamps are in `revokes`.
+"""The message of a job: the properties that describe its job, its format in Redis, and the revokes sent as messages.
 
-A revoke on its way to the workers ends the jobs that wait, of which no worker knows.
-
-A revoke is a broadcast of remote control and passes the sender's transport, so the waiting jobs end before the first
-worker hears of it, and without any worker. A sender with stock Celery's transport ends no job: for its revokes, the
-workers that tick for the fleet end them when the broadcast arrives.
-
-A job's message in two forms: as kombu makes it, and as it waits in Redis, in fewer bytes and without loss.
-
-The message is most of the memory that a job takes in Redis.
+A message waits in Redis in fewer bytes than in kombu's format, without loss, because messages take most of a job's
+memory. A revoke is a broadcast of remote control that passes the sender's transport. It ends waiting jobs before any
+worker receives it, and without a worker. For senders with stock Celery's transport, the workers that run ticks end
+these jobs when the broadcast arrives.
 """
 
 import base64
@@ -39,54 +34,54 @@ from .message_body import MOST_CHARACTERS, decode_body
 if TYPE_CHECKING:
     from ..settings.table import Settings
 
-#: Name of the message property, and option of a call, that is ours alone. The property holds a `stamping.Sending` until
-#: the message is written, and then the traces for a retry (`first_try`). A header would not do: headers are the user's,
-#: and go on to children as well.
+#: Name of this package's message property, and of an option of a call. The property holds a `PublishCall` until the
+#: message is published, and then the retry state. A header is unsuitable: headers belong to the user and are inherited
+#: by child tasks.
 PROPERTY = "celery_affinity"
-
-#: Properties that no written message has: ours, and the options of a call that its stamp was made of.
+#: Properties removed from published messages: this package's property, and the options stored in the `JobHeader`.
 _OURS = (PROPERTY, *NOT_WRITTEN)
-
-#: A message as kombu makes it: body, headers, properties, content type and encoding.
+#: A message in kombu's format: body, headers, properties, content type and encoding.
 Message = dict[str, Any]
 
 
-@dataclass(slots=True)  # not frozen: each publish makes one, and a frozen one takes three times as long to make
+@dataclass(slots=True)  # not frozen: creating a frozen instance, one per publish, takes three times as long
 class JobHeader:
-    """The facts that a message says of its job.
-
-    *type* None: the name of the queue that the message is sent to; any other is sent elsewhere. *priority*: 10 is the
-    highest; *counted*: the priority as the app counts it. *plain*: the plain options (`call_options`) that somebody
-    said, by name. *due*, *expires*: Unix times in s, None for now and for never. *rules*: how it merges, and its key,
-    as `rules.rule_texts` reads them. *keeps_rules*: whether a retry is to find *rules* even if they are "": the call
-    wants none. *bounds*: the setting ``affinity_max_pending``, if it concerns the call.
-    """
+    """The properties of a job that its message carries."""
 
     publish_id: str
+    #: None: the name of the message's queue. Otherwise the type of a message that was sent elsewhere.
     type: str | None
+    #: In the order of the server functions: 10 is the highest.
     priority: int
+    #: The plain options (`call_options`) that were set, by name.
     plain: Mapping[str, Any]
+    #: Unix time in seconds; None: now.
     due: float | None
+    #: Unix time in seconds; None: never.
     expires: float | None = None
+    #: The priority in the order of the app.
     counted: int = 0
+    #: How the job merges, and its keys, in the format of `rules_codec`.
     rules: str = ""
+    #: True if a retry keeps `rules` even if they are "", because the call requested no rules.
     keeps_rules: bool = False
+    #: Setting ``affinity_max_pending``, if it applies to the call.
     bounds: Mapping[str, int | Bound] = field(default_factory=dict)
 
     def job_id(self, queue: str) -> str:
-        """Return the id of the copy for *queue*: the same each time this publish is repeated."""
+        """Return the job id for *queue*, which stays the same if this publish is repeated."""
         return job_id(self.publish_id, queue, self.rules)
 
     def delay_us(self) -> int:
-        """Return the time, µs, until the job is due, by this host's clock, which also made a time of a countdown."""
+        """Return the time in µs until the job is due, by this host's clock, which also converted a countdown."""
         return 0 if self.due is None else max(0, round((self.due - time.time()) * SECOND_US))
 
     def expires_us(self) -> int | None:
-        """Return the time, µs, until the job expires, by this host's clock; None: never."""
+        """Return the time in µs until the job expires, by this host's clock, or None for never."""
         return None if self.expires is None else round((self.expires - time.time()) * SECOND_US)
 
     def properties(self, of_call: Mapping[str, object]) -> dict[str, object]:
-        """Return the properties as they are written: those of the call, and the traces for a retry."""
+        """Return the properties for the published message: the call's properties and the retry state."""
         properties = _without_ours(of_call)
         properties["priority"] = self.counted
         if self.type is not None:
@@ -94,23 +89,23 @@ class JobHeader:
         return properties | self.left(self.rules)
 
     def left(self, rules: str) -> dict[str, Any]:
-        """Return the property, if any, in which a retry finds what the first try asked for, with *rules*."""
-        left = dict(self.plain)
+        """Return the property with the options that a retry inherits and with *rules*, or {} if there are none."""
+        retry_state = dict(self.plain)
         if rules or self.keeps_rules:
-            left["rules"] = rules
-        return {PROPERTY: left} if left else {}
+            retry_state["rules"] = rules
+        return {PROPERTY: retry_state} if retry_state else {}
 
 
 def job_id(publish_id: str, queue: str, rules: str = "") -> str:
-    """Return the id of the job that a publish puts into *queue*. The id of a job with *rules* bears their mark."""
+    """Return the id of the job that a publish adds to *queue*. *rules* determine the id suffix."""
     digest = hashlib.blake2b(f"{publish_id} {queue}".encode(), digest_size=15).digest()
     return job_record.with_suffix(base64.urlsafe_b64encode(digest).decode(), rules)
 
 
 def as_stock_message(type_: str, queue: str, message: Message) -> Message:
-    """Return a message to *queue* as Celery alone would send it, to the queue *type_*."""
+    """Return *message* as stock Celery would send it to the queue *type_*; it was sent to *queue*."""
     properties = _without_ours(message["properties"])
-    if type_ != queue:  # kombu puts an unacked message back where this says
+    if type_ != queue:  # kombu restores an unacked message to this destination
         properties["delivery_info"] = {"exchange": "", "routing_key": type_}
     return {**message, "properties": properties}
 
@@ -120,14 +115,14 @@ def _without_ours(properties: Mapping[str, object]) -> dict[str, object]:
 
 
 def with_retry_count(priority: int, settings: "Settings") -> int:
-    """Return a priority as the arrows count it, 10 highest, from one as the app counts it."""
+    """Convert a priority from the app's order to the order of the server functions (10 is the highest)."""
     return MAX_PRIORITY - priority if settings.priority_order == "lower-first" else priority
 
 
 def parse_time(header: object, app: Celery) -> float | None:
-    """Return the time in *header*, in Unix time, s; None without a time, or with one that cannot be read.
+    """Return the time in *header* as Unix time in seconds, or None if it is missing or unreadable.
 
-    An unreadable time is the worker's to refuse, as in stock Celery.
+    The worker rejects an unreadable time, like in stock Celery.
     """
     if not (isinstance(header, datetime) or (isinstance(header, str) and 0 < len(header) <= LONGEST_SHORT)):
         return None
@@ -142,21 +137,21 @@ logger = limited_logger(__name__)
 
 
 class Revoke(NamedTuple):
-    """What a revoke names: ids of tasks, and stamps as `stamp` writes them."""
+    """The targets of a revoke: task ids, and stamps in the format of `stamp_revokes`."""
 
     task_ids: list[str]
     stamps: list[str]
 
 
 def stamp_revokes(name: str, value: object) -> str:
-    """Return a message's stamp in one word: name and value, percent-encoded."""
+    """Return a message's stamp as one token: name and value, percent-encoded."""
     return f"{encode_part(name)}:{encode_part(bounded_text(value, MOST_CHARACTERS) or '')}"
 
 
 def stamps_of(headers: Mapping[str, object]) -> list[str]:
-    """Return the stamps in the headers of a task's message, without those that no revoke could name.
+    """Return the stamps in the headers of a task's message, without stamps that no revoke can name.
 
-    Raises OptionError for more stamps than `MOST_STAMPS`, or more bytes of them than `MOST_STAMP_BYTES`.
+    Raises OptionError for more than `MOST_STAMPS` stamps, or more than `MOST_STAMP_BYTES` bytes.
     """
     names, values = headers.get("stamped_headers"), headers.get("stamps")
     if not names or not isinstance(values, Mapping):
@@ -179,21 +174,21 @@ def stamps_of(headers: Mapping[str, object]) -> list[str]:
 
 
 def is_mailbox(name: str) -> bool:
-    """Return whether an exchange or a queue belongs to remote control, or to the replies to it."""
+    """Return True if an exchange or a queue belongs to remote control or to its replies."""
     return name.endswith(".pidbox")
 
 
 def read_revoke(mailbox: str, message: Message) -> Revoke | None:
-    """Return the names that a broadcast revokes for the whole fleet; None if it is not such a revoke.
+    """Return the targets that a broadcast revokes for the whole fleet, or None if it is not such a revoke.
 
-    *mailbox*: the exchange of remote control that the broadcast is sent to, or the queue that it is read from. Names
-    that cannot be revoked are logged and left out; workers answer them, as they do without this transport.
+    *mailbox* is the exchange or the queue of the broadcast. Invalid names are logged and ignored; workers reply to
+    them, as they do without this transport.
     """
     if not is_mailbox(mailbox):
         return None
     command = decode_body(message)
-    if not isinstance(command, dict) or any(command.get(each) for each in ("destination", "pattern", "matcher")):
-        return None  # a revoke for some of the workers only
+    if not isinstance(command, dict) or any(command.get(name) for name in ("destination", "pattern", "matcher")):
+        return None  # a revoke for some workers only
     arguments = command.get("arguments") or {}
     try:
         if command.get("method") == "revoke":
@@ -210,7 +205,7 @@ def _as_mapping(headers: object) -> Mapping[str, Any]:
     if isinstance(headers, Mapping):
         return headers
     pairs = headers if isinstance(headers, list) else ()
-    named = [pair.partition("=") for pair in pairs]  # as the command line gives stamps
+    named = [pair.partition("=") for pair in pairs]  # the format of the command line
     if not all(separator for _, separator, _ in named):
         raise ValueError("a stamp is revoked by name=value")
     return {name: value for name, _, value in named}
@@ -225,24 +220,23 @@ def _stamps(values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _named(what: str, several: object) -> list[str]:
-    """Return the names in *several* as texts. A name that can be no *what* is logged and left out."""
-    found = maybe_list(several) or ()
-    for each in found:
-        if not _is_name(each):
-            logger.warning("A revoke names an invalid %s: %s", what, shown_bytes(each))
-    return [name for each in found if _is_name(each) and (name := bounded_text(each, MOST_CHARACTERS)) is not None]
+def _named(kind: str, several: object) -> list[str]:
+    """Return the names in *several* as strings. Names that are not a valid *kind* are logged and ignored."""
+    names = maybe_list(several) or ()
+    for name in names:
+        if not _is_name(name):
+            logger.warning("A revoke names an invalid %s: %s", kind, shown_bytes(name))
+    return [text for name in names if _is_name(name) and (text := bounded_text(name, MOST_CHARACTERS)) is not None]
 
 
 def _is_name(value: object) -> bool:
-    """Return whether *value* can be an id or a stamp: a number, or a text that Redis can have."""
+    """Return True if *value* is a valid id or stamp: a number, or a string that Redis can store."""
     name = bounded_text(value, MOST_CHARACTERS)
     return name is not None and is_readable(name)
 
 
-#: Headers, and the value at which each is left out: Celery always writes these headers, and reads an absent one as the
-#: value here.
-_SAY_NOTHING: dict[str, Any] = {
+#: Headers that Celery always writes -> default value. A header with this value is omitted in Redis.
+_DEFAULT_HEADERS: dict[str, Any] = {
     "shadow": None,
     "eta": None,
     "expires": None,
@@ -255,7 +249,7 @@ _SAY_NOTHING: dict[str, Any] = {
 
 
 def encode_job(queue: str, message: Message, stamp: JobHeader) -> NewJob:
-    """Return the job of *message* in *queue*. Raises OptionError if a field of it is not accepted."""
+    """Return the job of *message* in *queue*. Raises OptionError if a field is invalid."""
     headers, type_ = message["headers"], stamp.type or queue
     return NewJob(
         stamp.job_id(queue),
@@ -274,14 +268,14 @@ def encode_job(queue: str, message: Message, stamp: JobHeader) -> NewJob:
 
 
 def encode_message(message: Message, stamp: JobHeader) -> str:
-    """Return *message* as text for Redis. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
+    """Return *message* as JSON for Redis. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
     return written_message(shorten_message(message, stamp))
 
 
 def shorten_message(message: Message, stamp: JobHeader) -> Message:
-    """Return *message* without headers that `read` adds again, and without base64, which makes text a third longer."""
+    """Return *message* without default headers, and without base64, which makes text a third longer."""
     headers = dict(message["headers"])
-    for name, nothing in _SAY_NOTHING.items():
+    for name, nothing in _DEFAULT_HEADERS.items():
         if name in headers and headers[name] == nothing:
             del headers[name]
     short = {**message, "headers": headers, "properties": stamp.properties(message["properties"])}
@@ -297,7 +291,7 @@ def _is_text(message: Message) -> bool:
 
 def written_message(message: Message) -> str:
     """Return a message as JSON. Raises OptionError if it is longer than `MOST_CHARACTERS`."""
-    text = str(dumps(message, separators=(",", ":")))  # kombu's own separators have a blank each
+    text = str(dumps(message, separators=(",", ":")))  # kombu's default separators contain spaces
     if len(text) > MOST_CHARACTERS:
         raise OptionError(
             f"a message must be at most {MOST_CHARACTERS:,} characters (its arguments are most of it: pass a reference "
@@ -307,21 +301,21 @@ def written_message(message: Message) -> str:
 
 
 def decode_message(text: bytes | str) -> Message:
-    """Return a message as it was sent, from the text that waited in Redis. Of its stamp only a retry's part is left.
+    """Return the original message for its *text* in Redis, with only a retry's part of the `JobHeader`.
 
-    Raises ValueError if *text* is no message.
+    Raises ValueError if *text* is not a message.
     """
     message = parse_message(text)
     headers = message.get("headers")
-    if headers and "id" in headers:  # other languages' producers leave headers out, and the first protocol has none
-        message["headers"] = {**_SAY_NOTHING, **headers}
+    if headers and "id" in headers:  # producers in other languages omit headers, and protocol 1 has none
+        message["headers"] = {**_DEFAULT_HEADERS, **headers}
     return message
 
 
 def parse_message(text: bytes | str) -> Message:
     """Return the message in *text*, as its sender wrote it. Raises ValueError if it is not a message.
 
-    Its parts may have any type, except that headers and properties are mappings, if they are there.
+    Headers and properties, if present, are mappings. Other parts can have any type.
     """
     # Only values with kombu's type marker need the object hook, which doubles the decoding time.
     is_marked = (b"__type__" if isinstance(text, bytes) else "__type__") in text  # type: ignore[operator]

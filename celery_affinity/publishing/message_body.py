@@ -28,10 +28,8 @@ MOST_CHARACTERS = 100_000_000
 #: Maximum bytes per body in processes that only inspect a message. As Python objects, JSON can take 25 times as much
 #: memory.
 MOST_LOOKED_AT = 10_000_000
-
 #: Maximum memory of the decompressor itself, in bytes: `lzma` needs 65 MiB for the largest preset.
-_MOST_OF_A_DECOMPRESSOR = 100_000_000
-
+_MAX_DECOMPRESSOR_BYTES = 100_000_000
 _JSON = "application/json"
 
 #: Accepted content encodings: character sets, by Python's codec names. The time and memory of their decoders are
@@ -64,7 +62,7 @@ def _zstd() -> _Decompressor:
 _DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
     "application/x-gzip": zlib.decompressobj,
     "application/x-bz2": bz2.BZ2Decompressor,
-    "application/x-lzma": lambda: lzma.LZMADecompressor(memlimit=_MOST_OF_A_DECOMPRESSOR),
+    "application/x-lzma": lambda: lzma.LZMADecompressor(memlimit=_MAX_DECOMPRESSOR_BYTES),
     "application/zstd": _zstd,
 }
 
@@ -96,19 +94,19 @@ def decompress(body: bytes | str, method: object, most: int, *, any_method: bool
                 raise UnreadableBodyError(
                     f"its compression {method[:100]!r} has no limit, so its body is not read here"
                 )
-            found: bytes = compression.decompress(data, method)
+            decompressed: bytes = compression.decompress(data, method)
         else:
             decompressor = make()
-            found = decompressor.decompress(data, most + 1)
+            decompressed = decompressor.decompress(data, most + 1)
     except UnreadableBodyError:
         raise
     except Exception as exc:  # each library has its own errors, and an app's decoder can raise any error
         raise UnreadableBodyError(f"its body cannot be decompressed: {type(exc).__name__}: {exc}") from exc
-    if len(found) > most:
+    if len(decompressed) > most:
         raise _too_large(most)
     if make is not None and (not decompressor.eof or decompressor.unused_data):
         raise UnreadableBodyError("its compressed body is truncated, or other data follows it")
-    return found
+    return decompressed
 
 
 def raw_body(message: Mapping[str, Any], most: int = MOST_LOOKED_AT, *, any_method: bool = False) -> bytes | str:

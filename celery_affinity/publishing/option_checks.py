@@ -1,10 +1,7 @@
-"""Mistakes in our options of tasks and calls: misspelt names, values not accepted.
+"""Checks of this package's options of tasks and calls: misspelt names, invalid values, priorities out of range.
 
-What an option does is decided in `destination` (the type), `wish` (priority and mode) and `stated_rules` (the key).
-
-Where an app's configuration has options of calls and tasks: routes, annotations, entries of `beat_schedule`.
-
-Warn a publisher about a priority outside of 0 to 10. The nearest priority in the range is used.
+Also here: the places of options in an app's configuration (routes, annotations, `beat_schedule`). A priority outside of
+0 to 10 is clamped, with a warning to the publisher.
 """
 
 import fnmatch
@@ -31,10 +28,9 @@ from ..options.keys import Rule, as_tenant
 from ..options.merge import Merge
 from ..schema.constants import MAX_PRIORITY
 
-#: Options that may be misspelt.
+#: Options whose misspelt names are detected.
 MISSPELT = tuple(name for name, option in OPTIONS.items() if option.may_be_misspelt)
-
-#: Options by name, as users write them: neither names nor values are checked yet.
+#: Options by name, as users write them. Neither names nor values are checked yet.
 Options = Mapping[Any, Any]
 
 
@@ -42,7 +38,7 @@ def _parameters(*functions: Callable[..., Any]) -> set[str]:
     return {name for function in functions for name in inspect.signature(function).parameters}
 
 
-#: Names that are never misspelt: the options of Celery and kombu, and ours.
+#: Names that are never misspelt: the options of Celery, kombu and this package.
 KNOWN = frozenset(
     {
         *OPTIONS,
@@ -73,7 +69,7 @@ KNOWN = frozenset(
 
 
 def wrong_name_error(options: Options) -> str | None:
-    """Return a complaint about the names of *options*; None if none is wrong. Names of stamps are the user's own."""
+    """Return the error in the names of *options*, or None. Names of stamps are up to the user."""
     for name in options:
         if name not in KNOWN and isinstance(name, str):
             meant = did_you_mean.closest_match(name, MISSPELT)
@@ -83,9 +79,9 @@ def wrong_name_error(options: Options) -> str | None:
 
 
 def wrong_value_error(options: Options, *, scheduled: bool = True, of_task: bool = False) -> str | None:
-    """Return a complaint about the values of our options of a call, or else *of_task*; None if none is wrong.
+    """Return the error in the values of this package's options of a call, or *of_task*, or None.
 
-    On a queue that is not *scheduled*, any priority is right.
+    On a queue that is not *scheduled*, any priority is valid.
     """
     stamps = options.get("stamped_headers") or ()
     for name, option in OPTIONS.items():
@@ -96,36 +92,39 @@ def wrong_value_error(options: Options, *, scheduled: bool = True, of_task: bool
                 option.check(value)
             except OptionError as exc:
                 return str(exc)
-    return _wrong_in_task(options) if of_task else None
+    return _wrong_task_option(options) if of_task else None
 
 
-def _wrong_in_task(options: Options) -> str | None:
-    """Return a complaint about a key that a task says in a call's way. Other values are the user's own."""
+def _wrong_task_option(options: Options) -> str | None:
+    """Return the error for a key that a task sets like a call, or None. Other values are up to the user."""
     for name in (*(name for name, option in OPTIONS.items() if option.is_of_calls), Merge.option):
         value = options.get(name)
         if isinstance(value, Rule | Merge) or (name in ("exclusive", "tenant") and isinstance(value, str)):
-            what = "no option of its own" if name == Merge.option else "an option of calls"
-            return f"{name}= is {what}; a task has it in its affinity: Affinity({name}={value!r})"
+            kind = "no option of its own" if name == Merge.option else "an option of calls"
+            return f"{name}= is {kind}; a task has it in its affinity: Affinity({name}={value!r})"
     return None
 
 
 def acked_too_early(options: Options, acks_late: object) -> str | None:
-    """Return a complaint about a task with *options*, all of which are accepted, that may be stopped but not run again.
+    """Return the error for a task with valid *options* that is preemptible but cannot run again, or None.
 
-    None if there is none. *acks_late*: the task's; None: nobody knows yet.
+    *acks_late* is the task's setting, or None if it is not available yet.
     """
-    said = as_affinity(options.get("affinity")).preemptible
-    preemptible = options.get("preemptible") if said is None else said
+    preemptible_of_affinity = as_affinity(options.get("affinity")).preemptible
+    preemptible = options.get("preemptible") if preemptible_of_affinity is None else preemptible_of_affinity
     return NEEDS_LATE_ACKS if preemptible is True and acks_late is not None and not acks_late else None
 
 
 def unfilled_template(options: Options, task_name: str, arguments: Arguments) -> str | None:
-    """Return a complaint about a key in ``affinity`` of *options* that no call of a task can fill; None if some can."""
-    said = as_affinity(options.get("affinity"))
+    """Return the error for a key in *options*' ``affinity`` that no call of the task can fill, or None."""
+    affinity = as_affinity(options.get("affinity"))
     return next(
         filter(
             None,
-            (unfilled_rule(rule, task_name, arguments) for rule in (*said.keys, as_tenant(said.tenant), said.merge)),
+            (
+                unfilled_rule(rule, task_name, arguments)
+                for rule in (*affinity.keys, as_tenant(affinity.tenant), affinity.merge)
+            ),
         ),
         None,
     )
@@ -138,48 +137,48 @@ def unfilled_rule(rule: Rule | Merge | None, task_name: str, arguments: Argument
 
 
 def unfilled_by_task(task: Task | type[Task], name: str) -> str | None:
-    """Return `unfilled` of a task, or of the class of one."""
-    said = as_affinity(getattr(task, "affinity", None))
-    return unfilled_template({"affinity": said}, name, arguments_of(task)) if said.has_rules else None
+    """Return the result of `unfilled_template` for a task or a task class."""
+    affinity = as_affinity(getattr(task, "affinity", None))
+    return unfilled_template({"affinity": affinity}, name, arguments_of(task)) if affinity.has_rules else None
 
 
 def arguments_of(task: Any) -> ReadArguments:
     run = task.run
     if isinstance(task, type):
-        return ReadArguments(run, but_first=not isinstance(inspect.getattr_static(task, "run"), staticmethod))
+        return ReadArguments(run, skip_first=not isinstance(inspect.getattr_static(task, "run"), staticmethod))
     return arguments_read_by(run)
 
 
 def option_attributes(task: Task | type[Task]) -> dict[str, Any]:
-    """Return the attributes of a task or of a task's class, without methods, and without those of Celery's classes."""
+    """Return the attributes of a task or task class, without methods and attributes of Celery's classes."""
     cls = task if isinstance(task, type) else type(task)
-    found: dict[str, object] = {}
-    for each in reversed(cls.__mro__):
-        if each not in Task.__mro__:
-            found.update(vars(each))
+    attributes: dict[str, object] = {}
+    for class_ in reversed(cls.__mro__):
+        if class_ not in Task.__mro__:
+            attributes.update(vars(class_))
     if cls is not task:
-        found.update(vars(task))
+        attributes.update(vars(task))
     return {
         name: value
-        for name, value in found.items()
+        for name, value in attributes.items()
         if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
     }
 
 
 def wrong_option_error(options: Options, *, scheduled: bool = True, of_task: bool = False) -> str | None:
-    """Return a complaint about names or values of *options* of a call, or else *of_task*; None if none is wrong."""
+    """Return the error in the names or values of *options* of a call, or *of_task*, or None."""
     return wrong_name_error(options) or wrong_value_error(options, scheduled=scheduled, of_task=of_task)
 
 
 def schedules_all(app: Celery) -> bool:
-    """Return whether *app* leaves no queue to kombu, as far as its configuration is known."""
+    """Return True if *app* leaves no queue to kombu, as far as its configuration is loaded."""
     keys = app.conf.keys() if app.configured else app._preconf
     return not any(key.lower().endswith("affinity_queues") for key in keys)
 
 
 def options_in_routes(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
-    """Yield the routes of ``task_routes``, each after its place in words; with *name*, those of that task."""
-    for pairs in _each(conf.task_routes):
+    """Yield (place as text, route) for the routes in ``task_routes``, or only for task *name*."""
+    for pairs in _as_tuple(conf.task_routes):
         for pair in pairs.items() if isinstance(pairs, Mapping) else pairs if isinstance(pairs, list | tuple) else ():
             if isinstance(pair, list | tuple) and len(pair) == 2 and (name is None or _matches(pair[0], name)):
                 pattern, route = pair
@@ -188,51 +187,45 @@ def options_in_routes(conf: Conf, name: str | None = None) -> Iterator[tuple[str
 
 
 def options_in_annotations(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
-    """Yield the options in ``task_annotations``, each after its place in words; with *name*, those of that task."""
-    for each in _each(conf.task_annotations):
-        for task, options in each.items() if isinstance(each, Mapping) else ():
+    """Yield (place as text, options) for ``task_annotations``, or only for task *name*."""
+    for annotations in _as_tuple(conf.task_annotations):
+        for task, options in annotations.items() if isinstance(annotations, Mapping) else ():
             if isinstance(options, Mapping) and (name is None or task in (name, "*")):
                 yield f"task_annotations {task!r}", options
 
 
 def options_in_beat_schedule(conf: Conf, name: str | None = None) -> Iterator[tuple[str, Options]]:
-    """Yield the options of the entries of ``beat_schedule``, each after its place; with *name*, those of that task."""
+    """Yield (place as text, options) for the entries of ``beat_schedule``, or only for task *name*."""
     for key, entry in (conf.beat_schedule or {}).items():
         task, options = (
-            entry.get(each) if isinstance(entry, Mapping) else getattr(entry, each, None)
-            for each in ("task", "options")
+            entry.get(field) if isinstance(entry, Mapping) else getattr(entry, field, None)
+            for field in ("task", "options")
         )
         if name is None or task == name:
             yield f"beat_schedule entry {key!r}", options if isinstance(options, Mapping) else {}
 
 
-def _part(entry: object, name: str) -> object:
-    return entry.get(name) if isinstance(entry, Mapping) else getattr(entry, name, None)
-
-
-def _each(value: object) -> tuple[Any, ...]:
+def _as_tuple(value: object) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, list | tuple) else () if value is None else (value,)
 
 
 def _matches(pattern: Any, name: str) -> bool:
-    """Return whether *pattern*, a key of ``task_routes``, stands for task *name*."""
+    """Return True if *pattern*, a key of ``task_routes``, matches task *name*."""
     if isinstance(pattern, str):
         return fnmatch.fnmatchcase(name, pattern) if "*" in pattern else pattern == name
     return bool(hasattr(pattern, "match") and pattern.match(name))
 
 
 logger = limited_logger(__name__)
-
 #: Maximum number of warnings per process. Otherwise `_warned` would grow in a program that generates priorities.
-_MOST = 10_000
-
+_MAX_WARNINGS = 10_000
 _warned: set[tuple[str, int]] = set()
 
 
 def warn_out_of_range(app: Celery, task_name: str, headers: Mapping[str, object], given: int, counted: int) -> None:
     """Log that a call with priority *given* is published with priority *counted*, once per source and priority."""
     place = _place(app, task_name, headers, given)
-    if (place, given) in _warned or len(_warned) >= _MOST:
+    if (place, given) in _warned or len(_warned) >= _MAX_WARNINGS:
         return
     _warned.add((place, given))
     logger.warning("%s: priority %d is outside of 0 to %d, and counts as %d", place, given, MAX_PRIORITY, counted)
@@ -256,6 +249,6 @@ def _place(app: Celery, task_name: str, headers: Mapping[str, object], given: in
 def priorities_in(options: Options) -> Iterator[int]:
     """Yield the original priorities in *options*, before clamping: from ``priority`` and from ``affinity=``."""
     with suppress(OptionError):  # `wrong_in_app` reports invalid values
-        yield from (whole_priority(each) for each in (options.get("priority"),) if each is not None)
+        yield from (whole_priority(priority) for priority in (options.get("priority"),) if priority is not None)
     with suppress(OptionError):
-        yield from (each for each in (as_affinity(options.get("affinity")).priority,) if each is not None)
+        yield from (priority for priority in (as_affinity(options.get("affinity")).priority,) if priority is not None)

@@ -1,23 +1,23 @@
-"""Which keys the job of a call has: of exclusion, of a rate, of merging, of a tenant; and its hint of locality. Of each
-the first that says something counts.
+"""Resolution of a call's options: its type, its urgency, and the rules of its job.
 
-1. the call: its ``exclusive=``, ``rate=``, ``tenant=``, ``locality=``, or else those in its ``affinity=``; its
+Each option comes from the first source that sets it. A call's options override the task's; the options of a retry's
+first attempt are in between. Celery has already merged the options of call and task; `option_sources` distinguishes
+them.
+
+Keys (exclusive, rate, merge key, tenant) and the locality hint have these sources:
+
+1. the call: its ``exclusive=``, ``rate=``, ``tenant=``, ``locality=``, or the fields of its ``affinity=``; its
    ``merge_key=``;
-2. what the first try had, for a retry;
+2. for a retry, the first attempt;
 3. the task's ``affinity=``;
-4. of a tenant: the task that publishes the call while it runs (``affinity_inherit_tenant``);
+4. for a tenant, the task that publishes the call while it runs (``affinity_inherit_tenant``);
 5. a name pattern in ``affinity_task_rules``.
 
-With a tenant, the rules also say whether the job may be stopped for another tenant's: the call does, or else the first
-try, the task, or its name. False in the call, for a kind of key, takes that of the kind away, whoever says it. A text
-as ``exclusive=``, ``tenant=`` or ``merge_key=`` of a call is the key itself. Any other key is a template, or made by a
-function: the call's arguments fill it, by the names that the task has for them; where the task is not at hand, keyword
-arguments alone have names. Callbacks and the later steps of a chain inherit the tenant alone (`passed_on`).
-
-What a call asks for: its type, its urgency, and the rules of its job. Each comes from the first that says something.
-
-A call's options count more than its task's, and those of a retry's first try lie between the two. Celery has merged the
-options of call and task by then; `places` says how the two are told apart.
+With a tenant, the rules also state if the job is preemptible, set by the call, the first attempt, the task, or its
+name. False in the call removes that kind of key, regardless of its source. A str as ``exclusive=``, ``tenant=`` or
+``merge_key=`` of a call is a literal key. Any other key is a template or a function of the call's arguments, named by
+the task's parameters; if the task is not available, only keyword arguments have names. Callbacks and later steps of a
+chain inherit only the tenant (`canvas`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,39 +70,34 @@ if TYPE_CHECKING:
     from .publish_call import PublishCall
 
 logger = limited_logger(__name__)
-
-_OF_CALL = CallArguments()
-
-#: Options whose parts of a job's rules come before keys, in their order.
+_CALL_ARGUMENTS = CallArguments()
+#: Options whose rules precede the keys in a job's rules, in order.
 _BEFORE_KEYS = (Merge.option, *(rule.option for rule in WORDS))
-
-#: How many calls are merged of a task that is not at hand. What a run makes of them is the worker's to know.
-_BOUNDS = Merge("any", keep="first")
+#: Limits for merged calls if the task is not available. Only the worker needs the other fields.
+_DEFAULT_MERGE = Merge("any", keep="first")
 
 
 class KeyResolver(NamedTuple):
-    """What makes the rules of a call's job out of the call's arguments.
-
-    *parts*: those of the rules, in their order; a text is the part itself, "" for none. *said*: whether the
-    call, or its first try, has said so: a retry keeps that, even if it is none. *preemptible*: whether the job may be
-    stopped, if it has a tenant.
-    """
+    """Makes the rules of a call's job from the call's arguments."""
 
     task_name: str
     arguments: Arguments
+    #: Parts of the rules, in order. A str is the part itself, "" for none.
     parts: tuple[Rule | Merge | ValueRule | str, ...]
-    said: bool
+    #: True if the call or its first attempt set a part. A retry keeps that part, even if it is "".
+    is_explicit: bool
+    #: True if the job can be preempted, provided that it has a tenant.
     preemptible: bool = False
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the arguments of a call change nothing."""
+        """True if the rules do not depend on the arguments."""
         return all(isinstance(part, str) for part in self.parts)
 
     def text(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the rules of the job of a call with these arguments, "" for none.
+        """Return the rules of the job of a call with these arguments, or "".
 
-        Raises OptionError if they make no key, and whatever a function that makes keys raises.
+        Raises OptionError if they do not make a valid key, and any error of a function that makes keys.
         """
         text = join_rules(*(self._part(part, args, kwargs) for part in self.parts))
         return as_preemptible(text, self.preemptible) if self.preemptible else text
@@ -124,43 +119,53 @@ def resolve_keys(
     task: Task | None,
     options: Mapping[str, Any],
     *,
-    asked: Affinity,
-    left: object,
-    own: Affinity,
+    affinity: Affinity,
+    retry_state: object,
+    task_affinity: Affinity,
     parent: str,
     settings: "Settings",
 ) -> KeyResolver | None:
-    """Return what makes the rules of a call with *options*; None if nobody says anything.
+    """Return the resolver for the rules of a call with *options*, or None if no source sets a rule.
 
-    *asked*: the call's ``affinity=``. *left*: what the first try has left. *own*: what the task asks for. *parent*: the
-    tenant that the call inherits, "" for none. Raises OptionError for options that are not accepted.
+    Raises OptionError for invalid options.
+
+    Args:
+        task_name: the name of the task.
+        task: the task, if the app has it.
+        options: the options of the call.
+        affinity: the call's ``affinity=``.
+        retry_state: the retry state of the first attempt.
+        task_affinity: the task's affinity.
+        parent: the tenant that the call inherits, or "".
+        settings: the settings of the app.
     """
-    if asked.merge is not None:
-        raise only_tasks_merge(asked.merge)
-    named, kept = rules_by_name(task_name, settings), _kept(left)
-    others = (asked.preemptible, _kept_preemptible(left), own.preemptible, named.preemptible)
-    preemptible = _may_be_stopped(task_name, task, options, others)
-    merge = own.merge or named.merge or (_BOUNDS if task is None else None)
-    said: dict[str, Rule | Merge | ValueRule | str | None] = {Merge.option: _merging(task_name, merge, options, kept)}
-    said |= {word.option: _word(word, options, asked, kept) for word in WORDS}
-    said |= {option: _key_rule(option, options, asked, kept) for option in (*KEYS, TenantKey.option)}
-    order = [*kept] or RULES
-    parts = {option: getattr(own, option) or getattr(named, option) for option in order}
-    if parent and own.tenant is None:
+    if affinity.merge is not None:
+        raise only_tasks_merge(affinity.merge)
+    named, inherited = rules_by_name(task_name, settings), _inherited_parts(retry_state)
+    others = (affinity.preemptible, _inherited_preemptible(retry_state), task_affinity.preemptible, named.preemptible)
+    preemptible = _resolve_preemptible(task_name, task, options, others)
+    merge = task_affinity.merge or named.merge or (_DEFAULT_MERGE if task is None else None)
+    explicit: dict[str, Rule | Merge | ValueRule | str | None] = {
+        Merge.option: _merge_rule(task_name, merge, options, inherited)
+    }
+    explicit |= {word.option: _single_token_rule(word, options, affinity, inherited) for word in WORDS}
+    explicit |= {option: _key_rule(option, options, affinity, inherited) for option in (*KEYS, TenantKey.option)}
+    order = [*inherited] or RULES
+    parts = {option: getattr(task_affinity, option) or getattr(named, option) for option in order}
+    if parent and task_affinity.tenant is None:
         parts[TenantKey.option] = check_tenant(parent)
-    parts |= {option: part for option, part in said.items() if part is not None}
+    parts |= {option: part for option, part in explicit.items() if part is not None}
     if not any(part is not None for part in parts.values()):
         return None
-    says = any(part is not None for part in said.values())
-    return KeyResolver(task_name, _arguments_of(task), _in_order(parts), says, preemptible)
+    is_explicit = any(part is not None for part in explicit.values())
+    return KeyResolver(task_name, _arguments_of(task), _in_order(parts), is_explicit, preemptible)
 
 
 def _in_order(parts: Mapping[str, Rule | Merge | ValueRule | str | None]) -> tuple[Rule | Merge | ValueRule | str, ...]:
-    """Return *parts* of rules in the order in which a job has them: how it merges, its hint, the narrower key, the
-    other key, and the tenant: a job that waits for its key holds up no other jobs of its tenant.
+    """Return *parts* of rules in the order of a job's rules: merge rule, hint, narrower key, other key, tenant.
 
-    A key that is kept for retries goes before the rate: at the rate, another job that waits for the key would stand
-    before the retry.
+    The tenant is last, so that a job waiting for its key blocks no other jobs of its tenant. A key that is reserved for
+    retries precedes the rate: otherwise another job waiting for the key could pass the rate before the retry.
     """
     keys = [part or "" for option, part in parts.items() if option in KEYS and not isinstance(part, Merge | ValueRule)]
     before = (parts[name] or "" for name in _BEFORE_KEYS)
@@ -168,74 +173,78 @@ def _in_order(parts: Mapping[str, Rule | Merge | ValueRule | str | None]) -> tup
     return *before, *keys, parts[TenantKey.option] or ""
 
 
-def _kept(left: object) -> dict[str, str]:
-    """Return the parts of the rules that the first try has left, in their order; {} if it has left nothing."""
-    kept = rules_in(left)
+def _inherited_parts(retry_state: object) -> dict[str, str]:
+    """Return the parts of the first attempt's rules in their order; {} if there is no retry state."""
+    kept = rules_in(retry_state)
     if kept is None:
         return {}
     merging, keys = split_rules(kept)
     rate, exclusive, of_tenant = texts_of_keys(as_preemptible(keys, False))
-    found = {Merge.option: merging}
+    parts = {Merge.option: merging}
     for rule in WORDS:
         value = value_in(kept, rule.word)
-        found[rule.option] = f"{rule.word}={value}" if value else ""
-    found |= {Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
-    return dict(sorted(found.items(), key=lambda part: kept.find(part[1])))
+        parts[rule.option] = f"{rule.word}={value}" if value else ""
+    parts |= {Rate.option: rate, Exclusive.option: exclusive, TenantKey.option: of_tenant}
+    return dict(sorted(parts.items(), key=lambda part: kept.find(part[1])))
 
 
-def _kept_preemptible(left: object) -> bool | None:
-    """Return whether the job of the first try may be stopped; None if it has left no rules, or none of a tenant."""
-    kept = rules_in(left)
+def _inherited_preemptible(retry_state: object) -> bool | None:
+    """Return True if the first attempt's job was preemptible, or None if it had no rules or no tenant."""
+    kept = rules_in(retry_state)
     return is_preemptible(kept) if kept and texts_of_keys(split_rules(kept)[1])[2] else None
 
 
-def _may_be_stopped(
+def _resolve_preemptible(
     task_name: str, task: Task | None, options: Mapping[str, Any], others: Sequence[bool | None]
 ) -> bool:
-    """Return whether a call with *options* says, or else the first of *others*, that its job may be stopped.
+    """Return the first value of ``preemptible`` in *options* of the call and in *others*; False by default.
 
-    Raises OptionError for a task that is acked when it starts, and for a value that is no bool.
+    Raises OptionError for a task that is acked when it starts, and for a value that is not a bool.
     """
     of_call = options.get("preemptible")
     if of_call is not None:
         check_preemptible(of_call)
-    found = next((each for each in (of_call, *others) if each is not None), False)
-    if found and task is not None and not task.acks_late:
+    preemptible = next((value for value in (of_call, *others) if value is not None), False)
+    if preemptible and task is not None and not task.acks_late:
         raise OptionError(f"call of task {task_name}: {NEEDS_LATE_ACKS}")
-    return found
+    return preemptible
 
 
-def _key_rule(option: str, options: Mapping[str, Any], asked: Affinity, kept: Mapping[str, str]) -> Rule | str | None:
-    """Return what the call says of the key of *option*, or else its first try."""
+def _key_rule(
+    option: str, options: Mapping[str, Any], affinity: Affinity, inherited: Mapping[str, str]
+) -> Rule | str | None:
+    """Return the key of *option* that the call or its first attempt sets."""
     value = options.get(option)
     given = rule_of_call(option, value)
     if given is not None:
         return rule_of_text(option, given) if isinstance(given, str) else given
     if value is False:
         return ""
-    of_call: Rule | None = getattr(asked, option)
-    return kept.get(option) if of_call is None else of_call
+    of_call: Rule | None = getattr(affinity, option)
+    return inherited.get(option) if of_call is None else of_call
 
 
-def _word(
-    rule: type[ValueRule], options: Mapping[str, Any], asked: Affinity, kept: Mapping[str, str]
+def _single_token_rule(
+    rule: type[ValueRule], options: Mapping[str, Any], affinity: Affinity, inherited: Mapping[str, str]
 ) -> ValueRule | str | None:
-    """Return what the call says of a rule of one word, or else its first try."""
+    """Return the single-token rule that the call or its first attempt sets."""
     given = rule.of_call(options.get(rule.option))
     if given is not None:
         return given
-    of_call: ValueRule | None = getattr(asked, rule.option)
-    return kept.get(rule.option) if of_call is None else of_call
+    of_call: ValueRule | None = getattr(affinity, rule.option)
+    return inherited.get(rule.option) if of_call is None else of_call
 
 
-def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], kept: Mapping[str, str]) -> str | None:
-    """Return what the call says of merging, or else its first try. *merge*: as its task does.
+def _merge_rule(
+    task_name: str, merge: Merge | None, options: Mapping[str, Any], inherited: Mapping[str, str]
+) -> str | None:
+    """Return the merge rule that the call or its first attempt sets. *merge* is the rule of the task.
 
-    Raises OptionError for a key of a call whose task does not merge.
+    Raises OptionError for a ``merge_key=`` if the task does not merge.
     """
     given = merge_key(options.get("merge_key"))
     if given is None or given is False:
-        return kept.get(Merge.option) if given is None else ""
+        return inherited.get(Merge.option) if given is None else ""
     if merge is None:
         raise OptionError(
             f"merge_key={given!r}: calls of task {task_name} are not merged; its affinity must say merge=Merge(...)"
@@ -244,9 +253,9 @@ def _merging(task_name: str, merge: Merge | None, options: Mapping[str, Any], ke
 
 
 def rule_by_name(task_name: str, task: Task | None, message: Mapping[str, Any], settings: "Settings") -> str:
-    """Return the rules that ``affinity_task_rules`` has for a message of another producer, "" for none.
+    """Return the rules in ``affinity_task_rules`` for a message of another producer, or "".
 
-    Raises OptionError if the arguments in the message make no key.
+    Raises OptionError if the message's arguments do not make a valid key.
     """
     named = rules_by_name(task_name, settings)
     if not named.has_rules:
@@ -258,7 +267,7 @@ def rule_by_name(task_name: str, task: Task | None, message: Mapping[str, Any], 
 
 @lru_cache(maxsize=10_000)
 def warn_of_queue(task_name: str, queue: str) -> None:
-    """Log, once for each task and queue, that a job has no key where it goes."""
+    """Log, once per task and queue, that a job's key has no effect on its queue."""
     logger.warning(
         "Jobs of task %r have a key, which has no effect on queue %r: the queue is not scheduled "
         "(affinity_queues), so the jobs run whenever a worker takes them",
@@ -268,19 +277,19 @@ def warn_of_queue(task_name: str, queue: str) -> None:
 
 
 def _arguments_of(task: Task | None) -> Arguments:
-    return _OF_CALL if task is None else arguments_read_by(task.run)
+    return _CALL_ARGUMENTS if task is None else arguments_read_by(task.run)
 
 
 def read_rules(task_name: str, message: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the arguments of a call that this process publishes, from its encoded message.
+    """Return the arguments of a call published by this process, from its encoded message.
 
-    Raises OptionError if it is not JSON.
+    Raises OptionError if the message is not JSON.
     """
     return arguments_in(task_name, decode_body(message, MOST_CHARACTERS))
 
 
 def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the arguments that a message's body has, in either version of Celery's protocol.
+    """Return the arguments in the body of a message, in either version of Celery's protocol.
 
     Raises OptionError if there are none.
     """
@@ -297,92 +306,99 @@ def arguments_in(task_name: str, body: object) -> tuple[Sequence[Any], Mapping[s
     return args, kwargs
 
 
-#: Options that make the rules of a job.
+#: Options that become rules of a job.
 OF_RULES = frozenset(name for name, option in call_options.OPTIONS.items() if option.field == "rules")
 
 
 class ResolvedOptions(NamedTuple):
-    """The needs that the message of a call names. The methods get the call, which has its wish.
-
-    *plain*: the plain options (`call_options`). *asked*: the call's ``affinity=``; *own*: the task's; *of_task*: the
-    task's ``priority``. *first_try*: what the first try has left for this retry.
-    """
+    """The final option values of a call. Its methods are passed the call that it belongs to."""
 
     type: str | None
+    #: The plain options (`call_options`).
     plain: Mapping[str, Any]
-    asked: Affinity
+    #: The call's ``affinity=``.
+    call_affinity: Affinity
+    #: The task's affinity.
     own: Affinity
+    #: The task's ``priority``.
     of_task: int | None
+    #: The retry state of the first attempt.
     first_try: object
 
     @classmethod
     def of(cls, call: "PublishCall", message: Message) -> "ResolvedOptions":
-        """Return what *call*, which publishes *message*, asks for. Raises OptionError, SettingError."""
+        """Return the resolved options of *call*, which publishes *message*. Raises OptionError, SettingError."""
         task = tasks_of(call.app).get(call.task_name)
         properties = message["properties"]
         affinity = properties.get("affinity")
-        left = call.former if call.body is not None else option_sources.retry_state_of(task, message)
-        option, own = as_affinity(affinity), affinity_of(task)
+        retry_state = call.former if call.body is not None else option_sources.retry_state_of(task, message)
+        option, task_affinity = as_affinity(affinity), affinity_of(task)
         if call.task_name in routing.MAPS:
-            own = _of_mapped_task(call)
+            task_affinity = _affinity_of_mapped_task(call)
         if call.is_routed:
             type_ = None if affinity == call.routed_by else option.type  # a before_task_publish handler has set it
         else:
             type_ = option.type or _type_without_a_route(call.app, task, call.task_name, properties)
-        plain = call_options.resolve_plain_options(properties, option, call_options.options_in(left), own)
-        return cls(type_, plain, option, own, getattr(task, "priority", None), left)
+        plain = call_options.resolve_plain_options(
+            properties, option, call_options.options_in(retry_state), task_affinity
+        )
+        return cls(type_, plain, option, task_affinity, getattr(task, "priority", None), retry_state)
 
     def priority(self, call: "PublishCall", message: Message) -> int:
-        """Return the priority as the app counts it, from 0 to 10.
+        """Return the priority in the order of the app, from 0 to 10.
 
-        The first that is given counts: the call's ``affinity=``, the call's ``priority=``, the task's ``affinity=``,
-        the task's ``priority``. Celery hands on one value for both priorities: one that equals the task's counts as the
+        The sources in order: the call's ``affinity=``, the call's ``priority=``, the task's ``affinity=``, the task's
+        ``priority``. Celery passes on one value for both priorities. If it equals the task's, it is treated as the
         task's.
         """
         in_message = message["properties"].get("priority")  # set by kombu
-        # Another priority than at the beginning: a handler of before_task_publish has set it.
+        # A different priority than at the beginning was set by a handler of before_task_publish.
         celerys = call.priority if in_message == (call.priority or 0) else in_message
-        ours = self.own.priority
-        own = (ours, celerys) if celerys == self.of_task else (celerys, ours)
-        given = whole_priority(next((each for each in (self.asked.priority, *own) if each is not None), None) or 0)
+        own_priority = self.own.priority
+        from_task = (own_priority, celerys) if celerys == self.of_task else (celerys, own_priority)
+        given = whole_priority(
+            next((value for value in (self.call_affinity.priority, *from_task) if value is not None), None) or 0
+        )
         counted = clamp_priority(given)
         if counted != given:
             option_checks.warn_out_of_range(call.app, call.task_name, message["headers"], given, counted)
         return counted
 
     def job_rule(self, call: "PublishCall", message: Message) -> KeyResolver | None:
-        """Return what makes the rules of the job; None if nothing could make any, as for most calls."""
+        """Return the resolver for the job's rules, or None if no source can set rules, as for most calls."""
         options, settings = message["properties"], settings_of(call.app)
         parent = option_sources.tenant_of_run() if settings.inherit_tenant else ""
-        said = self.asked.has_rules or self.own.has_rules or self.first_try or settings.task_rules or parent
-        if not said and options.keys().isdisjoint(OF_RULES):
+        has_rules = (
+            self.call_affinity.has_rules or self.own.has_rules or self.first_try or settings.task_rules or parent
+        )
+        if not has_rules and options.keys().isdisjoint(OF_RULES):
             return None
         return resolve_keys(
             call.task_name,
             tasks_of(call.app).get(call.task_name),
             options,
-            asked=self.asked,
-            left=self.first_try,
-            own=self.own,
+            affinity=self.call_affinity,
+            retry_state=self.first_try,
+            task_affinity=self.own,
             parent=parent,
             settings=settings,
         )
 
 
-def _of_mapped_task(call: "PublishCall") -> Affinity:
+def _affinity_of_mapped_task(call: "PublishCall") -> Affinity:
     """Return the affinity of the task that a ``map``, ``starmap`` or ``chunks`` runs, without its rules.
 
-    Rules are filled with the arguments of one call, and a map has the arguments of many.
+    Rules need the arguments of one call, and a map has the arguments of many calls.
     """
     body = call.called_with
     name = routing.mapped_type(body[1] if isinstance(body, tuple) and len(body) > 1 else None)
     task = tasks_of(call.app).get(name) if name else None
-    asked = affinity_of(task)
-    return Affinity(asked.type, asked.priority, asked.on_demand)
+    affinity = affinity_of(task)
+    return Affinity(affinity.type, affinity.priority, affinity.on_demand)
 
 
 def _type_without_a_route(app: Celery, task: Any, name: str, properties: Mapping[str, Any]) -> str | None:
-    """Return the type of a task that is published with kombu alone; None if the call names a place of its own."""
+    """Return the type of a task that is published with kombu alone, or None if the call has another destination."""
     type_ = routing.type_of_task(app, task, name)
     place = properties.get("delivery_info")
     if type_ is None or not isinstance(place, Mapping):

@@ -1,6 +1,6 @@
-"""From what an app says of a recurring call to an entry for the server, and from an entry that is due to a job.
+"""Conversion of a recurring call to an entry for the server, and of a due entry to a job.
 
-The call is kept as its signature, which any process of the app makes a message of when the call is due.
+The call is stored as its signature. When it is due, any process of the app converts it to a message.
 """
 
 import secrets
@@ -29,14 +29,14 @@ from .app_config import settings_of, tasks_of, uses_affinity_transport
 from .message import PROPERTY, encode_job
 from .publish_call import Capture
 
-#: Options that a recurring call cannot have: each firing has a time and an id of its own.
+#: Options that a recurring call cannot have, because each call gets its own time and id.
 _NOT_ACCEPTED = ("eta", "countdown", "task_id")
 
 
 def call_of_signature(
     app: Celery, name: str, signature: Signature, *, stale_after: float, since: str = "enqueue"
 ) -> RecurringCall:
-    """Return the entry for a call of *signature* that recurs. Raises OptionError if it cannot."""
+    """Return the server's entry for the recurring call of *signature*. Raises OptionError if it cannot recur."""
     check_name(name)
     check_since(since)
     stale_after_us = round(check_stale_after(stale_after) * SECOND_US)
@@ -53,7 +53,7 @@ def call_of_signature(
         value = signature.options.get(option)
         if isinstance(value, int | float) and (accepted := SECONDS_OR_0(value)):
             raise refuse(f"{option} of recurring {name!r}", accepted, value)
-    type_, merge_key = _matching(app, name, signature)
+    type_, merge_key = _match_rule(app, name, signature)
     return RecurringCall(
         name=name,
         task=signature.task,
@@ -61,30 +61,32 @@ def call_of_signature(
         merge_key=merge_key,
         stale_after_us=stale_after_us,
         since=since,
-        signature=_written(name, signature),
+        signature=_serialized(name, signature),
     )
 
 
 def calls_in_conf(app: Celery) -> Iterator[tuple[str, RecurringCall | OptionError]]:
-    """Yield each name in ``affinity_recurring`` with its entry, or with what is wrong with it."""
-    for name, said in settings_of(app).recurring.items():
+    """Yield each name in ``affinity_recurring`` with its entry, or with the error in it."""
+    for name, recurring in settings_of(app).recurring.items():
         try:
             yield (
                 name,
-                call_of_signature(app, name, _signature(app, said), stale_after=said.stale_after, since=said.since),
+                call_of_signature(
+                    app, name, _signature(app, recurring), stale_after=recurring.stale_after, since=recurring.since
+                ),
             )
         except OptionError as exc:
             yield name, exc
 
 
-def _signature(app: Celery, said: Recurring) -> Signature:
-    if said.task not in app.tasks:
-        raise OptionError(f"{PREFIX}recurring: the app has no task {said.task!r}")
-    return Signature(said.task, tuple(said.args), dict(said.kwargs), dict(said.options), app=app)
+def _signature(app: Celery, recurring: Recurring) -> Signature:
+    if recurring.task not in app.tasks:
+        raise OptionError(f"{PREFIX}recurring: the app has no task {recurring.task!r}")
+    return Signature(recurring.task, tuple(recurring.args), dict(recurring.kwargs), dict(recurring.options), app=app)
 
 
-def _matching(app: Celery, name: str, signature: Signature) -> tuple[str, str]:
-    """Return the type and the merge key (encoded) of a call of *signature*: calls that match have both."""
+def _match_rule(app: Celery, name: str, signature: Signature) -> tuple[str, str]:
+    """Return the type and the encoded merge key of a call of *signature*, which matching calls share."""
     options, task_name = dict(signature.options), signature.task
     validation.check_call_options(app, task_name, options)
     task = tasks_of(app).get(task_name)
@@ -92,9 +94,16 @@ def _matching(app: Celery, name: str, signature: Signature) -> tuple[str, str]:
     settings, type_ = settings_of(app), str(getattr(routed.get("queue"), "name", None) or "")
     if not type_ or not settings.schedules(type_):
         raise OptionError(f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues), got: {type_!r}")
-    asked = as_affinity(routed.get("affinity"))
+    affinity = as_affinity(routed.get("affinity"))
     rule = option_resolution.resolve_keys(
-        task_name, task, routed, asked=asked, left=None, own=affinity_of(task), parent="", settings=settings
+        task_name,
+        task,
+        routed,
+        affinity=affinity,
+        retry_state=None,
+        task_affinity=affinity_of(task),
+        parent="",
+        settings=settings,
     )
     rules = "" if rule is None else rule.text(signature.args, signature.kwargs)
     merge = merge_in(rules)
@@ -103,7 +112,7 @@ def _matching(app: Celery, name: str, signature: Signature) -> tuple[str, str]:
     return type_, merge.key
 
 
-def _written(name: str, signature: Signature) -> str:
+def _serialized(name: str, signature: Signature) -> str:
     try:
         text = str(dumps(dict(signature)))
     except (TypeError, ValueError) as exc:
@@ -113,47 +122,44 @@ def _written(name: str, signature: Signature) -> str:
     return text
 
 
-# -- an entry that is due
-
-
 def recurring_job(app: Celery, due: DueCall) -> NewJob:
-    """Return the job of an entry that is due: the same id each time that this firing is repeated.
+    """Return the job of a due entry. Repeated attempts for the same due time get the same id.
 
-    ``due.due`` "": nobody repeats it. A firing is the least urgent of calls, unless its signature says more. Raises
-    OptionError if *due* is no call, and whatever ``apply_async`` raises.
+    ``due.due`` "": there is no repetition. The call has the lowest priority and is not on-demand, unless its signature
+    sets these options. Raises OptionError if *due* is not a call, and the errors of ``apply_async``.
     """
     name, signature = due.name, _read(app, due)
     publish_id = f"recurring {name} {due.due or secrets.token_hex(16)}"
     task_id = derived_task_id(publish_id)
     capture = Capture()
-    _matching(app, name, signature)  # before Celery sends it: elsewhere it would go out at each try
+    _match_rule(app, name, signature)  # checks the queue first: a call to another queue would be sent at each attempt
     signature.apply_async(task_id=task_id, add_to_parent=False, **_urgency(app, signature), **{PROPERTY: capture})
     if not capture:
         raise OptionError(
             f"recurring {name!r} needs a queue that is scheduled ({PREFIX}queues): the call went elsewhere"
         )
-    found = capture[0]
-    return encode_job(found.queue, found.message, replace(found.stamp, publish_id=publish_id))
+    captured = capture[0]
+    return encode_job(captured.queue, captured.message, replace(captured.stamp, publish_id=publish_id))
 
 
 def _read(app: Celery, due: DueCall) -> Signature:
     try:
-        found: Any = loads(due.signature, longest=MOST_SIGNATURE, object_hook=object_hook)
+        content: Any = loads(due.signature, longest=MOST_SIGNATURE, object_hook=object_hook)
     except ValueError:
-        found = None
-    if not isinstance(found, Mapping) or found.get("task") != due.task:
+        content = None
+    if not isinstance(content, Mapping) or content.get("task") != due.task:
         raise OptionError(f"recurring {due.name!r}: its signature in Redis is not a call of {due.task}")
-    if not are_usual_types(found.get("options")):
+    if not are_usual_types(content.get("options")):
         raise OptionError(f"recurring {due.name!r}: its signature in Redis has options with numbers out of range")
-    return Signature.from_dict(dict(found), app=app)
+    return Signature.from_dict(dict(content), app=app)
 
 
 def _urgency(app: Celery, signature: Signature) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    asked = as_affinity(signature.options.get("affinity"))
-    if signature.options.get("priority") is None and asked.priority is None:
-        least = 0 if settings_of(app).priority_order == HIGHER_FIRST else 10
-        options["affinity"] = replace(asked, priority=least)
-    if signature.options.get("on_demand") is None and asked.on_demand is None:
+    affinity = as_affinity(signature.options.get("affinity"))
+    if signature.options.get("priority") is None and affinity.priority is None:
+        lowest = 0 if settings_of(app).priority_order == HIGHER_FIRST else 10
+        options["affinity"] = replace(affinity, priority=lowest)
+    if signature.options.get("on_demand") is None and affinity.on_demand is None:
         options["on_demand"] = False
     return options

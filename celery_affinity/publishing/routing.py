@@ -1,23 +1,22 @@
-"""The destination of a call's message: Celery's router puts the queue of the type in its place.
+"""The destination of a call's message: Celery's router gets the queue of the call's type.
 
-So everything that comes later sees the queue as if the call had said ``queue=``: signals, headers, events, the
-declaration, the worker's ``delivery_info``, and a retry, which goes where its first try went.
+Everything after the router therefore sees the queue as if the call had set ``queue=``: signals, headers, events, the
+declaration, the worker's ``delivery_info``, and a retry, which goes to the queue of its first attempt.
 
-The first of these sources that says something counts:
+The first of these sources that sets a type or queue takes precedence:
 
 1. the call: its ``affinity=``, or its ``queue=``, ``routing_key=``, ``exchange=``;
-2. where the first try went, for a retry;
+2. for a retry, the destination of the first attempt;
 3. an ``affinity`` in ``task_routes``;
 4. the task's ``affinity=``;
 5. a name pattern in ``affinity_task_types``;
-6. Celery's own: the task's attributes, its route, the default queue.
+6. Celery's own sources: the task's attributes, its route, the default queue.
 
-`places` tells what the caller said from what Celery added.
+`option_sources` distinguishes the caller's options from the options that Celery added.
 
-Queues that are bound to a channel once, not for each message.
-
-With each message Celery has kombu declare the queue. kombu binds a copy of queue and exchange to the channel, only to
-find that the connection has declared that name before: a sixth of Celery's own work on a publish.
+For each message Celery makes kombu declare the queue. kombu first binds a copy of queue and exchange to the channel,
+only to notice that the connection has already declared that name: a sixth of Celery's own work per publish. `bind_once`
+binds queues once per channel instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,15 +46,15 @@ from .option_sources import (
     without_place,
 )
 
-#: The options of `ROUTING`, and one that belongs to an exchange.
-_WHERE = (*ROUTING, "exchange_type")
+#: The options of `ROUTING`, and an option that belongs to an exchange.
+_DESTINATION = (*ROUTING, "exchange_type")
 
-#: Celery's own tasks that run another task for each of some arguments, and are routed by the name of that task.
+#: Celery's tasks that run another task for each of several arguments, and are routed by that task's name.
 MAPS = ("celery.map", "celery.starmap", "celery.chunks")
 
 
 class Routed:
-    """A call's option `PROPERTY` after the call was routed here. *former*: the option's value before."""
+    """Value of option `PROPERTY` after this module has routed the call. *former* is the previous value."""
 
     def __init__(self, former: object = None) -> None:
         self.former = former
@@ -72,21 +71,21 @@ def route_call(
     *rest: object,
     task: Task | None,
 ) -> Options:
-    """Return *options* of a call as Celery's router returns them, with the queue that counts; *options* stay unchanged.
+    """Return *options* of a call as Celery's router returns them, with the resolved queue. *options* stay unchanged.
 
-    Raises OptionError if the call's options are not accepted, QueueNotFound as Celery does.
+    Raises OptionError if the call's options are invalid, and QueueNotFound like Celery.
     """
     app = router.app
     options = dict(options)
     former = options.pop(PROPERTY, None)
     if task is None:
         task = tasks_of(app).get(name)
-    asked = as_affinity(options.get("affinity")).type
-    said, is_retry = explicit_places(options, task)
-    if asked is not None:
-        check_that_they_agree(asked, said)
-        type_ = None if "queue" in said else asked
-    elif said:
+    type_of_call = as_affinity(options.get("affinity")).type
+    places, is_retry = explicit_places(options, task)
+    if type_of_call is not None:
+        check_that_they_agree(type_of_call, places)
+        type_ = None if "queue" in places else type_of_call
+    elif places:
         type_ = None
     elif is_retry:
         queue = options.get("queue")
@@ -96,14 +95,14 @@ def route_call(
     if type_ is not None:
         options = {**without_place(options), "queue": type_}
     routed = route_as_celery(router, options, name, *rest)
-    if asked is None and not said and not is_retry and "affinity" in routed:
+    if type_of_call is None and not places and not is_retry and "affinity" in routed:
         by_route = as_affinity(routed["affinity"]).type
         if by_route is not None and by_route != type_:
             type_, routed["queue"] = by_route, by_route
             routed = router.expand_destination(routed)
-    of_route = ("exchange", "routing_key", "exchange_type") if type_ is not None else ()  # for the queue that it names
-    for each in of_route:
-        routed.pop(each, None)
+    of_route = ("exchange", "routing_key", "exchange_type") if type_ is not None else ()  # the route's, for its queue
+    for option in of_route:
+        routed.pop(option, None)
     if is_retry:
         _drop_keys_of_route(routed, options)
     routed[PROPERTY] = _ROUTED if former is None else Routed(former)
@@ -111,9 +110,9 @@ def route_call(
 
 
 def _task_that_runs(app: Celery, task: Task | None, name: str, *rest: object) -> tuple[Task | None, str]:
-    """Return *task* and *name*, or for one of `MAPS` those of the task that it runs.
+    """Return *task* and *name*, or, for one of `MAPS`, the task and name that it runs.
 
-    Celery itself forgets the name, and the route of that task, where the map is part of a group.
+    Celery forgets that task's name and route if the map is part of a group.
     """
     if getattr(task, "name", name) not in MAPS:
         return task, name
@@ -122,27 +121,28 @@ def _task_that_runs(app: Celery, task: Task | None, name: str, *rest: object) ->
 
 
 def mapped_type(arguments: object) -> str | None:
-    """Return the name of the task that one of `MAPS` with these keyword arguments runs; None if they do not say."""
+    """Return the name of the task that one of `MAPS` with these keyword arguments runs, or None if it is missing."""
     mapped = arguments.get("task") if isinstance(arguments, Mapping) else None
     name = mapped.get("task") if isinstance(mapped, Mapping) else getattr(mapped, "name", None)
     return name if isinstance(name, str) else None
 
 
 def _drop_keys_of_route(routed: Options, options: Mapping[str, Any]) -> None:
-    """Drop from *routed* options what a route, and not the call, says of a retry's key: its first try has decided."""
-    for each in {*KEYS} - options.keys():
-        routed.pop(each, None)
-    if "affinity" not in options and (asked := as_affinity(routed.get("affinity"))).keys:
-        routed["affinity"] = replace(asked, exclusive=None, rate=None)
+    """Remove keys that only a route sets from a retry's *routed* options: the first attempt has resolved them."""
+    for option in {*KEYS} - options.keys():
+        routed.pop(option, None)
+    if "affinity" not in options and (affinity := as_affinity(routed.get("affinity"))).keys:
+        routed["affinity"] = replace(affinity, exclusive=None, rate=None)
 
 
 def route_late(app: Celery, name: str, options: Options) -> None:
-    """Write the queue that counts into *options* of a call that `route` has not seen.
+    """Write the resolved queue into *options* of a call that `route_call` has not seen.
 
-    Such a call was routed before its process's first connection imported this module, or by a router of the user's own;
-    or somebody calls the app's ``send_task_message``. Any place but the default then counts as the caller's wish.
+    Such a call was routed before the process's first connection imported this module, or by a custom router, or it is a
+    direct call of the app's ``send_task_message``. Any destination but the default is then treated as the caller's
+    choice.
     """
-    again = _routed_again(name)
+    again = _route_again(name)
     if again is not None:
         again.pop(PROPERTY, None)
         _replace(options, again)
@@ -155,12 +155,12 @@ def route_late(app: Celery, name: str, options: Options) -> None:
 
 
 def type_of_task(app: Celery, task: Task | None, name: str) -> str | None:
-    """Return the type of *task*, None if it has none. Raises OptionError, SettingError."""
+    """Return the type of *task*, or None. Raises OptionError, SettingError."""
     return as_affinity(getattr(task, "affinity", None)).type or type_by_name(name, settings_of(app))
 
 
 def is_default_queue(app: Celery, exchange: object, routing_key: object) -> bool:
-    """Return whether *exchange* and *routing_key* lead where *app* sends a message that says no place."""
+    """Return True if *exchange* and *routing_key* are the destination of messages without routing options."""
     conf = app.conf
     return (exchange or "") in ("", conf.task_default_exchange) and (routing_key or "") in (
         "",
@@ -175,21 +175,25 @@ def _is_default(app: Celery, options: Mapping[str, Any]) -> bool:
     return named and is_default_queue(app, place_name(options.get("exchange")), options.get("routing_key"))
 
 
-def _routed_again(name: str) -> Options | None:
-    """Return the options, routed here, of the call of ``apply_async`` that is under way; None if there is none."""
+def _route_again(name: str) -> Options | None:
+    """Return the routed options of the ``apply_async`` call in progress, or None if there is none."""
     of_send_task, of_apply_async, *_ = (*option_sources.calls_in_progress(), option_sources.NONE, option_sources.NONE)
-    sending, calling = of_send_task.values, of_apply_async.values
+    send_values, apply_values = of_send_task.values, of_apply_async.values
     try:
-        router, name, rest = sending["router"], sending["route_name"] or name, [sending[each] for each in _REST]
-        merged, of_task = calling["options"], calling["preopts"]
+        router, name, rest = (
+            send_values["router"],
+            send_values["route_name"] or name,
+            [send_values[option] for option in _REST],
+        )
+        merged, of_task = apply_values["options"], apply_values["preopts"]
     except KeyError:  # other functions, or another version of Celery
         return None
     if not isinstance(router, Router):
         return None
-    options = {each: merged[each] for each in (*ROUTING, "affinity") if each in merged}
-    for each in ROUTING:
-        if options.get(each) is of_task.get(each):
-            options[each] = mark_place(FromTask, options.get(each))
+    options = {option: merged[option] for option in (*ROUTING, "affinity") if option in merged}
+    for option in ROUTING:
+        if options.get(option) is of_task.get(option):
+            options[option] = mark_place(FromTask, options.get(option))
     routed: Options = router.route(options, name, *rest)
     return routed
 
@@ -198,20 +202,20 @@ _REST = ("args", "kwargs", "task_type")
 
 
 def _replace(options: Options, place: Mapping[str, Any]) -> None:
-    for name in _WHERE:
+    for name in _DESTINATION:
         options.pop(name, None)
-    options.update({name: place[name] for name in _WHERE if name in place})
+    options.update({name: place[name] for name in _DESTINATION if name in place})
 
 
-#: Largest number of queues that are remembered, for each app and for each channel. With one more, all are forgotten, so
-#: that a publisher that makes up queues does not fill its memory.
-_MOST = 500
+#: Maximum number of cached queues per app and per channel. When it is exceeded, the cache is cleared, so that a
+#: publisher with generated queue names does not exhaust memory.
+_MAX_QUEUES = 500
 
 _QUEUES: "WeakKeyDictionary[Celery, dict[str, BoundOnce]]" = WeakKeyDictionary()
 
 
 class BoundOnce(Queue):
-    """A copy of *queue* that is bound once to each channel of ours, and then kept in the channel's `bound_queues`."""
+    """A copy of *queue* that is bound once per channel of ours, and then kept in the channel's `bound_queues`."""
 
     queue: Queue
 
@@ -228,23 +232,23 @@ class BoundOnce(Queue):
 
 
 def bind_once(app: Celery, declare: list[Queue]) -> None:
-    """Replace the queues in *declare*, which a publish of *app* will declare, by queues that are bound once."""
-    for at, queue in enumerate(declare):
+    """Replace the queues in *declare*, which a publish of *app* will declare, by `BoundOnce` queues."""
+    for index, queue in enumerate(declare):
         if type(queue) is Queue and app.amqp.queues.get(queue.name) is queue:
-            declare[at] = _bound_once(app, queue)
+            declare[index] = _bound_once(app, queue)
 
 
 def _bound_once(app: Celery, queue: Queue) -> BoundOnce:
     queues = _QUEUES.setdefault(app, {})
-    found = queues.get(queue.name)
-    if found is None or found.queue is not queue:
-        found = BoundOnce(**queue.as_dict())
-        found.queue = queue
-        _remember(queues, found)
-    return found
+    bound = queues.get(queue.name)
+    if bound is None or bound.queue is not queue:
+        bound = BoundOnce(**queue.as_dict())
+        bound.queue = queue
+        _remember(queues, bound)
+    return bound
 
 
 def _remember(queues: dict[str, Any], queue: BoundOnce) -> None:
-    if len(queues) >= _MOST:
+    if len(queues) >= _MAX_QUEUES:
         queues.clear()
     queues[queue.name] = queue

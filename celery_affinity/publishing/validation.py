@@ -1,17 +1,16 @@
-"""Misspelt names of our options, and values that our options do not accept: refused where they are written.
+"""Reject misspelt names and invalid values of this package's options where they are written.
 
-Celery accepts any name for an option: a task's option becomes an attribute of the task, a call's a property of the
-message, and nobody reads a misspelt one. Three kinds of places are checked:
+Celery accepts any option name: a task's option becomes an attribute of the task, a call's option a message property,
+and a misspelt option has no effect. Options are checked in these places:
 
-- decorators and ``register_task``. An app may choose its transport later: the complaint is then kept, and ends
-  ``finalize``, which comes before the app's first call and before a worker's start.
-- ``set`` and ``retry``, where they are called; all other calls, where Celery sends (`stamping`) or runs them. By then
-  the task's class is checked as well, which may have been made before this module was imported.
+- decorators and ``register_task``. An app can choose its transport later: then the complaint is stored, and raised by
+  ``finalize``, which runs before the app's first call and before a worker starts.
+- ``set`` and ``retry``, when they are called; all other calls when Celery sends or runs them (`publish_call`). The
+task's
+  class, which may be older than this module, is checked then too.
 - ``task_routes`` and ``task_annotations``, when a worker starts, and by ``celery affinity check``.
 
-Apps with another transport are left alone. Options that Celery or kombu know cost nothing.
-
-Wrong options in an app: in its routes, its annotations, its tasks and the rules of their names.
+Apps with another transport are ignored. Known options of Celery and kombu cost nothing.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -49,53 +48,49 @@ from .option_checks import (
     wrong_value_error,
 )
 
-# -- which app
-
 
 def _transport(app: Celery) -> object:
-    """Return the transport of *app* as far as it is known, without making the app read its configuration."""
+    """Return the transport of *app* as far as it is configured, without loading the app's configuration."""
     if app.configured:
         return app.conf.broker_transport
     return next((value for key, value in app._preconf.items() if key.lower().endswith("broker_transport")), None)
 
 
 def _acks_late(app: Celery) -> bool | None:
-    """Return ``task_acks_late`` of *app* as far as it is known; None: the app has not read its configuration yet."""
+    """Return ``task_acks_late`` of *app* as far as it is configured, or None if the configuration is not loaded yet."""
     if app.configured:
         return bool(app.conf.task_acks_late)
-    said = (value for key, value in app._preconf.items() if key.lower().endswith("acks_late"))
-    return bool(next(said, False)) if _transport(app) is not None else None
+    values = (value for key, value in app._preconf.items() if key.lower().endswith("acks_late"))
+    return bool(next(values, False)) if _transport(app) is not None else None
 
 
-# -- complaints that are kept until the app is finalized
+# -- complaints stored until the app is finalized
 
 _complaints: "WeakKeyDictionary[Celery, list[str]]" = WeakKeyDictionary()
-
 #: Complaints about shared tasks, which every app has.
-_complaints_of_shared: list[str] = []
-
+_shared_complaints: list[str] = []
 _finalize = Celery.finalize
 
 
-def _refuse_or_keep(words: str, app: Celery) -> None:
+def _refuse_or_store(words: str, app: Celery) -> None:
     if uses_affinity_transport(_transport(app)):
         raise OptionError(words)
     _complaints.setdefault(app, []).append(words)
 
 
-def _refuse_or_keep_of_shared(words: str) -> None:
+def _refuse_or_store_shared(words: str) -> None:
     if any(uses_affinity_transport(_transport(app)) for app in tuple(_state._get_active_apps())):
         raise OptionError(words)
-    _complaints_of_shared.append(words)
+    _shared_complaints.append(words)
 
 
 def finalize_anyway(app: Celery) -> None:
-    """Finalize *app*, whatever is wrong with its tasks."""
+    """Finalize *app* despite any complaints about its tasks."""
     _finalize(app)
 
 
 def _refusals(app: Celery) -> list[str]:
-    return [*_complaints.get(app, ()), *_complaints_of_shared]
+    return [*_complaints.get(app, ()), *_shared_complaints]
 
 
 # -- decorators and classes
@@ -126,18 +121,18 @@ def _checking(
 ) -> Any:
     """Return *decorate* for *options*. If they are wrong for a function, it first calls *refuse* with a complaint.
 
-    *acks_late*: what counts for a task that does not say it; None: nobody knows yet.
+    *acks_late* is the default for tasks that do not set it, or None if it is not available yet.
     """
-    found = _wrong_in_decorator(options, scheduled=scheduled, acks_late=acks_late) if options else None
-    says = {"affinity": options.get("affinity", _in_base(options).get("affinity"))} if options and not found else {}
-    if found is None and not as_affinity(says.get("affinity")).has_rules:
+    error = _wrong_in_decorator(options, scheduled=scheduled, acks_late=acks_late) if options else None
+    says = {"affinity": options.get("affinity", _in_base(options).get("affinity"))} if options and not error else {}
+    if error is None and not as_affinity(says.get("affinity")).has_rules:
         return decorate
 
     def check(function: Any) -> None:
         name = name_of(function)
-        if found is not None:
-            refuse(f"task {name}: {found}")
-        elif words := unfilled_template(says, name, ReadArguments(function, but_first=bool(options.get("bind")))):
+        if error is not None:
+            refuse(f"task {name}: {error}")
+        elif words := unfilled_template(says, name, ReadArguments(function, skip_first=bool(options.get("bind")))):
             refuse(words)
 
     def decorate_checked(*args: Any, **options: Any) -> Any:
@@ -156,7 +151,7 @@ def _checking(
 
 
 def _watch_decorators() -> None:
-    """Check options of ``@app.task`` and ``@shared_task``, where a traceback leads to the line that is wrong."""
+    """Check options of ``@app.task`` and ``@shared_task``, so that the traceback contains the wrong line."""
     decorate, decorate_shared = Celery.task, celery.shared_task
 
     @wraps(decorate)
@@ -164,7 +159,7 @@ def _watch_decorators() -> None:
         def name_of(function: Any) -> str:
             return str(options.get("name") or app.gen_task_name(function.__name__, function.__module__))
 
-        refuse = partial(_refuse_or_keep, app=app)
+        refuse = partial(_refuse_or_store, app=app)
         checked = _checking(partial(decorate, app), options, schedules_all(app), name_of, refuse, _acks_late(app))
         return checked(*args, **options)
 
@@ -173,34 +168,34 @@ def _watch_decorators() -> None:
         def name_of(function: Any) -> str:
             return str(options.get("name") or f"{function.__module__}.{function.__name__}")
 
-        return _checking(decorate_shared, options, False, name_of, _refuse_or_keep_of_shared)(*args, **options)
+        return _checking(decorate_shared, options, False, name_of, _refuse_or_store_shared)(*args, **options)
 
     Celery.task = task
     celery.shared_task = celery.app.shared_task = shared_task
 
 
 def _watch_registrations() -> None:
-    """Check classes at ``register_task``, and let ``finalize`` raise the first complaint that was kept."""
+    """Check classes at ``register_task``, and let ``finalize`` raise the first stored complaint."""
     register = Celery.register_task
 
     @wraps(register)
     def register_task(app: Celery, task: Any, **options: Any) -> Any:
-        said = option_attributes(task)
-        found = wrong_option_error(said, scheduled=schedules_all(app), of_task=True)
-        found = found or acked_too_early(said, said.get("acks_late", _acks_late(app)))
+        attributes = option_attributes(task)
+        error = wrong_option_error(attributes, scheduled=schedules_all(app), of_task=True)
+        error = error or acked_too_early(attributes, attributes.get("acks_late", _acks_late(app)))
         cls = task if isinstance(task, type) else type(task)
         name = task.name or app.gen_task_name(cls.__name__, cls.__module__)
-        if found:
-            _refuse_or_keep(f"task {name}: {found}", app)
+        if error:
+            _refuse_or_store(f"task {name}: {error}", app)
         elif words := unfilled_by_task(task, name):
-            _refuse_or_keep(words, app)
+            _refuse_or_store(words, app)
         return register(app, task, **options)
 
     @wraps(_finalize)
     def finalize(app: Celery, auto: bool = False) -> Any:
         if (
             not app.finalized
-            and (_complaints_of_shared or app in _complaints)
+            and (_shared_complaints or app in _complaints)
             and uses_affinity_transport(app.conf.broker_transport)
         ):
             raise OptionError(_refusals(app)[0])
@@ -214,21 +209,23 @@ _SEEN = "_celery_affinity_seen"
 
 
 def _check_task(task: Any) -> None:
-    """Raise OptionError if the class of *task* has a wrong attribute, else mark the class."""
-    said = option_attributes(task)
-    found = wrong_option_error(said, scheduled=False, of_task=True) or acked_too_early(said, bool(task.acks_late))
-    if found is None and (words := unfilled_by_task(task, task.name)):
+    """Raise OptionError if the class of *task* has a wrong attribute. Otherwise mark the class as checked."""
+    attributes = option_attributes(task)
+    error = wrong_option_error(attributes, scheduled=False, of_task=True) or acked_too_early(
+        attributes, bool(task.acks_late)
+    )
+    if error is None and (words := unfilled_by_task(task, task.name)):
         raise OptionError(words)
-    if found:
+    if error:
         annotated = next(
             (
                 where
-                for where, each in options_in_annotations(task.app.conf, task.name)
-                if wrong_option_error(each, of_task=True)
+                for where, options in options_in_annotations(task.app.conf, task.name)
+                if wrong_option_error(options, of_task=True)
             ),
             None,
         )
-        raise OptionError(f"{annotated or f'task {task.name}'}: {found}")
+        raise OptionError(f"{annotated or f'task {task.name}'}: {error}")
     setattr(type(task), _SEEN, True)
 
 
@@ -236,36 +233,36 @@ def _check_task(task: Any) -> None:
 
 
 def check_call_options(app: Celery, name: str, options: Options) -> None:
-    """Raise OptionError if a name in *options* of a call of task *name*, or in its class, is misspelt.
+    """Raise OptionError if an option of a call of task *name*, or of the task's class, has a misspelt name.
 
-    Values of options are checked later. Known names, and a class that was checked, cost next to nothing.
+    Values are checked later. Known names and a class that was checked before cost next to nothing.
     """
     task = tasks_of(app).get(name)
     if task is not None and _SEEN not in vars(type(task)):
         _check_task(task)
-    if not options.keys() <= KNOWN and (found := wrong_name_error(options)):
-        raise OptionError(f"{_where(app, name, found)}: {found}")
+    if not options.keys() <= KNOWN and (error := wrong_name_error(options)):
+        raise OptionError(f"{_where(app, name, error)}: {error}")
 
 
-def _where(app: Celery, name: str, found: str) -> str:
-    """Return, in words, the place of the option that *found* complains about."""
+def _where(app: Celery, name: str, error: str) -> str:
+    """Return the place of the option with *error*, as text."""
     for where, route in options_in_routes(app.conf, name):
-        if wrong_name_error(route) == found:
+        if wrong_name_error(route) == error:
             return where
-    has_functions = any(not isinstance(each, MapRoute) for each in app.amqp.routes or ())
+    has_functions = any(not isinstance(route, MapRoute) for route in app.amqp.routes or ())
     return f"call of task {name}{', or what a router of task_routes returns for it' if has_functions else ''}"
 
 
 def _check(options: Options, app: Callable[[], Celery], where: str) -> None:
-    """Raise OptionError if *options* are wrong and the app has this transport. *app*: called only if they are wrong."""
+    """Raise OptionError if *options* are wrong and the app has this transport. *app* is called only if necessary."""
     if wrong_option_error(options) and uses_affinity_transport(app().conf.broker_transport):
-        found = wrong_option_error(options, scheduled=schedules_all(app()))
-        if found:
-            raise OptionError(f"{where}: {found}")
+        error = wrong_option_error(options, scheduled=schedules_all(app()))
+        if error:
+            raise OptionError(f"{where}: {error}")
 
 
 def _watch_calls() -> None:
-    """Check options of ``set``, ``retry`` and ``apply``, which do not pass the place where Celery sends a call."""
+    """Check options of ``set``, ``retry`` and ``apply``, which bypass the function that sends calls."""
     set_options, retry_task, apply_task = Signature.set, Task.retry, Task.apply
 
     @wraps(set_options)
@@ -292,15 +289,17 @@ _watch_registrations()
 _watch_calls()
 
 
-#: Option that says a key by itself -> what says its template instead.
+#: Option that sets a literal key -> how to set a template instead.
 _TEMPLATES = {"exclusive": "Exclusive({!r})", "tenant": "affinity=Affinity(tenant={!r})"}
 
 
 class AppComplaint(NamedTuple):
-    """A complaint about an option. *where*: the place in words. *misspelt*: the name is wrong, else the value is."""
+    """A complaint about an option."""
 
+    #: The place, as text.
     where: str
     what: str
+    #: True if the name is wrong, False if the value is.
     misspelt: bool
 
     def __str__(self) -> str:
@@ -308,12 +307,15 @@ class AppComplaint(NamedTuple):
 
 
 def app_complaints(app: Celery) -> Iterator[AppComplaint]:
-    """Yield complaints about routes, annotations and tasks of *app*, which is finalized."""
+    """Yield complaints about routes, annotations and tasks of the finalized *app*."""
     scheduled = schedules_all(app)
     annotated = list(options_in_annotations(app.conf))
-    said = {name for _, options in annotated for name in options}
+    annotated_names = {name for _, options in annotated for name in options}
     tasks = [
-        (f"task {name}", {name: value for name, value in option_attributes(task).items() if name not in said})
+        (
+            f"task {name}",
+            {name: value for name, value in option_attributes(task).items() if name not in annotated_names},
+        )
         for name, task in sorted(app.tasks.items())
         if not name.startswith("celery.")
     ]
@@ -325,50 +327,50 @@ def app_complaints(app: Celery) -> Iterator[AppComplaint]:
 
 
 def _wrong_keys(app: Celery) -> Iterator[AppComplaint]:
-    """Yield complaints about keys that no call of their tasks can fill, each said by the task or for its name."""
+    """Yield complaints about keys, set by a task or by its name, that no call of the task can fill."""
     try:
         settings = settings_of(app)
-    except SettingError:  # whoever reads the settings next says so
+    except SettingError:  # reported by the next reader of the settings
         settings = Settings()
     tasks = ((name, task) for name, task in sorted(app.tasks.items()) if not name.startswith("celery."))
     for name, task in tasks:
-        with suppress(OptionError):  # of a value: `wrong_in` has it
-            if found := unfilled_by_task(task, name):
-                yield AppComplaint(f"task {name}", found, False)
+        with suppress(OptionError):  # reported by `complaints_in`
+            if error := unfilled_by_task(task, name):
+                yield AppComplaint(f"task {name}", error, False)
                 continue
-            own, named = affinity_of(task), rules_by_name(name, settings)
-            for each in (getattr(named, option) for option in RULES if not getattr(own, option)):
-                if found := unfilled_rule(each, name, arguments_of(task)):
-                    yield AppComplaint(f"{PREFIX}task_rules", found, False)
-            if found := acked_too_early({"affinity": own}, bool(task.acks_late)):
-                yield AppComplaint(f"task {name}", found, False)
-            elif own.preemptible is None and (found := acked_too_early({"affinity": named}, bool(task.acks_late))):
-                yield AppComplaint(f"{PREFIX}task_rules of task {name}", found, False)
-            if (own.merge or named.merge) and has_own_strategy(task):
+            affinity, named = affinity_of(task), rules_by_name(name, settings)
+            for rule in (getattr(named, option) for option in RULES if not getattr(affinity, option)):
+                if error := unfilled_rule(rule, name, arguments_of(task)):
+                    yield AppComplaint(f"{PREFIX}task_rules", error, False)
+            if error := acked_too_early({"affinity": affinity}, bool(task.acks_late)):
+                yield AppComplaint(f"task {name}", error, False)
+            elif affinity.preemptible is None and (error := acked_too_early({"affinity": named}, bool(task.acks_late))):
+                yield AppComplaint(f"{PREFIX}task_rules of task {name}", error, False)
+            if (affinity.merge or named.merge) and has_own_strategy(task):
                 words = (
                     "merge does not work with a Strategy of the task's own that gathers calls, as celery-batches has: "
                     'take its base class away; for the calls as a list write Merge(..., keep="all", split=...)'
                 )
                 yield AppComplaint(f"task {name}", words, False)
-            if found := app_config.invalid_merge_functions(own.merge or named.merge):
-                yield AppComplaint(f"task {name}" if own.merge else f"{PREFIX}task_rules", found, False)
+            if error := app_config.invalid_merge_functions(affinity.merge or named.merge):
+                yield AppComplaint(f"task {name}" if affinity.merge else f"{PREFIX}task_rules", error, False)
 
 
 def complaints_in(where: str, options: Options, *, scheduled: bool, of_task: bool = False) -> Iterator[AppComplaint]:
-    """Yield complaints about *options* of calls, or else *of_task*, one for each name."""
+    """Yield complaints about *options* of calls, or *of_task*, one per name."""
     for name, value in options.items():
         alone = {name: value, "stamped_headers": options.get("stamped_headers")}
-        if found := wrong_name_error(alone):
-            yield AppComplaint(where, found, True)
-        elif found := wrong_value_error(alone, scheduled=scheduled, of_task=of_task):
-            yield AppComplaint(where, found, False)
+        if error := wrong_name_error(alone):
+            yield AppComplaint(where, error, True)
+        elif error := wrong_value_error(alone, scheduled=scheduled, of_task=of_task):
+            yield AppComplaint(where, error, False)
         elif not of_task and name in _TEMPLATES and _looks_like_a_template(value):
             words = f"{name}= has the key itself, got: {value!r}; for a template write {_TEMPLATES[name].format(value)}"
             yield AppComplaint(where, words, False)
 
 
 def _looks_like_a_template(key: object) -> bool:
-    """Return whether *key*, in a configuration, is not what its author means: one key of that name for all calls."""
+    """Return True if the configured *key* has template fields, which would give all calls the same literal key."""
     with suppress(OptionError):
         return isinstance(key, str) and any(
             isinstance(part, TemplateField) for part in parse_template("exclusive", key)
@@ -377,6 +379,6 @@ def _looks_like_a_template(key: object) -> bool:
 
 
 def check_app(app: Celery) -> None:
-    """Raise OptionError if a route, an annotation or a task of *app*, which is finalized, has a wrong option."""
-    for each in app_complaints(app):
-        raise OptionError(str(each))
+    """Raise OptionError if a route, annotation or task of the finalized *app* has a wrong option."""
+    for complaint in app_complaints(app):
+        raise OptionError(str(complaint))

@@ -1,7 +1,7 @@
-"""How many jobs of a type may wait: the setting ``affinity_max_pending``, and what becomes of a call beyond that.
+"""Setting ``affinity_max_pending``: the maximum number of waiting jobs per type, and the handling of further calls.
 
-The bound of a type travels with each call that the bound concerns, as ``pdf=10000/refuse``; a process without the
-setting sends nothing, and its calls count for no bound.
+Each affected call carries the bound of its type, as ``pdf=10000/refuse``. A process without the setting sends no
+bounds, so its calls are not limited.
 """
 
 from collections.abc import Mapping
@@ -23,18 +23,18 @@ _FULL = (REFUSE, DROP_OLDEST, DROP_NEWEST)
 
 @dataclass(frozen=True)
 class Bound:
-    """At most *most* jobs of a type wait. *full* decides what happens to further calls.
+    """At most *most* jobs of a type wait; *full* sets what happens to further calls. Raises SettingError.
 
-    "refuse": the call raises QueueFull, and nothing is published. "drop-oldest": the longest-waiting job ends as
-    revoked, and the call takes its place. "drop-newest": the new call ends as revoked. Raises SettingError for
-    anything else.
+    "refuse": the call raises QueueFull and publishes nothing.
+    "drop-oldest": the longest-waiting job ends as revoked, and the call replaces it.
+    "drop-newest": the new call ends as revoked.
     """
 
     most: int
     full: str = REFUSE
 
     def __post_init__(self) -> None:
-        if not _is_most(self.most):
+        if not _is_limit(self.most):
             raise SettingError(f"most of a Bound must be {COUNT(None)}, got: {printable(self.most)}")
         if self.full not in _FULL:
             accepted = " or ".join(map(repr, _FULL))
@@ -45,20 +45,21 @@ class Bound:
         return self.full == REFUSE
 
 
-def _is_most(value: object) -> bool:
+def _is_limit(value: object) -> bool:
     return COUNT(value) is None
 
 
 def check_bounds(value: object) -> str | None:
-    """Return None if *value* can be the setting; else what is accepted."""
+    """Return None if *value* is a valid setting, or a description of the accepted values."""
     good = isinstance(value, Mapping) and all(
-        values.is_pattern(pattern) and (isinstance(bound, Bound) or _is_most(bound)) for pattern, bound in value.items()
+        values.is_pattern(pattern) and (isinstance(bound, Bound) or _is_limit(bound))
+        for pattern, bound in value.items()
     )
     return None if good else ACCEPTED
 
 
 def as_bound(type_: str, bounds: Mapping[str, int | Bound]) -> Bound | None:
-    """Return the bound of *type_* in a setting, by the pattern that counts (`patterns.precedence`), or None."""
+    """Return the bound of *type_* from the setting's most specific pattern (`values.pattern_precedence`), or None."""
     matching = [pattern for pattern in bounds if values.matches(pattern, type_)]
     if not matching:
         return None
@@ -67,10 +68,10 @@ def as_bound(type_: str, bounds: Mapping[str, int | Bound]) -> Bound | None:
 
 
 def bound_words(bounds: Mapping[str, Bound]) -> str:
-    """Return bounds by type as a publish says them."""
+    """Return bounds by type in the format of the server function `publish`."""
     return " ".join(f"{encode_part(type_)}={bound.most}/{bound.full}" for type_, bound in bounds.items())
 
 
 def drop_reason(bound: Bound) -> str:
-    """Return the reason that is kept of a job that was dropped, as the arrows have it."""
+    """Return the stored reason of a dropped job, in the format of the server functions."""
     return f"dropped: {bound.most} jobs of its type waited"

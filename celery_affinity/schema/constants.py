@@ -1,370 +1,289 @@
-"""The numbers that the Lua functions share with the Python that specifies, calls or explains them.
+"""Constants shared by the Lua server functions and the Python code that specifies, calls or explains them.
 
-Lua has them in the table ``protocol``, which is generated.
-
-The reasons for which a job becomes a dead letter: metrics, filters, `explain`, arrows and the docs read them.
-
-Conclusions from the interval in which a worker sends heartbeats. Times and intervals of a call are in one unit.
+The Lua table ``protocol`` is generated from `NUMBERS`. `REASONS` lists the reasons for which a job becomes a dead
+letter; metrics, filters, `explain`, server functions and the docs read it. The functions at the end draw conclusions
+from the heartbeat interval; the times passed to one call must have the same unit.
 """
 
 from typing import NamedTuple
 
-# Longer than 300 lines: one table, each number with its quantity and unit.
+# -- work per invocation of a server function
 
-# -- how much one call of an arrow does
-
-#: Largest number of jobs that one call moves, so that no arrow runs for more than 5 ms: a move takes about 0.1 ms.
+#: Maximum number of jobs moved by one invocation. A move takes about 0.1 ms, so no function runs longer than 5 ms.
 MOST_MOVES = 10
-
-#: Bytes of messages after which a call moves no more, since a move takes about 2 ms for each MB. The message that
-#: exceeds the number is moved still.
+#: Limit on the messages moved by one invocation, in bytes: a move takes about 2 ms per MB. The message that exceeds
+#: the limit is still moved.
 MOST_BYTES = 1_000_000
-
-#: Types with waiting jobs among which one call chooses that looks at all free slots; a release, which has one slot to
-#: fill, looks at all types of its worker.
+#: Maximum number of types with waiting jobs among which an invocation chooses if it examines all free slots. A release
+#: fills only one slot and examines all types of its worker.
 MOST_CHOSEN_FROM = 100
-
-#: Types that are filled at once when a pause of all types ends; of the others the next sync of each worker does.
+#: Maximum number of types that are filled immediately when a pause of all types ends. The next sync of each worker
+#: fills the others.
 MOST_RESUMED = 100
-
-#: Types that one call fills because a rule let their jobs go on; it names the others as `unfilled`. Also types that one
-#: call opens, or closes since as many of their jobs run, after their limits have changed.
+#: Maximum number of types that one invocation fills because a rule unblocked their jobs; it returns the others as
+#: `unfilled`. Also the maximum number of types that one invocation opens or closes after their limits have changed.
 MOST_FILLED = 50
-
-#: Workers whose claims one call counts for a new limit of a type, and the number of these claims.
+#: Maximum number of workers whose claims one invocation counts for a type's new limit, and of these claims.
 MOST_COUNTED = 20
 MOST_CLAIMS = 100
-
-#: Workers into whose inboxes one call puts the sign of a pause.
+#: Maximum number of workers to whose inboxes one invocation adds the control message of a pause.
 MOST_SIGNED = 100
-
-#: Keys of rules that one call renews at most, after limits have changed.
+#: Maximum number of rule keys that one invocation re-evaluates after limits have changed.
 MOST_KEYS = 50
-
-#: Largest number of tenants whose starts one call sets right; then it takes the job of the smallest start there is.
+#: Maximum number of tenants whose start tags one invocation corrects. It then takes the job with the smallest start
+#: tag.
 MOST_TURNS = 50
-
-#: Sub-lanes of keys of which another job stands in its lane after one call, since a key has room; from twice as many
-#: that job goes, since a key has none.
+#: Maximum number of sub-lanes in which one invocation admits another job because a key has capacity. In up to twice as
+#: many, it revokes admissions because a key is full.
 MOST_OPENED = 50
-
-#: Sub-lanes of a tenant's key whose jobs are counted, as each job comes, so that none of few is kept back.
+#: Number of sub-lanes of a tenant's key up to which arriving jobs are counted, so that a few jobs are never blocked.
 MOST_SUBLANES = 4
-
-#: Jobs of each kind, pending and scheduled, that one call of `purge` deletes at most; and as how many jobs one counts
-#: that has a key, or a call of a batch.
+#: Maximum number of jobs per kind (pending, scheduled) that one invocation of `purge` deletes. A job with a key, and a
+#: call of a batch, count as KEYED_COUNTS_AS jobs.
 MOST_PURGED = 50
 KEYED_COUNTS_AS = 4
-
-#: Largest number of values that an arrow passes to one command: Lua's `unpack` fails near 8,000.
+#: Maximum number of arguments per Redis command: Lua's `unpack` fails near 8,000.
 MOST_UNPACKED = 1_000
-
-#: Largest number of profiles with a free slot that are compared for one job.
+#: Maximum number of profiles with a free slot that are compared for one job.
 MOST_COMPARED = 100
-
-#: Largest number of pending jobs of a type whose calls `repair` counts again.
+#: Maximum number of pending jobs of a type whose calls `repair` counts again.
 MOST_RECOUNTED = 500
-
-#: Interval, µs, at which dispatchers call `repair`: of very many jobs and keys, each such call looks at others.
+#: Interval in µs at which dispatchers call `repair`. If there are too many jobs and keys, each invocation checks
+#: others.
 REPAIRED_EVERY_US = 60_000_000
-
-#: Bytes of the longest argument in which `repair` sees a name: a longer one is a message.
+#: Maximum length of an argument that `repair` treats as a name in bytes. A longer argument is a message.
 LONGEST_NAME = 1_000
 
-# -- stops of running jobs, for tenants that have less than their minimum
+# -- preemption for tenants below their minimum
 
-#: Tenants below their minimum for which one tick has jobs stopped; and of how many lanes, those with the oldest jobs,
-#: it looks at how many such jobs, to find these tenants.
+#: Maximum number of tenants below their minimum for which one tick preempts jobs. Then the limits on its search for
+#: these tenants: minimum lanes (the lanes with the oldest jobs first), and jobs in these lanes.
 MOST_PREEMPTORS = 10
 MOST_FIRST_LANES = 50
 MOST_FIRST_JOBS = 100
-
-#: Tenants above their minimum whose jobs one tick may stop, those with the most jobs that may be stopped; how many
-#: tenants it looks at to find these; and how many jobs of each, those that were claimed last.
+#: Maximum number of tenants above their minimum whose jobs one tick may preempt; tenants with more preemptible jobs
+#: first. Then the number of tenants examined to find them, and of jobs examined per tenant, the most recently claimed
+#: first.
 MOST_GIVING = 10
 MOST_GIVING_LOOKED_AT = 50
 MOST_VICTIMS = 50
-
-#: Claims that a tick looks at to learn which of them are ahead of the slots of their workers.
+#: Maximum number of claims that a tick examines to determine which of them are prefetched.
 MOST_AHEAD_LOOKED_AT = 500
-
-#: Stops that are under way together: a tick looks at each of them.
+#: Maximum number of evictions in progress. A tick examines each of them.
 MOST_VACATING = 200
-
-#: Time, µs, beyond the grace after which another job is stopped instead of one whose worker has not answered.
+#: Time in µs after the grace period. If the victim's worker has not answered by then, another job is preempted.
 ANSWERED_WITHIN_US = 5_000_000
-
-#: How a job ended that was stopped so. The time for which it had its slot follows, µs.
+#: How a preempted job ended. The time for which the job had a slot follows, in µs.
 PREEMPTED = "preempted"
-
-#: First letters of the last word of what a worker reads of a job that was stopped before; then how often.
+#: Prefix of a claim payload's last token, if the job was preempted before. The number of preemptions follows.
 WAS_PREEMPTED = "preempted:"
-
-#: First letters of a word of what a worker reads of a job that its task requeued before; then how often.
+#: Prefix of a token in a claim payload, if the task requeued the job before. The number of requeues follows.
 WAS_REQUEUED = "requeued:"
-
-#: Longest time, µs, that a stopped job is believed to have had its slot: 31 years.
+#: Maximum slot-time in µs that is accepted for a preempted job: 31 years.
 LONGEST_RUN_US = 10**15
 
-# -- what a message may say of its job
+# -- values accepted in a message
 
-#: Highest priority; 0 is the lowest and the default.
+#: Highest priority. The lowest is 0, the default.
 MAX_PRIORITY = 10
-
-#: Number of characters of the longest job id.
+#: Maximum length of a job id in characters.
 LONGEST_ID = 255
-
-#: Number of characters of the longest whole number, enough for times of 31,000 years, µs.
+#: Maximum length of an integer in characters, enough for times of 31,000 years in µs.
 LONGEST_NUMBER = 18
-
-#: Number of characters of the longest time for which a call waits for others, µs: sums with it are exact in Lua.
+#: Maximum length of a merge window in µs in characters. Sums with it are exact in Lua.
 LONGEST_PATIENCE = 15
-
-#: Characters of the longest key of a rule, percent-encoded.
+#: Maximum length of a percent-encoded rule key in characters.
 LONGEST_KEY = 255
-
-#: What the keys of rates, and of tenants, begin with, encoded. No exclusive key does, so they never meet.
+#: Encoded key prefixes of rates and tenants. No exclusive key has such a prefix, so they cannot collide.
 RATE_PREFIX = "rate%3A"
 TENANT_PREFIX = "tenant%3A"
-
-#: What a job states of the key of its tenant: settings alone say how many jobs may hold that, and who goes first.
+#: Value that a job states for its tenant's key: only settings define the key's limit and the order of its jobs.
 BY_SETTINGS = "settings"
-
-#: Last word of the rules of a job with a tenant that may be stopped for the job of another one.
+#: Last token of a job's rules, if the job may be preempted for another tenant's job.
 PREEMPTIBLE = "preemptible=1"
-
-#: Hints that a worker holds (`locality`); holders of a hint that are looked at for one job, those who took it up last;
-#: and those of them with a free slot that are compared.
+#: Maximum number of hints that a worker holds (`locality`), of holders examined for one job (the most recent first),
+#: and of holders with a free slot that are compared.
 MOST_HINTS = 10
 MOST_HOLDERS = 30
 MOST_FREE_HOLDERS = 10
-
-#: Bytes of heads of hints that one call compares anew at most: it leaves others, whose jobs get no bonus, to the next.
+#: Limit on the hint-lane heads that one invocation compares, in bytes. The jobs of the other heads get no bonus
+#: until the next invocation.
 MOST_NEAR_BYTES = 20_000
-
-#: Calls of one run, and bytes of their messages, at most, if a task says nothing of them; and what `rules` say of these
-#: bounds. A job's row, of which there may be very many, leaves that out.
+#: Limits of one run if the task sets none: calls, and bytes in their messages; and the text of these limits in `rules`.
+#: A job hash omits that text, because there can be a large number of jobs.
 USUAL_MOST = 1_000
 USUAL_MOST_BYTES = 1_000_000
 USUAL_BOUNDS = f" most={USUAL_MOST} bytes={USUAL_MOST_BYTES}"
-
-#: Largest number of stamps of one message, and of bytes that they take as `revokes.stamp` writes them: a waiting job
-#: can be found by each stamp, which costs a few commands when the job comes and when it ends.
+#: Maximum number of stamps per message, and their maximum size in bytes in the format of `revokes.stamp`. A waiting job
+#: is indexed by each stamp, which costs a few commands when the job is published and when it ends.
 MOST_STAMPS = 100
 MOST_STAMP_BYTES = 20_000
-
-#: Words of field ``!`` of key ``heads``: there are pauses or limits of types; there are reserves, and maybe those too.
-#: Where neither is, the field may say how workers are preferred (``lua/matching/placement.lua``).
+#: Values of field ``!`` of key ``heads``: types have pauses or limits; there are reserves, and possibly pauses or
+#: limits too. Otherwise the field can name the placement policy (``lua/matching/placement.lua``).
 HAS_TYPE_RULES = "rules"
 HAS_RESERVES = "reserves"
-
-#: Signs in an inbox, each the first word of a line that is no job: the worker is to tick, to give back jobs that it
-#: holds ahead, to give back what is paused, to stop the task of a job.
+#: Control messages in an inbox: the first token of a line that is not a job. They make the worker run a tick, return
+#: prefetched jobs, return paused jobs, or stop the task of a job.
 TICK_SIGN, BACK_SIGN, PAUSED_SIGN, PREEMPT_SIGN = "tick", "back", "paused", "preempt"
-
-#: What the row of a worker says in place of the names of tasks if its pool can stop any task by force.
+#: Value in a worker's hash instead of task names, if the worker's pool can stop any task by force.
 FORCE = "force"
 
-# -- what `publish` and `ingest` reply of a job
+# -- job states in replies of `publish` and `ingest`
 
-#: State of a message that is not the next one in the list that it is to be taken from. Nothing has changed.
+#: The message is not the next one in the list from which it should be taken. Nothing has changed.
 IS_NOT_NEXT = -1
-
-#: State of a job whose id was known already. Nothing has changed.
+#: A job with this id already exists. Nothing has changed.
 IS_KNOWN = 0
-
-#: State of a job that is pending, or was placed.
+#: The job is pending or was placed.
 IS_PENDING = 1
-
-#: State of a job that waits for its time.
+#: The job waits for its due time.
 IS_SCHEDULED = 2
-
-#: State of a job that has ended: its task was revoked before, or it has expired.
+#: The job has ended: its task was revoked before, or the job has expired.
 HAS_ENDED = 3
-
-#: State of a message that is a dead letter, since nobody can read it.
+#: The message is unreadable and became a dead letter.
 IS_UNREADABLE = 4
-
-#: State of a job of which a field is not accepted. Nothing has changed.
+#: A field of the job is invalid. Nothing has changed.
 IS_REFUSED = 5
-
-#: State of a call that joined others which wait: they are one run.
+#: The call joined other waiting calls; together they are one run.
 IS_MERGED = 6
-
-#: State of all jobs of a call that was refused, since as many jobs wait as their type may have. Nothing has changed.
+#: All jobs of the call were refused, because their type has its maximum number of waiting jobs. Nothing has changed.
 IS_FULL = 7
-
-#: Names of counters, before a type: jobs that were refused so, and jobs that were dropped for the same reason.
+#: Prefixes of counter names, before a type: jobs refused, or dropped, because of the type's bound.
 REFUSED_OF = "refused "
 DROPPED_OF = "dropped "
-
-#: First word of the reason that is kept of a job that was dropped, and how its end is announced.
+#: First word of the stored reason of a dropped job, and of how its end is reported.
 DROPPED = "dropped"
-
-#: First jobs of each lane among which the oldest one is found that may be dropped.
+#: Number of jobs at the head of each lane among which the oldest droppable job is searched.
 MOST_DROPPED_FROM = 10
 
 # -- the fleet
 
-#: Largest number of types that one worker serves, since the cost of placing a job grows with them. A tick takes out no
-#: further dead worker once those that it took out served so many types.
+#: Maximum number of types that one worker serves, since the cost of placing a job grows with them. A tick stops
+#: removing dead workers once the removed ones served this number of types.
 MOST_TYPES = 1_000
-
-#: Number of workers that tick for the fleet: those that joined first.
+#: Number of workers that run ticks for the fleet: the ones that joined first.
 TICKERS = 3
-
-#: Longest pause, µs, between two ticks of a worker: `publish` wakes one for a job that is due sooner. The pause does
-#: not divide the 5 s between two syncs: a tick and a sync at one moment would need a connection each.
+#: Maximum interval in µs between two ticks of a worker. `publish` wakes a worker for a job that is due sooner. The
+#: interval does not divide the 5 s between syncs, because a simultaneous tick and sync would need two connections.
 TICK_US = 1_400_000
-
-#: Age of the last tick, µs, from which on every worker ticks, not only the tickers.
+#: Age of the last tick in µs from which every worker runs ticks, not only the tickers.
 TICKED_LATELY_US = 2_000_000
-
-#: Age of the last tick, µs, from which on nobody was there to hear heartbeats: every worker gets a fresh timeout.
+#: Age of the last tick in µs from which heartbeats may have been missed, so that every worker gets a new timeout.
 SILENCE_COUNTS_US = 3_000_000
-
-#: Time, µs, written as the last heartbeat of a worker whose jobs are being recovered: no later one stops the recovery.
+#: Time in µs that is stored as the last heartbeat of a worker whose jobs are being reclaimed. A later heartbeat does
+#: not stop the reclaim.
 GIVEN_UP_US = 0
-
-#: Time, µs, at which something is due that the next tick is to do, even if the clock is set back before that tick.
+#: Due time in µs of work for the next tick. It stays due even if the clock is set back before that tick.
 AT_ONCE_US = 0
 
-# -- how a job ended
+# -- ends of jobs
 
-#: Largest number of bytes that are kept of a worker's words about an error.
+#: Maximum number of bytes stored of a worker's error text.
 MOST_WHY_BYTES = 1_200
-
-#: Number of durations that the moving average of a type goes by: each new one counts for an eighth.
+#: Number of durations in the moving average of a type: a new duration has a weight of one eighth.
 AVERAGED_OVER = 8
-
-#: Number of durations that the pace of a worker goes by, for each type.
+#: Number of durations in the pace of a worker, per type.
 PACE_AVERAGED_OVER = 32
-
-#: Longest time, µs, in the smallest bucket of times: 1/256 s. Each further bucket has times twice as long.
+#: Upper limit in µs of the smallest bucket of times: 1/256 s. The limit of each further bucket is twice as large.
 SMALLEST_BUCKET_US = 3906.25
-
-#: Number of the largest bucket but one, whose longest time is 12 days: bucket 0 is the smallest.
+#: Number of the last bucket with an upper limit, which is 12 days. The smallest bucket has number 0.
 LARGEST_BUCKET = 28
-
-#: Fields of metrics that one call of `count` adds to: each takes about 3 µs.
+#: Maximum number of metric fields that one invocation of `count` adds to. Each takes about 3 µs.
 MOST_METRICS = 300
-
-#: Claims that one call of `record` takes, and such calls that the server keeps of one recording, at most: about 100 MB.
+#: Maximum number of claims in one invocation of `record`, and of invocations stored per recording: about 100 MB.
 MOST_RECORDED = 200
 MOST_PAGES = 5_000
-
-#: Seconds for which a recording is known that nobody has fetched: a day.
+#: Seconds for which a recording is kept if it is not fetched: a day.
 RECORDING_KEPT_S = 86_400
-
-#: Seconds for which the metrics of a type are known that no live worker serves.
+#: Seconds for which the metrics of a type without live workers are kept.
 METRICS_KEPT_S = 86_400
-
-#: Calls of the largest run of merged calls that has a count of its own: runs are counted by powers of two.
+#: Maximum number of calls in a run of merged calls that has a separate counter. Runs are counted by powers of two.
 LARGEST_BATCH_COUNTED = 65_536
-
-#: Name of such a count among the counters, before the number of calls, or before "more".
+#: Prefix of such a counter's name, before the number of calls or "more".
 BATCH_SIZE = "batch_size "
-
-#: Jobs that one tick takes out of the index of those that have ended.
+#: Maximum number of jobs that one tick removes from the index of ended jobs.
 MOST_TRIMMED = 100
-
-#: Seconds for which a job that has ended is known at least: a repeated publish changes nothing. ``affinity_keep``.
+#: Minimum number of seconds for which an ended job is remembered, so that publishing it again changes nothing. See
+#: ``affinity_keep``.
 ENDED_KEPT_S = 60
-
-#: Seconds for which task ids and stamps stay revoked: as long as Celery's workers remember them (``REVOKE_EXPIRES``).
+#: Seconds for which task ids and stamps stay revoked, equal to ``REVOKE_EXPIRES`` of Celery's workers.
 REVOKED_KEPT_S = 10_800
-
-#: Seconds for which the settings in an app.conf are known after the last heartbeat of its last worker: a month.
+#: Seconds for which the settings of an app.conf are kept after its last worker's last heartbeat: a month.
 CONF_KEPT_S = 2_592_000
 
-# -- ends that somebody has to tell
+# -- reports of ends to callers
 
-#: Largest number of ends that one call of `announce` reads, to find one that is to be told.
+#: Maximum number of ends that one invocation of `announce` reads to find an unreported one.
 MOST_ENDS_LOOKED_AT = 300
-
-#: Bytes of the longest message that `announce` replies with; the caller reads a longer one by itself.
+#: Maximum length of a message in a reply of `announce` in bytes. The client reads a longer message separately.
 LONGEST_ANNOUNCED = 65_536
-
-#: Calls of a batch that one call of `callers` looks at, and that one call of `shared` is told of.
+#: Maximum number of a batch's calls that one invocation of `callers` examines, and that one of `shared` receives.
 MOST_SHARED = 100
-
-#: Calls of a batch that are deleted together with it. Others are deleted MOST_SHARED at a time, by those who tell ends.
+#: Number of calls up to which they are deleted together with their batch. Result reporters delete further calls,
+#: MOST_SHARED per invocation.
 MOST_FORGOTTEN = 10
-
-#: Longest pause, µs, before an end is announced again that nobody has told.
+#: Maximum delay in µs before an unreported end is assigned again.
 LONGEST_PAUSE_US = 300_000_000
-
 #: Finding of a repair that corrupt data stopped in one place. The next repair may get further.
 UNFINISHED = "more, perhaps: it shows once the rest is repaired"
-
-#: Longest period, µs, of a rate limit of a key.
+#: Maximum period of a key's rate limit in µs.
 LONGEST_RATE_PERIOD_US = 3_600_000_000
-
-#: Time, µs, for which an app that does not know a task leaves its end to others: if none has tried to tell it, and if
-#: one has.
+#: Time in µs for which an app that does not have a task leaves the report of its end to other apps: if none has tried
+#: to report the end, and if one has.
 OTHERS_HAVE_US = 15_000_000
 OTHERS_WHO_TRY_HAVE_US = 3_600_000_000
 
 # -- recurring calls
 
-#: Shortest interval of a recurring call, µs: ticks are up to `TICK_US` apart.
+#: Minimum interval of a recurring call in µs: ticks are up to `TICK_US` apart.
 LEAST_STALE_US = 1_000_000
-
-#: Bytes of the longest signature of a recurring call, which is read whenever the call is due.
+#: Maximum length of a recurring call's signature in bytes, which is read whenever the call is due.
 MOST_SIGNATURE = 100_000
-
-#: Recurring calls that one call of `due` reads, to find one that is to be made.
+#: Maximum number of recurring calls that one invocation of `due` reads to find a call that must be made.
 MOST_DUE_LOOKED_AT = 100
-
-#: Recurring calls whose times one tick compares with a clock that was set back.
+#: Maximum number of recurring calls whose times one tick compares with a clock that was set back.
 MOST_RECHECKED = 200
-
-#: Recurring calls that are alike in what they match: a call that matches resets them all.
+#: Maximum number of recurring calls with the same match rule. A matching call resets them all.
 MOST_ALIKE = 20
 
-# -- what somebody else deleted or overwrote
+# -- caches, and data that another client deleted or overwrote
 
-#: Texts of one kind whose meanings the functions keep from call to call: types, names of tasks, lanes.
+#: Maximum number of strings per kind (types, task names, lanes) whose meaning the functions cache across invocations.
 MOST_KEPT = 1000
-
-#: Names of keys of one kind that the functions keep: as many as there are types, or workers, in a large fleet.
+#: Maximum number of Redis key names of one kind that the functions cache: the number of types or workers in a large
+#: fleet.
 MOST_NAMES = 10_000
-
-#: Fleets on one server, and types of each, of which the functions keep which head goes first: about 1 KB for a type.
+#: Maximum number of fleets on one server, and of types per fleet, for which the functions cache which head is first:
+#: about 1 KB per type.
 MOST_FLEETS = 20
 MOST_COMPARISONS = 10_000
-
-#: Prefix of the field that names a setting whose damaged value a repair has replaced by that of app.conf, at what time.
+#: Prefix of a field for a setting whose corrupt value was replaced by the value of app.conf. The setting's name
+#: follows; the field's value is the time of that repair.
 SETTING_RESET = "reset:"
-
-#: Largest number of findings that are kept for a dispatcher's log.
+#: Maximum number of findings kept for the log of a dispatcher.
 MOST_SPOILED = 100
-
-#: Bytes of a finding: it may name a member or a field of any length.
+#: Maximum length of a finding in bytes, which may contain a member or a field of any length.
 MOST_SPOILED_BYTES = 500
-
-#: Seconds for which a key that held what it must not is kept, out of the way: a week.
+#: Seconds for which a key with corrupt content is kept in quarantine: a week.
 SET_ASIDE_KEPT_S = 604_800
-
-#: name -> number or text, of all above.
+#: Name -> value of all constants above.
 NUMBERS: dict[str, float | str] = {name: value for name, value in globals().items() if name.isupper()}
 
 
 class Reason(NamedTuple):
-    """One reason. *what_happened*: a sentence of the docs, without its end.
+    """A reason for which a job becomes a dead letter."""
 
-    *if_untold*: what is said of a letter of which no worker said more; {deliveries} stands for the number of times
-    that the job came back. "": a worker always says more. *is_run*: the worker ran the job to an end, and counts it
-    with the time of its slot. *is_announced*: the worker cannot tell the caller, so another process does.
-    """
-
+    #: Clause for the docs, without the final period.
     what_happened: str
+    #: Default error text; "{deliveries}" is replaced. Empty if the worker always supplies one.
     if_untold: str = ""
+    #: True if the worker ran the job to its end, so its slot-time is recorded.
     is_run: bool = False
+    #: True if another process must report the end, because the worker cannot.
     is_announced: bool = False
 
 
-#: Reason, as the row of a job has it -> what it means.
+#: Reason, as stored in the job hash -> its meaning.
 REASONS: dict[str, Reason] = {
     "rejected": Reason(
         "the task, or its worker, rejected the message without requeueing it",
@@ -398,27 +317,25 @@ REASONS: dict[str, Reason] = {
 }
 
 
-#: Silence, in intervals of a heartbeat, after which a worker is late: two missed heartbeats, and half an interval for
-#: the second to arrive.
-_LATE = 2.5
-
-#: Time, in intervals of a heartbeat, until a worker has said what happened: each one says which jobs have started.
-_SAID = 2
-
-#: Shortest worker timeout, in intervals of a heartbeat: one late heartbeat is no death.
-_SHORTEST_TIMEOUT = 2
+#: Silence in heartbeat intervals that makes a worker late: two missed heartbeats, and half an interval for the
+#: second one to arrive.
+_MAX_SILENCE = 2.5
+#: Number of heartbeat intervals until a worker has reported an event. Every heartbeat reports the started jobs.
+_REPORT_DELAY = 2
+#: Minimum worker timeout in heartbeat intervals, so that one late heartbeat does not count as the worker's death.
+_MIN_TIMEOUT = 2
 
 
 def is_heartbeat_late(silence: float, interval: float) -> bool:
-    """Return whether a worker with a heartbeat in each *interval* should have been heard in such a *silence*."""
-    return silence > _LATE * interval
+    """Return True if *silence* is too long for a worker that sends a heartbeat every *interval*."""
+    return silence > _MAX_SILENCE * interval
 
 
 def is_recently_reported(age: float, interval: float) -> bool:
-    """Return whether a worker has had the time to say what happened *age* ago."""
-    return age > _SAID * interval
+    """Return True if a worker has had enough time to report an event that happened *age* ago."""
+    return age > _REPORT_DELAY * interval
 
 
 def is_timeout_too_short(timeout: float, interval: float) -> bool:
-    """Return whether one late heartbeat looks like death, since *timeout* is too short for *interval*."""
-    return timeout < _SHORTEST_TIMEOUT * interval
+    """Return True if one late heartbeat would exceed the worker timeout *timeout*."""
+    return timeout < _MIN_TIMEOUT * interval

@@ -1,14 +1,11 @@
-"""The fields of a job in one table: accepted values, the place in the job's hash, and who sets each.
+"""The table of a job's fields: accepted values, location in the job hash, and origin.
 
-A field goes into names of keys, lists of words and sums that every worker reads, so one bad field would stop them all:
-publishers check it (`new_job`), and so do the arrows, before anything is written. Lua that deals with all fields is
-made from the table; the arrows' own check is ``lua/jobs/validate.lua``, which a test compares with the patterns here.
+Fields become parts of key names, token lists and sums that every worker reads, so one invalid field would block them
+all. Publishers therefore check each job (`NewJob`), and so do the server functions, before they write. Lua code for all
+fields is generated from the table; the functions' check is ``lua/jobs/validate.lua``, which a test compares with the
+patterns here.
 
-The marks at the end of a job's id, which arrows and workers read instead of the job: see `known_marks`.
-
-A job to publish: a value for each field of a job (`job_fields`), checked before it goes to the server.
-
-Made from a call (`client.envelope.as_job`) or from stock Celery's list (`dispatcher.ingest`).
+Also here: the suffix of a job id, which functions and workers read instead of the job; see `MARKS`.
 """
 
 import re
@@ -55,25 +52,25 @@ from .values import DEMAND, QUEUED
 
 
 class JobField(NamedTuple):
-    """One field of a job, as the arrows take it."""
+    """One field of a job, as an argument of the server functions."""
 
     set_by: str
-    """The origin of the value, in words."""
+    """The origin of the value, as text."""
     accepted: str
-    """The accepted values, in words."""
+    """The accepted values, as text."""
     pattern: str
-    """Pattern of the whole text; "": anything is accepted."""
+    """Pattern of the whole value; "" if every value is accepted."""
     otherwise: str | int | None = None
-    """Value of a field that a message leaves out; None: no job is without the field."""
+    """Default for messages without the field; None if the field is required."""
     kept: str = ""
-    """Name of the field in the job's hash that has the value unchanged; "": see the comment in `FIELDS`."""
+    """Field of the job hash with the unchanged value; "" if there is none: see the comments in `FIELDS`."""
 
 
 _ENCODED = "[A-Za-z0-9_.~%-]"
 TEXT = f"{_ENCODED}*"
 _STAMP = "[A-Za-z0-9_.~%:-]+"
 _COUNT = f"[1-9][0-9]{{0,{LONGEST_NUMBER - 1}}}"
-#: µs, few enough to be added to a time exactly, in an arrow as well.
+#: µs. Short enough that its sum with a time is exact, in Lua as well.
 _TIME = f"[1-9][0-9]{{0,{LONGEST_PATIENCE - 1}}}"
 #: At least 2.
 _SEVERAL = f"[2-9]|[1-9][0-9]{{1,{LONGEST_NUMBER - 1}}}"
@@ -89,15 +86,15 @@ _BEFORE_TENANT = f"(?:{_OF_RATE}|{_EXCLUSIVE}|{_OF_RATE} {_EXCLUSIVE}|{_EXCLUSIV
 _KEYS = f"(?:{_BEFORE_TENANT}(?: {_OF_TENANT})?|{_OF_TENANT})"
 _PARTS = (_MERGE, *(f"{mark.word}={_ENCODED}{{1,{LONGEST_KEY}}}" for mark in WORDS), _KEYS)
 _WORDS = ", ".join(f"'{mark.word}=K' with {mark.character!r} before the marks of keys" for mark in WORDS)
-#: Some of the parts, in their order.
+#: At least one of the parts, in order.
 _RULES = "|".join(
     first + "".join(f"(?: {part})?" for part in _PARTS[nth:]) for nth, first in enumerate(_PARTS, start=1)
 )
 _NUMBER = f"-?[0-9]{{1,{LONGEST_NUMBER - 1}}}|[0-9]{{{LONGEST_NUMBER}}}"
 
-#: name -> field, in the order of the arrows' arguments: fields that few messages have are last (`new_job.in_short`).
+#: Name -> field, in the order of the functions' arguments. Rarely used fields are last (`job_words`).
 FIELDS: dict[str, JobField] = {
-    "id": JobField(  # in the names of its keys
+    "id": JobField(  # stored in key names
         "the transport, once for each queue of a call",
         f"1 to {LONGEST_ID} printable ASCII characters without a blank, not as the id of a batch ends ({BATCH!r})",
         rf"[!-~]{{1,{LONGEST_ID}}}(?<!\{BATCH})(?<!\{BATCH}[{''.join(OF_KEYS)}])",
@@ -110,21 +107,21 @@ FIELDS: dict[str, JobField] = {
     ),
     "task_id": JobField("Celery", "a text, percent-encoded", TEXT, "", kept="task"),
     "task_name": JobField("Celery", "a text in UTF-8", r"[^\ud800-\udfff]*", "", kept="name"),
-    "message": JobField("kombu", "any bytes", ""),  # in a key of its own
-    "mode": JobField("on_demand of the call", "'queued' or 'demand'", "queued|demand", "queued"),  # in its lane's name
-    "priority": JobField(  # in its lane's name; 10 is highest, by its app's order
+    "message": JobField("kombu", "any bytes", ""),  # stored in a separate key
+    "mode": JobField("on_demand of the call", "'queued' or 'demand'", "queued|demand", "queued"),  # in the lane's name
+    "priority": JobField(  # in the lane's name; 10 is the highest by default, its app can reverse the order
         "priority of the call, or of the task",
         f"a whole number from 0 to {MAX_PRIORITY}",
         f"[0-9]|{MAX_PRIORITY}",
         0,
     ),
-    "delay_us": JobField(  # "enqueued" has the due time; the publisher's clock does not count
+    "delay_us": JobField(  # "enqueued" has the due time, which does not depend on the publisher's clock
         "countdown or eta of the call",
         f"a whole number of microseconds, of up to {LONGEST_NUMBER} characters",
         _NUMBER,
         0,
     ),
-    "expires_us": JobField(  # "expires" has the time of the end, if there is one
+    "expires_us": JobField(  # "expires" has the expiry time, if there is one
         "expires of the call",
         f"nothing, or a whole number of microseconds, of up to {LONGEST_NUMBER} characters",
         f"|{_NUMBER}",
@@ -136,7 +133,7 @@ FIELDS: dict[str, JobField] = {
         rf"(?=[^\n]{{0,{MOST_STAMP_BYTES}}}(?:\n|\Z)) *(?:{_STAMP}(?: +{_STAMP}){{0,{MOST_STAMPS - 1}}} *)?",
         "",
     ),
-    "rules": JobField(  # "rules" has them (`rule_texts.as_kept`), if there are any; then the id has a mark (`marks`)
+    "rules": JobField(  # "rules" has them (`encode_rules`), if there are any; the id suffix names the kinds of rules
         "merge, locality, exclusive, rate, tenant and preemptible of the task, or of the call",
         f"nothing, or 'merge=K most=N bytes=N' or 'merge=K most=N bytes=N wait=MICROSECONDS/MICROSECONDS' of a job "
         f"whose id has {MERGES!r} at its end (N of calls at least 2), or one key if the id ends with {KEYED!r}: "
@@ -150,17 +147,17 @@ FIELDS: dict[str, JobField] = {
     ),
 }
 
-#: How many fields each call has; one of a single job may leave out all others, if they have their defaults.
+#: Number of required fields. A call with a single job can omit all others if they have their defaults.
 LEAST_FIELDS = list(FIELDS).index("message") + 1
 
 
-_AT_END = re.compile("".join(f"[{re.escape(suffix_characters(place))}]?" for place in (HINT, RULE, KEYS)) + r"\Z")
+_SUFFIX = re.compile("".join(f"[{re.escape(suffix_characters(place))}]?" for place in (HINT, RULE, KEYS)) + r"\Z")
 
 
 def suffix_of(job_id: str) -> str:
-    """Return all marks of *job_id*; "" for none."""
-    found = _AT_END.search(job_id)
-    return found[0] if found else ""
+    """Return the suffix of *job_id*, or ""."""
+    match = _SUFFIX.search(job_id)
+    return match[0] if match else ""
 
 
 def has_key(job_id: str) -> bool:
@@ -172,17 +169,17 @@ def has_many_keys(job_id: str) -> bool:
 
 
 def has_tenant_alone(job_id: str) -> bool:
-    """Return whether the only key of the job is that of its tenant."""
+    """Return True if the tenant's key is the only key of the job."""
     return job_id.endswith(TENANTED)
 
 
 def key_suffix(job_id: str) -> str:
-    """Return the mark of keys at the end of *job_id*; "" for none."""
+    """Return the part of the suffix of *job_id* that names its keys, or ""."""
     return job_id[-1:] if has_key(job_id) else ""
 
 
 def is_merged(job_id: str) -> bool:
-    """Return whether *job_id* is that of one call, which merges with others that wait when it does."""
+    """Return True if *job_id* belongs to a single call that merges with other waiting calls."""
     return job_id.removesuffix(key_suffix(job_id)).endswith(MERGES)
 
 
@@ -195,38 +192,37 @@ def is_batch(job_id: str) -> bool:
 
 
 def batch_of(first: str) -> str:
-    """Return the id of the batch that begins with the call *first*."""
+    """Return the id of the batch whose first call has the id *first*."""
     mark = key_suffix(first)
     return first.removesuffix(mark).removesuffix(MERGES) + BATCH + mark
 
 
 def suffix_for(rules: str) -> str:
-    """Return the marks of a job whose rules are this text (`rule_texts`)."""
+    """Return the id suffix of a job with these *rules*."""
     merging, keys = split_rules(rules)
-    said = {mark.character for mark in WORDS if value_in(rules, mark.word)}
-    said |= {MERGES if merging else "", _key_mark_for(keys)}
-    return "".join(character for character in ALL if character in said)
+    suffixes = {mark.character for mark in WORDS if value_in(rules, mark.word)}
+    suffixes |= {MERGES if merging else "", _key_suffix_for(keys)}
+    return "".join(character for character in ALL if character in suffixes)
 
 
-def _key_mark_for(keys: str) -> str:
-    found = keys_in(keys)
-    if len(found) == 1:
-        return TENANTED if found[0].stated is None else KEYED
-    return MANY_KEYED if found else ""
+def _key_suffix_for(keys: str) -> str:
+    stated_keys = keys_in(keys)
+    if len(stated_keys) == 1:
+        return TENANTED if stated_keys[0].stated is None else KEYED
+    return MANY_KEYED if stated_keys else ""
 
 
 def with_suffix(job_id: str, rules: str) -> str:
-    """Return *job_id* with the marks of a job whose rules are this text, "" for none."""
+    """Return *job_id* with the id suffix of a job with these *rules* ("" for a job without rules)."""
     return f"{job_id}{suffix_for(rules)}" if rules else job_id
 
 
 _NAMES = tuple(FIELDS)
 _ID, _VALID_RULES = _NAMES.index("id"), _NAMES.index("rules")
-
-#: Values that a call of one job leaves out at its end.
+#: Default values of the optional fields.
 _DEFAULTS = tuple(field.otherwise for field in FIELDS.values())[LEAST_FIELDS:]
 
-#: Name, place and check of each field that is checked, those at the end that may hold a line break.
+#: Name, index and check of each checked field. Fields that can contain a line break are last.
 _CHECKS = sorted(
     (
         (name, place, re.compile(field.pattern).fullmatch)
@@ -235,31 +231,30 @@ _CHECKS = sorted(
     ),
     key=lambda check: check[2]("\n") is not None,
 )
-_CHECKS_OF_TEXTS = [check for check in _CHECKS if check[2]("\n")]
-
-#: The other fields, as lines of one text: one match for all takes a third of the time of a match for each field.
-_IN_LINES = [check for check in _CHECKS if check not in _CHECKS_OF_TEXTS]
-_LINES = itemgetter(*(place for _, place, _ in _IN_LINES))
-_GOOD_LINES = re.compile("\n".join(f"(?:{FIELDS[name].pattern})" for name, _, _ in _IN_LINES)).fullmatch
+_MULTILINE_CHECKS = [check for check in _CHECKS if check[2]("\n")]
+#: The other fields are matched as lines of one string: one match for all takes a third of the time of separate matches.
+_LINE_CHECKS = [check for check in _CHECKS if check not in _MULTILINE_CHECKS]
+_LINES = itemgetter(*(place for _, place, _ in _LINE_CHECKS))
+_GOOD_LINES = re.compile("\n".join(f"(?:{FIELDS[name].pattern})" for name, _, _ in _LINE_CHECKS)).fullmatch
 
 
 def first_invalid_field(arguments: Sequence[object]) -> str | None:
-    """Return the name of a field in *arguments*, which are in the order of `FIELDS`, that is not accepted, or None."""
-    for name, place, matches in _CHECKS_OF_TEXTS if _GOOD_LINES("\n".join(map(str, _LINES(arguments)))) else _CHECKS:
+    """Return the name of an invalid field among *arguments*, which are in the order of `FIELDS`, or None."""
+    for name, place, matches in _MULTILINE_CHECKS if _GOOD_LINES("\n".join(map(str, _LINES(arguments)))) else _CHECKS:
         if not matches(str(arguments[place])):
             return name
-    return None if _is_marked_so(str(arguments[_ID]), str(arguments[_VALID_RULES])) else "rules"
+    return None if _has_matching_suffix(str(arguments[_ID]), str(arguments[_VALID_RULES])) else "rules"
 
 
-def _is_marked_so(job_id: str, rules: str) -> bool:
-    """Return whether the marks of *job_id* are those of a job with *rules*."""
+def _has_matching_suffix(job_id: str, rules: str) -> bool:
+    """Return True if *job_id* has the suffix of a job with *rules*."""
     if not rules:
         return not job_id.endswith(rules_codec.ALL)
     return suffix_of(job_id) == suffix_for(rules)
 
 
 def job_words(arguments: Sequence[str | bytes | int]) -> Sequence[str | bytes | int]:
-    """Return the *arguments* of one job without the last ones that have their defaults: of most, all that may have."""
+    """Return the *arguments* of one job without trailing default values, which most jobs have."""
     length = len(arguments)
     while length > LEAST_FIELDS and arguments[length - 1] == _DEFAULTS[length - 1 - LEAST_FIELDS]:
         length -= 1
@@ -267,18 +262,15 @@ def job_words(arguments: Sequence[str | bytes | int]) -> Sequence[str | bytes | 
 
 
 def refusal(name: str, arguments: Sequence[object]) -> OptionError:
-    """Return the error for a message of which the field *name* is not accepted."""
+    """Return the error for the invalid field *name*."""
     return refuse(f"{name} of a job", FIELDS[name].accepted, arguments[_NAMES.index(name)])
 
 
-@dataclass(slots=True)  # not frozen: each publish makes one, and a frozen one takes three times as long to make
+@dataclass(slots=True)  # not frozen: creating a frozen instance, one per publish, takes three times as long
 class NewJob:
-    """A job to publish. *delay_us*: time until the job is due. *expires_us*: time until it ends if it still waits.
+    """A job to publish, created from a call (`message.encode_job`) or from a stock Celery list (`dispatcher.ingest`).
 
-    *stamps*: words by which the job can be revoked, as `revokes.stamp` writes them. *rules*: how it merges, and its
-    keys, as `rule_texts` writes them. *readable*: False if only message and list that it was found in are known.
-    *bound*: how many jobs of the type may wait; None: any number, or the job is part of work that was accepted before.
-    Raises OptionError for a value that is no text, or none in UTF-8.
+    Raises OptionError for a value that is not a string in UTF-8.
     """
 
     id: str
@@ -286,16 +278,22 @@ class NewJob:
     message: bytes | str
     on_demand: bool = False
     priority: int = 0
+    #: Time until the job is due.
     delay_us: int = 0
     task_id: str = ""
     task_name: str = ""
+    #: Time until the job ends if it still waits.
     expires_us: int | None = None
+    #: Tokens by which the job can be revoked, in the format of `revokes.stamp`.
     stamps: Sequence[str] = ()
+    #: How the job merges, and its keys, in the format of `rules_codec`.
     rules: str = ""
+    #: False if only the message and its list are available.
     readable: bool = True
+    #: Maximum number of waiting jobs of the type. None: unlimited, or the job is part of work accepted before.
     bound: Bound | None = None
     arguments: tuple[str | bytes | int, ...] = field(init=False, repr=False)
-    """Arguments of the arrows that make a job, in the order of `FIELDS`: on_demand is their "mode"."""
+    """Arguments of the server functions that create a job, in the order of `FIELDS`; "mode" is `on_demand`."""
 
     def __post_init__(self) -> None:
         try:
@@ -313,11 +311,13 @@ class NewJob:
                 self.rules,
             )
         except (TypeError, ValueError) as exc:
-            said = (self.type, self.task_id, self.stamps)
-            raise OptionError(f"type, task id and stamps of a job must be texts in UTF-8, got: {said!r}") from exc
+            values_of_job = (self.type, self.task_id, self.stamps)
+            raise OptionError(
+                f"type, task id and stamps of a job must be texts in UTF-8, got: {values_of_job!r}"
+            ) from exc
 
     def checked(self) -> "NewJob":
-        """Return the job. Raises OptionError if a field is not accepted: the arrow would refuse the job."""
+        """Return the job. Raises OptionError for an invalid field, because the server function would refuse the job."""
         name = first_invalid_field(self.arguments)
         if name is not None:
             raise refusal(name, self.arguments)
@@ -325,5 +325,5 @@ class NewJob:
 
 
 def kept_values(job: NewJob) -> dict[str, Any]:
-    """Return what *job* has for the fields that its hash has unchanged."""
+    """Return the values of *job* that the job hash stores unchanged."""
     return {name: getattr(job, name) for name, field in FIELDS.items() if field.kept}

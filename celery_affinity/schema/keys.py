@@ -1,13 +1,11 @@
-"""Every Redis key, with its type and content. No other module spells a key.
+"""Every Redis key, with its type and content. No other module contains a key name.
 
-All keys of a cohort share one hash tag, so that they live on one shard:
-``<global_keyprefix>{<namespace>:<cohort>}:<name>``. The Lua side is generated from `KEYS`.
+All keys of a cohort share one hash tag, so that they are stored on one shard:
+``<global_keyprefix>{<namespace>:<cohort>}:<name>``. The Lua code is generated from `KEYS`. Names of types and rule keys
+are percent-encoded in Redis (`values.encode_part`).
 
-What a pause or a limit is about, as settings, arrows and people name it: ``type:T``, ``key:K``, ``*`` for all types.
-
-Names of types and keys are encoded where Redis has them (`encoding.encode`).
-
-Names of the Redis lists to which stock Celery's producers publish: one list per queue and priority step.
+Also here: the addresses of pauses and limits in settings, functions and commands (``type:T``, ``key:K``, ``*`` for all
+types), and the names of the Redis lists to which stock Celery's producers publish.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,41 +14,32 @@ from typing import Any, Literal
 
 from ..errors import SettingError
 
-# Longer than 300 lines: a table, and the names of the keys of one cohort.
-
-
-#: Number of the format of these keys' contents (docs/explanation/versions.md). Processes that write different numbers
-#: must not share a server.
+#: Schema number: version of these keys' contents (docs/explanation/versions.md). Processes with different schema
+#: numbers must not share a server.
 SCHEMA = 2
-
-#: The text that stands instead of a job's id where a task has several jobs.
+#: Value of key ``task`` if the task has several jobs.
 SEVERAL = b"+"
-
-#: The text that stands there where a task has none, and is revoked.
+#: Value of key ``task`` if the task has no job and is revoked.
 NONE = b""
-
-#: Transport option by which this package's connections to a cohort are told from those of the broker.
+#: Transport option that distinguishes this package's cohort connections from the broker's connections.
 COHORT = "affinity_cohort"
 
-#: name -> (template after the base, Redis type, content). One ``%s`` for each argument.
+#: Name -> (template after the base, Redis type, content). One ``%s`` per argument.
 KEYS: dict[str, tuple[str, str, str]] = {
-    "job": ("job:%s", "hash", "the fields of a job, without its message"),
-    "message": ("message:%s", "string", "the message of a job as kombu sent it, until the job has ended"),
-    "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by enqueue time, µs"),
+    "job": ("job:%s", "hash", "job id -> the fields of the job, without its message"),
+    "message": ("message:%s", "string", "job id -> the message in kombu's format, until the job has ended"),
+    "lane": ("lane:%s:%s", "zset", "type, lane -> waiting job ids by enqueue time (µs)"),
     "heads": (
         "heads",
         "hash",
-        "type -> the first job of each non-empty lane: 'lane enqueued_us job_id'; ! -> which rules of types exist",
+        "type -> head of each non-empty lane: 'lane enqueued_us job_id'; ! -> kinds of type rules that exist",
     ),
-    # The name begins like a lane's: a user who may write lanes, as producers may, may write this key.
-    # So do the names of all that rules by key take. No lane has as many parts as these, or a last part like theirs.
-    "held": ("lane:key:held:%s", "zset", "key of a rule -> ids of the jobs that hold it, by fencing number"),
-    "sublane": (
-        "lane:key:sublane:%s:%s:%s",
-        "zset",
-        "key of a rule, type, lane -> its waiting jobs by enqueue time, µs",
-    ),
-    # As do those of what holds back whole types.
+    # Names of further keys begin like a lane's, so that the ACL of producers, which can write lanes, covers them: the
+    # keys of rules by key, of rules per type, of hints (a claim on behalf of any publisher can read them), of merging,
+    # of recurring calls (any publisher can postpone one) and of metrics (publishers count their jobs). They cannot
+    # collide with a lane, which has fewer parts, or other last parts.
+    "held": ("lane:key:held:%s", "zset", "rule key -> ids of the jobs that hold it, by fencing token"),
+    "sublane": ("lane:key:sublane:%s:%s:%s", "zset", "rule key, type, lane -> its waiting jobs by enqueue time (µs)"),
     "type_rules": (
         "lane:key:type_rules",
         "hash",
@@ -59,90 +48,72 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "limited": (
         "lane:key:limited:%s",
         "zset",
-        "type -> claims that a limit or a reserve counts, by lane: the priority, plus 11 for on demand",
+        "type -> claims counted by a limit or a reserve, by lane: priority, plus 11 if on-demand",
     ),
     "pauses": (
         "lane:key:pauses",
         "hash",
-        "'type:T', 'key:K' or '*' (all types) -> start, end (0: no end) and reason of its pause",
+        "'type:T', 'key:K' or '*' (all types) -> pause: start, end (0: no end), reason",
     ),
-    "pause_ends": ("pause_ends", "zset", "pauses that have an end, by the time of their end, µs"),
+    "pause_ends": ("pause_ends", "zset", "pauses with an end, by end time (µs)"),
     "pause_signs": (
         "pause_signs",
         "zset",
-        "pauses that some workers have not been told of yet, by the join time of the next such worker, µs",
+        "pauses not yet sent to all workers, by the join time (µs) of the next worker",
     ),
     "recount": (
         "lane:key:recount",
         "string",
-        "progress of counting claims for new limits and reserves: a join time, µs, worker and cursor; then 'types N'",
+        "progress of counting claims for new limits and reserves: join time (µs), worker and cursor; then 'types N'",
     ),
     "preemptible": (
         "lane:key:preemptible:%s",
         "zset",
-        "key of a tenant -> its claimed jobs that may be stopped (`preemptible=True`), by fencing number",
+        "tenant's key -> its claimed `preemptible=True` jobs, by fencing token",
     ),
-    "giving": ("lane:key:giving", "zset", "keys of tenants with such jobs, by the number of these"),
+    "giving": ("lane:key:giving", "zset", "tenants' keys with claimed preemptible jobs, by the number of these jobs"),
     "of_key": (
         "lane:key:of:%s",
         "hash",
-        "key of a rule: 'type lane' -> time, µs, and id of its first job, or '*'; '=task' -> its last limit; its retry",
+        "rule key: 'type lane' -> time (µs) and id of its first job, or '*'; '=task' -> its last limit; its retry",
     ),
     "coming": (
         "lane:key:coming:%s",
         "zset",
-        "key of a rule -> waiting jobs that have this key as their second one, by enqueue time, µs",
+        "rule key -> waiting jobs with this key as their second one, by enqueue time (µs)",
     ),
     "tags": (
         "lane:key:tags",
         "zset",
-        "tenants by the slot-time that they were charged, by weight, µs, or its logarithm; member ! has the clock",
+        "tenants by charged slot-time per weight (µs), or its logarithm; member ! -> the clock",
     ),
-    "credits": ("lane:key:credits", "hash", "tenant -> time that its jobs were charged and did not use, µs"),
+    "credits": ("lane:key:credits", "hash", "tenant -> time (µs) charged to its jobs and not used"),
     "turns": (
         "lane:key:turns:%s:%s:%s",
         "zset",
-        "type, lane, era of shares -> 'enqueued id' of jobs of tenants that stand in this lane, by start, or less",
+        "type, lane, generation of shares -> 'enqueued id' of tenants' admitted jobs, by start tag or less",
     ),
-    "first_heads": (
-        "lane:key:first_heads",
-        "hash",
-        "type -> the heads of its first lanes, as `heads` has those of lanes",
-    ),
+    "first_heads": ("lane:key:first_heads", "hash", "type -> the heads of its minimum lanes, in the format of `heads`"),
     "first_lane": (
         "lane:key:first:%s:%s",
         "zset",
-        "type, lane -> the jobs in this lane that go before all others, of tenants below their minimum",
+        "type, lane -> jobs that are claimed first: their tenants are below their minimum",
     ),
-    # And those of hints, which a claim of any publisher may look at.
-    "hints": (
-        "lane:key:hints:%s",
-        "zset",
-        "worker -> hints of the jobs that it ended well, by the time of the last one, µs",
-    ),
-    "holders": ("lane:key:holders:%s", "zset", "hint -> workers that hold it, by the time since when they do, µs"),
-    "near_heads": (
-        "lane:key:near",
-        "hash",
-        "'hint type' -> the heads of its near lanes, as `heads` has those of lanes",
-    ),
+    "hints": ("lane:key:hints:%s", "zset", "worker -> hints of the jobs it completed, by the last one's end time (µs)"),
+    "holders": ("lane:key:holders:%s", "zset", "hint -> workers that hold it, by the time (µs) since when they do"),
+    "near_heads": ("lane:key:near", "hash", "'hint type' -> the heads of its hint lanes, in the format of `heads`"),
     "near_lane": (
         "lane:key:near:%s:%s:%s",
         "zset",
-        "hint, type, lane -> the jobs in this lane that have this hint, by enqueue time, µs",
+        "hint, type, lane -> the lane's jobs with this hint, by enqueue time (µs)",
     ),
-    "rates": ("lane:key:rates", "zset", "keys of rates, by the time when all their starts are free again, µs"),
+    "rates": ("lane:key:rates", "zset", "rate keys, by the time (µs) at which their capacity is full again"),
     "due_keys": (
         "lane:key:due",
         "zset",
-        "keys of rules with waiting jobs, by the time when a tick looks after them, µs",
+        "rule keys with waiting jobs, by the time (µs) at which a tick re-evaluates them",
     ),
-    "kept_back": (
-        "lane:kept:%s:%s",
-        "zset",
-        "type, lane -> waiting jobs that a key keeps out of this lane, by enqueue time, µs",
-    ),
-    # And those of merging.
+    "kept_back": ("lane:kept:%s:%s", "zset", "type, lane -> waiting jobs that a key blocks, by enqueue time (µs)"),
     "merging": (
         "lane:key:merging",
         "hash",
@@ -152,119 +123,105 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "batched": (
         "lane:key:batched",
         "hash",
-        "type -> number of calls that ran merged with others; counts only while the type has workers",
+        "type -> number of calls that ran merged; counted only while the type has workers",
     ),
     "waiting_calls": (
         "lane:key:calls",
         "hash",
-        "type -> number of calls that wait in batches, without the first call of each batch",
+        "type -> number of calls waiting in batches, without each batch's first call",
     ),
-    "told_callers": ("lane:key:told:%s", "zset", "dead batch -> its calls whose callers have been told, in order"),
-    # And those of recurring calls: a call that matches one puts it off, whoever publishes the call.
+    "told_callers": ("lane:key:told:%s", "zset", "dead-lettered batch -> its calls whose ends were reported, in order"),
     "recurring": (
         "lane:key:recurring",
         "zset",
-        "recurring calls, by the time when they are due or will be handed out again, µs",
+        "recurring calls, by the time (µs) at which they are due or will be assigned again",
     ),
     "recurring_call": (
         "lane:key:recurring:%s",
         "hash",
-        "recurring call: which calls match it, its interval, due time, app and last match",
+        "recurring call: its match rule, interval, due time, app and last match",
     ),
     "recurs": ("lane:key:recurs", "hash", "'type merge-key task-name' -> recurring calls that such a call postpones"),
-    # Not among the keys that producers and observers may read: it has the call's arguments.
-    "signature": ("signature:%s", "string", "recurring call -> the call itself, serialized by its app"),
-    "recurring_of": (
-        "recurring_of:%s",
-        "hash",
-        "app -> digests of the recurring calls that its app.conf had last",
-    ),
-    "kept_lanes": ("lane:kept", "hash", "'type lane' -> 1 for each lane that keys keep jobs out of"),
+    # Producers and observers must not read this key: it contains the call's arguments.
+    "signature": ("signature:%s", "string", "recurring call -> the call, serialized by its app"),
+    "recurring_of": ("recurring_of:%s", "hash", "app -> digests of the recurring calls in its latest app.conf"),
+    "kept_lanes": ("lane:kept", "hash", "'type lane' -> 1 for each lane in which keys block jobs"),
     "waiting_keys": (
         "lane:key:waiting",
         "zset",
-        "keys of rules with waiting jobs, by the revision of the limits that was last applied to them",
+        "rule keys with waiting jobs, by the revision of the limits last applied to them",
     ),
-    "scheduled": (
-        "scheduled",
-        "zset",
-        "ids of jobs that wait for their ETA, or for more calls to merge with, by due time, µs",
-    ),
-    "ended": (
-        "ended",
-        "zset",
-        "ids of ended jobs that are remembered for more than a minute, by the time of their end, µs",
-    ),
-    "dead": ("dead", "zset", "job ids of dead letters, by the time of their end, µs"),
+    "scheduled": ("scheduled", "zset", "ids of jobs that wait for their ETA, or in a merge window, by due time (µs)"),
+    "ended": ("ended", "zset", "ids of ended jobs that are remembered for more than a minute, by end time (µs)"),
+    "dead": ("dead", "zset", "job ids of dead letters, by end time (µs)"),
     "task": (
         "task:%s",
         "string",
-        "task id -> its unfinished job, or '+' if there are several; else the job that ended last; '' if it is revoked",
+        "task id -> its unfinished job, '+' if several; otherwise the job that ended last; '' if the task is revoked",
     ),
-    # The name begins like `task`: a user who may write that key may write this one. An encoded id has no colon.
+    # The name begins like `task`: an ACL that permits that key permits this one. An encoded id has no colon.
     "jobs_of_task": ("task:jobs:%s", "zset", "task id -> its unfinished jobs in order, if there are several"),
-    "expires": ("expires", "zset", "ids of waiting jobs that can expire, by the time of their expiry, µs"),
+    "expires": ("expires", "zset", "ids of waiting jobs that can expire, by expiry time (µs)"),
     "stamped": (
         "stamped:%s",
         "zset",
-        "stamp ('name:value') -> ids of jobs whose message has this stamp, by publish time, µs",
+        "stamp ('name:value') -> ids of jobs whose message has this stamp, by publish time (µs)",
     ),
     "revoked": ("revoked:%s", "string", "a revoked task id: kept for three hours"),
-    "revoked_stamp": ("revoked_stamp:%s", "string", "stamp -> when it was revoked, µs: kept for three hours"),
+    "revoked_stamp": ("revoked_stamp:%s", "string", "stamp -> time (µs) of its revocation: kept for three hours"),
     "untold": (
         "untold",
         "zset",
-        "ids of jobs that ended without a worker, by the time when their callers will be told, µs",
+        "ids of jobs that ended without a worker, by the time (µs) at which their end will be reported",
     ),
     "profiles": (
         "profiles",
         "hash",
-        "profile -> its types, separated by blanks; %21 marks types that its workers refuse for the moment",
+        "profile -> its types, separated by spaces; %21 marks types its workers currently refuse",
     ),
     "serving": ("serving:%s", "zset", "type -> profiles that serve it, by their number of types"),
     "capacity": ("capacity", "hash", "type -> slots of live workers that serve it"),
     "slots": ("slots", "hash", "profile -> slots of its workers"),
     "free_slots": ("free_slots", "hash", "profile -> free slots of its workers"),
-    "free": ("free:%s", "zset", "profile -> workers with a free slot, by the time when their slots last changed, µs"),
+    "free": (
+        "free:%s",
+        "zset",
+        "profile -> workers with a free slot, by the time (µs) of the last change of their slots",
+    ),
     "members": ("members", "hash", "profile -> number of its workers"),
     "worker": ("worker:%s", "hash", "a live worker: node name, profile, slots, free slots"),
     "names": ("names", "hash", "node name -> the worker that used it last"),
-    "heartbeats": ("heartbeats", "zset", "workers, by the time of their last sign of life, µs"),
-    "joined": ("joined", "zset", "workers, by the time when they joined, µs"),
-    "claims": ("claims:%s", "hash", "worker: id of each job that it holds -> fencing number"),
-    "inbox": ("inbox:%s", "list", "worker -> claimed jobs that it has not read, the oldest at the right end"),
-    "ahead": ("ahead", "hash", "type -> the worker that last took jobs of the type beyond its slots"),
+    "heartbeats": ("heartbeats", "zset", "workers, by the time (µs) of their last heartbeat"),
+    "joined": ("joined", "zset", "workers, by join time (µs)"),
+    "claims": ("claims:%s", "hash", "worker: id of each job it has claimed -> fencing token"),
+    "inbox": ("inbox:%s", "list", "worker -> claimed jobs it has not read, the oldest at the right end"),
+    "ahead": ("ahead", "hash", "type -> the worker that last prefetched jobs of the type"),
     "vacating": (
         "vacating",
         "hash",
-        "job that its worker is to stop -> fence, worker, tenant and type it gives way to, time of the order, grace",
+        "job being preempted -> fence, worker, tenant and type it gives way to, preemption time, grace period",
     ),
-    "nudges": ("nudges:%s", "list", "worker -> a sign that it may read unscheduled queues again"),
-    "fence": ("fence", "string", "the last fencing number"),
+    "nudges": ("nudges:%s", "list", "worker -> control message that it can read unscheduled queues again"),
+    "fence": ("fence", "string", "the last fencing token"),
     "clock": (
         "clock",
         "hash",
-        "time of the last tick, and the time from which silence counts, µs; the last step of this clock, and its time",
+        "times (µs) of the last tick and from which silence counts; the last step of this clock, and its time",
     ),
-    "schema": ("schema", "string", "the number of the schema; then, in `default`, revision and map of the cohorts"),
-    "settings": ("settings", "hash", "scheduling settings in force, by name, and their revision"),
+    "schema": ("schema", "string", "the schema number; in cohort `default`, then revision and map of the cohorts"),
+    "settings": ("settings", "hash", "current scheduling settings by name, and their revision"),
     "conf": ("conf", "hash", "scheduling settings of the app.conf that changed last: a reset restores them"),
-    "conf_of": ("conf_of:%s", "hash", "app -> scheduling settings that its app.conf had last: kept for a month"),
+    "conf_of": ("conf_of:%s", "hash", "app -> scheduling settings in its latest app.conf: kept for a month"),
     "claim_number": (
         "claim_number",
         "string",
-        "number of claims that had a choice of jobs (for affinity_priority_percentage)",
+        "number of claims with a choice of jobs (for affinity_priority_percentage)",
     ),
-    "durations": (
-        "durations",
-        "hash",
-        "type -> moving average of its jobs' time in a slot, µs",
-    ),
-    # The name begins like a lane's: who publishes a job counts it.
+    "durations": ("durations", "hash", "type -> moving average of its jobs' slot-time (µs)"),
     "metrics": (
         "lane:key:metrics:%s",
         "hash",
-        "type -> numbers of jobs: published (before, if no worker serves it), by wait, by time in a slot and end",
+        "type -> job counts: published (before, if no worker serves the type), by wait, by slot-time and end",
     ),
     "trend": (
         "trend",
@@ -272,8 +229,8 @@ KEYS: dict[str, tuple[str, str, str]] = {
         "jobs that waited, were published and ended, by type, in each of the last 15 minutes, as JSON",
     ),
     "trend_written": ("trend_written", "string", "exists if `trend` was written within the last minute"),
-    "counters": ("counters", "hash", "name of an event -> how often it happened"),
-    "spoiled": ("spoiled", "list", "findings of deleted or overwritten data, until a dispatcher has logged them"),
+    "counters": ("counters", "hash", "name of an event -> number of occurrences"),
+    "spoiled": ("spoiled", "list", "findings about corrupt keys, until a dispatcher has logged them"),
     "idempotency": (
         "idempotency:%s",
         "string",
@@ -282,36 +239,40 @@ KEYS: dict[str, tuple[str, str, str]] = {
     "remote_worker": (
         "remote_worker:%s",
         "string",
-        "a worker over HTTP: name, types, slots and a digest of its secret, as JSON; for a day after its last request",
+        "an HTTP worker: name, types, slots and a digest of its secret, as JSON; kept for a day after its last request",
     ),
     "left_to_celery": (
         "left_to_celery:%s",
         "hash",
-        "worker over HTTP -> jobs that it gave back for Celery's workers, each with its type and the reason: for a day",
+        "HTTP worker -> jobs it returned for Celery workers, each with its type and the reason: kept for a day",
     ),
     "remote_end": (
         "remote_end:%s",
         "string",
-        "fencing number -> the end that a worker over HTTP told of the claim, as JSON: kept for an hour",
+        "fencing token -> the claim's end as an HTTP worker reported it, as JSON: kept for an hour",
     ),
     "recording": (
         "recording",
         "string",
-        "id of a recording for the lab, its start and its end, µs, and the time until which it is kept, ms",
+        "id of a recording for the lab, its start and end (µs), and its expiry time (ms)",
     ),
-    "recorded": ("recorded:%s", "stream", "recording -> claims that ended, and their workers, until it is fetched"),
-    "set_aside": ("set_aside:%s", "any", "a key that had a wrong type, renamed: kept for a week"),
+    "recorded": (
+        "recorded:%s",
+        "stream",
+        "recording -> ended claims and their workers, until the recording is fetched",
+    ),
+    "set_aside": ("set_aside:%s", "any", "a key with a wrong type, renamed (quarantined): kept for a week"),
 }
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one cohort."""
+    """The Redis keys of one cohort."""
 
     global_keyprefix: str = ""
     namespace: str = "affinity"
     cohort: str = "default"
-    #: Whether kombu's own keys have the tag as well: a fleet on a cluster has one node.
+    #: True if kombu's own keys have the hash tag as well: a fleet on a cluster uses only one node.
     in_cluster: bool = False
 
     def __post_init__(self) -> None:
@@ -324,36 +285,34 @@ class Keys:
 
     @classmethod
     def of_options(cls, options: Mapping[str, object]) -> "Keys":
-        """Return the keys that ``broker_transport_options`` ask for. Raises SettingError.
+        """Return the keys configured by ``broker_transport_options``. Raises SettingError.
 
-        As for kombu, None is no prefix.
+        None is an empty prefix, like in kombu.
         """
-        given: Mapping[str, Any] = options  # `__post_init__` refuses what is no text
+        given: Mapping[str, Any] = options  # `__post_init__` rejects values that are not a str
         return cls(
             given.get("global_keyprefix") or "", given.get("namespace", cls.namespace), given.get(COHORT, cls.cohort)
         )
 
     @property
     def base(self) -> str:
-        """The beginning of every key of the cohort; no key by itself."""
+        """The common prefix of the cohort's keys; not a key itself."""
         return f"{self.global_keyprefix}{{{self.namespace}:{self.cohort}}}:"
 
     @property
     def of_kombu(self) -> str:
-        """The beginning of kombu's own keys: bindings, and lists of queues that are not scheduled."""
+        """The prefix of kombu's own keys: bindings, and lists of unscheduled queues."""
         return f"{self.base}kombu:" if self.in_cluster else self.global_keyprefix
 
     def key(self, name: str, *parts: str) -> str:
-        """Return the key *name* for *parts*, which are encoded already."""
+        """Return the Redis key *name* with the encoded *parts*."""
         return self.base + KEYS[name][0] % parts
 
 
 Kind = Literal["type", "key", "all"]
-
-#: All types.
+#: Address of all types.
 ALL = "*"
-
-#: What goes before the name of a type, and of a key.
+#: Address prefixes of types and of rule keys.
 OF_TYPE, OF_KEY = "type:", "key:"
 
 
@@ -366,7 +325,7 @@ def key_address(key: str) -> str:
 
 
 def parts_of(address: str) -> tuple[Kind, str]:
-    """Return the kind and the name in *address*; what is no address is that of a type."""
+    """Return the kind and the name in *address*. Without a prefix, it is the name of a type."""
     if address == ALL:
         return "all", ""
     if address.startswith(OF_KEY):
@@ -380,25 +339,25 @@ MOST_QUEUES = 500
 
 @dataclass(frozen=True)
 class StockLists:
-    """The lists to which stock Celery's producers of an app can publish, according to the app's configuration."""
+    """The Redis lists to which stock Celery's producers can publish, according to the app's configuration."""
 
     #: Names of the queues to which the app's calls can be routed.
     queues: tuple[str, ...]
-    #: Names of the exchanges to which kombu binds these queues. Other queues can be bound to them too.
+    #: Names of the exchanges to which kombu binds these queues. Other queues can be bound to the exchanges too.
     exchanges: tuple[str, ...]
     #: Transport option ``priority_steps``.
     steps: tuple[int, ...]
     #: Transport option ``sep``.
     sep: str
-    #: Returns True if this transport schedules the queue, so that its workers ingest the queue's lists.
+    #: Function that returns True if this transport schedules a queue, so that its workers ingest the queue's lists.
     schedules: Callable[[str], bool]
     #: Setting ``affinity_ingest``.
     ingests: bool = True
 
     def lists(self, prefix: str, queue: str) -> list[str]:
-        """Return the names of the lists of *queue*, most urgent first. *prefix*: kombu's key prefix."""
+        """Return the names of the lists of *queue*, most urgent first. *prefix* is kombu's key prefix."""
         return [f"{prefix}{queue}{self.sep}{step}" if step else f"{prefix}{queue}" for step in self.steps]
 
     def binding(self, prefix: str, exchange: str) -> str:
-        """Return the key of the set of queues that kombu has bound to *exchange*."""
+        """Return the key of the set of queues bound by kombu to *exchange*."""
         return f"{prefix}_kombu.binding.{exchange}"

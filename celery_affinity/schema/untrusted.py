@@ -19,20 +19,14 @@ from ..errors import refuse
 
 #: Maximum nesting depth of lists and mappings.
 MOST_NESTED = 100
-
 #: Maximum number of characters per id or name in a message.
 LONGEST_TEXT = 10_000
-
 #: Maximum number of characters per time or number that arrives as a string.
 LONGEST_SHORT = 100
-
 #: Numbers above this limit are not converted to integers or times.
-_LARGEST = 2**62
-
+_MAX_NUMBER = 2**62
 _DIGITS = re.compile(rf"\s*[+-]?[0-9]{{1,{LONGEST_SHORT}}}\s*")
-
 _CONTAINERS = (Mapping, list, tuple, set, frozenset)
-
 #: Errors that an object hook of `json.loads` can raise for untrusted arguments, in addition to ValueError.
 _BAD_OBJECT = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError)
 
@@ -70,12 +64,12 @@ def clamp(value: object, least: int, most: int, otherwise: int) -> int:
     return most if number >= most else int(number)
 
 
-def as_whole_number(value: object, least: int = 0, most: int = _LARGEST) -> int | None:
+def as_whole_number(value: object, least: int = 0, most: int = _MAX_NUMBER) -> int | None:
     """Return *value* if it is an integer from *least* to *most*, or None. A bool or Decimal is not an integer here."""
     return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
 
 
-def is_number(value: object, most: float = _LARGEST) -> bool:
+def is_number(value: object, most: float = _MAX_NUMBER) -> bool:
     """Return True if *value* is an integer or a finite float from *-most* to *most*, and not a bool or a Decimal."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -most <= value <= most
 
@@ -84,14 +78,14 @@ def are_usual_types(options: object) -> bool:
     """Return True if every number in *options*, at any depth, is small enough for a time or a count."""
     level: list[object] = [options]
     while level:
-        if not all(_is_usual(each) for each in level if isinstance(each, int | float | Decimal)):
+        if not all(_is_usual(number) for number in level if isinstance(number, int | float | Decimal)):
             return False
         level = _parts(level)
     return True
 
 
 def _is_usual(number: int | float | Decimal) -> bool:
-    return -_LARGEST <= number <= _LARGEST if _real(number) is not None else False
+    return -_MAX_NUMBER <= number <= _MAX_NUMBER if _real(number) is not None else False
 
 
 # -- texts
@@ -108,7 +102,7 @@ def bounded_text(value: object, longest: int = LONGEST_TEXT) -> str | None:
         return None
     if isinstance(value, Integral):
         number = int(value)
-        return str(number) if -_LARGEST <= number <= _LARGEST else None
+        return str(number) if -_MAX_NUMBER <= number <= _MAX_NUMBER else None
     if isinstance(value, (float, Decimal, UUID)):
         written = str(value)  # a Decimal keeps the digits and the exponent of the untrusted text
         return written if len(written) <= longest else None
@@ -119,10 +113,10 @@ def shown_text(name: str, value: object) -> str:
     """Return *value*, a field of a message, as a string ("" if missing). Raises OptionError if `text` rejects it."""
     if value is None or value == "":
         return ""
-    found = bounded_text(value)
-    if found is None:
+    text = bounded_text(value)
+    if text is None:
         raise refuse(name, f"a text, a number or a UUID, of up to {LONGEST_TEXT:,} characters", describe_shape(value))
-    return found
+    return text
 
 
 def describe_shape(value: object) -> str:
@@ -147,15 +141,15 @@ def is_too_deep(value: object, most: int = MOST_NESTED) -> bool:
 
 def _parts(values: Iterable[object]) -> list[object]:
     """Return the values in the lists and mappings among *values*."""
-    found: list[object] = []
-    for each in _containers(values):
-        found += each.values() if isinstance(each, Mapping) else each
-    return found
+    parts: list[object] = []
+    for container in _containers(values):
+        parts += container.values() if isinstance(container, Mapping) else container
+    return parts
 
 
 def _containers(values: Iterable[object]) -> list[Any]:
     """Return the lists and mappings in *values* without duplicates, so that a shared list is visited once per level."""
-    return list({id(each): each for each in values if isinstance(each, _CONTAINERS)}.values())
+    return list({id(container): container for container in values if isinstance(container, _CONTAINERS)}.values())
 
 
 def loads(
@@ -178,16 +172,16 @@ def loads(
     if longest is not None and len(written) > longest:
         raise ValueError(f"it must have at most {longest:,} characters, got: {len(written):,}")
     try:
-        found = json.loads(
+        data = json.loads(
             written.decode() if isinstance(written, bytes) else written,
             object_hook=object_hook,
             parse_constant=parse_constant,
         )
     except _BAD_OBJECT as exc:
         raise ValueError(f"{type(exc).__name__}: {str(exc)[:200]}") from exc
-    if most_nested is not None and is_too_deep(found, most_nested):
+    if most_nested is not None and is_too_deep(data, most_nested):
         raise TooDeepError(most_nested)
-    return found
+    return data
 
 
 def strict_json(value: object, most_nested: int = MOST_NESTED) -> str:

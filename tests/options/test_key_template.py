@@ -91,7 +91,7 @@ def test_the_first_argument_of_a_method_is_not_one_of_the_call():
     assert arguments_read_by(Task().run) is arguments_read_by(Task().run)
     assert fill_template("exclusive", "{city}{args[0]}", "t", arguments_read_by(Task().run), ("HH",), {}) == "HHHH"
     assert template_complaint("exclusive", "{self}", "t", arguments_read_by(Task().run)) is not None
-    assert template_complaint("exclusive", "{self}", "t", ReadArguments(Task.run, but_first=True)) is not None
+    assert template_complaint("exclusive", "{self}", "t", ReadArguments(Task.run, skip_first=True)) is not None
 
 
 def test_a_function_that_another_wraps_is_asked():

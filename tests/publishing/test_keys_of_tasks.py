@@ -76,7 +76,7 @@ def test_an_app_that_chooses_this_transport_later_is_told_then(new_app):
 
 
 def test_a_shared_task_is_checked(app, monkeypatch):
-    monkeypatch.setattr(validation, "_complaints_of_shared", [])
+    monkeypatch.setattr(validation, "_shared_complaints", [])
     with refused(NO_TOWN + "area, force"):
         shared_task(name="shop.reroute", affinity=TOWN)(reroute)
 

@@ -160,7 +160,7 @@ def test_an_app_with_another_transport_is_left_alone(new_app):
 
 
 def test_shared_tasks(new_app, monkeypatch):
-    monkeypatch.setattr(validation, "_complaints_of_shared", [])
+    monkeypatch.setattr(validation, "_shared_complaints", [])
     monkeypatch.setattr(validation._state, "_get_active_apps", lambda: set())
     decorate = validation.celery.shared_task
     assert decorate is shared_task, "later imports get the decorator that looks"

@@ -179,7 +179,7 @@ def test_affinity_keeps_the_number_for_the_warning():
 
 
 def test_generated_priorities_do_not_fill_memory(app, monkeypatch, caplog):
-    monkeypatch.setattr(option_checks, "_MOST", 3)
+    monkeypatch.setattr(option_checks, "_MAX_WARNINGS", 3)
     plain = task(app)
     for priority in range(11, 20):
         plain.apply_async(priority=priority)

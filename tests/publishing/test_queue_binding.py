@@ -111,6 +111,6 @@ def test_few_queues_are_kept_of_many(app):
             declare = [app.amqp.queues[f"queue {number}"]]
             bind_once(app, declare)
             declare[0].bind(channel)
-        assert len(channel.bound_queues) <= routing._MOST
-        assert len(routing._QUEUES[app]) <= routing._MOST
+        assert len(channel.bound_queues) <= routing._MAX_QUEUES
+        assert len(routing._QUEUES[app]) <= routing._MAX_QUEUES
         assert declare[0].bind(channel) is declare[0].bind(channel), "the last one is"
