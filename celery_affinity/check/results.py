@@ -131,8 +131,8 @@ def backend_down(facts: Facts) -> Iterator[Finding]:
         return  # a backend on the broker's server is down with it
     yield Finding(
         "backend-down",
-        f"The result backend {results.url} does not answer: {with_full_stop(results.down)} Workers cannot store results, and "
-        "get() raises, or waits.",
+        f"The result backend {results.url} does not answer: {with_full_stop(results.down)} "
+        "Workers cannot store results, and get() raises, or waits.",
         "Check that its server runs, that this machine can reach it, and that user and password are right.",
     )
 

@@ -75,8 +75,8 @@ def minima_of_tenants(fleet: FleetFacts) -> Iterator[Finding]:
         yield Finding(
             "tenants-promised-too-much",
             f"affinity_tenants promises {promised:,} slots in all (min), and the fleet has {fleet.slots:,}: while the "
-            f"tenants with a minimum ({join_names(tuple(sorted(fleet.minima)))}) have work for theirs, jobs of others wait "
-            "without a bound.",
+            f"tenants with a minimum ({join_names(tuple(sorted(fleet.minima)))}) have work for theirs, jobs of others "
+            "wait without a bound.",
             "Lower a minimum (`celery -A ... affinity tenants set NAME --min N`), or start more workers.",
         )
 
@@ -137,8 +137,8 @@ def preemptible_not_stopped(fleet: FleetFacts, app: AppFacts) -> Iterator[Findin
         if unable:
             yield Finding(
                 "preemptible-not-stopped",
-                f"Task {task} says preemptible=True, and is not stopped on {join_names(sorted(unable))}: no task can be "
-                "stopped by force there, and this one has not called preempted() there yet.",
+                f"Task {task} says preemptible=True, and is not stopped on {join_names(sorted(unable))}: no task can "
+                "be stopped by force there, and this one has not called preempted() there yet.",
                 "Let the task call preempted() and raise Preempted, or run the worker with another pool than threads "
                 "and solo.",
             )
