@@ -25,26 +25,12 @@ import re
 from typing import Any, NamedTuple
 
 import redis
-from redis.exceptions import (
-    AskError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    MovedError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    TryAgainError,
-)
+from redis import exceptions as errors
 
 #: Transient errors for which redis-py has classes. Their texts lack the error code.
 _TRANSIENT_CLASSES = (
-    AskError,
-    BusyLoadingError,
-    ClusterDownError,
-    MasterDownError,
-    MovedError,
-    ReadOnlyError,
-    TryAgainError,
+    *(errors.AskError, errors.BusyLoadingError, errors.ClusterDownError, errors.MasterDownError),
+    *(errors.MovedError, errors.ReadOnlyError, errors.TryAgainError),
 )
 
 #: Prefixes of an error text: by redis-py in a pipeline, and by a server that rejects a whole transaction.
@@ -90,8 +76,8 @@ _REDIRECT = re.compile(rf"{_PREFIX}(?P<code>MOVED|ASK) (?P<slot>\d+) (?P<host>\S
 
 def parse_redirect(exc: BaseException) -> Redirect | None:
     """Return the node that has the command's keys if *exc* is a MOVED or ASK error, or None."""
-    if isinstance(exc, AskError):  # also MOVED
-        return Redirect(exc.slot_id, exc.host, exc.port, not isinstance(exc, MovedError))
+    if isinstance(exc, errors.AskError):  # also MOVED
+        return Redirect(exc.slot_id, exc.host, exc.port, not isinstance(exc, errors.MovedError))
     match = _REDIRECT.match(str(exc)) if isinstance(exc, redis.ResponseError) else None
     if match is None:
         return None
@@ -103,7 +89,7 @@ def refuses_writes(exc: BaseException) -> bool:
 
     Publishers must see this error; consumers must wait.
     """
-    return isinstance(exc, OutOfMemoryError) or (
+    return isinstance(exc, errors.OutOfMemoryError) or (
         isinstance(exc, redis.ResponseError) and bool(_REFUSES_WRITES.match(str(exc)))
     )
 
